@@ -1,0 +1,191 @@
+/** The configuration, read once from the environment. Nothing else reads `process.env`. */
+import { isIP } from 'node:net';
+import { resolve } from 'node:path';
+import Joi from 'joi';
+
+export type DatabaseConfig =
+  | { readonly kind: 'sqlite'; readonly path: string }
+  | { readonly kind: 'mysql'; readonly url: string; readonly allowWeakDurability: boolean; readonly poolSize: number };
+
+export interface Config {
+  readonly host: string;
+  readonly port: number;
+  /** Origin under which clients reach the gateway, without a trailing slash. */
+  readonly publicUrl: string;
+  readonly database: DatabaseConfig;
+  /** Holds the SQLite file and, unless `masterKey` is given, the master key file. */
+  readonly dataDir: string;
+  /** 32 bytes, or null to use (and make) `<dataDir>/master.key`. */
+  readonly masterKey: Buffer | null;
+  /** Host names (no port) that requests may be addressed to. */
+  readonly allowedHosts: readonly string[];
+  /** Origins (scheme, host, port) that browsers may call from. */
+  readonly allowedOrigins: readonly string[];
+  readonly registration: 'open' | 'closed';
+  /** Whether the first registration needs the setup code. */
+  readonly setupCodeRequired: boolean;
+  readonly trustProxy: boolean;
+  readonly logLevel: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
+  readonly rateLimits: {
+    /** Registrations and logins a minute and address. */
+    readonly login: number;
+    /** Requests on `/mcp` a minute, principal and address. */
+    readonly mcp: number;
+    /** API tokens a user may hold. */
+    readonly apiTokens: number;
+  };
+  /** How long an upstream may take until its answer begins, milliseconds. */
+  readonly upstreamTimeoutMs: number;
+  /** How long open requests may go on after SIGTERM, milliseconds. */
+  readonly drainMs: number;
+}
+
+const LOOPBACK_HOSTS = ['localhost', '127.0.0.1', '[::1]'];
+
+/** A list of what is wrong, one line for each mistake. */
+export class ConfigError extends Error {
+  readonly mistakes: readonly string[];
+
+  constructor(mistakes: readonly string[]) {
+    super(mistakes.join('\n'));
+    this.name = 'ConfigError';
+    this.mistakes = mistakes;
+  }
+}
+
+const list = Joi.string().custom((value: string) =>
+  value
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== ''),
+);
+const origin = (value: string, helpers: Joi.CustomHelpers) => {
+  if (!URL.canParse(value)) return helpers.error('any.invalid');
+  const url = new URL(value);
+  if (
+    !/^https?:$/.test(url.protocol) ||
+    (url.pathname !== '/' && url.pathname !== '') ||
+    url.search !== '' ||
+    url.hash !== '' ||
+    url.username !== ''
+  ) {
+    return helpers.error('any.invalid');
+  }
+  return url.origin;
+};
+const masterKey = (value: string, helpers: Joi.CustomHelpers) => {
+  const bytes = Buffer.from(value, 'base64');
+  return bytes.length === 32 && bytes.toString('base64') === value ? bytes : helpers.error('any.invalid');
+};
+const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
+  if (/^sqlite:.+/.test(value)) return value;
+  if (!URL.canParse(value)) return helpers.error('any.invalid');
+  const url = new URL(value);
+  const unknown = [...url.searchParams.keys()].filter((key) => key !== 'tls');
+  return url.protocol === 'mysql:' && url.pathname.length > 1 && unknown.length === 0 ? value : helpers.error('any.invalid');
+};
+
+interface Environment {
+  HOST: string;
+  PORT: number;
+  PUBLIC_URL?: string;
+  DATA_DIR: string;
+  DATABASE_URL?: string;
+  DATABASE_POOL: number;
+  ALLOW_WEAK_DURABILITY: boolean;
+  MASTER_KEY?: Buffer;
+  ALLOWED_HOSTS: string[];
+  ALLOWED_ORIGINS: string[];
+  REGISTRATION: 'open' | 'closed';
+  FIRST_ADMIN: 'code' | 'open';
+  TRUST_PROXY: boolean;
+  LOG_LEVEL: Config['logLevel'];
+  LOGIN_RATE_LIMIT: number;
+  MCP_RATE_LIMIT: number;
+  API_TOKEN_LIMIT: number;
+  UPSTREAM_TIMEOUT_MS: number;
+  DRAIN_MS: number;
+}
+
+const must = (what: string) => ({ '*': what });
+
+const schema = Joi.object<Environment>({
+  HOST: Joi.string().hostname().default('127.0.0.1').messages(must('HOST must be a host name or an IP address')),
+  PORT: Joi.number().integer().min(0).max(65535).default(8080).messages(must('PORT must be a number from 0 to 65535')),
+  PUBLIC_URL: Joi.string()
+    .custom(origin)
+    .messages(must('PUBLIC_URL must be an http or https origin such as https://gateway.example.com')),
+  DATA_DIR: Joi.string().default('data').messages(must('DATA_DIR must be a folder')),
+  DATABASE_URL: Joi.string()
+    .custom(databaseUrl)
+    .messages(
+      must('DATABASE_URL must be sqlite:<file> or mysql://user:password@host:port/database, with ?tls=true as the only option'),
+    ),
+  DATABASE_POOL: Joi.number()
+    .integer()
+    .min(3)
+    .max(100)
+    .default(10)
+    .messages(must('DATABASE_POOL must be a number from 3 to 100')),
+  ALLOW_WEAK_DURABILITY: Joi.boolean().default(false).messages(must('ALLOW_WEAK_DURABILITY must be true or false')),
+  MASTER_KEY: Joi.string().custom(masterKey).messages(must('MASTER_KEY must be 32 bytes in base64 (openssl rand -base64 32)')),
+  ALLOWED_HOSTS: list.default([]).messages(must('ALLOWED_HOSTS must be host names separated by commas')),
+  ALLOWED_ORIGINS: Joi.string()
+    .custom((value: string, helpers: Joi.CustomHelpers) => {
+      const origins = value.split(',').map((item) => origin(item.trim(), helpers));
+      return origins.every((item) => typeof item === 'string') ? origins : helpers.error('any.invalid');
+    })
+    .default([])
+    .messages(must('ALLOWED_ORIGINS must be origins such as https://app.example.com, separated by commas')),
+  REGISTRATION: Joi.valid('open', 'closed').default('open').messages(must('REGISTRATION must be open or closed')),
+  FIRST_ADMIN: Joi.valid('code', 'open').default('code').messages(must('FIRST_ADMIN must be code or open')),
+  TRUST_PROXY: Joi.boolean().default(false).messages(must('TRUST_PROXY must be true or false')),
+  LOG_LEVEL: Joi.valid('trace', 'debug', 'info', 'warn', 'error', 'silent')
+    .default('info')
+    .messages(must('LOG_LEVEL must be trace, debug, info, warn, error or silent')),
+  LOGIN_RATE_LIMIT: Joi.number().integer().min(1).default(60).messages(must('LOGIN_RATE_LIMIT must be a positive number')),
+  MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
+  API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
+  UPSTREAM_TIMEOUT_MS: Joi.number().integer().min(100).default(60_000).messages(must('UPSTREAM_TIMEOUT_MS must be at least 100')),
+  DRAIN_MS: Joi.number().integer().min(0).default(10_000).messages(must('DRAIN_MS must be a number of milliseconds')),
+});
+
+const isLoopback = (host: string): boolean =>
+  host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+
+/** Throws ConfigError with every mistake at once. Unknown variables are ignored: an environment has many. */
+export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
+  const set = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
+  const { value, error } = schema.validate(set, { abortEarly: false, stripUnknown: true });
+  if (error) throw new ConfigError(error.details.map((detail) => detail.message));
+  const env: Environment = value;
+
+  const dataDir = resolve(env.DATA_DIR);
+  const publicUrl = env.PUBLIC_URL ?? `http://${isLoopback(env.HOST) ? env.HOST : 'localhost'}:${env.PORT}`;
+  const database: DatabaseConfig = env.DATABASE_URL?.startsWith('mysql:')
+    ? { kind: 'mysql', url: env.DATABASE_URL, allowWeakDurability: env.ALLOW_WEAK_DURABILITY, poolSize: env.DATABASE_POOL }
+    : { kind: 'sqlite', path: resolve(env.DATABASE_URL?.slice('sqlite:'.length) ?? `${dataDir}/portcullis.db`) };
+
+  return Object.freeze({
+    host: env.HOST,
+    port: env.PORT,
+    publicUrl,
+    database,
+    dataDir,
+    masterKey: env.MASTER_KEY ?? null,
+    allowedHosts: [...LOOPBACK_HOSTS, new URL(publicUrl).hostname, ...env.ALLOWED_HOSTS],
+    allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
+    registration: env.REGISTRATION,
+    setupCodeRequired: env.FIRST_ADMIN === 'code' && !isLoopback(env.HOST),
+    trustProxy: env.TRUST_PROXY,
+    logLevel: env.LOG_LEVEL,
+    rateLimits: { login: env.LOGIN_RATE_LIMIT, mcp: env.MCP_RATE_LIMIT, apiTokens: env.API_TOKEN_LIMIT },
+    upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
+    drainMs: env.DRAIN_MS,
+  });
+}
+
+/** The configuration of this process. */
+export function configFromProcess(): Config {
+  return readConfig(process.env);
+}

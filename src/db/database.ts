@@ -1,0 +1,131 @@
+/** Opens the database, checks that it keeps what it is told, and brings its schema up to date. */
+import { mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
+import knex, { type Knex } from 'knex';
+import type { DatabaseConfig } from '../config.ts';
+import { AppError } from '../errors.ts';
+import { migrate } from './migrate.ts';
+import { SqliteClient } from './sqlite-client.ts';
+
+/** What stores work on: the pool, or a transaction. */
+export type Connection = Knex;
+export type Transaction = Knex.Transaction;
+
+export interface Database {
+  readonly kind: DatabaseConfig['kind'];
+  readonly knex: Knex;
+  /** Reads of one moment: everything that `work` reads belongs to the state at its first read. */
+  snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
+  close(): Promise<void>;
+}
+
+const ACQUIRE_TIMEOUT_MS = 5_000;
+
+// Every failure is thrown to the caller as well; knex would print it, bindings included.
+const nothing = (): void => {};
+const log = { warn: nothing, error: nothing, deprecate: nothing, debug: nothing };
+
+function openSqlite(path: string): Knex {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  return knex({
+    client: SqliteClient,
+    connection: { filename: path },
+    useNullAsDefault: true,
+    pool: { min: 1, max: 1 },
+    acquireConnectionTimeout: ACQUIRE_TIMEOUT_MS,
+    log,
+  });
+}
+
+function openMysql(config: DatabaseConfig & { kind: 'mysql' }): Knex {
+  const url = new URL(config.url);
+  return knex({
+    client: 'mysql2',
+    connection: {
+      host: url.hostname,
+      port: url.port === '' ? 3306 : Number(url.port),
+      user: decodeURIComponent(url.username),
+      password: decodeURIComponent(url.password),
+      database: decodeURIComponent(url.pathname.slice(1)),
+      charset: 'utf8mb4',
+      timezone: 'Z',
+      connectTimeout: ACQUIRE_TIMEOUT_MS,
+      ...(url.searchParams.get('tls') === 'true' ? { ssl: { rejectUnauthorized: true } } : {}),
+    },
+    pool: {
+      min: 0,
+      max: config.poolSize,
+      afterCreate: (
+        connection: { query(sql: string, done: (error: Error | null) => void): void },
+        done: (error: Error | null, c: unknown) => void,
+      ) => {
+        connection.query(
+          "set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'",
+          (error) =>
+            error
+              ? done(error, connection)
+              : connection.query('set session transaction isolation level read committed', (e) => done(e, connection)),
+        );
+      },
+    },
+    acquireConnectionTimeout: ACQUIRE_TIMEOUT_MS,
+    log,
+  });
+}
+
+interface ServerSettings {
+  version: string;
+  flush: number;
+  log_bin: number;
+  sync_binlog: number;
+  lower_case: number;
+}
+
+/** Refuses a server that acknowledges commits which a power cut undoes (law 5); returns the collation that compares bytes and pads nothing. */
+async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<string> {
+  const [[settings]] = (await db.raw(
+    'select version() as version, @@innodb_flush_log_at_trx_commit as flush, @@log_bin as log_bin, @@sync_binlog as sync_binlog',
+  )) as [[ServerSettings]];
+  const weak = [
+    ...(settings.flush === 1 ? [] : [`innodb_flush_log_at_trx_commit is ${settings.flush}, not 1`]),
+    ...(settings.log_bin === 0 || settings.sync_binlog === 1 ? [] : [`sync_binlog is ${settings.sync_binlog}, not 1`]),
+  ];
+  if (weak.length > 0 && !allowWeakDurability) {
+    throw new AppError(
+      'unavailable',
+      `The database may lose committed audit rows: ${weak.join(', ')}. Change the server, or accept the loss with ALLOW_WEAK_DURABILITY=true.`,
+    );
+  }
+  return /mariadb/i.test(settings.version) ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
+}
+
+/** `firstRows` runs under the migration lock, once the schema is up to date. Throws AppError `unavailable` with a reason an operator can act on. */
+export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
+  const db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config);
+  try {
+    const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
+    await migrate(db, collation, firstRows);
+  } catch (error) {
+    await db.destroy();
+    if (error instanceof AppError) throw error;
+    throw new AppError('unavailable', explain(config, error), { cause: error });
+  }
+  return {
+    kind: config.kind,
+    knex: db,
+    snapshot: (work) =>
+      config.kind === 'sqlite' ? db.transaction(work) : db.transaction(work, { isolationLevel: 'repeatable read' }),
+    close: () => db.destroy(),
+  };
+}
+
+function explain(config: DatabaseConfig, error: unknown): string {
+  const reason = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code : String(error);
+  if (config.kind === 'sqlite') {
+    return /locked|busy/i.test(String(reason))
+      ? `The database ${config.path} is in use by another process. SQLite serves one gateway; use DATABASE_URL=mysql://... for several.`
+      : `The database ${config.path} cannot be opened: ${reason}`;
+  }
+  const url = new URL(config.url);
+  return `The database at ${url.hostname}:${url.port || 3306}${url.pathname} cannot be used: ${reason}`;
+}

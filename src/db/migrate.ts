@@ -1,0 +1,61 @@
+/** Brings the schema up to date, one process at a time, whichever of several replicas comes first. */
+import type { Knex } from 'knex';
+import { AppError } from '../errors.ts';
+import * as initial from './migrations/0001-initial.ts';
+
+type Migration = (db: Knex, collation: string | null) => Promise<void>;
+
+/** Append-only; names are recorded in the database. A migration may be run again after it was cut short, so it must be repeatable. */
+const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [['0001-initial', initial.up]];
+
+const LOCK_SECONDS = 120;
+
+async function bringUp(db: Knex, collation: string | null): Promise<void> {
+  if (!(await db.schema.hasTable('migrations'))) {
+    await db.schema.createTable('migrations', (t) => {
+      t.string('name', 64).primary();
+      t.bigInteger('applied_at').notNullable();
+    });
+  }
+  const applied = new Set((await db('migrations').select<{ name: string }[]>('name')).map((row) => row.name));
+  const known = new Set(MIGRATIONS.map(([name]) => name));
+  const unknown = [...applied].filter((name) => !known.has(name));
+  if (unknown.length > 0)
+    throw new AppError('unavailable', `The database was migrated by a newer version (${unknown.join(', ')}).`);
+  for (const [name, up] of MIGRATIONS) {
+    if (applied.has(name)) continue;
+    await up(db, collation);
+    await db('migrations').insert({ name, applied_at: Date.now() });
+  }
+}
+
+/**
+ * Runs `work` (which may make first rows, such as keys) after the migrations, still under the lock. The lock is the
+ * server's and belongs to a connection, so a process that is killed leaves none behind.
+ */
+export async function migrate(db: Knex, collation: string | null, work: (db: Knex) => Promise<void>): Promise<void> {
+  if (collation === null) {
+    await bringUp(db, collation);
+    return work(db);
+  }
+  const connection = await db.client.acquireConnection();
+  const ask = async (sql: string): Promise<unknown> => {
+    const [rows] = (await db
+      .raw(sql, ['portcullis.migrate', LOCK_SECONDS].slice(0, sql.split('?').length - 1))
+      .connection(connection)) as [Record<string, unknown>[]];
+    return rows[0]?.['answer'];
+  };
+  try {
+    const answer = await ask('select get_lock(concat(?, database()), ?) as answer');
+    if (Number(answer) !== 1)
+      throw new AppError('unavailable', 'Another replica has been migrating the database for two minutes.');
+    try {
+      await bringUp(db, collation);
+      await work(db);
+    } finally {
+      await ask('select release_lock(concat(?, database())) as answer');
+    }
+  } finally {
+    await db.client.releaseConnection(connection);
+  }
+}

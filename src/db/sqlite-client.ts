@@ -1,0 +1,110 @@
+/** A knex dialect whose single connection lives in a worker thread. */
+import { once } from 'node:events';
+import { createRequire } from 'node:module';
+import { Worker } from 'node:worker_threads';
+import type { Knex } from 'knex';
+
+export interface SqliteRequest {
+  readonly id: number;
+  readonly sql: string;
+  readonly bindings: readonly unknown[];
+}
+
+export type SqliteReply =
+  | { readonly id: number; readonly rows: unknown[] }
+  | { readonly id: number; readonly changes: number; readonly lastID: number }
+  | { readonly id: number; readonly error: { readonly message: string; readonly code: string } };
+
+interface Query {
+  sql: string;
+  bindings?: unknown[];
+  response?: unknown;
+  context?: { lastID: number; changes: number };
+}
+
+class SqliteConnection {
+  readonly #worker: Worker;
+  readonly #waiting = new Map<number, { resolve(reply: SqliteReply): void; reject(error: Error): void }>();
+  #next = 1;
+  #failure: Error | null = null;
+
+  private constructor(worker: Worker) {
+    this.#worker = worker;
+    worker.on('message', (reply: SqliteReply) => {
+      this.#waiting.get(reply.id)?.resolve(reply);
+      this.#waiting.delete(reply.id);
+    });
+    worker.on('error', (error: Error) => this.#fail(error));
+    worker.on('exit', () => this.#fail(new Error('The SQLite worker has ended')));
+  }
+
+  static async open(path: string): Promise<SqliteConnection> {
+    const file = import.meta.url.endsWith('.ts') ? './sqlite-worker.ts' : './sqlite-worker.js';
+    const worker = new Worker(new URL(file, import.meta.url), { workerData: { path } });
+    await once(worker, 'message');
+    return new SqliteConnection(worker);
+  }
+
+  run(sql: string, bindings: readonly unknown[]): Promise<SqliteReply> {
+    if (this.#failure) return Promise.reject(this.#failure);
+    const id = this.#next++;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      this.#worker.postMessage({ id, sql, bindings } satisfies SqliteRequest);
+    });
+  }
+
+  async close(): Promise<void> {
+    if (this.#failure) return;
+    const ended = once(this.#worker, 'exit');
+    this.#worker.postMessage('close');
+    await ended;
+  }
+
+  get usable(): boolean {
+    return this.#failure === null;
+  }
+
+  #fail(error: Error): void {
+    this.#failure ??= error;
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
+  }
+}
+
+interface Dialect {
+  connectionSettings: { filename: string };
+  _formatBindings(bindings: unknown[] | undefined): unknown[];
+}
+
+// knex offers dialects to extend under this path alone, untyped, and as CommonJS.
+const BetterSqlite3: typeof Knex.Client = createRequire(import.meta.url)('knex/lib/dialects/better-sqlite3/index.js');
+
+export class SqliteClient extends BetterSqlite3 {
+  _driver(): unknown {
+    return {};
+  }
+
+  override acquireRawConnection(): Promise<SqliteConnection> {
+    return SqliteConnection.open((this as unknown as Dialect).connectionSettings.filename);
+  }
+
+  override destroyRawConnection(connection: SqliteConnection): Promise<void> {
+    return connection.close();
+  }
+
+  override async validateConnection(connection: SqliteConnection): Promise<boolean> {
+    return connection.usable;
+  }
+
+  async _query(connection: SqliteConnection, query: Query): Promise<Query> {
+    const reply = await connection.run(query.sql, (this as unknown as Dialect)._formatBindings(query.bindings));
+    if ('error' in reply) throw Object.assign(new Error(reply.error.message), { code: reply.error.code });
+    if ('rows' in reply) query.response = reply.rows;
+    else {
+      query.response = reply;
+      query.context = { lastID: reply.lastID, changes: reply.changes };
+    }
+    return query;
+  }
+}

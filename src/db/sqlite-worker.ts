@@ -1,0 +1,60 @@
+/** Owns the SQLite connection, so that no fsync ever blocks the event loop of the gateway. */
+import { parentPort, workerData } from 'node:worker_threads';
+import Database from 'libsql';
+import type { SqliteReply, SqliteRequest } from './sqlite-client.ts';
+
+const STATEMENTS_KEPT = 200;
+
+function open(path: string): Database.Database {
+  const database = new Database(path, { timeout: 2000 });
+  // EXCLUSIVE before the first access: one process owns the file until it ends, however it ends.
+  database.exec('PRAGMA locking_mode = EXCLUSIVE');
+  database.exec('PRAGMA journal_mode = WAL');
+  database.exec('PRAGMA synchronous = FULL');
+  database.exec('BEGIN IMMEDIATE; COMMIT');
+  return database;
+}
+
+let database: Database.Database;
+try {
+  database = open((workerData as { path: string }).path);
+} catch (error) {
+  // libsql throws what does not survive the way to another thread.
+  throw new Error(String((error as { message?: unknown }).message ?? error));
+}
+
+const statements = new Map<string, Database.Statement>();
+function prepare(sql: string): Database.Statement {
+  const known = statements.get(sql);
+  if (known) return known;
+  const statement = database.prepare(sql);
+  const oldest = statements.keys().next().value;
+  if (statements.size >= STATEMENTS_KEPT && oldest !== undefined) statements.delete(oldest);
+  statements.set(sql, statement);
+  return statement;
+}
+
+function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
+  try {
+    const statement = prepare(sql);
+    if (statement.reader) return { id, rows: statement.all(bindings) };
+    const { changes, lastInsertRowid } = statement.run(bindings);
+    return { id, changes, lastID: Number(lastInsertRowid) };
+  } catch (error) {
+    // A schema change makes kept statements stale; none survives a failure.
+    statements.clear();
+    const { message, code } = error as { message: string; code?: string };
+    return { id, error: { message, code: code ?? 'SQLITE_ERROR' } };
+  }
+}
+
+parentPort?.on('message', (request: SqliteRequest | 'close') => {
+  if (request === 'close') {
+    statements.clear();
+    database.close();
+    parentPort?.close();
+    return;
+  }
+  parentPort?.postMessage(run(request));
+});
+parentPort?.postMessage('open');

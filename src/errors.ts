@@ -1,0 +1,68 @@
+/** Faults and refusals that end a request, each with a stable code. `http/problem.ts` alone turns them into responses. */
+
+export const ERRORS = {
+  invalid_request: { status: 400, title: 'The request is not valid' },
+  unauthenticated: { status: 401, title: 'A bearer token is required' },
+  invalid_token: { status: 401, title: 'The token is not valid' },
+  invalid_credentials: { status: 401, title: 'E-mail or password is wrong' },
+  forbidden: { status: 403, title: 'Not allowed' },
+  registration_closed: { status: 403, title: 'Registration is closed' },
+  setup_code_required: { status: 403, title: 'The setup code is required' },
+  host_not_allowed: { status: 403, title: 'The Host header is not allowed' },
+  origin_not_allowed: { status: 403, title: 'The Origin header is not allowed' },
+  not_found: { status: 404, title: 'Not found' },
+  method_not_allowed: { status: 405, title: 'Method not allowed' },
+  not_acceptable: { status: 406, title: 'Not acceptable' },
+  email_taken: { status: 409, title: 'The e-mail is taken' },
+  target_name_taken: { status: 409, title: 'The target name is taken' },
+  target_in_use: { status: 409, title: 'Policies name this target' },
+  last_administrator: { status: 409, title: 'The last administrator must stay' },
+  limit_reached: { status: 409, title: 'A limit is reached' },
+  precondition_failed: { status: 412, title: 'The resource has changed' },
+  too_large: { status: 413, title: 'The request is too large' },
+  unsupported_media_type: { status: 415, title: 'The media type is not supported' },
+  too_many_requests: { status: 429, title: 'Too many requests' },
+  internal: { status: 500, title: 'Internal error' },
+  unavailable: { status: 503, title: 'Temporarily unavailable' },
+} as const satisfies Record<string, { status: number; title: string }>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+/** One bad member of a request: `path` is dotted, with array indices (`subjects.0.subject_type`); empty for the whole. */
+export interface FieldError {
+  readonly path: string;
+  readonly message: string;
+}
+
+interface AppErrorOptions {
+  readonly errors?: readonly FieldError[];
+  /** Seconds, for 429 and 503. */
+  readonly retryAfter?: number;
+  readonly cause?: unknown;
+}
+
+/** `message` is shown to the caller as `detail`; `cause` is for the log alone. */
+export class AppError extends Error {
+  readonly code: ErrorCode;
+  readonly errors: readonly FieldError[] | undefined;
+  readonly retryAfter: number | undefined;
+
+  constructor(code: ErrorCode, detail: string, options: AppErrorOptions = {}) {
+    super(detail, { cause: options.cause });
+    this.name = 'AppError';
+    this.code = code;
+    this.errors = options.errors;
+    this.retryAfter = options.retryAfter;
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status;
+  }
+}
+
+/** A request whose members are wrong, one entry for each. */
+export function invalidRequest(errors: readonly FieldError[]): AppError {
+  return new AppError('invalid_request', errors.map((e) => (e.path === '' ? e.message : `${e.path}: ${e.message}`)).join('; '), {
+    errors,
+  });
+}

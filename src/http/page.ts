@@ -1,0 +1,49 @@
+/** Paging of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
+import type { Request, Response } from 'express';
+import { invalidRequest } from '../errors.ts';
+
+export interface Page {
+  /** null: the whole list. */
+  readonly limit: number | null;
+  /** Key of the last item of the page before, null for the first page. */
+  readonly cursor: string | null;
+}
+
+/** Reads `limit` and `cursor`; other query parameters than those and `also` are refused. */
+export function readPage(
+  req: Request,
+  options: { defaultLimit: number | null; maxLimit: number; also?: readonly string[] },
+): Page {
+  const known = ['limit', 'cursor', ...(options.also ?? [])];
+  const errors = Object.entries(req.query).flatMap(([path, value]) => {
+    if (!known.includes(path)) return [{ path, message: 'unknown query parameter' }];
+    return typeof value === 'string' ? [] : [{ path, message: 'must be given once' }];
+  });
+  const { limit, cursor } = req.query as Record<string, string>;
+  const size = limit === undefined ? options.defaultLimit : Number(limit);
+  if (limit !== undefined && (!/^\d{1,6}$/.test(limit) || Number(limit) < 1 || Number(limit) > options.maxLimit)) {
+    errors.push({ path: 'limit', message: `must be a number from 1 to ${options.maxLimit}` });
+  }
+  const key = cursor === undefined ? null : Buffer.from(cursor, 'base64url').toString();
+  if (key !== null && (key === '' || Buffer.from(key).toString('base64url') !== cursor)) {
+    errors.push({ path: 'cursor', message: 'is not a cursor of this list' });
+  }
+  if (errors.length > 0) throw invalidRequest(errors);
+  return { limit: size, cursor: key };
+}
+
+/**
+ * Answers with one page of `items`, of which there may be one more than `limit` to show that a next page exists.
+ * `keyOf` gives what the next page starts after.
+ */
+export function sendPage<T>(req: Request, res: Response, page: Page, items: readonly T[], keyOf: (item: T) => string): void {
+  const shown = page.limit === null ? items : items.slice(0, page.limit);
+  const last = shown.at(-1);
+  if (shown.length < items.length && last !== undefined) {
+    const query = new URLSearchParams(req.query as Record<string, string>);
+    query.set('cursor', Buffer.from(keyOf(last)).toString('base64url'));
+    query.set('limit', String(page.limit));
+    res.setHeader('Link', `<${req.baseUrl}${req.path === '/' ? '' : req.path}?${query}>; rel="next"`);
+  }
+  res.json(shown);
+}

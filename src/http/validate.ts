@@ -1,0 +1,40 @@
+/** From an untrusted value to a domain value, or a problem that names every bad member. */
+import Joi from 'joi';
+import { AppError, type FieldError, invalidRequest } from '../errors.ts';
+
+const CONTROL = /\p{Cc}/u;
+
+/** A string of 1 to `max` code points without control characters, compared byte for byte: nothing is trimmed or normalized. */
+export function text(max: number): Joi.StringSchema {
+  return Joi.string().custom((value: string, helpers) => {
+    if (!value.isWellFormed()) return helpers.message({ custom: 'must be well-formed Unicode' });
+    if (CONTROL.test(value)) return helpers.message({ custom: 'must not contain control characters' });
+    if ([...value].length > max) return helpers.message({ custom: `must have at most ${max} characters` });
+    return value;
+  });
+}
+
+export const uuid = (): Joi.StringSchema =>
+  Joi.string()
+    .pattern(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
+    .messages({ 'string.pattern.base': 'must be a lower-case UUID' });
+
+function fieldErrors(error: Joi.ValidationError): FieldError[] {
+  return error.details.map(({ path, type, message, context }) => ({
+    path: path.join('.'),
+    message: type === 'object.unknown' ? `unknown member "${String(context?.['key'])}"` : message.replace(/^"[^"]*" /, ''),
+  }));
+}
+
+/** Throws AppError `invalid_request`. Nothing is converted: "1" is no number. */
+export function validate<T>(schema: Joi.Schema<T>, value: unknown): T {
+  const result = schema.validate(value, { abortEarly: false, convert: false, errors: { wrap: { label: '"' } } });
+  if (result.error) throw invalidRequest(fieldErrors(result.error));
+  return result.value as T;
+}
+
+/** For a path segment that should be an id: what cannot be one names nothing. */
+export function pathId(value: unknown): string {
+  if (uuid().required().validate(value).error) throw new AppError('not_found', 'Nothing has this id.');
+  return value as string;
+}

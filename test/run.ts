@@ -1,0 +1,81 @@
+/**
+ * `npm test`: the databases that can be had here, then ava on everything in `test/`. Arguments go to ava: `npm test -- test/auth/*.test.ts`.
+ * `PORTCULLIS_TEST_DATABASES=sqlite,mariadb` leaves servers out. With `CI=true` at least one of MariaDB and MySQL is mandatory.
+ */
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { createGuardian, type Guardian, killGroup } from './support/databases/guardian.ts';
+import { startDatabases } from './support/databases/start.ts';
+import { findOpa, OPA_HINT } from './support/opa.ts';
+import { createTally } from './support/tap.ts';
+
+const INTERRUPT_GRACE_MS = 10_000;
+const ava = join(import.meta.dirname, '../node_modules/ava/entrypoints/cli.mjs');
+const inCi = process.env['CI'] === 'true';
+const say = (line: string) => console.log(line);
+
+async function runAva(
+  guardian: Guardian,
+  urls: Readonly<Record<string, string>>,
+  interrupted: AbortSignal,
+): Promise<ReturnType<typeof createTally>> {
+  const tally = createTally();
+  const child = guardian.start(process.execPath, [ava, '--tap', ...process.argv.slice(2)], { env: { ...process.env, ...urls } });
+  const { pid, stdout } = child;
+  if (pid === undefined || stdout === null) throw new Error('ava did not start');
+  interrupted.addEventListener('abort', () => {
+    // ava names the tests that were running; what it does not end by itself is ended.
+    killGroup(pid, 'SIGINT');
+    setTimeout(() => killGroup(pid, 'SIGKILL'), INTERRUPT_GRACE_MS).unref();
+  });
+  child.stderr?.pipe(process.stderr);
+  const lines = createInterface({ input: stdout });
+  lines.on('line', (line) => {
+    const shown = tally.read(line);
+    if (shown !== undefined) say(shown);
+  });
+  const [[code, signal]] = await Promise.all([once(child, 'exit'), once(lines, 'close')]);
+  tally.end(code ?? signal);
+  return tally;
+}
+
+async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boolean> {
+  const opa = findOpa();
+  if ('missing' in opa) say(`not run: what compares with stock OPA (${opa.missing}). To have it: ${OPA_HINT}`);
+  const wanted = new Set((process.env['PORTCULLIS_TEST_DATABASES'] || 'sqlite,mariadb,mysql').split(','));
+  const databases = await startDatabases(guardian, wanted, say);
+  try {
+    const servers = Object.keys(databases.urls).length;
+    if (servers === 0) say('ATTENTION: no MySQL and no MariaDB here. This run is on SQLite alone.');
+    if (interrupted.aborted) return false;
+
+    const tally = await runAva(guardian, databases.urls, interrupted);
+    if (servers === 0 && inCi) tally.fail('CI needs MySQL or MariaDB, and neither could be started');
+    if (interrupted.aborted) tally.fail('interrupted');
+    for (const line of tally.summary()) say(line);
+    return tally.failed === 0;
+  } finally {
+    await databases.stop();
+  }
+}
+
+const guardian = createGuardian();
+const interruption = new AbortController();
+let exitCode = 1;
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+  ['SIGHUP', 129],
+] as const) {
+  process.on(signal, () => {
+    exitCode = code;
+    interruption.abort();
+  });
+}
+try {
+  if (await main(guardian, interruption.signal)) exitCode = 0;
+} finally {
+  await guardian.close();
+  process.exitCode = exitCode;
+}

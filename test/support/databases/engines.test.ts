@@ -1,0 +1,50 @@
+import { existsSync } from 'node:fs';
+import test from 'ava';
+import { createConnection } from 'mysql2/promise';
+import { eachEngine, engines } from './engines.ts';
+
+eachEngine(test, 'a database is fresh, and its own', async (t, database, engine) => {
+  if (engine === 'sqlite') {
+    t.regex(database.url, /^sqlite:\/.*\/portcullis\.db$/);
+    t.false(existsSync(database.url.slice('sqlite:'.length)));
+    return;
+  }
+  const connection = await createConnection(database.url);
+  t.teardown(() => connection.end());
+  const [tables] = await connection.query('show tables');
+  t.deepEqual(tables, []);
+  const [rows] = await connection.query(
+    'select version() as version, @@innodb_flush_log_at_trx_commit as flush, @@sync_binlog as sync',
+  );
+  const [server] = rows as { version: string; flush: number; sync: number }[];
+  t.is(/mariadb/i.test(server?.version ?? ''), engine === 'mariadb');
+  t.is(server?.flush, 1);
+  t.is(server?.sync, 1);
+});
+
+eachEngine(test, 'a binary collation tells apart what the default does not', async (t, database, engine) => {
+  if (engine === 'sqlite') {
+    t.pass();
+    return;
+  }
+  const connection = await createConnection(database.url);
+  t.teardown(() => connection.end());
+  const binary = engine === 'mariadb' ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
+  await connection.query(`create table names (exact varchar(9) collate ${binary} primary key, loose varchar(9))`);
+  for (const name of ['a', 'A', 'a ']) await connection.query('insert into names values (?, ?)', [name, name]);
+  const count = async (column: 'exact' | 'loose') => {
+    const [rows] = await connection.query(`select count(*) as n from names where ${column} = 'a'`);
+    return (rows as { n: number }[])[0]?.n;
+  };
+  t.is(await count('exact'), 1);
+  t.true(((await count('loose')) ?? 0) > 1);
+});
+
+test('a dropped database leaves nothing', async (t) => {
+  for (const engine of engines()) {
+    const database = await engine.create();
+    await database.drop();
+    if (engine.name === 'sqlite') t.false(existsSync(database.url.slice('sqlite:'.length).replace(/\/[^/]*$/, '')));
+    else await t.throwsAsync(createConnection(database.url), { code: 'ER_BAD_DB_ERROR' });
+  }
+});

@@ -1,0 +1,120 @@
+/** What MariaDB and MySQL have in common: an empty data folder, a free port, one administrator with a password of this run. */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { accessSync, constants, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { delimiter, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createConnection } from 'mysql2/promise';
+import { type Guardian, killGroup, lastLines } from './guardian.ts';
+
+const START_TIMEOUT_MS = 60_000;
+// Servers live where the PATH of a user who is not root often does not look.
+const SERVER_FOLDERS = [
+  '/usr/sbin',
+  '/usr/local/sbin',
+  '/usr/libexec',
+  '/usr/local/bin',
+  '/opt/homebrew/bin',
+  '/usr/local/mysql/bin',
+];
+
+export const isRoot = process.getuid?.() === 0;
+
+export interface DatabaseServer {
+  /** An administrator's connection, without a database. */
+  readonly url: string;
+  /** What `version()` says. */
+  readonly version: string;
+}
+
+interface ServerPlan {
+  readonly name: string;
+  readonly command: string;
+  /** `folder` is an existing folder for socket and pid file. */
+  args(place: { readonly port: number; readonly folder: string; readonly initFile: string }): readonly string[];
+}
+
+export function findProgram(names: readonly string[]): string | undefined {
+  const folders = [...(process.env['PATH'] ?? '').split(delimiter), ...SERVER_FOLDERS];
+  return names
+    .flatMap((name) => folders.map((folder) => join(folder, name)))
+    .find((path) => {
+      try {
+        accessSync(path, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  probe.close();
+  await once(probe, 'close');
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}
+
+export async function askVersion(url: string): Promise<string> {
+  const connection = await createConnection({ uri: url, connectTimeout: 5_000 });
+  try {
+    const [rows] = await connection.query('select version() as version');
+    const [row] = rows as { version: string }[];
+    return row?.version ?? 'unknown version';
+  } finally {
+    await connection.end();
+  }
+}
+
+/** Starts a server on a prepared data folder; another process may take the free port first, so it tries twice. */
+export async function startServer(guardian: Guardian, folder: string, plan: ServerPlan): Promise<DatabaseServer> {
+  try {
+    return await startOnce(guardian, folder, plan);
+  } catch {
+    return startOnce(guardian, folder, plan);
+  }
+}
+
+async function startOnce(guardian: Guardian, folder: string, plan: ServerPlan): Promise<DatabaseServer> {
+  const password = randomBytes(12).toString('hex');
+  const port = await freePort();
+  const initFile = join(folder, 'init.sql');
+  // 127.0.0.1 and localhost are different accounts, and which of them a connection gets depends on name resolution.
+  const accounts = ["'root'@'localhost'", "'root'@'127.0.0.1'"].flatMap((account) => [
+    `CREATE USER IF NOT EXISTS ${account};`,
+    `ALTER USER ${account} IDENTIFIED BY '${password}';`,
+    `GRANT ALL PRIVILEGES ON *.* TO ${account} WITH GRANT OPTION;`,
+  ]);
+  writeFileSync(initFile, `${accounts.join('\n')}\n`, { mode: 0o644 });
+
+  const child = guardian.start(plan.command, plan.args({ port, folder, initFile }));
+  let log = '';
+  const keep = (chunk: Buffer) => {
+    log = (log + chunk.toString()).slice(-10_000);
+  };
+  child.stdout?.on('data', keep);
+  child.stderr?.on('data', keep);
+  let ended: string | undefined;
+  child.once('exit', (code, signal) => {
+    ended = `ended with ${code ?? signal}`;
+  });
+  child.once('error', (error) => {
+    ended = error.message;
+  });
+
+  const url = `mysql://root:${password}@127.0.0.1:${port}`;
+  const deadline = Date.now() + START_TIMEOUT_MS;
+  while (ended === undefined && Date.now() < deadline) {
+    try {
+      return { url, version: await askVersion(url) };
+    } catch {
+      await sleep(100);
+    }
+  }
+  if (child.pid !== undefined) killGroup(child.pid, 'SIGKILL');
+  throw new Error(`${plan.name} ${ended ?? `did not answer in ${START_TIMEOUT_MS / 1000} s`}: ${lastLines(log)}`);
+}
