@@ -111,7 +111,7 @@ const must = (what: string) => ({ '*': what });
 
 const schema = Joi.object<Environment>({
   HOST: Joi.string().hostname().default('127.0.0.1').messages(must('HOST must be a host name or an IP address')),
-  PORT: Joi.number().integer().min(0).max(65535).default(8080).messages(must('PORT must be a number from 0 to 65535')),
+  PORT: Joi.number().integer().min(1).max(65535).default(8080).messages(must('PORT must be a number from 1 to 65535')),
   PUBLIC_URL: Joi.string()
     .custom(origin)
     .messages(must('PUBLIC_URL must be an http or https origin such as https://gateway.example.com')),
@@ -161,7 +161,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const env: Environment = value;
 
   const dataDir = resolve(env.DATA_DIR);
-  const publicUrl = env.PUBLIC_URL ?? `http://${isLoopback(env.HOST) ? env.HOST : 'localhost'}:${env.PORT}`;
+  const ownName = isLoopback(env.HOST) ? env.HOST : 'localhost';
+  const publicUrl = env.PUBLIC_URL ?? `http://${isIP(ownName) === 6 ? `[${ownName}]` : ownName}:${env.PORT}`;
   const database: DatabaseConfig = env.DATABASE_URL?.startsWith('mysql:')
     ? { kind: 'mysql', url: env.DATABASE_URL, allowWeakDurability: env.ALLOW_WEAK_DURABILITY, poolSize: env.DATABASE_POOL }
     : { kind: 'sqlite', path: resolve(env.DATABASE_URL?.slice('sqlite:'.length) ?? `${dataDir}/portcullis.db`) };

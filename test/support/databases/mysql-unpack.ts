@@ -8,14 +8,14 @@ import { join } from 'node:path';
 import type { Guardian } from './guardian.ts';
 import type { MysqlProgram } from './mysql.ts';
 
-const TIME_BOX_MS = process.env['CI'] === 'true' ? 300_000 : 150_000;
+const TIME_BOX_MS = process.env.CI === 'true' ? 300_000 : 150_000;
 const LIBRARIES = 'usr/lib/x86_64-linux-gnu';
 const KEYRINGS = ['/usr/share/keyrings/debian-archive-keyring.pgp', '/usr/share/keyrings/debian-archive-keyring.gpg'];
 // What this machine's owner has set about its mirror: proxies, and how old an index may be.
 const MIRROR_SETTING = /^Acquire::(https?|ForceIPv[46]|Retries|Check-Date|Check-Valid-Until|Min-ValidTime|Max-ValidTime)\b/i;
 
 export async function unpackMysql(guardian: Guardian, say: (line: string) => void): Promise<MysqlProgram> {
-  const cache = join(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'portcullis');
+  const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'portcullis');
   const root = newestUnpacked(cache) ?? (await download(guardian, cache, say));
   const libraries = [join(root, LIBRARIES), join(root, LIBRARIES, 'private'), join(root, 'usr/lib/mysql/private')];
   return {

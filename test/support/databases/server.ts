@@ -36,7 +36,7 @@ interface ServerPlan {
 }
 
 export function findProgram(names: readonly string[]): string | undefined {
-  const folders = [...(process.env['PATH'] ?? '').split(delimiter), ...SERVER_FOLDERS];
+  const folders = [...(process.env.PATH ?? '').split(delimiter), ...SERVER_FOLDERS];
   return names
     .flatMap((name) => folders.map((folder) => join(folder, name)))
     .find((path) => {

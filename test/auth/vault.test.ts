@@ -1,0 +1,35 @@
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import { createVault } from '../../src/auth/vault.ts';
+
+const vault = createVault(Buffer.alloc(32, 1));
+const secret = Buffer.from('the upstream credential');
+
+test('what was sealed opens, for the row it was sealed for alone', (t) => {
+  const sealed = vault.seal('credential:a', secret);
+  t.deepEqual(vault.open('credential:a', sealed), secret);
+  t.throws(() => vault.open('credential:b', sealed));
+  t.false(Buffer.from(sealed, 'base64').includes(secret));
+  t.not(vault.seal('credential:a', secret), sealed, 'a fresh nonce each time');
+});
+
+test('another master key opens nothing', (t) => {
+  t.throws(() => createVault(randomBytes(32)).open('x', vault.seal('x', secret)));
+});
+
+test('every changed, missing or added byte is noticed', (t) => {
+  const sealed = Buffer.from(vault.seal('x', secret), 'base64');
+  for (let i = 0; i < sealed.length; i++) {
+    const edited = Buffer.from(sealed);
+    edited[i] = (edited[i] ?? 0) ^ 1;
+    t.throws(() => vault.open('x', edited.toString('base64')), undefined, `byte ${i}`);
+  }
+  t.throws(() => vault.open('x', sealed.subarray(0, -1).toString('base64')));
+  t.throws(() => vault.open('x', ''));
+});
+
+test('derived values are stable, and differ by purpose and by key', (t) => {
+  t.deepEqual(vault.derive('setup-code'), createVault(Buffer.alloc(32, 1)).derive('setup-code'));
+  t.notDeepEqual(vault.derive('setup-code'), vault.derive('other'));
+  t.notDeepEqual(vault.derive('setup-code'), createVault(Buffer.alloc(32, 2)).derive('setup-code'));
+});

@@ -1,0 +1,75 @@
+import { mkdtempSync, readFileSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { masterKeyFile } from '../src/auth/vault.ts';
+import { ConfigError, readConfig } from '../src/config.ts';
+
+test('an empty environment gives a gateway on loopback with SQLite', (t) => {
+  const config = readConfig({});
+  t.is(config.host, '127.0.0.1');
+  t.is(config.publicUrl, 'http://127.0.0.1:8080');
+  t.is(config.database.kind, 'sqlite');
+  t.false(config.setupCodeRequired);
+  t.true(Object.isFrozen(config));
+});
+
+test('every mistake is named at once, in plain words, and no value is repeated', (t) => {
+  const error = t.throws(
+    () =>
+      readConfig({
+        PORT: 'http',
+        REGISTRATION: 'maybe',
+        MASTER_KEY: 'too-short-secret',
+        DATABASE_URL: 'postgres://u:hunter2@h/d',
+        PUBLIC_URL: 'ftp://x',
+      }),
+    { instanceOf: ConfigError },
+  );
+  t.is(error.mistakes.length, 5);
+  for (const name of ['PORT', 'REGISTRATION', 'MASTER_KEY', 'DATABASE_URL', 'PUBLIC_URL'])
+    t.regex(error.message, new RegExp(`^${name} must`, 'm'));
+  t.notRegex(error.message, /hunter2|too-short-secret/);
+});
+
+for (const [variable, values] of Object.entries({
+  PORT: ['0', '65536', '80.5', '-1'],
+  MASTER_KEY: [Buffer.alloc(31).toString('base64'), Buffer.alloc(33).toString('base64'), 'ä'.repeat(44)],
+  DATABASE_URL: ['sqlite:', 'mysql://host', 'mysql://u:p@h/db?socket=/tmp/x', '/tmp/x.db'],
+  PUBLIC_URL: ['https://gateway.example.com/path', 'https://user@gateway.example.com', 'gateway.example.com'],
+  ALLOWED_ORIGINS: ['https://a.example,nonsense'],
+  TRUST_PROXY: ['sometimes'],
+})) {
+  for (const value of values) {
+    test(`${variable}=${value} is refused`, (t) => {
+      const error = t.throws(() => readConfig({ [variable]: value }), { instanceOf: ConfigError });
+      t.true(error.message.startsWith(`${variable} must`));
+    });
+  }
+}
+
+test('an address that others can reach asks for the setup code, unless that is waived', (t) => {
+  t.true(readConfig({ HOST: '0.0.0.0' }).setupCodeRequired);
+  t.true(readConfig({ HOST: '10.1.2.3' }).setupCodeRequired);
+  t.true(readConfig({ HOST: '127.evil.example' }).setupCodeRequired);
+  t.false(readConfig({ HOST: '0.0.0.0', FIRST_ADMIN: 'open' }).setupCodeRequired);
+  t.false(readConfig({ HOST: '::1' }).setupCodeRequired);
+});
+
+test('MySQL is chosen by the URL, with its pool and the durability check on', (t) => {
+  t.deepEqual(readConfig({ DATABASE_URL: 'mysql://u:p@h:3307/db?tls=true' }).database, {
+    kind: 'mysql',
+    url: 'mysql://u:p@h:3307/db?tls=true',
+    allowWeakDurability: false,
+    poolSize: 10,
+  });
+});
+
+test('the master key file is made once, whole, and for its owner alone', (t) => {
+  const file = join(mkdtempSync(join(tmpdir(), 'portcullis-key-')), 'deep', 'master.key');
+  const key = masterKeyFile(file);
+  t.is(key.length, 32);
+  t.deepEqual(masterKeyFile(file), key);
+  t.is(statSync(file).mode & 0o777, 0o600);
+  t.regex(readFileSync(file, 'utf8'), /^[A-Za-z0-9+/=]{44}\n$/);
+});

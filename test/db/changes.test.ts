@@ -1,0 +1,174 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import test, { type ExecutionContext } from 'ava';
+import { readConfig } from '../../src/config.ts';
+import { type Actor, type Change, createChanges, holds, makeCounter, readPosition } from '../../src/db/changes.ts';
+import { type Database, openDatabase } from '../../src/db/database.ts';
+import { AppError } from '../../src/errors.ts';
+import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+
+const actor: Actor = { id: 'admin-id', email: 'admin@example.com', request_id: 'request' };
+const change = (object_id: string, over: Partial<Change> = {}): Change => ({
+  action: 'policy.create',
+  object_type: 'policy',
+  object_id,
+  before: null,
+  after: { name: object_id },
+  ...over,
+});
+
+async function open(t: ExecutionContext, { url }: TestDatabase): Promise<Database> {
+  const database = await openDatabase(readConfig({ DATABASE_URL: url }).database, makeCounter);
+  t.teardown(() => database.close());
+  return database;
+}
+
+eachEngine(test, 'changes move the counter by one each, in the same transaction', async (t, at) => {
+  const database = await open(t, at);
+  const changes = await createChanges(database, () => 42);
+  t.like(await changes.position(), { sequence: 0, revision: 0 });
+
+  const { position } = await changes.change(actor, async () => ({
+    result: null,
+    changes: [change('one'), change('two', { object_type: 'user', action: 'user.update', before: { role: 'a' } })],
+  }));
+  t.like(position, { sequence: 2, revision: 1 });
+  t.deepEqual(await changes.position(), position);
+  t.deepEqual(await readPosition(database.knex), position);
+  t.true(await holds(database.knex, position));
+  t.false(await holds(database.knex, { ...position, nonce: 'of another history' }));
+
+  const [two, one] = await changes.list(10, null);
+  t.like(two, { sequence: 2, object_id: 'two', before: { role: 'a' }, created_at: 42, request_id: 'request' });
+  t.deepEqual(two?.actor, { id: 'admin-id', email: 'admin@example.com' });
+  t.like(one, { sequence: 1, object_id: 'one', revision: 1, after: { name: 'one' } });
+  t.deepEqual(
+    (await changes.list(1, null)).map((row) => row.sequence),
+    [2],
+  );
+  t.deepEqual(
+    (await changes.list(10, 2)).map((row) => row.sequence),
+    [1],
+  );
+});
+
+eachEngine(test, 'a change that fails leaves nothing behind, and one that changes nothing moves nothing', async (t, at) => {
+  const database = await open(t, at);
+  const changes = await createChanges(database, Date.now);
+  await t.throwsAsync(
+    changes.change(actor, async (trx) => {
+      await trx('first_administrator').insert({ id: 1, user_id: 'x' });
+      throw new AppError('last_administrator', 'no');
+    }),
+    { instanceOf: AppError, message: 'no' },
+  );
+  t.is(await database.knex('first_administrator').first(), undefined);
+  const { position } = await changes.change(actor, async () => ({ result: null, changes: [] }));
+  t.is(position.sequence, 0);
+  t.deepEqual(await changes.list(10, null), []);
+});
+
+eachEngine(test, 'changes that race run one at a time, through however many replicas', async (t, at) => {
+  const database = await open(t, at);
+  const other = database.kind === 'sqlite' ? database : await open(t, at);
+  const writers = [
+    await createChanges(database, Date.now),
+    ...(other === database ? [] : [await createChanges(other, Date.now)]),
+  ];
+  // Each adds one to what it read: a lost update would show.
+  await database.knex('audit_sets').insert({ hash: 'sum', names: '0' });
+  await Promise.all(
+    Array.from({ length: 40 }, (_, i) =>
+      writers[i % writers.length]?.change(actor, async (trx) => {
+        const { names } = await trx('audit_sets').where('hash', 'sum').first();
+        await trx('audit_sets')
+          .where('hash', 'sum')
+          .update({ names: String(Number(names) + 1) });
+        return { result: null, changes: [change(`c${i}`)] };
+      }),
+    ),
+  );
+  t.is((await database.knex('audit_sets').where('hash', 'sum').first()).names, '40');
+  const rows = await writers[0]?.list(100, null);
+  t.deepEqual(
+    rows?.map((row) => row.sequence),
+    Array.from({ length: 40 }, (_, i) => 40 - i),
+  );
+  t.is(new Set(rows?.map((row) => row.nonce)).size, 40);
+});
+
+eachEngine(test, 'a snapshot does not see what is committed after its first read', async (t, at) => {
+  const database = await open(t, at);
+  if (database.kind === 'sqlite') return t.pass('one connection: nothing can be committed meanwhile');
+  const changes = await createChanges(database, Date.now);
+  await database.snapshot(async (db) => {
+    const before = await readPosition(db);
+    await changes.change(actor, async () => ({ result: null, changes: [change('meanwhile')] }));
+    t.deepEqual(await readPosition(db), before);
+    t.is((await db('changes')).length, 0);
+  });
+  t.is((await readPosition(database.knex)).sequence, 1);
+});
+
+eachEngine(test, 'identifiers are compared byte for byte', async (t, at) => {
+  const { knex } = await open(t, at);
+  for (const hash of ['a', 'A', 'a ', 'á', 'a\u0301', '𝒂']) await knex('audit_sets').insert({ hash, names: hash });
+  for (const hash of ['a', 'A', 'a ', 'á', 'a\u0301', '𝒂']) {
+    const rows = await knex('audit_sets').where('hash', hash);
+    t.deepEqual(
+      rows.map((row: { names: string }) => row.names),
+      [hash],
+    );
+  }
+});
+
+eachEngine(test, 'replicas that start at once migrate once, and a second start finds nothing to do', async (t, at) => {
+  const first = await open(t, at);
+  if (first.kind === 'sqlite') {
+    await first.close();
+    await open(t, at);
+    return t.pass();
+  }
+  const made: string[] = [];
+  const more = await Promise.all(
+    Array.from({ length: 4 }, (_, i) =>
+      openDatabase(readConfig({ DATABASE_URL: at.url }).database, async (db) => {
+        made.push(`in ${i}`);
+        await makeCounter(db);
+        await new Promise(setImmediate);
+        made.push(`out ${i}`);
+      }),
+    ),
+  );
+  for (const database of more) t.teardown(() => database.close());
+  t.is((await first.knex('counter')).length, 1);
+  for (let i = 0; i < made.length; i += 2) t.is(made[i]?.slice(3), made[i + 1]?.slice(4), 'one at a time');
+});
+
+test('a SQLite file serves one process, also when that process is killed', async (t) => {
+  const { createSqlite } = await import('../support/databases/sqlite.ts');
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const holder = spawn(
+    process.execPath,
+    ['--import=ts-blank-space/register', 'test/support/databases/hold-sqlite.ts', at.url.slice('sqlite:'.length)],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
+  t.teardown(() => holder.kill('SIGKILL'));
+  await once(holder.stdout, 'data');
+  const error = await t.throwsAsync(() => open(t, at), { instanceOf: AppError });
+  t.regex(error.message, /in use by another process/);
+  holder.kill('SIGKILL');
+  await once(holder, 'exit');
+  t.truthy(await open(t, at));
+});
+
+test('a server that is not there is a clear refusal', async (t) => {
+  const error = await t.throwsAsync(
+    () => openDatabase(readConfig({ DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' }).database, makeCounter),
+    { instanceOf: AppError },
+  );
+  t.is(error.code, 'unavailable');
+  t.regex(error.message, /127\.0\.0\.1:1\/x cannot be used: .*ECONNREFUSED/);
+  t.notRegex(error.message, /hunter2/);
+});
