@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../errors.ts';
 import type { Connection, Database, Transaction } from './database.ts';
+import { transact } from './transact.ts';
 
 /** Where the state of the database is. Two positions with the same sequence and another nonce come from different histories. */
 export interface Position {
@@ -54,9 +55,6 @@ export interface Changes {
   list(limit: number, cursor: number | null): Promise<ChangeRow[]>;
 }
 
-const ATTEMPTS = 5;
-const RETRIED = new Set(['ER_LOCK_DEADLOCK', 'ER_LOCK_WAIT_TIMEOUT', 'ER_CHECKREAD']);
-
 export async function readPosition(db: Connection): Promise<Position> {
   const row = await db('counter').where('id', 1).first<Position | undefined>('sequence', 'nonce', 'revision');
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
@@ -82,7 +80,7 @@ export async function createChanges(database: Database, now: () => number): Prom
   let remembered = await readPosition(knex);
 
   const attempt: Changes['change'] = (actor, work) =>
-    knex.transaction(async (trx) => {
+    transact(database, async (trx) => {
       // The lock comes first: what is read after it is the state that this change is made to.
       if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
       const { result, changes } = await work(trx);
@@ -117,15 +115,9 @@ export async function createChanges(database: Database, now: () => number): Prom
     position: () => (database.kind === 'sqlite' ? Promise.resolve(remembered) : readPosition(knex)),
 
     async change(actor, work) {
-      for (let tried = 1; ; tried++) {
-        try {
-          const done = await attempt(actor, work);
-          if (done.position.sequence > remembered.sequence) remembered = done.position;
-          return done;
-        } catch (error) {
-          if (tried === ATTEMPTS || !RETRIED.has((error as { code?: string }).code ?? '')) throw error;
-        }
-      }
+      const done = await attempt(actor, work);
+      if (done.position.sequence > remembered.sequence) remembered = done.position;
+      return done;
     },
 
     async list(limit, cursor) {

@@ -20,6 +20,8 @@ export interface Database {
 }
 
 const ACQUIRE_TIMEOUT_MS = 5_000;
+/** Includes the start of the worker thread, which a busy machine makes slow. */
+const SQLITE_ACQUIRE_TIMEOUT_MS = 20_000;
 
 // Every failure is thrown to the caller as well; knex would print it, bindings included.
 const nothing = (): void => {};
@@ -32,7 +34,8 @@ function openSqlite(path: string): Knex {
     connection: { filename: path },
     useNullAsDefault: true,
     pool: { min: 1, max: 1 },
-    acquireConnectionTimeout: ACQUIRE_TIMEOUT_MS,
+    acquireConnectionTimeout: SQLITE_ACQUIRE_TIMEOUT_MS,
+    compileSqlOnError: false,
     log,
   });
 }
@@ -69,6 +72,7 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }): Knex {
       },
     },
     acquireConnectionTimeout: ACQUIRE_TIMEOUT_MS,
+    compileSqlOnError: false,
     log,
   });
 }

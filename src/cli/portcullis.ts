@@ -1,0 +1,69 @@
+#!/usr/bin/env node
+/** The `portcullis` command: what an operator does on the host, without a token. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { userInfo } from 'node:os';
+import { createPasswords } from '../auth/passwords.ts';
+import { tokenStore } from '../auth/store.ts';
+import { ConfigError, configFromProcess } from '../config.ts';
+import { createChanges, makeCounter } from '../db/changes.ts';
+import { openDatabase } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+import { userStore } from '../users/store.ts';
+
+const USAGE = `Usage: portcullis <command>
+
+  user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
+
+The command works on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
+belongs to the running gateway: stop that first.
+`;
+
+async function resetPassword(email: string): Promise<void> {
+  const database = await openDatabase(configFromProcess().database, makeCounter);
+  try {
+    const changes = await createChanges(database, Date.now);
+    const password = randomBytes(15).toString('base64url');
+    const passwordHash = await createPasswords().hash(password);
+    const operator = { id: 'host', email: userInfo().username, request_id: randomUUID() };
+    await changes.change(operator, async (trx) => {
+      const users = userStore(trx);
+      const user = await users.findByEmail(email);
+      if (!user) throw new AppError('not_found', `No user has the e-mail ${email}.`);
+      await users.setPasswordHash(user.id, passwordHash, Date.now());
+      await tokenStore(trx).revokeLoginsOf(user.id, null, Date.now());
+      const change = {
+        action: 'user.reset-password',
+        object_type: 'user',
+        object_id: user.id,
+        before: null,
+        after: null,
+      } as const;
+      return { result: user, changes: [change] };
+    });
+    process.stdout.write(`${password}\n`);
+  } finally {
+    await database.close();
+  }
+}
+
+async function run(argv: readonly string[]): Promise<number> {
+  const [noun, verb, email, ...rest] = argv;
+  if (noun === undefined || noun === 'help' || noun === '--help') {
+    process.stdout.write(USAGE);
+    return 0;
+  }
+  if (noun === 'user' && verb === 'reset-password' && email !== undefined && rest.length === 0) {
+    await resetPassword(email);
+    return 0;
+  }
+  process.stderr.write(`portcullis: no such command\n\n${USAGE}`);
+  return 2;
+}
+
+process.exitCode = await run(process.argv.slice(2)).catch((error: unknown) => {
+  if (error instanceof AppError || error instanceof ConfigError) {
+    process.stderr.write(`portcullis: ${error.message}\n`);
+    return 1;
+  }
+  throw error;
+});

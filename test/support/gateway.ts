@@ -1,0 +1,117 @@
+/** The real gateway for tests: a free port, a database of its own, and REST calls that say what they expect. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { readConfig } from '../../src/config.ts';
+import { createGateway, type Gateway } from '../../src/gateway.ts';
+import { createSqlite } from './databases/sqlite.ts';
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}
+
+export interface Answer<T> {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: T;
+}
+
+export interface TestGateway {
+  readonly url: string;
+  readonly gateway: Gateway;
+  /** Calls the REST API and fails the test where the status is another than `expected`. */
+  rest<T = unknown>(expected: number, method: string, path: string, options?: RestOptions): Promise<Answer<T>>;
+}
+
+export interface RestOptions {
+  readonly token?: string;
+  readonly body?: unknown;
+  readonly headers?: Record<string, string>;
+}
+
+export async function rest<T>(url: string, method: string, path: string, { token, body, headers }: RestOptions = {}): Promise<Answer<T>> {
+  const answer = await fetch(url + path, {
+    method,
+    redirect: 'manual',
+    headers: {
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  });
+  const text = await answer.text();
+  return { status: answer.status, headers: answer.headers, body: (text === '' ? undefined : JSON.parse(text)) as T };
+}
+
+/** `databaseUrl` null: a SQLite file of its own. Everything ends with the test. */
+export async function startGateway(
+  t: ExecutionContext,
+  databaseUrl: string | null = null,
+  environment: Record<string, string> = {},
+): Promise<TestGateway> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'portcullis-gateway-'));
+  const own = databaseUrl === null ? await createSqlite() : null;
+  const port = await freePort();
+  const config = readConfig({
+    PORT: String(port),
+    DATA_DIR: dataDir,
+    DATABASE_URL: databaseUrl ?? own?.url,
+    MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
+    LOG_LEVEL: 'silent',
+    LOGIN_RATE_LIMIT: '100000',
+    DRAIN_MS: '500',
+    ...environment,
+  });
+  const gateway = await createGateway(config);
+  t.teardown(async () => {
+    await gateway.close();
+    await own?.drop();
+    rmSync(dataDir, { recursive: true, force: true });
+  });
+  await gateway.listen();
+  const url = `http://127.0.0.1:${port}`;
+  return {
+    url,
+    gateway,
+    async rest<T>(expected: number, method: string, path: string, options?: RestOptions) {
+      const answer = await rest<T>(url, method, path, options);
+      if (answer.status !== expected) {
+        t.fail(`${method} ${path}: expected ${expected}, got ${answer.status}: ${JSON.stringify(answer.body)}`);
+        throw new Error('unexpected status');
+      }
+      return answer;
+    },
+  };
+}
+
+export interface Person {
+  readonly id: string;
+  readonly email: string;
+  readonly password: string;
+  /** Login token. */
+  readonly token: string;
+}
+
+/** Registers and logs in; the first person of a gateway becomes its administrator. */
+export async function person(gateway: TestGateway, email: string): Promise<Person> {
+  const password = `a long passphrase of ${email}`;
+  await gateway.rest(201, 'POST', '/api/auth/register', { body: { email, password } });
+  const { body } = await gateway.rest<{ user: { id: string }; token: string }>(200, 'POST', '/api/auth/login', { body: { email, password } });
+  return { id: body.user.id, email, password, token: body.token };
+}
+
+export async function apiToken(gateway: TestGateway, who: Person, name = 'a client'): Promise<{ id: string; token: string }> {
+  const { body } = await gateway.rest<{ api_token: { id: string }; token: string }>(201, 'POST', '/api/auth/tokens', {
+    token: who.token,
+    body: { name },
+  });
+  return { id: body.api_token.id, token: body.token };
+}
