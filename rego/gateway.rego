@@ -1,17 +1,22 @@
 # The rule that runs. It gives the answers of reference.rego from an index of the same policies, so that the cost of a
-# decision hardly grows with their number. src/policies/compile.ts builds the index; the index says:
+# decision hardly grows with their number. src/policies/compile.ts builds the index:
 #
-#   every, targets[id]   policies of all targets, and of one
-#     use                who may use the target at all: a rank
-#     tool, resource, prompt
+#   index.every, index.targets[id]       policies of every target, and of one
+#     use                                who may use the target at all: rank
+#     tool, resource, prompt             who may use objects of this type: bucket
 #       everyone[""], role[name], group[name], user[id]
-#         any            the best rank of policies with no pattern
-#         exact          name -> rank
-#         prefix         [[length, best rank, {first characters -> rank}]]; line_prefix: of names without a line break alone
-#         suffix, line_suffix, contains, regex    [[text, rank]], best rank first
 #
-# A policy's rank is its place in reading order, so the first that fits is the least rank. WASM has no early exit: what is
-# dear (a regex) is tried only if its rank could still win.
+# A policy's rank is its place in reading order, so the first that fits is the least rank. A bucket holds ranks by the form
+# of their patterns, and each list is sorted by rank:
+#
+#   any        rank
+#   exact      name -> rank
+#   prefix     [least rank, one line, length, first characters -> rank]
+#   suffix     [rank, one line, text]
+#   contains   [rank, one line, text]
+#   regex      [rank, pattern]
+#
+# "One line" means that only names without a line break fit. What is dear to try is tried only if its rank could still win.
 package portcullis.gateway
 
 # METADATA
@@ -20,65 +25,111 @@ package portcullis.gateway
 decision := verdict(first(input.name))
 
 # METADATA
-# description: The same question for many names of one type, in order. What a list shows.
+# description: The same question for many names of one type, in order; what a list shows.
 # entrypoint: true
-decisions := [verdict(first(name)) | some name in input.names]
+decisions := [verdict(rank) | some rank in ranks]
 
 # METADATA
 # description: May this caller use this target at all?
 # entrypoint: true
-target := verdict(min(array.concat([data.nobody], [rank |
+target := verdict(min(array.concat([data.unmatched], [rank |
 	some node in nodes
-	some s in subjects
-	rank := node.use[s[0]][s[1]]
+	some [kind, value] in subjects
+	rank := node.use[kind][value]
 ])))
 
+# The next three are for sets with more regexes than one WASM instance can hold (src/decision/instances.ts). There, a bucket
+# also has
+#   elsewhere  [least rank, number of the instance that holds regexes of this bucket]
+# and the least rank of all that were asked decides.
+
 # METADATA
-# description: Does the engine that will run this pattern accept it?
+# description: The answers so far, and the instances whose regexes could still win.
+# entrypoint: true
+survey := {"decisions": decisions, "elsewhere": {entry[1] |
+	some bucket in buckets
+	some entry in bucket.elsewhere
+	entry[0] < max(ranks)
+}}
+
+# METADATA
+# description: The least rank for each name; unmatched where none fits.
+# entrypoint: true
+ranks := [first(name) | some name in input.names]
+
+# METADATA
+# description: What the policy at each rank decides.
+# entrypoint: true
+verdicts := [verdict(rank) | some rank in input.ranks]
+
+# METADATA
+# description: Is this a pattern that the engine can run?
 # entrypoint: true
 valid_pattern := regex.is_valid(input.pattern)
 
 verdict(rank) := {"effect": data.order[rank][0], "policy": data.order[rank][1], "rank": rank, "reason": "matched"} if {
-	rank < data.nobody
+	rank < data.unmatched
 } else := {"effect": "deny", "policy": null, "rank": null, "reason": "default"}
 
-# The least rank of what fits this name.
-first(name) := min(array.concat([cheapest], [p[1] |
-	some p in patterns
-	p[1] < cheapest
-	regex.match(p[0], name)
+# The least rank of the policies that fit this name.
+first(name) := min(array.concat([cheapest], [entry[0] |
+	some entry in regexes
+	entry[0] < cheapest
+	regex.match(entry[1], name)
 ])) if {
-	cheapest := least_without_regex(name)
+	cheapest := first_without_regex(name)
 }
 
-least_without_regex(name) := min(array.concat(
-	array.concat([whole], [rank | some names in exact; rank := names[name]]),
+first_without_regex(name) := min(array.concat(
+	array.concat([first_for_all_names], [ranks[name] | some ranks in exacts]),
 	array.concat(
-		[rank | some p in prefixes; p[1] < whole; rank := p[2][substring(name, 0, p[0])]],
-		[t[1] | some t in texts; t[1] < whole; fits_text(t, name)],
+		[rank |
+			some entry in prefixes
+			entry[0] < first_for_all_names
+			rank := entry[3][substring(name, 0, entry[2])]
+			lines_fit(entry, name)
+		],
+		array.concat(
+			[entry[0] |
+				some entry in suffixes
+				entry[0] < first_for_all_names
+				endswith(name, entry[2])
+				lines_fit(entry, name)
+			],
+			[entry[0] |
+				some entry in substrings
+				entry[0] < first_for_all_names
+				contains(name, entry[2])
+				lines_fit(entry, name)
+			],
+		),
 	),
 ))
 
-fits_text(t, name) if {
-	t[2] == "suffix"
-	endswith(name, t[0])
+lines_fit(entry, _) if entry[1] == false
+
+lines_fit(entry, name) if {
+	entry[1] == true
+	not contains(name, "\n")
 }
 
-whole := min(array.concat([data.nobody], [bucket.any | some bucket in buckets]))
+first_for_all_names := min(array.concat([data.unmatched], [bucket.any | some bucket in buckets]))
 
-exact := [bucket.exact | some bucket in buckets]
+exacts := [bucket.exact | some bucket in buckets]
 
-prefixes := [p | some bucket in buckets; some p in bucket.prefix]
+prefixes := [entry | some bucket in buckets; some entry in bucket.prefix]
 
-patterns := [p | some bucket in buckets; some p in bucket.regex]
+suffixes := [entry | some bucket in buckets; some entry in bucket.suffix]
 
-texts := [t | some bucket in buckets; some t in bucket.texts]
+substrings := [entry | some bucket in buckets; some entry in bucket.contains]
+
+regexes := [entry | some bucket in buckets; some entry in bucket.regex]
 
 buckets := [bucket |
 	some node in nodes
 	by_subject := node[input.type]
-	some s in subjects
-	bucket := by_subject[s[0]][s[1]]
+	some [kind, value] in subjects
+	bucket := by_subject[kind][value]
 ]
 
 nodes := array.concat([data.index.every], [node | node := data.index.targets[input.target]])

@@ -8,22 +8,22 @@ import { createInterface } from 'node:readline';
 import { createGuardian, type Guardian, killGroup } from './support/databases/guardian.ts';
 import { startDatabases } from './support/databases/start.ts';
 import { findOpa, OPA_HINT } from './support/opa.ts';
-import { createTally } from './support/tap.ts';
+import { createTally, type Tally } from './support/tally.ts';
 
 const INTERRUPT_GRACE_MS = 10_000;
 const ava = join(import.meta.dirname, '../node_modules/ava/entrypoints/cli.mjs');
-const inCi = process.env['CI'] === 'true';
+const inCi = process.env.CI === 'true';
 const say = (line: string) => console.log(line);
+let avaRuns = false;
 
-async function runAva(
-  guardian: Guardian,
-  urls: Readonly<Record<string, string>>,
-  interrupted: AbortSignal,
-): Promise<ReturnType<typeof createTally>> {
+async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>, interrupted: AbortSignal): Promise<Tally> {
   const tally = createTally();
-  const child = guardian.start(process.execPath, [ava, '--tap', ...process.argv.slice(2)], { env: { ...process.env, ...urls } });
+  const colours = process.stdout.isTTY && !process.env.NO_COLOR ? { FORCE_COLOR: '1' } : {};
+  const env = { ...process.env, ...colours, ...urls };
+  const child = guardian.start(process.execPath, [ava, ...process.argv.slice(2)], { env });
   const { pid, stdout } = child;
   if (pid === undefined || stdout === null) throw new Error('ava did not start');
+  avaRuns = true;
   interrupted.addEventListener('abort', () => {
     // ava names the tests that were running; what it does not end by itself is ended.
     killGroup(pid, 'SIGINT');
@@ -32,8 +32,8 @@ async function runAva(
   child.stderr?.pipe(process.stderr);
   const lines = createInterface({ input: stdout });
   lines.on('line', (line) => {
-    const shown = tally.read(line);
-    if (shown !== undefined) say(shown);
+    tally.read(line);
+    say(line);
   });
   const [[code, signal]] = await Promise.all([once(child, 'exit'), once(lines, 'close')]);
   tally.end(code ?? signal);
@@ -43,13 +43,11 @@ async function runAva(
 async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boolean> {
   const opa = findOpa();
   if ('missing' in opa) say(`not run: what compares with stock OPA (${opa.missing}). To have it: ${OPA_HINT}`);
-  const wanted = new Set((process.env['PORTCULLIS_TEST_DATABASES'] || 'sqlite,mariadb,mysql').split(','));
+  const wanted = new Set((process.env.PORTCULLIS_TEST_DATABASES || 'sqlite,mariadb,mysql').split(','));
   const databases = await startDatabases(guardian, wanted, say);
   try {
     const servers = Object.keys(databases.urls).length;
     if (servers === 0) say('ATTENTION: no MySQL and no MariaDB here. This run is on SQLite alone.');
-    if (interrupted.aborted) return false;
-
     const tally = await runAva(guardian, databases.urls, interrupted);
     if (servers === 0 && inCi) tally.fail('CI needs MySQL or MariaDB, and neither could be started');
     if (interrupted.aborted) tally.fail('interrupted');
@@ -69,6 +67,8 @@ for (const [signal, code] of [
   ['SIGHUP', 129],
 ] as const) {
   process.on(signal, () => {
+    // Once ava runs it may finish its report, unless it is asked twice; before that there is nothing worth waiting for.
+    if (!avaRuns || interruption.signal.aborted) void guardian.close().then(() => process.exit(code));
     exitCode = code;
     interruption.abort();
   });

@@ -12,6 +12,8 @@ export interface TokenClaims {
   readonly jti: string;
   /** Key that signed the token. */
   readonly kid: string;
+  /** Seconds since the epoch; null: never. Only a recorded API token may lack it. */
+  readonly exp: number | null;
 }
 
 /** The caller as the user record has it at the time of the request (law 7): the claims only lead to the record. */
@@ -41,7 +43,7 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
  * A missing claim or one of a wrong type makes the token invalid, never a guess.
  */
 export function readClaims(payload: Record<string, unknown>, kid: unknown): TokenClaims | AuthRefusal {
-  const { iss, sub, email, role, groups, jti } = payload;
+  const { iss, sub, email, role, groups, jti, exp = null } = payload;
   const wrong = (claim: string): AuthRefusal => ({
     refused: 'invalid_token',
     detail: `The claim ${claim} is missing or of a wrong type.`,
@@ -53,5 +55,6 @@ export function readClaims(payload: Record<string, unknown>, kid: unknown): Toke
   if (!Array.isArray(groups) || !groups.every(isText)) return wrong('groups');
   if (!isText(jti)) return wrong('jti');
   if (!isText(kid)) return wrong('kid');
-  return { iss, sub, email, role, groups, jti, kid };
+  if (exp !== null && (typeof exp !== 'number' || !Number.isFinite(exp))) return wrong('exp');
+  return { iss, sub, email, role, groups, jti, kid, exp };
 }

@@ -1,21 +1,12 @@
 /** The real gateway for tests: a free port, a database of its own, and REST calls that say what they expect. */
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import { freePort } from '../../demo/everything.ts';
 import { readConfig } from '../../src/config.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
 import { createSqlite } from './databases/sqlite.ts';
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
-}
 
 export interface Answer<T> {
   readonly status: number;
@@ -36,7 +27,12 @@ export interface RestOptions {
   readonly headers?: Record<string, string>;
 }
 
-export async function rest<T>(url: string, method: string, path: string, { token, body, headers }: RestOptions = {}): Promise<Answer<T>> {
+export async function rest<T>(
+  url: string,
+  method: string,
+  path: string,
+  { token, body, headers }: RestOptions = {},
+): Promise<Answer<T>> {
   const answer = await fetch(url + path, {
     method,
     redirect: 'manual',
@@ -104,7 +100,9 @@ export interface Person {
 export async function person(gateway: TestGateway, email: string): Promise<Person> {
   const password = `a long passphrase of ${email}`;
   await gateway.rest(201, 'POST', '/api/auth/register', { body: { email, password } });
-  const { body } = await gateway.rest<{ user: { id: string }; token: string }>(200, 'POST', '/api/auth/login', { body: { email, password } });
+  const { body } = await gateway.rest<{ user: { id: string }; token: string }>(200, 'POST', '/api/auth/login', {
+    body: { email, password },
+  });
   return { id: body.user.id, email, password, token: body.token };
 }
 

@@ -9,10 +9,10 @@ export const OPA_HINT = `with Go installed: go install github.com/open-policy-ag
 /** The pinned `opa` on the PATH or where `go install` puts it, or why there is none. */
 export function findOpa(): { readonly path: string } | { readonly missing: string } {
   const env = process.env;
-  const goPaths = (env['GOPATH'] || join(homedir(), 'go')).split(delimiter);
+  const goPaths = (env.GOPATH || join(homedir(), 'go')).split(delimiter);
   const folders = [
-    ...(env['PATH'] ?? '').split(delimiter),
-    ...(env['GOBIN'] ? [env['GOBIN']] : []),
+    ...(env.PATH ?? '').split(delimiter),
+    ...(env.GOBIN ? [env.GOBIN] : []),
     ...goPaths.map((path) => join(path, 'bin')),
   ];
   const others = new Set<string>();

@@ -1,0 +1,43 @@
+/** Administrative changes with the actor's right checked again inside the transaction that makes them. */
+import type { Change, Changes, Position } from '../db/changes.ts';
+import type { Transaction } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+import { ADMIN, userStore } from '../users/store.ts';
+import type { Principal } from './principal.ts';
+import { tokenStore } from './store.ts';
+
+export interface Caller {
+  readonly principal: Principal;
+  readonly requestId: string;
+}
+
+/** `admin`: the caller must be an administrator. `own`: any valid caller, for what belongs to them. */
+export type Right = 'admin' | 'own';
+
+/**
+ * Runs `work` in the transaction of one administrative change, records the changes it returns, and answers once every
+ * request that arrives later will be decided with them (law 4). Throws AppError `invalid_token` or `forbidden` when the
+ * caller lost the right after admission; `work` may run several times.
+ */
+export type Administer = <T>(
+  caller: Caller,
+  right: Right,
+  work: (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>,
+) => Promise<{ result: T; position: Position }>;
+
+async function checkRight(trx: Transaction, principal: Principal, right: Right): Promise<void> {
+  const user = await userStore(trx).find(principal.sub);
+  const token = await tokenStore(trx).find(principal.token_id);
+  if (!user?.enabled || token === null || token.user_id !== user.id || token.revoked_at !== null) {
+    throw new AppError('invalid_token', 'The token is no longer valid.');
+  }
+  if (right === 'admin' && user.role !== ADMIN) throw new AppError('forbidden', 'Only administrators may do this.');
+}
+
+export function createAdminister({ changes }: { readonly changes: Changes }): Administer {
+  return ({ principal, requestId }, right, work) =>
+    changes.change({ id: principal.sub, email: principal.email, request_id: requestId }, async (trx) => {
+      await checkRight(trx, principal, right);
+      return work(trx);
+    });
+}

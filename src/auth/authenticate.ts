@@ -1,0 +1,102 @@
+/**
+ * Authentication of the REST API: express-jwt over the same keys, and the same judgement of header and payload, as
+ * `verify.ts` has for `/mcp`. In two steps, because a request arrives with its last byte (law 4): the body is read
+ * between them.
+ */
+import type { Request, RequestHandler } from 'express';
+import { expressjwt, UnauthorizedError } from 'express-jwt';
+import { AppError } from '../errors.ts';
+import { contextOf } from '../http/context.ts';
+import { ADMIN } from '../users/store.ts';
+import type { Admit } from './admission.ts';
+import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from './keys.ts';
+import { type AuthRefusal, isRefusal, type TokenClaims } from './principal.ts';
+import { authorizationOf, bearerToken, INVALID_TOKEN, judgePayload, readHeader, type TokenRules } from './verify.ts';
+
+export interface Authenticate {
+  /** By keys alone. */
+  readonly verify: RequestHandler;
+  /** Against the state at the time of the call; puts the admission into the context. */
+  readonly admit: RequestHandler;
+}
+
+/** Carries a refusal out of express-jwt's callbacks, which can only throw. */
+class RefusedToken extends Error {
+  readonly refusal: AuthRefusal;
+
+  constructor(refusal: AuthRefusal) {
+    super(refusal.detail);
+    this.refusal = refusal;
+  }
+}
+
+const refused = ({ refused, detail }: AuthRefusal): AppError => new AppError(refused, detail);
+
+/** Every failure of a token is a 401; only a fault of ours, such as a database out of reach, is passed on. */
+function toFault(error: unknown): unknown {
+  if (error instanceof RefusedToken) return refused(error.refusal);
+  return error instanceof UnauthorizedError ? refused(INVALID_TOKEN) : error;
+}
+
+export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admit): Authenticate {
+  const used = new WeakMap<object, VerificationKey>();
+  const verified = new WeakMap<object, TokenClaims>();
+
+  const readSignature = expressjwt({
+    algorithms: [TOKEN_ALGORITHM],
+    issuer: rules.issuer,
+    audience: rules.audience,
+    // Times are judged with the rest of the payload, by the gateway's clock.
+    ignoreExpiration: true,
+    ignoreNotBefore: true,
+    getToken: (req) => {
+      const token = bearerToken(authorizationOf(req));
+      if (typeof token !== 'string') throw new RefusedToken(token);
+      return token;
+    },
+    // express-jwt asks for the key of a token that it could not read, too: then there is no token to look at.
+    secret: async (req, token) => {
+      const kid = token ? readHeader(token.header) : INVALID_TOKEN;
+      if (typeof kid !== 'string') throw new RefusedToken(kid);
+      const key = await keys.resolve(kid);
+      if (!key) throw new RefusedToken(INVALID_TOKEN);
+      used.set(req, key);
+      return key.publicKey;
+    },
+  });
+
+  return {
+    verify: (req, res, next) => {
+      readSignature(req, res, (error?: unknown) => {
+        if (error !== undefined) return next(toFault(error));
+        const key = used.get(req);
+        const payload = (req as Request & { auth?: unknown }).auth;
+        if (!key || typeof payload !== 'object' || payload === null) return next(refused(INVALID_TOKEN));
+        const judged = judgePayload(payload as Record<string, unknown>, key, rules);
+        if ('refused' in judged) return next(refused(judged));
+        verified.set(req, judged.claims);
+        next();
+      });
+    },
+
+    admit: async (req, res, next) => {
+      const claims = verified.get(req);
+      if (!claims) throw new Error('A protected route is mounted without verification of the token');
+      const admission = await admit(claims);
+      if (isRefusal(admission)) throw refused(admission);
+      contextOf(res).admission = admission;
+      next();
+    },
+  };
+}
+
+/** Refuses callers with none of the roles. Administrators may do whatever a role may. */
+export function requireRole(...roles: readonly string[]): RequestHandler {
+  return (_req, res, next) => {
+    const role = contextOf(res).admission?.principal.role;
+    if (role === undefined || (role !== ADMIN && !roles.includes(role))) {
+      throw new AppError('forbidden', `Only the role ${[ADMIN, ...roles.filter((r) => r !== ADMIN)].join(' or ')} may do this.`);
+    }
+    next();
+  };
+}

@@ -1,0 +1,48 @@
+/** Makes tokens: the record that must be stored before the token is good for anything, and the token itself. */
+import { v7 as uuidv7 } from 'uuid';
+import type { User } from '../users/store.ts';
+import type { KeyRing } from './keys.ts';
+import type { TokenRecord } from './store.ts';
+import { LOGIN_TOKEN_MS, type TokenRules } from './verify.ts';
+
+/** `name`: of an API token, which never expires; null for a login token. */
+export interface TokenDraft {
+  record(user: User): TokenRecord;
+  sign(user: User, record: TokenRecord): Promise<string>;
+}
+
+/** Takes the current signing key, so that record and token name the same. Call it outside of transactions: it reads the key table. */
+export type DraftToken = (name: string | null) => Promise<TokenDraft>;
+
+export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules): DraftToken {
+  return async (name) => {
+    const signer = await keys.signer();
+    return {
+      record(user) {
+        const created = now();
+        return {
+          id: uuidv7(),
+          user_id: user.id,
+          kind: name === null ? 'login' : 'api',
+          name,
+          kid: signer.kid,
+          created_at: created,
+          expires_at: name === null ? created + LOGIN_TOKEN_MS : null,
+          revoked_at: null,
+        };
+      },
+      sign: (user, { id, created_at, expires_at }) =>
+        signer.sign({
+          iss: issuer,
+          aud: audience,
+          sub: user.id,
+          email: user.email,
+          role: user.role,
+          groups: [...user.groups],
+          jti: id,
+          iat: Math.floor(created_at / 1000),
+          ...(expires_at === null ? {} : { exp: Math.floor(expires_at / 1000) }),
+        }),
+    };
+  };
+}

@@ -1,0 +1,197 @@
+/** The keys that sign tokens (ES256), and the key that seals session ids. They rest encrypted under the master key. */
+import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
+import { type JWTPayload, SignJWT } from 'jose';
+import type { Connection, Transaction } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+import { type SecretKeyRow, secretKeyStore } from './store.ts';
+import type { Vault } from './vault.ts';
+
+/** What stands in the protected header of every token besides `alg` and `kid`. */
+export const TOKEN_TYPE = 'JWT';
+export const TOKEN_ALGORITHM = 'ES256';
+
+export interface VerificationKey {
+  readonly kid: string;
+  readonly publicKey: KeyObject;
+  /** Milliseconds since the epoch; null: it still signs. */
+  readonly retiredAt: number | null;
+}
+
+export interface Signer {
+  readonly kid: string;
+  sign(claims: JWTPayload): Promise<string>;
+}
+
+export interface Jwk {
+  readonly kty: string;
+  readonly crv: string;
+  readonly x: string;
+  readonly y: string;
+  readonly kid: string;
+  readonly alg: string;
+  readonly use: string;
+}
+
+export interface KeyRing {
+  /** The key as last read. */
+  find(kid: string): VerificationKey | null;
+  /** `find`, after another look at the table where the key is not known: another replica may have made it. */
+  resolve(kid: string): Promise<VerificationKey | null>;
+  /** The key that signs now, on every replica. */
+  signer(): Promise<Signer>;
+  /** Every public key that verifies, newest first. */
+  jwks(): Promise<{ readonly keys: readonly Jwk[] }>;
+  /** Makes the next signing key; those before it verify what they signed. */
+  rotate(trx: Transaction, now: number): Promise<{ readonly kid: string; readonly retired: readonly string[] }>;
+  /** 32 bytes, the same on every replica and after a restart. */
+  readonly sealingKey: Buffer;
+}
+
+interface SigningKey extends VerificationKey {
+  readonly privateKey: KeyObject;
+  readonly createdAt: number;
+}
+
+const CHECK = 'check';
+const SEALING = 'sealing';
+const CHECK_TEXT = 'portcullis';
+/** How often unknown key ids may cause a read of the table. */
+const REREAD_MS = 1_000;
+const KID = /^[A-Za-z0-9_-]{1,64}$/;
+
+const identity = (row: Pick<SecretKeyRow, 'purpose' | 'id'>): string => `${row.purpose}:${row.id}`;
+
+function jwkOf({ kid, publicKey }: Pick<VerificationKey, 'kid' | 'publicKey'>): Jwk {
+  const { kty = '', crv = '', x = '', y = '' } = publicKey.export({ format: 'jwk' });
+  return { kty, crv, x, y, kid, alg: TOKEN_ALGORITHM, use: 'sig' };
+}
+
+function newSigningRow(vault: Vault, now: number): SecretKeyRow {
+  const id = randomBytes(12).toString('base64url');
+  const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  return {
+    id,
+    purpose: 'signing',
+    public_jwk: JSON.stringify(jwkOf({ kid: id, publicKey })),
+    sealed: vault.seal(identity({ purpose: 'signing', id }), privateKey.export({ format: 'der', type: 'pkcs8' })),
+    created_at: now,
+    retired_at: null,
+  };
+}
+
+function open(vault: Vault, row: SecretKeyRow): Buffer {
+  try {
+    return vault.open(identity(row), row.sealed);
+  } catch (cause) {
+    throw new AppError(
+      'unavailable',
+      'The database was made with another master key: set MASTER_KEY, or restore the file master.key in DATA_DIR.',
+      { cause },
+    );
+  }
+}
+
+/**
+ * Makes the keys that are missing. Runs under the migration lock, so that replicas that start at once agree. Throws
+ * AppError `unavailable` when the database belongs to another master key: signing with new keys would look like a working
+ * gateway that has lost every credential.
+ */
+export async function makeKeys(db: Connection, vault: Vault, now: number = Date.now()): Promise<void> {
+  const store = secretKeyStore(db);
+  const rows = await store.list();
+  for (const row of rows) open(vault, row);
+  const fixed = (purpose: 'check' | 'sealing', id: string, secret: Buffer): SecretKeyRow => ({
+    id,
+    purpose,
+    public_jwk: null,
+    sealed: vault.seal(identity({ purpose, id }), secret),
+    created_at: now,
+    retired_at: null,
+  });
+  if (!rows.some((row) => row.purpose === 'check')) await store.insert(fixed('check', CHECK, Buffer.from(CHECK_TEXT)));
+  if (!rows.some((row) => row.purpose === 'sealing')) await store.insert(fixed('sealing', SEALING, randomBytes(32)));
+  if (!rows.some((row) => row.purpose === 'signing' && row.retired_at === null)) await store.insert(newSigningRow(vault, now));
+}
+
+/** Throws AppError `unavailable` when the keys are missing or of another master key. */
+export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRing> {
+  let keys: ReadonlyMap<string, SigningKey> = new Map();
+  let readAt = Number.NEGATIVE_INFINITY;
+  let begun = 0;
+  let applied = 0;
+  let nextRead: Promise<void> | null = null;
+
+  function toKey(row: SecretKeyRow): SigningKey {
+    const known = keys.get(row.id);
+    if (known) return { ...known, retiredAt: row.retired_at };
+    const privateKey = createPrivateKey({ key: open(vault, row), format: 'der', type: 'pkcs8' });
+    return {
+      kid: row.id,
+      privateKey,
+      publicKey: createPublicKey(privateKey),
+      createdAt: row.created_at,
+      retiredAt: row.retired_at,
+    };
+  }
+
+  async function read(): Promise<SecretKeyRow[]> {
+    readAt = performance.now();
+    const order = ++begun;
+    const rows = await secretKeyStore(db).list();
+    // A slow read must not undo what a later one found.
+    if (order < applied) return rows;
+    applied = order;
+    keys = new Map(rows.filter((row) => row.purpose === 'signing').map((row) => [row.id, toKey(row)]));
+    return rows;
+  }
+
+  /** A read that begins after the call and at least REREAD_MS after the one before; all who wait share it. */
+  function reread(): Promise<void> {
+    nextRead ??= (async () => {
+      const wait = readAt + REREAD_MS - performance.now();
+      if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+      nextRead = null;
+      await read();
+    })();
+    return nextRead;
+  }
+
+  const sealing = (await read()).find((row) => row.purpose === 'sealing');
+  if (!sealing || keys.size === 0) throw new AppError('unavailable', 'The database has lost its keys.');
+
+  return {
+    sealingKey: open(vault, sealing),
+
+    find: (kid) => keys.get(kid) ?? null,
+
+    async resolve(kid) {
+      if (!keys.has(kid) && KID.test(kid)) await reread();
+      return keys.get(kid) ?? null;
+    },
+
+    async signer() {
+      await read();
+      const current = [...keys.values()].filter((key) => key.retiredAt === null).at(-1);
+      if (!current) throw new AppError('unavailable', 'The database has lost its keys.');
+      const { kid, privateKey } = current;
+      return {
+        kid,
+        sign: (claims) => new SignJWT(claims).setProtectedHeader({ alg: TOKEN_ALGORITHM, typ: TOKEN_TYPE, kid }).sign(privateKey),
+      };
+    },
+
+    async jwks() {
+      if (performance.now() - readAt > REREAD_MS) await reread();
+      return { keys: [...keys.values()].reverse().map(jwkOf) };
+    },
+
+    async rotate(trx, now) {
+      const store = secretKeyStore(trx);
+      const row = newSigningRow(vault, now);
+      const retired = (await store.list()).filter((key) => key.purpose === 'signing' && key.retired_at === null);
+      await store.insert(row);
+      await store.retireSigning(row.id, now);
+      return { kid: row.id, retired: retired.map((key) => key.id) };
+    },
+  };
+}

@@ -1,0 +1,119 @@
+/** Login and API tokens of a user: how they come and how they end. */
+import type { Config } from '../config.ts';
+import type { Change } from '../db/changes.ts';
+import type { Database } from '../db/database.ts';
+import { transact } from '../db/transact.ts';
+import { AppError, invalidRequest } from '../errors.ts';
+import { type User, userStore } from '../users/store.ts';
+import type { Administer, Caller } from './administer.ts';
+import type { DraftToken } from './issue.ts';
+import type { Passwords } from './passwords.ts';
+import { type TokenRecord, tokenStore } from './store.ts';
+
+export interface LoginParts {
+  readonly database: Database;
+  readonly passwords: Passwords;
+  readonly draftToken: DraftToken;
+  readonly administer: Administer;
+  readonly config: Pick<Config, 'rateLimits'>;
+  readonly now: () => number;
+}
+
+export interface Login {
+  /** Throws AppError `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user. */
+  login(email: string, password: string): Promise<{ readonly user: User; readonly token: string }>;
+  logout(caller: Caller): Promise<void>;
+  /** Ends the user's other login tokens. */
+  changePassword(caller: Caller, current: string, next: string): Promise<void>;
+  /** Throws AppError `limit_reached`. */
+  createApiToken(caller: Caller, name: string): Promise<{ readonly record: TokenRecord; readonly token: string }>;
+  /** One's own, or as an administrator anybody's. */
+  revokeApiToken(caller: Caller, id: string): Promise<void>;
+}
+
+const revoked = (id: string, before: object | null): Change => ({
+  action: 'token.revoke',
+  object_type: 'token',
+  object_id: id,
+  before,
+  after: null,
+});
+
+export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts): Login {
+  const wrong = (): AppError => new AppError('invalid_credentials', 'The e-mail or the password is wrong.');
+
+  return {
+    async login(email, password) {
+      const found = await userStore(database.knex).credentials({ email });
+      const fits = await passwords.verify(found?.passwordHash ?? null, password);
+      if (!fits || !found?.user.enabled) throw wrong();
+      const draft = await draftToken(null);
+      const { user, record } = await transact(database, async (trx) => {
+        // The password may have been changed, and its logins ended, while it was being checked.
+        const user = await userStore(trx).lock(found.user.id);
+        const now = await userStore(trx).credentials({ id: found.user.id });
+        if (!user?.enabled || now?.passwordHash !== found.passwordHash) throw wrong();
+        const record = draft.record(user);
+        await tokenStore(trx).insert(record);
+        return { user, record };
+      });
+      return { user, token: await draft.sign(user, record) };
+    },
+
+    async logout(caller) {
+      const { token_id } = caller.principal;
+      await administer(caller, 'own', async (trx) => {
+        await tokenStore(trx).revoke(token_id, now());
+        return { result: null, changes: [revoked(token_id, null)] };
+      });
+    },
+
+    async changePassword(caller, current, next) {
+      const { sub, token_id } = caller.principal;
+      const notCurrent = (): AppError => invalidRequest([{ path: 'current_password', message: 'is wrong' }]);
+      const before = await userStore(database.knex).credentials({ id: sub });
+      if (!(await passwords.verify(before?.passwordHash ?? null, current))) throw notCurrent();
+      const passwordHash = await passwords.hash(next);
+      await administer(caller, 'own', async (trx) => {
+        const users = userStore(trx);
+        await users.lock(sub);
+        if ((await users.credentials({ id: sub }))?.passwordHash !== before?.passwordHash) throw notCurrent();
+        await users.setPasswordHash(sub, passwordHash, now());
+        await tokenStore(trx).revokeLoginsOf(sub, token_id, now());
+        const change: Change = { action: 'user.password', object_type: 'user', object_id: sub, before: null, after: null };
+        return { result: null, changes: [change] };
+      });
+    },
+
+    async createApiToken({ principal }, name) {
+      const draft = await draftToken(name);
+      const { user, record } = await transact(database, async (trx) => {
+        // Held until the end, so that tokens asked for at once are counted one after the other.
+        const user = await userStore(trx).lock(principal.sub);
+        const tokens = tokenStore(trx);
+        const login = await tokens.find(principal.token_id);
+        if (!user?.enabled || !login || login.revoked_at !== null) {
+          throw new AppError('invalid_token', 'The token is no longer valid.');
+        }
+        if ((await tokens.count(user.id)) >= config.rateLimits.apiTokens) {
+          throw new AppError('limit_reached', `A user may hold ${config.rateLimits.apiTokens} API tokens: revoke one first.`);
+        }
+        const record = draft.record(user);
+        await tokens.insert(record);
+        return { user, record };
+      });
+      return { record, token: await draft.sign(user, record) };
+    },
+
+    async revokeApiToken(caller, id) {
+      const missing = (): AppError => new AppError('not_found', 'You have no API token with this id.');
+      const record = await tokenStore(database.knex).find(id);
+      const own = record?.user_id === caller.principal.sub;
+      if (record?.kind !== 'api' || (!own && caller.principal.role !== 'admin')) throw missing();
+      await administer(caller, own ? 'own' : 'admin', async (trx) => {
+        if (!(await tokenStore(trx).revoke(id, now()))) throw missing();
+        return { result: null, changes: [revoked(id, { name: record.name, user_id: record.user_id })] };
+      });
+    },
+  };
+}

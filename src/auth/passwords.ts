@@ -1,0 +1,47 @@
+/** Password hashes: argon2id with the parameters of OWASP's password storage cheat sheet, a bounded number at a time. */
+import { randomBytes } from 'node:crypto';
+import { hash, type Options, verify } from '@node-rs/argon2';
+import { AppError } from '../errors.ts';
+
+export interface Passwords {
+  /** Throws AppError `too_many_requests` when too many are waiting; so does `verify`. */
+  hash(password: string): Promise<string>;
+  /** Takes the same time for a user who does not exist (null), whom no password fits. */
+  verify(passwordHash: string | null, password: string): Promise<boolean>;
+}
+
+// `algorithm` stays at its default, argon2id: the library's constant is an ambient const enum, which isolated modules cannot read.
+const OWASP: Options = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
+const AT_ONCE = 2;
+const WAITING = 64;
+
+export function createPasswords(): Passwords {
+  let running = 0;
+  const waiting: (() => void)[] = [];
+
+  async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+    if (running < AT_ONCE) running++;
+    else if (waiting.length >= WAITING) {
+      throw new AppError('too_many_requests', 'Too many passwords are being checked at the moment.', { retryAfter: 2 });
+    } else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      // The place goes to the next in line, so nobody can take it in between.
+      const next = waiting.shift();
+      if (next) next();
+      else running--;
+    }
+  }
+
+  let nobody: Promise<string> | null = null;
+  return {
+    hash: (password) => inTurn(() => hash(password, OWASP)),
+    verify: (passwordHash, password) =>
+      inTurn(async () => {
+        nobody ??= hash(randomBytes(16).toString('hex'), OWASP);
+        const fits = await verify(passwordHash ?? (await nobody), password);
+        return fits && passwordHash !== null;
+      }),
+  };
+}

@@ -1,0 +1,76 @@
+/** Who may make an account, and which one becomes the first administrator. */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
+import type { Config } from '../config.ts';
+import type { Database } from '../db/database.ts';
+import { transact } from '../db/transact.ts';
+import { AppError } from '../errors.ts';
+import { ADMIN, claimFirstAdministrator, type User, userStore } from '../users/store.ts';
+import type { Passwords } from './passwords.ts';
+import type { Vault } from './vault.ts';
+
+export interface Registration {
+  /** Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
+  register(account: { readonly email: string; readonly password: string }, code: string | undefined): Promise<User>;
+  /** Whether an operator has to hand out the setup code: it is required, and nobody has used it yet. */
+  setupCodePending(): Promise<boolean>;
+}
+
+export interface RegistrationParts {
+  readonly database: Database;
+  readonly passwords: Passwords;
+  readonly vault: Vault;
+  readonly config: Pick<Config, 'registration' | 'setupCodeRequired'>;
+  readonly now: () => number;
+}
+
+/** The same on every replica and after every restart, and known only to who can read the master key or the start-up log. */
+export function setupCode(vault: Vault): string {
+  const digits = vault.derive('setup-code').toString('hex').slice(0, 20);
+  return digits.match(/.{5}/g)?.join('-') ?? digits;
+}
+
+const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+
+export function createRegistration({ database, passwords, vault, config, now }: RegistrationParts): Registration {
+  const expected = digest(setupCode(vault));
+
+  function mayRegister(first: boolean, code: string | undefined): void {
+    if (!first && config.registration === 'closed') {
+      throw new AppError('registration_closed', 'Ask an administrator for an account.');
+    }
+    if (first && config.setupCodeRequired && !timingSafeEqual(digest(code?.trim() ?? ''), expected)) {
+      throw new AppError(
+        'setup_code_required',
+        'The first registration becomes administrator: send the setup code that the gateway printed at start as Portcullis-Setup-Code.',
+      );
+    }
+  }
+
+  return {
+    async register({ email, password }, code) {
+      // Asked before the costly hash and again where the answer holds.
+      mayRegister(!(await userStore(database.knex).hasFirstAdministrator()), code);
+      const passwordHash = await passwords.hash(password);
+      return await transact(database, async (trx) => {
+        const id = uuidv7();
+        const first = await claimFirstAdministrator(trx, id);
+        mayRegister(first, code);
+        const time = now();
+        const user: User = {
+          id,
+          email,
+          role: first ? ADMIN : 'user',
+          groups: [],
+          enabled: true,
+          created_at: time,
+          updated_at: time,
+        };
+        await userStore(trx).insert(user, passwordHash);
+        return user;
+      });
+    },
+
+    setupCodePending: async () => config.setupCodeRequired && !(await userStore(database.knex).hasFirstAdministrator()),
+  };
+}

@@ -1,0 +1,125 @@
+/** Token records. A token is valid only while its record is there; the token itself is stored nowhere. */
+import type { Connection } from '../db/database.ts';
+import type { TokenKind } from './principal.ts';
+
+export interface TokenRecord {
+  /** The claim `jti`. */
+  readonly id: string;
+  readonly user_id: string;
+  readonly kind: TokenKind;
+  /** Chosen by the creator; null exactly for login tokens. */
+  readonly name: string | null;
+  /** Key that signed it: a token signed by another key is not this one. */
+  readonly kid: string;
+  /** Milliseconds since the epoch. */
+  readonly created_at: number;
+  /** null exactly for API tokens. */
+  readonly expires_at: number | null;
+  readonly revoked_at: number | null;
+}
+
+export interface TokenStore {
+  insert(token: TokenRecord): Promise<void>;
+  /** Revoked and expired ones, too. */
+  find(id: string): Promise<TokenRecord | null>;
+  /** The user's API tokens that are not revoked, oldest first. */
+  listOf(userId: string): Promise<TokenRecord[]>;
+  /** False if there is no such token, or it was revoked before. */
+  revoke(id: string, now: number): Promise<boolean>;
+  /** Revokes the user's login tokens but `exceptTokenId`; returns how many. */
+  revokeLoginsOf(userId: string, exceptTokenId: string | null, now: number): Promise<number>;
+  /** How many API tokens the user holds that are not revoked. */
+  count(userId: string): Promise<number>;
+  /** Forgets login tokens that expired before `time`. */
+  deleteExpired(time: number): Promise<number>;
+}
+
+const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at'] as const;
+
+export function tokenStore(db: Connection): TokenStore {
+  const held = (userId: string) => db('tokens').where({ user_id: userId, kind: 'api' }).whereNull('revoked_at');
+
+  return {
+    async insert(token) {
+      await db('tokens').insert({ ...token });
+    },
+
+    async find(id) {
+      const row = await db('tokens')
+        .where({ id })
+        .first<TokenRecord | undefined>(...COLUMNS);
+      return row ? { ...row } : null;
+    },
+
+    async listOf(userId) {
+      const rows: TokenRecord[] = await held(userId)
+        .select(...COLUMNS)
+        .orderBy('id');
+      return rows.map((row) => ({ ...row }));
+    },
+
+    async revoke(id, now) {
+      return (await db('tokens').where({ id }).whereNull('revoked_at').update({ revoked_at: now })) > 0;
+    },
+
+    async revokeLoginsOf(userId, exceptTokenId, now) {
+      return await db('tokens')
+        .where({ user_id: userId, kind: 'login' })
+        .whereNull('revoked_at')
+        .modify((query) => {
+          if (exceptTokenId !== null) query.whereNot({ id: exceptTokenId });
+        })
+        .update({ revoked_at: now });
+    },
+
+    async count(userId) {
+      const row = await held(userId).count<{ n: number | string }[]>({ n: '*' }).first();
+      return Number(row?.n ?? 0);
+    },
+
+    async deleteExpired(time) {
+      return await db('tokens').whereNotNull('expires_at').where('expires_at', '<', time).delete();
+    },
+  };
+}
+
+/** A row of `secret_keys`. */
+export interface SecretKeyRow {
+  readonly id: string;
+  readonly purpose: 'signing' | 'sealing' | 'check';
+  /** For people who read the table; the gateway uses what it derives from `sealed`, which nobody without the master key can write. */
+  readonly public_jwk: string | null;
+  readonly sealed: string;
+  /** Milliseconds since the epoch. */
+  readonly created_at: number;
+  readonly retired_at: number | null;
+}
+
+export interface SecretKeyStore {
+  /** Oldest first. */
+  list(): Promise<SecretKeyRow[]>;
+  insert(row: SecretKeyRow): Promise<void>;
+  /** Retires every signing key but `exceptId` that is not retired yet. */
+  retireSigning(exceptId: string, now: number): Promise<void>;
+}
+
+export function secretKeyStore(db: Connection): SecretKeyStore {
+  return {
+    async list() {
+      const rows: SecretKeyRow[] = await db('secret_keys')
+        .select('id', 'purpose', 'public_jwk', 'sealed', 'created_at', 'retired_at')
+        .orderBy(['created_at', 'id']);
+      return rows.map((row) => ({ ...row }));
+    },
+    async insert(row) {
+      await db('secret_keys').insert({ ...row });
+    },
+    async retireSigning(exceptId, now) {
+      await db('secret_keys')
+        .where({ purpose: 'signing' })
+        .whereNull('retired_at')
+        .whereNot({ id: exceptId })
+        .update({ retired_at: now });
+    },
+  };
+}

@@ -1,0 +1,142 @@
+/** From the Authorization header to checked claims, by keys alone: no stored state of the caller is consulted. */
+import { createHash } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
+import type { VerifyToken } from './admission.ts';
+import { type KeyRing, TOKEN_ALGORITHM, TOKEN_TYPE, type VerificationKey } from './keys.ts';
+import { type AuthRefusal, isRefusal, readClaims, type TokenClaims } from './principal.ts';
+
+export const ISSUER = 'portcullis';
+export const AUDIENCE = 'portcullis';
+/** How long a login token is good for; also how long a retired key goes on verifying them. */
+export const LOGIN_TOKEN_MS = 12 * 3_600_000;
+
+export interface TokenRules {
+  readonly issuer: string;
+  readonly audience: string;
+  readonly now: () => number;
+}
+
+/** Clocks of replicas may differ by this. */
+const TOLERANCE_SECONDS = 5;
+const REMEMBERED = 10_000;
+const BEARER = /^bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)$/i;
+
+export const INVALID_TOKEN: AuthRefusal = { refused: 'invalid_token', detail: 'The token is not valid.' };
+
+/** Several headers become one value that is no token: node keeps the first of them silently. */
+export function authorizationOf(req: IncomingMessage): string | undefined {
+  return req.headersDistinct['authorization']?.join(', ');
+}
+
+/** The one token of the header's value (RFC 6750, scheme in any case). */
+export function bearerToken(authorization: string | undefined): string | AuthRefusal {
+  if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization)) {
+    return { refused: 'unauthenticated', detail: 'Send a bearer token in the Authorization header.' };
+  }
+  return BEARER.exec(authorization)?.[1] ?? INVALID_TOKEN;
+}
+
+/** The key id of a protected header. Members that name or bring a key (`jku`, `jwk`, `x5u`, ...) make the token invalid, known or not. */
+export function readHeader(header: object): string | AuthRefusal {
+  const { alg, typ, kid, ...others } = header as Record<string, unknown>;
+  if (alg !== TOKEN_ALGORITHM || typ !== TOKEN_TYPE || typeof kid !== 'string') return INVALID_TOKEN;
+  return Object.keys(others).length > 0 ? INVALID_TOKEN : kid;
+}
+
+interface Times {
+  readonly iat: number;
+  readonly nbf: number;
+  readonly exp: number | null;
+}
+
+function timesAllow({ iat, nbf, exp }: Times, key: VerificationKey, now: number): boolean {
+  const seconds = now / 1000;
+  if (exp !== null && seconds >= exp + TOLERANCE_SECONDS) return false;
+  if (Math.max(iat, nbf) > seconds + TOLERANCE_SECONDS) return false;
+  // After the overlap a retired key is good for API tokens alone.
+  return exp === null || key.retiredAt === null || now < key.retiredAt + LOGIN_TOKEN_MS;
+}
+
+function readTimes(payload: Record<string, unknown>, exp: number | null): Times | null {
+  const { iat, nbf = iat } = payload;
+  return typeof iat === 'number' && typeof nbf === 'number' ? { iat, nbf, exp } : null;
+}
+
+/** Judges a token whose signature `key` verified. Both readers of tokens, this file's and express-jwt's, end here. */
+export function judgePayload(
+  payload: Record<string, unknown>,
+  key: VerificationKey,
+  { issuer, audience, now }: TokenRules,
+): { readonly claims: TokenClaims; readonly times: Times } | AuthRefusal {
+  if (payload['iss'] !== issuer || payload['aud'] !== audience) return INVALID_TOKEN;
+  const claims = readClaims(payload, key.kid);
+  if (isRefusal(claims)) return claims;
+  const times = readTimes(payload, claims.exp);
+  return times !== null && timesAllow(times, key, now()) ? { claims, times } : INVALID_TOKEN;
+}
+
+/** The signature check is the dear part of a request, so tokens that passed are remembered, by hash; times are checked each time. */
+export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
+  const remembered = new Map<string, { readonly claims: TokenClaims; readonly times: Times }>();
+
+  function recall(hash: string): TokenClaims | AuthRefusal | null {
+    const entry = remembered.get(hash);
+    if (!entry) return null;
+    const key = keys.find(entry.claims.kid);
+    if (!key || !timesAllow(entry.times, key, rules.now())) {
+      remembered.delete(hash);
+      return key ? INVALID_TOKEN : null;
+    }
+    // The map is ordered by last use.
+    remembered.delete(hash);
+    remembered.set(hash, entry);
+    return entry.claims;
+  }
+
+  return async (authorization) => {
+    const token = bearerToken(authorization);
+    if (typeof token !== 'string') return token;
+    const hash = createHash('sha256').update(token).digest('base64');
+    const known = recall(hash);
+    if (known) return known;
+
+    const kid = headerOf(token);
+    if (typeof kid !== 'string') return kid;
+    const key = await keys.resolve(kid);
+    if (!key) return INVALID_TOKEN;
+    const payload = await verified(token, key, rules);
+    if (payload === null) return INVALID_TOKEN;
+    const judged = judgePayload(payload, key, rules);
+    if ('refused' in judged) return judged;
+    const oldest = remembered.keys().next().value;
+    if (remembered.size >= REMEMBERED && oldest !== undefined) remembered.delete(oldest);
+    remembered.set(hash, judged);
+    return judged.claims;
+  };
+}
+
+function headerOf(token: string): string | AuthRefusal {
+  try {
+    return readHeader(decodeProtectedHeader(token));
+  } catch {
+    return INVALID_TOKEN;
+  }
+}
+
+async function verified(token: string, key: VerificationKey, rules: TokenRules): Promise<Record<string, unknown> | null> {
+  try {
+    const { payload } = await jwtVerify(token, key.publicKey, {
+      algorithms: [TOKEN_ALGORITHM],
+      typ: TOKEN_TYPE,
+      issuer: rules.issuer,
+      audience: rules.audience,
+      clockTolerance: TOLERANCE_SECONDS,
+      currentDate: new Date(rules.now()),
+    });
+    return payload;
+  } catch (error) {
+    if (error instanceof joseErrors.JOSEError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,320 @@
+/**
+ * The decision engine: the Rego rule in WASM over one compiled policy set. Only here is opa-wasm used.
+ *
+ * The answer is the module's, from data and input alone. Where the regexes of a set are more than one instance can hold, several
+ * hold a part each, and the least of their ranks is all that is worked out here.
+ */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { setImmediate } from 'node:timers/promises';
+import type * as OpaWasm from '@open-policy-agent/opa-wasm';
+import { type Compiled, compile, compileInSteps, type Finding } from '../policies/compile.ts';
+import type { Policy } from '../policies/document.ts';
+import { createPatternCheck, type PatternCheck, readPattern } from '../policies/pattern.ts';
+import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
+import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
+import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports } from './instance.ts';
+import { layOut } from './partition.ts';
+
+/** Its ES module lacks this function, which its types promise. */
+const { loadPolicySync } = createRequire(import.meta.url)('@open-policy-agent/opa-wasm') as typeof OpaWasm;
+
+/** Node's own types leave this global out. */
+declare const WebAssembly: {
+  compile(bytes: Uint8Array): Promise<object>;
+  readonly RuntimeError: typeof Error;
+};
+
+/** The compiled Rego, verified. One is enough for a process. */
+export interface PolicyModule {
+  /** SHA-256 (hex) of the module. */
+  readonly hash: string;
+  /** Admission of patterns by the very engine that will run them. */
+  readonly checkPattern: PatternCheck;
+  instantiate(): Bare;
+}
+
+export interface LoadedEngine extends Engine {
+  readonly compiled: Compiled;
+  /** What the compiler found in the stored policies that the API would have refused. */
+  readonly findings: readonly Finding[];
+}
+
+export interface EngineOptions {
+  readonly module: PolicyModule;
+  readonly policies: readonly Policy[];
+  readonly revision: number;
+  /** Told of each fault that was answered with deny. */
+  readonly onFault?: (error: unknown) => void;
+}
+
+/** The package root: this file is in `src/decision` or `dist/decision`. */
+const REGO = new URL('../../rego/', import.meta.url);
+
+export async function loadPolicyModule(folder: URL = REGO): Promise<PolicyModule> {
+  const [wasm, recorded] = await Promise.all([
+    readFile(new URL('gateway.wasm', folder)),
+    readFile(new URL('gateway.wasm.json', folder), 'utf8'),
+  ]);
+  return createPolicyModule(wasm, (JSON.parse(recorded) as { sha256: string }).sha256);
+}
+
+/** Rejects a module that is not the recorded one, needs the host to decide, or fails a golden question. */
+export async function createPolicyModule(wasm: Uint8Array, sha256: string): Promise<PolicyModule> {
+  const hash = createHash('sha256').update(wasm).digest('hex');
+  if (hash !== sha256) throw new Error('gateway.wasm is not the file that was recorded in gateway.wasm.json');
+  const compiledModule = await WebAssembly.compile(wasm);
+
+  function instantiate(): Bare {
+    const policy = loadPolicySync(compiledModule);
+    const { exports } = policy.wasmInstance as { exports: unknown };
+    return { exports: exports as OpaExports, memory: policy.mem, entrypoints: policy.entrypoints };
+  }
+  // The SDK finds a missing built-in only when a rule reaches it.
+  const bare = instantiate();
+  const needed = builtinsOf(bare);
+  if (needed.length > 0) throw new Error(`gateway.wasm needs built-ins of the host: ${needed.join(', ')}`);
+
+  const admission = finish(loadInstance(bare, [{ path: [], value: '{}' }], 0));
+  const checkPattern = createPatternCheck((pattern) => {
+    try {
+      return admission.evaluate('portcullis/gateway/valid_pattern', JSON.stringify({ pattern })) === true;
+    } catch {
+      return false;
+    }
+  });
+  const module: PolicyModule = { hash, checkPattern, instantiate };
+  passGoldenQuestions(finish(loadEngine(module, compile(GOLDEN_POLICIES, module), 0)));
+  return module;
+}
+
+/** Compiles, loads and tries a policy set, in slices between which other work runs. */
+export async function createEngine({ module, policies, revision, onFault }: EngineOptions): Promise<LoadedEngine> {
+  const compiled = await inSlices(compileInSteps(policies, module));
+  return inSlices(loadEngine(module, compiled, revision, onFault));
+}
+
+/** Memory for what evaluations leave behind, shared out among the instances of an engine. */
+const HEAP_BYTES = 256 * 2 ** 20;
+const HEAP_PER_INSTANCE = { least: 2 ** 20, most: 16 * 2 ** 20 };
+
+/** Names asked for in one evaluation, and the JSON that one evaluation may be given. */
+const BATCH = 500;
+const MAX_INPUT = 64 * 1024;
+
+const DEFAULT: Decision = Object.freeze({ effect: 'deny', reason: 'default', policy: null });
+const FAULT: Decision = Object.freeze({ effect: 'deny', reason: 'error', policy: null });
+
+function* loadEngine(
+  module: PolicyModule,
+  compiled: Compiled,
+  revision: number,
+  onFault: (error: unknown) => void = () => {},
+): Generator<undefined, LoadedEngine> {
+  const { document, hash: dataHash, findings } = compiled;
+  const layout = layOut(document);
+  yield;
+  const share = HEAP_BYTES / (layout.others.length + 1);
+  const ceiling = Math.min(HEAP_PER_INSTANCE.most, Math.max(HEAP_PER_INSTANCE.least, share));
+  const main = yield* loadLasting(module, layout.main, ceiling);
+  const others: Instance[] = [];
+  for (const pieces of layout.others) others.push(yield* loadLasting(module, pieces, ceiling));
+
+  const byRank = document.policies.map(
+    ({ effect, id, name, priority }): Decision => ({ effect, reason: 'matched', policy: { id, name, priority } }),
+  );
+  yield;
+
+  /** Only what the rule can say about this very set is an answer. */
+  function readVerdict(verdict: unknown): { rank: number; decision: Decision } {
+    const { effect, policy, rank, reason } = verdict as Record<'effect' | 'policy' | 'rank' | 'reason', unknown>;
+    if (reason === 'default' && effect === 'deny' && policy === null && rank === null)
+      return { rank: document.unmatched, decision: DEFAULT };
+    const decision = typeof rank === 'number' ? byRank[rank] : undefined;
+    if (decision === undefined || reason !== 'matched' || decision.effect !== effect || decision.policy?.id !== policy) {
+      throw new Error(`The rule's answer makes no sense: ${JSON.stringify(verdict)}`);
+    }
+    return { rank: rank as number, decision };
+  }
+  function readList<T>(value: unknown, length: number, read: (item: unknown) => T): T[] {
+    if (!Array.isArray(value) || value.length !== length) throw new Error('The rule did not answer for each name');
+    return value.map(read);
+  }
+
+  function askMany(facts: PrincipalFacts, target: string, type: string, names: readonly string[]): Decision[] {
+    const input = toInput({ ...facts, target, type, names });
+    if (others.length === 0) {
+      return readList(main.evaluate('portcullis/gateway/decisions', input), names.length, (item) => readVerdict(item).decision);
+    }
+    const survey = main.evaluate('portcullis/gateway/survey', input) as { decisions: unknown; elsewhere: number[] };
+    const least = readList(survey.decisions, names.length, readVerdict);
+    const better = new Map<number, number>();
+    for (const number of survey.elsewhere) {
+      const ranks = others[number]?.evaluate('portcullis/gateway/ranks', input);
+      readList(ranks, names.length, Number).forEach((rank, i) => {
+        if (!(rank >= 0)) throw new Error('A rank is not a number');
+        if (rank < (better.get(i) ?? least[i]?.rank ?? 0)) better.set(i, rank);
+      });
+    }
+    const decisions = least.map(({ decision }) => decision);
+    if (better.size > 0) {
+      const verdicts = main.evaluate('portcullis/gateway/verdicts', JSON.stringify({ ranks: [...better.values()] }));
+      const read = readList(verdicts, better.size, readVerdict);
+      [...better.keys()].forEach((i, at) => {
+        decisions[i] = read[at]?.decision ?? FAULT;
+      });
+    }
+    return decisions;
+  }
+
+  /** Law 6: whatever goes wrong is a deny. */
+  function orFault<T>(ask: () => T, fault: T): T {
+    try {
+      return ask();
+    } catch (error) {
+      onFault(error);
+      return fault;
+    }
+  }
+
+  const engine: LoadedEngine = {
+    revision,
+    dataHash,
+    engineHash: module.hash,
+    compiled,
+    findings,
+    decide: ({ sub, role, groups }, target, { resource_type: type, resource_name: name }) =>
+      orFault(() => {
+        const facts = { sub, role, groups };
+        if (others.length > 0) return askMany(facts, target, type, [name])[0] ?? FAULT;
+        return readVerdict(main.evaluate('portcullis/gateway/decision', toInput({ ...facts, target, type, name }))).decision;
+      }, FAULT),
+    decideMany: ({ sub, role, groups }, target, objects) => {
+      const decisions = new Array<Decision>(objects.length).fill(FAULT);
+      for (const { type, places } of batches(objects)) {
+        const names = places.map((place) => objects[place]?.resource_name ?? '');
+        const answers = orFault(() => askMany({ sub, role, groups }, target, type, names), []);
+        places.forEach((place, i) => {
+          decisions[place] = answers[i] ?? FAULT;
+        });
+      }
+      return decisions;
+    },
+    decideTarget: ({ sub, role, groups }, target) =>
+      orFault(
+        () => readVerdict(main.evaluate('portcullis/gateway/target', toInput({ sub, role, groups, target }))).decision,
+        FAULT,
+      ),
+  };
+  tryOut(engine, document);
+  return engine;
+}
+
+/** A text with half a character in it would be decided on as another text than the one forwarded. */
+function toInput(input: object): string {
+  const json = JSON.stringify(input);
+  if (json.length > MAX_INPUT) throw new Error(`The input is longer than ${MAX_INPUT} characters`);
+  if (json.includes('\\ud') && /(?<!\\)(?:\\\\)*\\ud/.test(json)) throw new Error('The input is not well-formed Unicode');
+  return json;
+}
+
+/** Objects of one type, few enough for one evaluation. A name that would be refused stands alone. */
+function* batches(objects: readonly NamedObject[]): Generator<{ type: string; places: number[] }> {
+  const open = new Map<string, { places: number[]; size: number }>();
+  for (const [place, { resource_type: type, resource_name: name }] of objects.entries()) {
+    const batch = open.get(type);
+    const size = name.length * 6;
+    if (/\p{Surrogate}/u.test(name)) yield { type, places: [place] };
+    else if (batch === undefined) open.set(type, { places: [place], size });
+    else if (batch.places.length === BATCH || batch.size + size > MAX_INPUT / 2) {
+      yield { type, places: batch.places };
+      open.set(type, { places: [place], size });
+    } else {
+      batch.places.push(place);
+      batch.size += size;
+    }
+  }
+  for (const [type, { places }] of open) yield { type, places };
+}
+
+/** An instance that is built anew after a trap, because nothing says what a trap leaves of its memory. */
+function* loadLasting(module: PolicyModule, pieces: () => Iterable<DataPiece>, ceiling: number): Generator<undefined, Instance> {
+  const load = () => loadInstance(module.instantiate(), pieces(), ceiling);
+  let instance: Instance | null = yield* load();
+  return {
+    evaluate(entrypoint, input) {
+      instance ??= finish(load());
+      try {
+        return instance.evaluate(entrypoint, input);
+      } catch (error) {
+        if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) instance = null;
+        throw error;
+      }
+    },
+  };
+}
+
+function passGoldenQuestions(engine: Engine): void {
+  for (const { principal, target, object, row } of GOLDEN_QUESTIONS) {
+    const answers =
+      object === null
+        ? [engine.decideTarget(principal, target)]
+        : [engine.decide(principal, target, object), ...engine.decideMany(principal, target, [object])];
+    for (const { policy, reason } of answers) {
+      const right = row === null ? reason === 'default' : reason === 'matched' && policy?.id === goldenId(row);
+      if (!right)
+        throw new Error(
+          `The engine fails a golden question: ${JSON.stringify({ principal, target, object, row, reason, policy })}`,
+        );
+    }
+  }
+}
+
+/** How many policies of a set are tried before it is handed out. */
+const TRIED = 64;
+
+/** A request that a policy plainly fits must be decided by it or by one before it. */
+function tryOut(engine: Engine, { policies }: Compiled['document']): void {
+  const ranks = new Map(policies.map(({ id }, rank) => [id, rank]));
+  const stride = Math.max(1, Math.floor(policies.length / TRIED));
+  for (let rank = 0; rank < policies.length; rank += stride) {
+    const { pattern, subjects, target, type } = policies[rank] ?? { pattern: null, subjects: [], target: null, type: 'all' };
+    const [subject] = subjects;
+    const reading = pattern === null ? null : readPattern(pattern);
+    const shape = reading === null ? { text: 'any' } : typeof reading === 'string' ? undefined : reading.shapes?.[0];
+    if (subject === undefined || shape === undefined) continue;
+    const [kind, value = ''] = subject;
+    const principal: PrincipalFacts = {
+      sub: kind === 'user' ? value : '',
+      role: kind === 'role' ? value : '',
+      groups: kind === 'group' ? [value] : [],
+    };
+    const object: NamedObject = { resource_type: type === 'all' ? 'tool' : type, resource_name: shape.text };
+    const { policy } = engine.decide(principal, target ?? '', object);
+    if (policy === null || (ranks.get(policy.id) ?? Number.POSITIVE_INFINITY) > rank) {
+      throw new Error(`The engine overlooks policy ${policies[rank]?.id}`);
+    }
+  }
+}
+
+/** Longer than this no slice should keep the event loop. */
+const SLICE_MS = 10;
+
+async function inSlices<T>(steps: Generator<undefined, T>): Promise<T> {
+  for (;;) {
+    const end = performance.now() + SLICE_MS;
+    do {
+      const step = steps.next();
+      if (step.done === true) return step.value;
+    } while (performance.now() < end);
+    await setImmediate();
+  }
+}
+
+function finish<T>(steps: Generator<undefined, T>): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}

@@ -1,0 +1,38 @@
+/** Where a request comes from. */
+import type { IncomingMessage } from 'node:http';
+import { BlockList, isIP } from 'node:net';
+
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+loopback.addAddress('::1', 'ipv6');
+
+const plain = (address: string): string => address.replace(/^::ffff:(?=[0-9.]+$)/i, '');
+
+/** Behind a trusted proxy the last entry of X-Forwarded-For is the only one that the proxy wrote. */
+export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
+  const remote = plain(req.socket.remoteAddress ?? '');
+  if (!trustProxy) return remote;
+  const forwarded = plain(req.headersDistinct['x-forwarded-for']?.join(',').split(',').at(-1)?.trim() ?? '');
+  return isIP(forwarded) === 0 ? remote : forwarded;
+}
+
+/** Whom to count: an IPv6 client chooses its address within a /64. */
+export function addressGroup(address: string): string {
+  if (isIP(address) !== 6) return address;
+  const [head = '', tail] = address.toLowerCase().split('%')[0]?.split('::') ?? [];
+  const left = head === '' ? [] : head.split(':');
+  const right = tail === undefined || tail === '' ? [] : tail.split(':');
+  const zeros = tail === undefined ? [] : new Array<string>(Math.max(0, 8 - left.length - right.length)).fill('0');
+  return `${[...left, ...zeros, ...right]
+    .slice(0, 4)
+    .map((part) => Number.parseInt(part, 16).toString(16))
+    .join(':')}::/64`;
+}
+
+/** True only when nobody else can have sent it: a request that a proxy on this host carried on is not from this host. */
+export function isLocal(req: IncomingMessage): boolean {
+  const address = plain(req.socket.remoteAddress ?? '');
+  const family = isIP(address);
+  const carried = ['x-forwarded-for', 'x-real-ip', 'forwarded', 'via'].some((name) => req.headers[name] !== undefined);
+  return !carried && family !== 0 && loopback.check(address, family === 6 ? 'ipv6' : 'ipv4');
+}

@@ -1,0 +1,21 @@
+/** Whether the process runs, and whether it should be sent requests. */
+import { Router } from 'express';
+
+/** Each thing that must work before requests are taken, and whether it does. */
+export type Ready = () => Promise<Readonly<Record<string, boolean>>>;
+
+export function healthRoutes(ready: Ready): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  router.get('/live', (_req, res) => {
+    res.set('Cache-Control', 'no-store').json({ live: true });
+  });
+  router.get('/ready', async (_req, res) => {
+    const checks = await ready().catch(() => null);
+    const ok = checks !== null && Object.values(checks).every(Boolean);
+    res
+      .status(ok ? 200 : 503)
+      .set('Cache-Control', 'no-store')
+      .json({ ready: ok, checks: checks ?? {} });
+  });
+  return router;
+}

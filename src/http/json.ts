@@ -1,0 +1,261 @@
+/**
+ * Strict JSON: every text that is accepted has exactly one reading (RFC 8259 restricted as in I-JSON, RFC 7493).
+ * JSON.parse alone keeps the last of two equal member names, accepts any depth and rounds numbers; other parsers choose
+ * otherwise, so what was checked here could differ from what is executed elsewhere.
+ */
+
+export type JsonValue = null | boolean | number | string | JsonValue[] | JsonObject;
+export interface JsonObject {
+  [name: string]: JsonValue;
+}
+
+export interface JsonRules {
+  readonly maxDepth: number;
+  /** Upper bound on values of any kind, so that a small text cannot become a large heap. */
+  readonly maxValues: number;
+  /** Also refuse what readers are known to disagree on: numbers that a double cannot hold, lone surrogates. */
+  readonly exact: boolean;
+  /** Values down to this depth (the root is 0) keep their place in the text. */
+  readonly spanDepth: number;
+}
+
+export const REQUEST_RULES: JsonRules = { maxDepth: 64, maxValues: 200_000, exact: true, spanDepth: 0 };
+
+/** Where a value stands in its text, so that it can be carried on without being serialized again. */
+export interface JsonSpan {
+  readonly start: number;
+  readonly end: number;
+  /** Of an object above the span depth. */
+  readonly members: ReadonlyMap<string, JsonSpan> | null;
+  /** Of an array above the span depth. */
+  readonly items: readonly JsonSpan[] | null;
+}
+
+/** `reason` is fit for the sender: it names at most a member name of theirs. */
+export type JsonReading =
+  | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan }
+  | { readonly ok: false; readonly reason: string };
+
+class JsonFault extends Error {}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+/** A decimal with no more digits than this is unharmed by a double (IEEE 754: 15 significant digits). */
+const SAFE_DIGITS = 15;
+const FEW_NAMES = 8;
+
+export function isObject(value: JsonValue | undefined): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+export function readJson(bytes: Uint8Array, rules: Partial<JsonRules> = {}): JsonReading {
+  let text: string;
+  try {
+    text = utf8.decode(bytes);
+  } catch {
+    return { ok: false, reason: 'the text is not valid UTF-8' };
+  }
+  return readJsonText(text, rules);
+}
+
+export function readJsonText(text: string, rules: Partial<JsonRules> = {}): JsonReading {
+  try {
+    const span = scan(text, { ...REQUEST_RULES, ...rules });
+    return { ok: true, text, value: JSON.parse(text) as JsonValue, span };
+  } catch (fault) {
+    if (fault instanceof JsonFault) return { ok: false, reason: fault.message };
+    throw fault;
+  }
+}
+
+function scan(text: string, rules: JsonRules): JsonSpan {
+  let at = 0;
+  let values = 0;
+
+  const fail = (what: string): never => {
+    throw new JsonFault(`${what} at offset ${at}`);
+  };
+
+  function blank(): void {
+    for (;;) {
+      const c = text.charCodeAt(at);
+      if (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09) return;
+      at++;
+    }
+  }
+
+  /** Leaves `at` behind the closing quote; says whether the string has escapes. */
+  function string(): boolean {
+    let hasEscapes = false;
+    at++;
+    for (;;) {
+      const c = text.charCodeAt(at);
+      if (c === 0x22) {
+        at++;
+        return hasEscapes;
+      }
+      if (c === 0x5c) {
+        hasEscapes = true;
+        escaped();
+      } else if (c < 0x20) fail('a control character in a string');
+      else if (Number.isNaN(c)) fail('an unfinished string');
+      else at++;
+    }
+  }
+
+  function escaped(): void {
+    const kind = text[at + 1];
+    if (kind !== 'u') {
+      if (kind === undefined || !'"\\/bfnrt'.includes(kind)) fail('a bad escape');
+      at += 2;
+      return;
+    }
+    const unit = hex();
+    if (!rules.exact) return;
+    if (unit >= 0xdc00 && unit <= 0xdfff) fail('a lone surrogate');
+    if (unit < 0xd800 || unit > 0xdbff) return;
+    if (text[at] !== '\\' || text[at + 1] !== 'u') fail('a lone surrogate');
+    const low = hex();
+    if (low < 0xdc00 || low > 0xdfff) fail('a lone surrogate');
+  }
+
+  function hex(): number {
+    const digits = text.slice(at + 2, at + 6);
+    if (!/^[0-9a-fA-F]{4}$/.test(digits)) fail('a bad escape');
+    at += 6;
+    return Number.parseInt(digits, 16);
+  }
+
+  function number(): void {
+    NUMBER.lastIndex = at;
+    const match = NUMBER.exec(text);
+    if (match === null) {
+      fail('an unexpected character');
+      return;
+    }
+    if (rules.exact && !survivesDouble(match[0])) fail('a number that does not survive a round trip');
+    at = NUMBER.lastIndex;
+  }
+
+  function word(expected: string): void {
+    if (!text.startsWith(expected, at)) fail('an unexpected character');
+    at += expected.length;
+  }
+
+  function value(depth: number): JsonSpan | null {
+    if (++values > rules.maxValues) fail(`more than ${rules.maxValues} values`);
+    const start = at;
+    let members: Map<string, JsonSpan> | null = null;
+    let items: JsonSpan[] | null = null;
+    switch (text[at]) {
+      case '{':
+        members = object(depth);
+        break;
+      case '[':
+        items = array(depth);
+        break;
+      case '"':
+        string();
+        break;
+      case 't':
+        word('true');
+        break;
+      case 'f':
+        word('false');
+        break;
+      case 'n':
+        word('null');
+        break;
+      case undefined:
+        return fail('the text ends too early');
+      default:
+        number();
+    }
+    return depth <= rules.spanDepth ? { start, end: at, members, items } : null;
+  }
+
+  function object(depth: number): Map<string, JsonSpan> | null {
+    if (depth >= rules.maxDepth) fail(`deeper than ${rules.maxDepth} levels`);
+    const members = depth < rules.spanDepth ? new Map<string, JsonSpan>() : null;
+    const few: string[] = [];
+    let many: Set<string> | null = null;
+    at++;
+    blank();
+    if (text[at] === '}') {
+      at++;
+      return members;
+    }
+    for (;;) {
+      if (text[at] !== '"') fail('a member name is missing');
+      const from = at;
+      const name = string() ? (JSON.parse(text.slice(from, at)) as string) : text.slice(from + 1, at - 1);
+      // JSON.parse makes it an own property, but any copy by assignment would set the prototype.
+      if (name === '__proto__') fail('the member name __proto__');
+      if (many === null ? few.includes(name) : many.has(name)) fail(`a second member ${JSON.stringify(name.slice(0, 64))}`);
+      if (many !== null) many.add(name);
+      else if (few.push(name) > FEW_NAMES) many = new Set(few);
+      blank();
+      if (text[at] !== ':') fail('a colon is missing');
+      at++;
+      blank();
+      const span = value(depth + 1);
+      if (members !== null && span !== null) members.set(name, span);
+      blank();
+      const next = text[at++];
+      if (next === '}') return members;
+      if (next !== ',') {
+        at--;
+        fail('a comma or a closing brace is missing');
+      }
+      blank();
+    }
+  }
+
+  function array(depth: number): JsonSpan[] | null {
+    if (depth >= rules.maxDepth) fail(`deeper than ${rules.maxDepth} levels`);
+    const items: JsonSpan[] | null = depth < rules.spanDepth ? [] : null;
+    at++;
+    blank();
+    if (text[at] === ']') {
+      at++;
+      return items;
+    }
+    for (;;) {
+      const span = value(depth + 1);
+      if (items !== null && span !== null) items.push(span);
+      blank();
+      const next = text[at++];
+      if (next === ']') return items;
+      if (next !== ',') {
+        at--;
+        fail('a comma or a closing bracket is missing');
+      }
+      blank();
+    }
+  }
+
+  if (text.charCodeAt(0) === 0xfeff) fail('a byte order mark');
+  blank();
+  const root = value(0);
+  blank();
+  if (at !== text.length) fail('text after the end of the value');
+  return root ?? { start: 0, end: text.length, members: null, items: null };
+}
+
+function survivesDouble(literal: string): boolean {
+  if (literal.length <= SAFE_DIGITS && !/[eE]/.test(literal)) return true;
+  const value = Number(literal);
+  return Number.isFinite(value) && decimal(literal) === decimal(String(value));
+}
+
+/** One text for each decimal value: significant digits and exponent, zeros trimmed. */
+function decimal(literal: string): string {
+  const [mantissa = '', exponent = '0'] = literal.toLowerCase().split('e');
+  const negative = mantissa.startsWith('-');
+  const [whole = '', fraction = ''] = (negative ? mantissa.slice(1) : mantissa).split('.');
+  const digits = (whole + fraction).replace(/^0+/, '');
+  const significant = digits.replace(/0+$/, '');
+  if (significant === '') return '0';
+  const scale = Number(exponent) - fraction.length + (digits.length - significant.length);
+  return `${negative ? '-' : ''}${significant}e${scale}`;
+}

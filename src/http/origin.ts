@@ -1,0 +1,53 @@
+/** Which names the gateway answers to, and which web pages may call it: the guard against DNS rebinding, for every route. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Config } from '../config.ts';
+import { AppError } from '../errors.ts';
+
+type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
+
+const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
+
+/** null: the request is addressed to this gateway, by a program or by a page of an allowed origin. */
+export function checkOrigin(req: IncomingMessage, { allowedHosts, allowedOrigins }: OriginRules): AppError | null {
+  const hosts = req.headersDistinct['host'] ?? [];
+  const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
+  if (name === undefined || !allowedHosts.some((allowed) => allowed.toLowerCase() === name)) {
+    return new AppError('host_not_allowed', 'The gateway does not answer to this Host; ALLOWED_HOSTS lists more names.');
+  }
+  const origins = req.headersDistinct['origin'] ?? [];
+  if (origins.some((origin) => !allowedOrigins.includes(origin)) || origins.length > 1) {
+    return new AppError(
+      'origin_not_allowed',
+      'Pages of this Origin may not call the gateway; ALLOWED_ORIGINS lists those that may.',
+    );
+  }
+  return null;
+}
+
+const METHODS = 'GET, POST, PUT, DELETE';
+const REQUEST_HEADERS =
+  'Authorization, Content-Type, Accept, If-Match, Last-Event-ID, Portcullis-Setup-Code, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name';
+const RESPONSE_HEADERS =
+  'ETag, Link, Location, Retry-After, WWW-Authenticate, X-Request-Id, Portcullis-Revision, Mcp-Session-Id, Mcp-Protocol-Version';
+
+/** Lets a page of an allowed origin read the answer; only after `checkOrigin`. */
+export function allowOrigin(req: IncomingMessage, res: ServerResponse): void {
+  res.setHeader('Vary', 'Origin');
+  const { origin } = req.headers;
+  if (origin === undefined) return;
+  res.setHeader('Access-Control-Allow-Origin', origin);
+  res.setHeader('Access-Control-Expose-Headers', RESPONSE_HEADERS);
+}
+
+/** Answers a CORS preflight; false: the request is none. Only after `checkOrigin`. */
+export function answerPreflight(req: IncomingMessage, res: ServerResponse): boolean {
+  if (req.method !== 'OPTIONS' || req.headers.origin === undefined) return false;
+  if (req.headers['access-control-request-method'] === undefined) return false;
+  allowOrigin(req, res);
+  res.setHeader('Access-Control-Allow-Methods', METHODS);
+  res.setHeader('Access-Control-Allow-Headers', REQUEST_HEADERS);
+  res.setHeader('Access-Control-Max-Age', '600');
+  res.statusCode = 204;
+  res.end();
+  return true;
+}

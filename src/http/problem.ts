@@ -1,0 +1,112 @@
+/** The one mapper from errors to responses: application/problem+json (RFC 9457). */
+import type { ServerResponse } from 'node:http';
+import type { Logger } from 'pino';
+import { AppError, ERRORS, type ErrorCode, type FieldError } from '../errors.ts';
+
+export interface ProblemDocument {
+  /** A name, not an address: `urn:portcullis:problem:<code>`. */
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail: string;
+  readonly code: ErrorCode;
+  readonly request_id: string;
+  readonly errors?: readonly FieldError[];
+}
+
+export interface Problem {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: ProblemDocument;
+}
+
+export interface ProblemContext {
+  readonly requestId: string;
+  readonly publicUrl: string;
+  readonly log: Logger;
+}
+
+const OUTAGE_CODES = new Set([
+  ...['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND', 'EAI_AGAIN'],
+  ...['PROTOCOL_CONNECTION_LOST', 'PROTOCOL_SEQUENCE_TIMEOUT', 'POOL_CLOSED', 'ER_CON_COUNT_ERROR', 'ER_SERVER_SHUTDOWN'],
+  ...['ER_LOCK_DEADLOCK', 'ER_LOCK_WAIT_TIMEOUT', 'ER_CHECKREAD', 'ER_QUERY_INTERRUPTED', 'ER_OPTION_PREVENTS_STATEMENT'],
+  ...['ER_UNKNOWN_COM_ERROR', 'ER_ACCESS_DENIED_ERROR', 'ER_DISK_FULL', 'ER_RECORD_FILE_FULL', 'ER_CLIENT_INTERACTION_TIMEOUT'],
+  ...['SQLITE_BUSY', 'SQLITE_FULL', 'SQLITE_IOERR', 'SQLITE_READONLY', 'SQLITE_LOCKED'],
+]);
+
+/** Whether the database is out of reach, rather than the gateway at fault. */
+export function isOutage(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code, fatal } = error as Error & { code?: unknown; fatal?: unknown };
+  if (typeof code === 'string' && (OUTAGE_CODES.has(code) || code.startsWith('SQLITE_IOERR'))) return true;
+  // mysql2 calls errors fatal that end the connection; what else says so is a closed worker or pool.
+  return (
+    fatal === true || error.name === 'KnexTimeoutError' || /SQLite worker has ended|^aborted$|closed state/.test(error.message)
+  );
+}
+
+/** What the log may hold of an error: drivers add the statement with its values, which may be secrets. */
+export function loggable(error: unknown): object {
+  if (!(error instanceof Error)) return { type: typeof error };
+  const { name, message, stack, cause } = error;
+  const { code } = error as { code?: unknown };
+  return { name, code, message, stack, ...(cause === undefined ? {} : { cause: loggable(cause) }) };
+}
+
+/** Errors of Express and its parts carry the status that the sender is to see. */
+function clientFault(error: unknown): AppError | null {
+  const { status } = error as { status?: unknown };
+  if (!(error instanceof Error) || typeof status !== 'number' || status < 400 || status > 499) return null;
+  return new AppError('invalid_request', 'The request cannot be read.', { cause: error });
+}
+
+function toAppError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  if (isOutage(error)) return new AppError('unavailable', 'The database cannot be reached.', { retryAfter: 1, cause: error });
+  return clientFault(error) ?? new AppError('internal', 'The gateway failed; its log has the details.', { cause: error });
+}
+
+function headersOf(error: AppError, publicUrl: string): Record<string, string> {
+  const retryAfter = error.retryAfter ?? (error.status === 503 || error.status === 429 ? 1 : null);
+  const challenge = `Bearer resource_metadata="${publicUrl}/.well-known/oauth-protected-resource"`;
+  return {
+    'Content-Type': 'application/problem+json',
+    'Cache-Control': 'no-store',
+    ...(retryAfter === null ? {} : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfter))) }),
+    ...(error.status === 401
+      ? { 'WWW-Authenticate': error.code === 'invalid_token' ? `${challenge}, error="invalid_token"` : challenge }
+      : {}),
+  };
+}
+
+/** Logs what operators must know, once; a request that was refused is not among it. */
+export function problemOf(error: unknown, { requestId, publicUrl, log }: ProblemContext): Problem {
+  const fault = toAppError(error);
+  const { status, code } = fault;
+  if (status === 500) log.error({ request_id: requestId, err: loggable(error) }, 'request failed');
+  else if (status === 503) log.warn({ request_id: requestId, err: loggable(error) }, 'request refused');
+  return {
+    status,
+    headers: headersOf(fault, publicUrl),
+    body: {
+      type: `urn:portcullis:problem:${code}`,
+      title: ERRORS[code].title,
+      status,
+      detail: code === 'internal' ? 'The gateway failed; its log has the details.' : fault.message,
+      code,
+      request_id: requestId,
+      ...(fault.errors ? { errors: fault.errors } : {}),
+    },
+  };
+}
+
+export function sendProblem(res: ServerResponse, problem: Problem): void {
+  if (res.headersSent) {
+    // Half an answer cannot be taken back; the sender must not take it for a whole one.
+    res.destroy();
+    return;
+  }
+  for (const [name, value] of Object.entries(problem.headers)) res.setHeader(name, value);
+  res.statusCode = problem.status;
+  res.end(JSON.stringify(problem.body));
+}

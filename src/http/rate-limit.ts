@@ -1,0 +1,45 @@
+/** How often a caller may come, counted in this process. */
+import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
+import type { Config } from '../config.ts';
+import { AppError } from '../errors.ts';
+import { addressGroup } from './address.ts';
+
+export interface RateLimits {
+  /**
+   * Before a password is looked at: by address, and by address and e-mail (null: the e-mail is not known). Never by e-mail
+   * alone, or anybody could lock anybody out.
+   */
+  password(address: string, email: string | null): Promise<AppError | null>;
+  /** Before a request of this principal (its issuer and sub) is decided. */
+  mcp(principal: string, address: string): Promise<AppError | null>;
+}
+
+const SECONDS = 60;
+
+/** Two parts that cannot run into each other. */
+const pair = (a: string, b: string): string => JSON.stringify([a, b]);
+
+async function consume(limiter: RateLimiterMemory, key: string): Promise<AppError | null> {
+  try {
+    await limiter.consume(key);
+    return null;
+  } catch (refusal) {
+    if (!(refusal instanceof RateLimiterRes)) throw refusal;
+    const retryAfter = Math.max(1, Math.ceil(refusal.msBeforeNext / 1000));
+    return new AppError('too_many_requests', `Too many requests: try again in ${retryAfter} s.`, { retryAfter });
+  }
+}
+
+export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp'>): RateLimits {
+  const byAddress = new RateLimiterMemory({ points: limits.login, duration: SECONDS });
+  const byAddressAndEmail = new RateLimiterMemory({ points: limits.login, duration: SECONDS });
+  const byPrincipal = new RateLimiterMemory({ points: limits.mcp, duration: SECONDS });
+  return {
+    async password(address, email) {
+      const group = addressGroup(address);
+      const refusal = await consume(byAddress, group);
+      return refusal ?? (email === null ? null : consume(byAddressAndEmail, pair(group, email.toLowerCase())));
+    },
+    mcp: (principal, address) => consume(byPrincipal, pair(principal, addressGroup(address))),
+  };
+}

@@ -1,0 +1,62 @@
+/** How a request ends, before it is written to the client: the exchange decides, the reply writes. */
+import { AppError } from '../errors.ts';
+import type { JsonValue } from '../http/json.ts';
+import { CODES, errorMessage, type Rejection, type RpcId } from './message.ts';
+
+export interface OutEvent {
+  readonly data: string;
+  readonly id?: string | undefined;
+  readonly retry?: number | undefined;
+  /** The answer to the request that opened the stream; nothing follows. */
+  readonly final?: boolean;
+}
+
+export type Answer =
+  | { readonly kind: 'message'; readonly status: number; readonly text: string; readonly headers?: Readonly<Record<string, string>> }
+  | { readonly kind: 'empty'; readonly status: number }
+  | { readonly kind: 'problem'; readonly error: AppError; readonly headers?: Readonly<Record<string, string>> }
+  /** `drain`: the exchange goes on when the client is gone, because that is no cancellation. */
+  | { readonly kind: 'stream'; readonly events: AsyncGenerator<OutEvent>; readonly drain: boolean };
+
+export const ACCEPTED: Answer = { kind: 'empty', status: 202 };
+
+export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answer {
+  return { kind: 'message', status: rejection.status, text: errorMessage(id, rejection) };
+}
+
+export function rpcError(id: RpcId | null, code: number, message: string, data?: JsonValue): Answer {
+  return { kind: 'message', status: 200, text: errorMessage(id, data === undefined ? { code, message } : { code, message, data }) };
+}
+
+/** Byte for byte the same whether there is no such target or the caller may not use it. */
+export function noTargetText(targetName: string): string {
+  return `no target \`${targetName}\`, or no policy lets you use it`;
+}
+
+export function noTarget(id: RpcId | null, targetName: string): Answer {
+  return rpcError(id, CODES.noTarget, noTargetText(targetName));
+}
+
+/** The same for an unknown, a foreign, an edited and an expired session. */
+export function noSession(id: RpcId | null): Answer {
+  return { kind: 'message', status: 404, text: errorMessage(id, { code: CODES.sessionNotFound, message: 'Session not found' }) };
+}
+
+/** State or audit log cannot be had: refused, because nothing may happen without them. */
+export function unavailable(id: RpcId | null | undefined, retryAfter = 1): Answer {
+  return {
+    kind: 'message',
+    status: 503,
+    text: errorMessage(id, { code: CODES.internal, message: 'The gateway cannot decide at the moment; try again' }),
+    headers: { 'retry-after': String(retryAfter) },
+  };
+}
+
+export function problem(error: AppError, headers?: Readonly<Record<string, string>>): Answer {
+  return headers === undefined ? { kind: 'problem', error } : { kind: 'problem', error, headers };
+}
+
+export function problemUnavailable(cause: unknown): Answer {
+  const error = cause instanceof AppError ? cause : new AppError('unavailable', 'The gateway cannot decide at the moment.', { retryAfter: 1 });
+  return problem(error);
+}

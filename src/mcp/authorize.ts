@@ -1,0 +1,92 @@
+/** The one place of the request path where policy is asked and its answer recorded, before anything follows from it. */
+import type { Admission } from '../auth/admission.ts';
+import { type AuditReason, type AuditWriter, decisionRecord } from '../audit/event.ts';
+import type { Decision, Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
+import type { RoutedTarget } from '../targets/target.ts';
+import type { Operation } from './operation.ts';
+
+export interface Question {
+  readonly admission: Admission;
+  readonly targetName: string;
+  /** As it appears in the audit log. */
+  readonly method: string;
+  readonly operation: Operation;
+}
+
+export type Verdict =
+  | { readonly allowed: true; readonly decisionId: string; readonly target: RoutedTarget }
+  /** `no_target`: there is none of that name, or the caller may not use it at all; the two answer alike. */
+  | { readonly allowed: false; readonly decisionId: string; readonly answer: 'no_target' | 'denied'; readonly reason: AuditReason };
+
+export interface AuthorizeDeps {
+  readonly audit: AuditWriter;
+  readonly now: () => number;
+  readonly newId: () => string;
+}
+
+const DENY = { effect: 'deny', policy: null } as const;
+
+/** Rejects when the decision cannot be made durable: then nothing may follow from it. */
+export async function authorize(deps: AuthorizeDeps, question: Question): Promise<Verdict> {
+  const { admission, targetName, method, operation } = question;
+  const { principal, snapshot } = admission;
+  const target = snapshot.targets.get(targetName);
+  const object = operation.kind === 'object' ? operation.object : null;
+  const decision = target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
+  const decisionId = deps.newId();
+  await deps.audit.decision(
+    decisionRecord(
+      decisionId,
+      deps.now(),
+      {
+        principal,
+        target: { id: target?.id ?? null, name: targetName },
+        method,
+        resource_type: object?.resource_type ?? null,
+        resource_name: object?.resource_name ?? null,
+      },
+      decision,
+      snapshot.engine,
+    ),
+  );
+  if (target !== undefined && decision.effect === 'allow') return { allowed: true, decisionId, target };
+  const usable = target !== undefined && object !== null && mayUseTarget(snapshot.engine, principal, target);
+  return { allowed: false, decisionId, answer: usable ? 'denied' : 'no_target', reason: decision.reason };
+}
+
+function decide(
+  engine: Engine,
+  principal: PrincipalFacts,
+  target: RoutedTarget,
+  operation: Operation,
+): Omit<Decision, 'reason'> & { readonly reason: AuditReason } {
+  try {
+    if (operation.kind !== 'object') return engine.decideTarget(principal, target.id);
+    // A policy matches text; what has several texts for one meaning cannot be decided by one of them.
+    if (!operation.canonical) return { ...DENY, reason: 'not_canonical' };
+    return engine.decide(principal, target.id, operation.object);
+  } catch {
+    return { ...DENY, reason: 'error' };
+  }
+}
+
+function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: RoutedTarget): boolean {
+  try {
+    return engine.decideTarget(principal, target.id).effect === 'allow';
+  } catch {
+    return false;
+  }
+}
+
+/** For what an answer shows: the same decision as for a call, a fault being a deny. */
+export function decideShown(admission: Admission, targetId: string): (objects: readonly NamedObject[]) => boolean[] {
+  return (objects) => {
+    if (objects.length === 0) return [];
+    try {
+      const decisions = admission.snapshot.engine.decideMany(admission.principal, targetId, objects);
+      return objects.map((_, index) => decisions.length === objects.length && decisions[index]?.effect === 'allow');
+    } catch {
+      return objects.map(() => false);
+    }
+  };
+}

@@ -1,0 +1,41 @@
+/** Connections to targets: bounded, and never to link-local addresses, where clouds keep their instance credentials. */
+import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
+import { BlockList, isIP, isIPv6 } from 'node:net';
+import { Agent, buildConnector } from 'undici';
+
+const LINK_LOCAL = new BlockList();
+LINK_LOCAL.addSubnet('169.254.0.0', 16, 'ipv4');
+LINK_LOCAL.addSubnet('fe80::', 10, 'ipv6');
+LINK_LOCAL.addAddress('fd00:ec2::254', 'ipv6');
+
+/** Also for IPv4 addresses written as IPv6 ones (`::ffff:169.254.1.1`), which BlockList maps back. */
+export function isLinkLocal(address: string): boolean {
+  const bare = address.replace(/^\[|\]$/g, '').replace(/%.*$/, '');
+  return isIP(bare) !== 0 && LINK_LOCAL.check(bare, isIPv6(bare) ? 'ipv6' : 'ipv4');
+}
+
+class LinkLocalAddress extends Error {}
+
+type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
+
+/** Names are judged by what they resolve to, in the very lookup that the connection uses. */
+function guardedLookup(hostname: string, options: LookupOptions, done: LookupCallback): void {
+  lookup(hostname, { ...options, all: true }, (error, addresses) => {
+    if (error) return done(error, []);
+    const allowed = addresses.filter(({ address }) => !isLinkLocal(address));
+    const [first] = allowed;
+    if (first === undefined) return done(new LinkLocalAddress(`${hostname} has only link-local addresses`), []);
+    if (options.all) done(null, allowed);
+    else done(null, first.address, first.family);
+  });
+}
+
+export function createAgent(connectTimeoutMs: number): Agent {
+  const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup } as buildConnector.BuildOptions);
+  return new Agent({
+    connect: (options, callback) => {
+      if (isLinkLocal(options.hostname)) callback(new LinkLocalAddress(`${options.hostname} is link-local`), null);
+      else connect(options, callback);
+    },
+  });
+}

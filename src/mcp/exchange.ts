@@ -1,0 +1,284 @@
+/** From an admitted message to its answer: decide, record, forward, relay. Nothing is forwarded before it is recorded. */
+import type { Admission, Admit } from '../auth/admission.ts';
+import type { AuditWriter, Outcome } from '../audit/event.ts';
+import type { TokenClaims } from '../auth/principal.ts';
+import { isObject, type JsonObject, type JsonValue, readJson } from '../http/json.ts';
+import type { RoutedTarget } from '../targets/target.ts';
+import { type Answer, noSession, noTarget, refuse, rpcError, unavailable } from './answer.ts';
+import { authorize, type Verdict } from './authorize.ts';
+import { reduceClientCapabilities } from './capabilities.ts';
+import { isSessionRevision, META_KEYS, nameHeader, SESSION_REVISIONS, type SessionRevision, unsupportedVersion } from './era.ts';
+import { type ForwardedRequest, type Forwarder, isFault, type ModernHeaders, readAll, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
+import type { McpLimits } from './limits.ts';
+import { CODES, type RpcId, type RpcRequest, readMessage } from './message.ts';
+import type { Operation } from './operation.ts';
+import { type Located, rebuildCall, rebuildResponse } from './rebuild.ts';
+import { type Awaited, type RelayContext, relayMessage, relayStream, stateBinding } from './relay.ts';
+import type { Seal } from './seal.ts';
+import { openState, type Session, sealSession } from './sessions.ts';
+import { discoversModern, isWrongEra, type UpstreamEras } from './upstream-era.ts';
+
+export interface McpLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+export interface ExchangeDeps {
+  readonly admit: Admit;
+  readonly audit: AuditWriter;
+  readonly seal: Seal;
+  readonly forwarder: Forwarder;
+  readonly eras: UpstreamEras;
+  readonly limits: McpLimits;
+  readonly now: () => number;
+  readonly newId: () => string;
+  readonly log: McpLog;
+}
+
+/** One authenticated HTTP request. */
+export interface Caller {
+  readonly claims: TokenClaims;
+  readonly admission: Admission;
+  readonly targetName: string;
+  readonly arrivedAt: number;
+  /** Aborted when the client is gone. */
+  readonly gone: AbortSignal;
+}
+
+/** How the client speaks: within a session, opening one, or statelessly. */
+export type Manner =
+  | { readonly era: 'session'; readonly session: Session | null }
+  | { readonly era: 'modern'; readonly revision: string; readonly paramHeaders: ModernHeaders['params'] };
+
+export async function performRequest(
+  deps: ExchangeDeps,
+  caller: Caller,
+  manner: Manner,
+  message: RpcRequest,
+  operation: Operation,
+  located: Located,
+): Promise<Answer> {
+  const { id, method, params } = message;
+  let verdict: Verdict;
+  try {
+    verdict = await authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation });
+  } catch (err) {
+    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    return unavailable(id);
+  }
+  const end = endOnce(deps, caller, verdict.decisionId);
+  if (!verdict.allowed) {
+    end('denied');
+    return verdict.answer === 'no_target' ? noTarget(id, caller.targetName) : denied(id, caller.targetName, operation, verdict);
+  }
+  const { target, decisionId } = verdict;
+  const session = manner.era === 'session' ? manner.session : null;
+  // The name was given to another target since the session was opened.
+  if (session !== null && session.targetId !== target.id) {
+    end('error');
+    return noSession(id);
+  }
+  const awaited: Awaited = { id, method, params, operation, decisionId, end };
+  const context: RelayContext = { caller, target, era: manner.era, session, awaited, standing: false, asked: new Map() };
+  const state = readState(deps, caller, target, message, manner);
+  if (state === null) {
+    end('error');
+    return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
+  }
+  const body = rebuildCall(message, located, { ...replacedParams(message, manner), ...state });
+  if (manner.era === 'session') {
+    const sent = { method: 'POST', target, body, ...(session === null ? {} : { session }) } as const;
+    return performInSession(deps, context, awaited, sent);
+  }
+  const modern = { version: manner.revision, method, name: nameHeader(method, params), params: manner.paramHeaders };
+  // In 2026-07-28 a client that closes the connection cancels its request.
+  return performModern(deps, context, awaited, { method: 'POST', target, body, modern, signal: caller.gone });
+}
+
+function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string): (outcome: Outcome) => void {
+  let ended = false;
+  return (outcome) => {
+    if (ended) return;
+    ended = true;
+    deps.audit.outcome({ decision_id, outcome, duration_ms: deps.now() - caller.arrivedAt });
+  };
+}
+
+function denied(id: RpcId, targetName: string, operation: Operation, verdict: Verdict & { allowed: false }): Answer {
+  const { decisionId: decision_id, reason } = verdict;
+  const object = operation.kind === 'object' ? operation.object : null;
+  const what = object === null ? `target \`${targetName}\`` : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
+  const why = reason === 'not_canonical' ? 'its URI is not in canonical form' : 'policy does not allow it';
+  return rpcError(id, CODES.denied, `${what} is denied: ${why}`, { decision_id, reason });
+}
+
+/** What replaces `requestState`: nothing, or the target's own; null where it belongs to another request, principal or time. */
+function readState(
+  deps: ExchangeDeps,
+  caller: Caller,
+  target: RoutedTarget,
+  { method, params }: RpcRequest,
+  manner: Manner,
+): { requestState?: string } | null {
+  const sealed = params?.requestState;
+  if (manner.era === 'session' || sealed === undefined) return {};
+  if (typeof sealed !== 'string') return null;
+  const binding = stateBinding(target.id, method, params);
+  const requestState = openState(deps.seal, caller.admission.principal, caller.targetName, binding, sealed, deps.now());
+  return requestState === null ? null : { requestState };
+}
+
+/** Nothing is announced to the target, or asked of it, that the gateway would not carry. */
+function replacedParams({ method, params }: RpcRequest, manner: Manner): { [name: string]: JsonValue | undefined } {
+  const replaced: { [name: string]: JsonValue | undefined } = {};
+  if (method === 'tools/call') replaced.task = undefined;
+  if (method === 'initialize') {
+    const { protocolVersion, capabilities } = params ?? {};
+    if (!isSessionRevision(protocolVersion)) replaced.protocolVersion = SESSION_REVISIONS[0];
+    if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities);
+  }
+  const meta = params?._meta;
+  const declared = isObject(meta) ? meta[META_KEYS.capabilities] : undefined;
+  if (manner.era === 'modern' && isObject(meta) && isObject(declared)) {
+    replaced._meta = { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared) };
+  }
+  return replaced;
+}
+
+async function performInSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
+  const answer = await deps.forwarder.send(sent);
+  if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
+  if (answer.status >= 400 && context.session !== null && (await isLostSession(answer))) {
+    awaited.end('upstream_error');
+    return noSession(awaited.id);
+  }
+  if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
+  return awaited.method === 'initialize' ? openSession(deps, context, awaited, answer) : relayAnswer(deps, context, awaited, answer);
+}
+
+/** HTTP 404 by the specification; server-everything and SDK examples say it with 400. */
+async function isLostSession(answer: UpstreamAnswer): Promise<boolean> {
+  return answer.status === 404;
+}
+
+async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
+  const { caller, target } = context;
+  const text = await initializeResult(deps, context, awaited, answer);
+  const revision = openedRevision(text);
+  if (revision === null) return { kind: 'message', status: 200, text };
+  const session: Session = { id: deps.newId(), targetId: target.id, upstreamId: answer.sessionId, revision, issuedAt: deps.now() };
+  const sealed = sealSession(deps.seal, caller.admission.principal, caller.targetName, session);
+  return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
+}
+
+/** Read to its end even if it streams: the session id goes out in a header and depends on the negotiated revision. */
+async function initializeResult(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<string> {
+  if (answer.type === 'stream') {
+    for await (const event of relayStream(deps, context, answer)) if (event.final) return event.data;
+  }
+  const relayed = await relayAnswer(deps, context, awaited, answer);
+  return relayed.kind === 'message' ? relayed.text : '';
+}
+
+function openedRevision(text: string): SessionRevision | null {
+  const message = JSON.parse(text) as { result?: { protocolVersion?: JsonValue } };
+  const version = message.result?.protocolVersion;
+  return isSessionRevision(version) ? version : null;
+}
+
+async function performModern(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
+  const { target, caller } = context;
+  if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
+  const modern = await deps.eras.speaksModern(target, caller.gone);
+  if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
+  if (!modern) return fallBack(awaited, sent);
+  const answer = await deps.forwarder.send(sent);
+  if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
+  return answer.status === 200 ? relayAnswer(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
+}
+
+/** The client's own question tells the gateway, too, which era the target is of. */
+async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
+  const answer = await deps.forwarder.send(sent);
+  if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
+  const relayed = answer.status === 200 ? await relayAnswer(deps, context, awaited, answer) : null;
+  if (relayed?.kind === 'message') {
+    const message = JSON.parse(relayed.text) as JsonObject;
+    const modern = isObject(message.result) && discoversModern(message.result);
+    deps.eras.learn(context.target, modern);
+    return modern ? relayed : fallBack(awaited, sent);
+  }
+  if (relayed !== null) return relayed;
+  if (!isWrongEra(answer.status)) return relayFailure(deps, context, awaited, answer);
+  answer.discard();
+  deps.eras.learn(context.target, false);
+  return fallBack(awaited, sent);
+}
+
+/** Clients that know both eras open a session then (2026-07-28, protocol version errors). */
+function fallBack(awaited: Awaited, sent: ForwardedRequest): Answer {
+  awaited.end('error');
+  return refuse(awaited.id, unsupportedVersion(sent.modern?.version ?? '', SESSION_REVISIONS));
+}
+
+async function relayAnswer(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
+  if (answer.type === 'stream') return { kind: 'stream', events: relayStream(deps, context, answer), drain: context.era === 'session' };
+  if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
+  const bytes = await readAll(answer, deps.limits.answerBytes);
+  if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
+  const relayed = await relayMessage(deps, context, bytes.toString('utf8'));
+  awaited.end(relayed.outcome);
+  return { kind: 'message', status: 200, text: relayed.text };
+}
+
+const FAILURE_BYTES = 64 * 1024;
+
+/** A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
+async function relayFailure(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
+  if ((answer.status === 400 || answer.status === 404) && answer.type === 'json') {
+    const bytes = await readAll(answer, FAILURE_BYTES);
+    const relayed = isFault(bytes) ? null : ownError(bytes, awaited.id);
+    if (relayed !== null) {
+      awaited.end('error');
+      return { kind: 'message', status: answer.status, text: relayed };
+    }
+  }
+  answer.discard();
+  awaited.end('upstream_error');
+  deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
+  const failure = rpcError(awaited.id, CODES.internal, failureText(context.target.name, answer.status));
+  if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
+  return { ...failure, headers: { 'retry-after': answer.retryAfter } } as Answer;
+}
+
+function ownError(bytes: Buffer, id: RpcId): string | null {
+  const reading = readJson(bytes, { exact: false, spanDepth: 2 });
+  if (!reading.ok) return null;
+  const message = readMessage(reading.value);
+  const isOwn = message.kind === 'response' && message.outcome === 'error' && (message.id === id || message.id === null);
+  return isOwn ? rebuildResponse(id, 'error', reading) : null;
+}
+
+/** Nothing of what the target said: its challenges and locations are between it and the gateway. */
+function failureText(targetName: string, status: number): string {
+  const target = `The target \`${targetName}\``;
+  if (status === 401 || status === 403) return `${target} refuses the gateway's credential`;
+  if (status === 429) return `${target} is limiting the rate of requests`;
+  if (status >= 300 && status < 400) return `${target} redirects, which the gateway does not follow`;
+  return `${target} failed (HTTP ${status})`;
+}
+
+const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
+  credential: 'has an unusable credential: an administrator must set it again',
+  timeout: 'did not answer in time',
+  aborted: 'was not waited for',
+  unreachable: 'cannot be reached',
+  too_large: 'sent an answer that is too large',
+};
+
+function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, { fault, cause }: UpstreamFault): Answer {
+  awaited.end(fault === 'aborted' ? 'cancelled' : 'upstream_error');
+  if (fault !== 'aborted') deps.log.warn({ target: context.target.name, fault, err: cause }, 'a target could not be used');
+  return rpcError(awaited.id, CODES.internal, `The target \`${context.target.name}\` ${FAULT_TEXTS[fault]}`);
+}

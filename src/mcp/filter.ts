@@ -1,0 +1,287 @@
+/**
+ * What of a target's result may go on to the client. Pure: the decisions come in as a function, so that a list shows
+ * exactly what calls would be allowed. Only what must change is changed; everything else stays the text it was.
+ */
+import type { NamedObject } from '../decision/decision.ts';
+import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../http/json.ts';
+import type { ResourceType } from '../policies/document.ts';
+import { isDeclared, reduceServerCapabilities } from './capabilities.ts';
+import { type Era, isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
+import { itemObject, type ListShape, type Operation } from './operation.ts';
+import type { Located } from './rebuild.ts';
+import { isCanonicalUri } from './uri.ts';
+
+/** Spans down to the members of list items: message, result, list, item, member. */
+export const RESULT_SPAN_DEPTH = 4;
+
+export interface ResultContext {
+  readonly era: Era;
+  readonly method: string;
+  readonly params: JsonObject | undefined;
+  readonly operation: Operation;
+  /** May the caller use each of these? */
+  readonly decide: (objects: readonly NamedObject[]) => boolean[];
+  /** Binds the target's request state to this request (2026-07-28, multi round-trip requests). */
+  readonly sealState: (state: string) => string;
+}
+
+/** What remained of what the target offered. */
+export interface Shown {
+  readonly resource_type: ResourceType;
+  readonly names: readonly string[];
+  readonly hidden: number;
+}
+
+export type FilteredResult =
+  /** `text`: the JSON text of the result. */
+  { readonly ok: true; readonly text: string; readonly shown: Shown | null } | { readonly ok: false; readonly fault: string };
+
+interface Edit {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+/** Edits of one result, collected and then applied in one go. */
+interface Draft {
+  readonly text: string;
+  readonly span: JsonSpan;
+  readonly value: JsonObject;
+  readonly edits: Edit[];
+}
+
+/** `located` is the whole message with spans to RESULT_SPAN_DEPTH, `result` its verified result. */
+export function filterResult(located: Located, result: JsonObject, context: ResultContext): FilteredResult {
+  const span = located.span.members?.get('result');
+  if (span === undefined) return fault('the answer has no result');
+  const draft: Draft = { text: located.text, span, value: result, edits: [] };
+  const kind = result.resultType;
+  if (context.era === 'modern' && kind !== undefined && kind !== 'complete') {
+    return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer is of an unknown kind');
+  }
+  const filtered = filterComplete(draft, context);
+  if (!filtered.ok) return filtered;
+  if (isCacheable(context)) {
+    // The result depends on the caller's rights, which may change at any time.
+    setMember(draft, 'ttlMs', 0);
+    setMember(draft, 'cacheScope', 'private');
+  }
+  return { ok: true, text: applyEdits(draft), shown: filtered.shown };
+}
+
+type Filtered = { readonly ok: true; readonly shown: Shown | null } | { readonly ok: false; readonly fault: string };
+const UNCHANGED: Filtered = { ok: true, shown: null };
+
+function filterComplete(draft: Draft, context: ResultContext): Filtered {
+  if (context.operation.kind === 'list') return filterList(draft, context.operation.list, context);
+  switch (context.method) {
+    case 'initialize':
+      return openedSession(draft);
+    case 'server/discover':
+      return discovered(draft);
+    case 'tools/call':
+      if ('task' in draft.value) return fault('the answer is a task, which was not asked for');
+      return filterLinks(draft, 'content', (item) => item, context);
+    case 'prompts/get':
+      return filterLinks(draft, 'messages', (item) => (isObject(item) ? item.content : undefined), context);
+    case 'resources/read':
+      return filterContents(draft, context);
+    case 'completion/complete':
+      return filterCompletions(draft, context);
+    default:
+      return UNCHANGED;
+  }
+}
+
+function filterList(draft: Draft, shape: ListShape, context: ResultContext): Filtered {
+  const items = draft.value[shape.member];
+  const spans = draft.span.members?.get(shape.member)?.items;
+  if (!Array.isArray(items) || !spans) return fault(`the answer has no list of ${shape.member}`);
+  const objects = items.map((item) => itemObject(shape, item));
+  const readable = objects.filter((object) => object !== null);
+  const allowed = new Map(zip(readable, context.decide(readable)));
+  const kept = [...items.keys()].filter((index) => isTrue(allowed, objects[index]));
+  const texts = kept.map((index) => {
+    const span = spans[index];
+    if (span === undefined) return 'null';
+    const text = draft.text.slice(span.start, span.end);
+    return shape.resource_type === 'tool' ? withoutHiddenLink(draft.text, span, items[index], text, context) : text;
+  });
+  replaceMember(draft, shape.member, `[${texts.join()}]`);
+  const names = kept.map((index) => objects[index]?.resource_name ?? '');
+  return { ok: true, shown: { resource_type: shape.resource_type, names, hidden: items.length - kept.length } };
+}
+
+/** A tool may point to a resource that renders it (`_meta.ui.resourceUri`); the pointer goes where the resource may not be read. */
+function withoutHiddenLink(
+  source: string,
+  span: JsonSpan,
+  item: JsonValue | undefined,
+  text: string,
+  context: ResultContext,
+): string {
+  const meta = isObject(item) ? item._meta : undefined;
+  const ui = isObject(meta) ? meta.ui : undefined;
+  const uri = isObject(ui) ? ui.resourceUri : undefined;
+  const at = span.members?.get('_meta');
+  if (uri === undefined || at === undefined || !isObject(meta) || !isObject(ui) || mayRead([uri], context)[0]) return text;
+  const { resourceUri: _, ...visible } = ui;
+  return source.slice(span.start, at.start) + JSON.stringify({ ...meta, ui: visible }) + source.slice(at.end, span.end);
+}
+
+/** Links name resources that the caller could then read; those that would be refused are not shown. */
+function filterLinks(
+  draft: Draft,
+  member: string,
+  block: (item: JsonValue) => JsonValue | undefined,
+  context: ResultContext,
+): Filtered {
+  const items = draft.value[member];
+  if (!Array.isArray(items)) return UNCHANGED;
+  const uris = items.map((item) => {
+    const content = block(item);
+    return isObject(content) && content.type === 'resource_link' ? content.uri : undefined;
+  });
+  return keepReadable(draft, member, uris, context);
+}
+
+/** A read of one URI may answer with contents of others. */
+function filterContents(draft: Draft, context: ResultContext): Filtered {
+  const { contents } = draft.value;
+  if (!Array.isArray(contents)) return fault('the answer has no contents');
+  const asked = context.params?.uri;
+  const uris = contents.map((item) => {
+    const uri = isObject(item) ? item.uri : null;
+    return uri === asked ? undefined : (uri ?? null);
+  });
+  return keepReadable(draft, 'contents', uris, context);
+}
+
+/** `uris`: undefined where the item needs no decision. */
+function keepReadable(draft: Draft, member: string, uris: readonly (JsonValue | undefined)[], context: ResultContext): Filtered {
+  const asked = uris.filter((uri) => uri !== undefined);
+  if (asked.length === 0) return UNCHANGED;
+  const readable = mayRead(asked, context);
+  let next = 0;
+  const keep = uris.map((uri) => uri === undefined || readable[next++] === true);
+  if (keep.every(Boolean)) return UNCHANGED;
+  const spans = draft.span.members?.get(member)?.items ?? [];
+  const kept = spans.filter((_, index) => keep[index]);
+  replaceMember(draft, member, `[${kept.map((span) => draft.text.slice(span.start, span.end)).join()}]`);
+  const names = uris.filter((uri, index) => typeof uri === 'string' && keep[index]) as string[];
+  return { ok: true, shown: { resource_type: 'resource', names, hidden: keep.filter((kept) => !kept).length } };
+}
+
+function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContext): boolean[] {
+  const objects = uris.map((uri): NamedObject | null =>
+    typeof uri === 'string' && isCanonicalUri(uri) ? { resource_type: 'resource', resource_name: uri } : null,
+  );
+  const readable = objects.filter((object) => object !== null);
+  const allowed = new Map(zip(readable, context.decide(readable)));
+  return objects.map((object) => isTrue(allowed, object));
+}
+
+/** Completions of a template's only variable name resources: those that could not be read are not offered. */
+function filterCompletions(draft: Draft, context: ResultContext): Filtered {
+  const { ref, argument } = context.params ?? {};
+  const { completion } = draft.value;
+  if (!isObject(completion) || !Array.isArray(completion.values)) return fault('the answer has no completion values');
+  if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string' || !isObject(argument)) return UNCHANGED;
+  const variables = [...ref.uri.matchAll(/\{([^{}]*)\}/g)];
+  if (variables.length !== 1 || variables[0]?.[1] !== argument.name) return UNCHANGED;
+  const { uri } = ref;
+  const uris = completion.values.map((value) =>
+    typeof value === 'string' ? uri.replace(/\{[^{}]*\}/, () => encodeURIComponent(value.toWellFormed())) : null,
+  );
+  const readable = mayRead(uris, context);
+  if (readable.every(Boolean)) return UNCHANGED;
+  // A total would tell how many there are beyond those that are shown.
+  const { total: _, ...rest } = completion;
+  setMember(draft, 'completion', { ...rest, values: completion.values.filter((__, index) => readable[index]) });
+  const names = uris.filter((text, index) => text !== null && readable[index]) as string[];
+  return { ok: true, shown: { resource_type: 'resource', names, hidden: uris.length - names.length } };
+}
+
+function openedSession(draft: Draft): Filtered {
+  const { protocolVersion, capabilities } = draft.value;
+  if (!isSessionRevision(protocolVersion)) return fault('the target answers with a revision that the gateway does not serve');
+  if (!isObject(capabilities)) return fault('the answer has no capabilities');
+  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, 'session'));
+  return UNCHANGED;
+}
+
+function discovered(draft: Draft): Filtered {
+  const { supportedVersions, capabilities } = draft.value;
+  if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return fault('the answer has no versions or capabilities');
+  setMember(draft, 'supportedVersions', supportedVersions.filter(isServedRevision));
+  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, 'modern'));
+  return UNCHANGED;
+}
+
+function isServedRevision(version: JsonValue): boolean {
+  return version === MODERN_REVISION || (SESSION_REVISIONS as readonly JsonValue[]).includes(version);
+}
+
+const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
+
+/** The target asks the client for something (2026-07-28): only where the revision allows it, and only what the client offers. */
+function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
+  if (!MULTI_ROUND.includes(context.method)) return fault('the target asks for input where none can be given');
+  const { inputRequests, requestState } = draft.value;
+  const meta = context.params?._meta;
+  const declared = isObject(meta) ? meta[META_KEYS.capabilities] : undefined;
+  for (const asked of isObject(inputRequests) ? Object.values(inputRequests) : []) {
+    if (!isObject(asked) || !isObject(declared) || !isDeclared(declared, asked.method)) {
+      return fault('the target asks for something that the client does not offer');
+    }
+  }
+  if (requestState !== undefined) {
+    if (typeof requestState !== 'string') return fault('the request state is not a string');
+    setMember(draft, 'requestState', context.sealState(requestState));
+  }
+  return { ok: true, text: applyEdits(draft), shown: null };
+}
+
+function isCacheable({ era, method, operation }: ResultContext): boolean {
+  if (operation.kind === 'list') return true;
+  return era === 'modern' && (method === 'server/discover' || method === 'resources/read');
+}
+
+function setMember(draft: Draft, name: string, value: JsonValue): void {
+  replaceMember(draft, name, JSON.stringify(value));
+}
+
+function replaceMember(draft: Draft, name: string, text: string): void {
+  const existing = draft.span.members?.get(name);
+  if (existing !== undefined) {
+    draft.edits.push({ start: existing.start, end: existing.end, text });
+    return;
+  }
+  const at = draft.span.start + 1;
+  const isFirst = (draft.span.members?.size ?? 0) === 0 && !draft.edits.some((edit) => edit.start === at);
+  draft.edits.push({ start: at, end: at, text: `${JSON.stringify(name)}:${text}${isFirst ? '' : ','}` });
+}
+
+function applyEdits(draft: Draft): string {
+  let text = '';
+  let at = draft.span.start;
+  // Of insertions at one place the later goes in front (the sort is stable): only the first may lack its comma.
+  for (const edit of draft.edits.toReversed().sort((a, b) => a.start - b.start)) {
+    text += draft.text.slice(at, edit.start) + edit.text;
+    at = edit.end;
+  }
+  return text + draft.text.slice(at, draft.span.end);
+}
+
+function zip<A, B>(left: readonly A[], right: readonly B[]): [A, B | undefined][] {
+  return left.map((value, index) => [value, right[index]]);
+}
+
+/** Absent, undecided and denied are the same. */
+function isTrue<K>(allowed: ReadonlyMap<K, boolean | undefined>, key: K | null | undefined): boolean {
+  return key !== null && key !== undefined && allowed.get(key) === true;
+}
+
+function fault(what: string): { readonly ok: false; readonly fault: string } {
+  return { ok: false, fault: what };
+}

@@ -1,0 +1,19 @@
+/** Bounds on what a request, a target's answer and a principal may take. */
+import type { ForwardLimits } from './forward.ts';
+
+export interface McpLimits extends ForwardLimits {
+  readonly bodyBytes: number;
+  /** Standing streams of one principal in this process. */
+  readonly streamsPerPrincipal: number;
+  readonly keepAliveMs: number;
+}
+
+export const DEFAULT_LIMITS: McpLimits = {
+  bodyBytes: 4 * 1024 * 1024,
+  streamsPerPrincipal: 256,
+  keepAliveMs: 15_000,
+  connectMs: 5_000,
+  headersMs: 600_000,
+  idleMs: 600_000,
+  answerBytes: 16 * 1024 * 1024,
+};

@@ -1,0 +1,133 @@
+/** From a method and its parameters to what must be decided: the table of every method that the gateway serves. Pure. */
+import type { NamedObject } from '../decision/decision.ts';
+import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import type { ResourceType } from '../policies/document.ts';
+import type { Era } from './era.ts';
+import { CODES, type Rejection } from './message.ts';
+import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
+
+export const MAX_NAME_LENGTH = 256;
+
+/** How a list result is filtered: each item of `member` is decided by its `key`. */
+export interface ListShape {
+  readonly member: string;
+  readonly key: string;
+  readonly resource_type: ResourceType;
+  /** Items whose key is a URI template are decided by its literal text. */
+  readonly template: boolean;
+}
+
+export type Operation =
+  /** One object is named. `canonical` false: its URI has more than one reading, so no policy can allow it. */
+  | { readonly kind: 'object'; readonly object: NamedObject; readonly canonical: boolean }
+  /** The target itself is asked for; what the answer shows is decided item by item. */
+  | { readonly kind: 'list'; readonly list: ListShape }
+  | { readonly kind: 'target' };
+
+type Reader = (params: JsonObject) => Operation | Rejection;
+
+const TARGET: Reader = () => ({ kind: 'target' });
+const list = (member: string, key: string, resource_type: ResourceType, template = false): Reader => {
+  const operation: Operation = { kind: 'list', list: { member, key, resource_type, template } };
+  return () => operation;
+};
+
+const METHODS: ReadonlyMap<string, { readonly eras: readonly Era[]; readonly read: Reader }> = new Map([
+  ['initialize', { eras: ['session'], read: TARGET }],
+  ['server/discover', { eras: ['modern'], read: TARGET }],
+  ['ping', { eras: ['session'], read: TARGET }],
+  ['logging/setLevel', { eras: ['session'], read: TARGET }],
+  ['tools/list', { eras: ['session', 'modern'], read: list('tools', 'name', 'tool') }],
+  ['tools/call', { eras: ['session', 'modern'], read: (params) => named('tool', params.name) }],
+  ['prompts/list', { eras: ['session', 'modern'], read: list('prompts', 'name', 'prompt') }],
+  ['prompts/get', { eras: ['session', 'modern'], read: (params) => named('prompt', params.name) }],
+  ['resources/list', { eras: ['session', 'modern'], read: list('resources', 'uri', 'resource') }],
+  ['resources/templates/list', { eras: ['session', 'modern'], read: list('resourceTemplates', 'uriTemplate', 'resource', true) }],
+  ['resources/read', { eras: ['session', 'modern'], read: (params) => resource(params.uri) }],
+  ['resources/subscribe', { eras: ['session'], read: (params) => resource(params.uri) }],
+  // Asked as the target: a right to the resource that was lost since must not keep the subscription alive.
+  ['resources/unsubscribe', { eras: ['session'], read: TARGET }],
+  ['completion/complete', { eras: ['session', 'modern'], read: completion }],
+]);
+
+/** Requests of some revision that this gateway does not serve; as notifications they are malformed all the same. */
+const OTHER_REQUESTS = ['tasks/get', 'tasks/result', 'tasks/list', 'tasks/update', 'tasks/cancel', 'subscriptions/listen'];
+
+export function readOperation(era: Era, method: string, params: JsonObject | undefined): Operation | Rejection {
+  const served = METHODS.get(method);
+  if (served === undefined || !served.eras.includes(era)) {
+    return { status: era === 'modern' ? 404 : 200, code: CODES.methodNotFound, message: 'Method not found' };
+  }
+  return served.read(params ?? {});
+}
+
+export function isRequestMethod(method: string): boolean {
+  return METHODS.has(method) || OTHER_REQUESTS.includes(method);
+}
+
+/** Notifications that belong to a session and are handed to its target; every other one is dropped. */
+const FORWARDED: readonly string[] = [
+  'notifications/initialized',
+  'notifications/cancelled',
+  'notifications/progress',
+  'notifications/roots/list_changed',
+];
+
+export function isForwardedNotification(method: string): boolean {
+  return FORWARDED.includes(method);
+}
+
+function named(resource_type: ResourceType, name: JsonValue | undefined): Operation | Rejection {
+  if (!isName(name)) return invalid('params.name');
+  return { kind: 'object', object: { resource_type, resource_name: name }, canonical: true };
+}
+
+function resource(uri: JsonValue | undefined): Operation | Rejection {
+  if (typeof uri !== 'string' || uri === '' || Buffer.byteLength(uri) > MAX_URI_BYTES) return invalid('params.uri');
+  return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isCanonicalUri(uri) };
+}
+
+function completion(params: JsonObject): Operation | Rejection {
+  const { ref, argument } = params;
+  if (!isObject(ref)) return invalid('params.ref');
+  if (!isObject(argument) || typeof argument.name !== 'string' || typeof argument.value !== 'string')
+    return invalid('params.argument');
+  if (ref.type === 'ref/prompt') return named('prompt', ref.name);
+  if (ref.type !== 'ref/resource') return invalid('params.ref.type');
+  const { uri } = ref;
+  if (!isTemplate(uri)) return invalid('params.ref.uri');
+  // A template, or a URI without variables: that one must pass as a URI, too.
+  const canonical = uri.includes('{') || isCanonicalUri(uri);
+  return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical };
+}
+
+/** Compared byte for byte: no trimming, no folding, no normalization. */
+export function isName(name: JsonValue | undefined): name is string {
+  return typeof name === 'string' && name !== '' && codePoints(name) <= MAX_NAME_LENGTH && isPlainText(name);
+}
+
+export function isTemplate(text: JsonValue | undefined): text is string {
+  return typeof text === 'string' && text !== '' && Buffer.byteLength(text) <= MAX_URI_BYTES && isPlainText(text);
+}
+
+function isPlainText(text: string): boolean {
+  return !/\p{Cc}|\p{Cs}/u.test(text);
+}
+
+function codePoints(text: string): number {
+  let count = 0;
+  for (const _ of text) count++;
+  return count;
+}
+
+/** The object that an item of a list stands for; null where a call could not name it, so that it is not shown either. */
+export function itemObject(shape: ListShape, item: JsonValue): NamedObject | null {
+  const key = isObject(item) ? item[shape.key] : undefined;
+  if (shape.resource_type !== 'resource') return isName(key) ? { resource_type: shape.resource_type, resource_name: key } : null;
+  const readable = shape.template ? isTemplate(key) : typeof key === 'string' && isCanonicalUri(key);
+  return readable ? { resource_type: 'resource', resource_name: key as string } : null;
+}
+
+function invalid(member: string): Rejection {
+  return { status: 200, code: CODES.invalidParams, message: `Invalid params: ${member}` };
+}

@@ -1,0 +1,98 @@
+/** Server-sent events as the HTML standard defines them (section 9.2): read from a target, written to a client. */
+
+/** `data` is empty for an event that only carries an id or a reconnection time. */
+export interface SseEvent {
+  readonly data: string;
+  readonly id: string | undefined;
+  readonly retry: number | undefined;
+}
+
+export class SseFault extends Error {}
+
+export interface SseReader {
+  /** The events that these bytes complete. Throws SseFault for a text that is no event stream or exceeds the limit. */
+  push(bytes: Uint8Array): SseEvent[];
+}
+
+/** Lines end in CR, LF or CRLF, and chunks end anywhere, also within a character or between CR and LF. */
+export function createSseReader(maxEventLength: number): SseReader {
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  let line = '';
+  let afterCr = false;
+  let data: string[] = [];
+  let dataLength = 0;
+  let id: string | undefined;
+  let retry: number | undefined;
+
+  function field(text: string): void {
+    const colon = text.indexOf(':');
+    if (colon === 0) return;
+    const name = colon === -1 ? text : text.slice(0, colon);
+    const rest = colon === -1 ? '' : text.slice(colon + 1);
+    const value = rest.startsWith(' ') ? rest.slice(1) : rest;
+    if (name === 'data') {
+      data.push(value);
+      dataLength += value.length + 1;
+      if (dataLength > maxEventLength) throw new SseFault('an event exceeds the limit');
+    } else if (name === 'id' && !value.includes('\0')) id = value;
+    else if (name === 'retry' && /^[0-9]{1,9}$/.test(value)) retry = Number(value);
+  }
+
+  function dispatch(events: SseEvent[]): void {
+    if (data.length > 0 || id !== undefined || retry !== undefined) events.push({ data: data.join('\n'), id, retry });
+    data = [];
+    dataLength = 0;
+    id = undefined;
+    retry = undefined;
+  }
+
+  return {
+    push(bytes) {
+      const events: SseEvent[] = [];
+      let text: string;
+      try {
+        text = decoder.decode(bytes, { stream: true });
+      } catch {
+        throw new SseFault('the stream is not valid UTF-8');
+      }
+      let from = 0;
+      for (let at = 0; at < text.length; at++) {
+        const c = text.charCodeAt(at);
+        if (afterCr) {
+          afterCr = false;
+          if (c === 0x0a) {
+            from = at + 1;
+            continue;
+          }
+        }
+        if (c !== 0x0a && c !== 0x0d) continue;
+        afterCr = c === 0x0d;
+        const complete = line + text.slice(from, at);
+        line = '';
+        from = at + 1;
+        if (complete === '') dispatch(events);
+        else field(complete);
+      }
+      line += text.slice(from);
+      if (line.length > maxEventLength) throw new SseFault('a line exceeds the limit');
+      return events;
+    },
+  };
+}
+
+/** A comment that keeps proxies and clients from closing an idle stream. */
+export const KEEP_ALIVE = ':\n\n';
+
+/**
+ * One event with one `data` line. JSON text has line breaks only between its tokens (RFC 8259 section 7), so a space in
+ * their place keeps its meaning and leaves no way to start another field.
+ */
+export function formatEvent(event: {
+  readonly data: string;
+  readonly id?: string | undefined;
+  readonly retry?: number | undefined;
+}): string {
+  const id = event.id === undefined ? '' : `id: ${event.id}\n`;
+  const retry = event.retry === undefined ? '' : `retry: ${event.retry}\n`;
+  return `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: ${event.data.replace(/[\r\n]+/g, ' ')}\n\n`;
+}

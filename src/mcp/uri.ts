@@ -1,0 +1,45 @@
+/** Whether a resource URI has only one reading. Pure. */
+
+export const MAX_URI_BYTES = 2048;
+
+/** RFC 3986: unreserved, reserved without `#`, and percent-encodings in upper-case hexadecimal (6.2.2.1). */
+const CHARACTERS = /^(?:[A-Za-z0-9\-._~:/?[\]@!$&'()*+,;=]|%[0-9A-F]{2})+$/;
+const PARTS = /^([a-z][a-z0-9+.-]*):(\/\/[^/?]*)?([^?]*)(\?.*)?$/;
+/** RFC 3986 6.2.2.2: an encoded unreserved character equals the plain one, so only the plain form is canonical. */
+const ENCODED_UNRESERVED = /%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])/;
+
+/**
+ * Policies match the text of a URI, upstreams open what it means. A URI is canonical when no other text means the same:
+ * then a decision on the text is a decision on the meaning. What is not canonical is refused, never repaired, because the
+ * text that was decided on is the text that is forwarded.
+ */
+export function isCanonicalUri(uri: string): boolean {
+  if (Buffer.byteLength(uri) > MAX_URI_BYTES || !CHARACTERS.test(uri) || ENCODED_UNRESERVED.test(uri)) return false;
+  const parts = PARTS.exec(uri);
+  if (parts === null) return false;
+  const [, scheme, authority, path = '', query] = parts;
+  if (authority?.includes('@') || authority?.includes('%')) return false;
+  if (scheme === 'file' && (authority !== '//' || query !== undefined)) return false;
+  if (/[[\]]/.test(path) || /[[\]]/.test(query ?? '')) return false;
+  if (!segmentsAreCanonical(path)) return false;
+  return URL.canParse(uri) && new URL(uri).href === uri;
+}
+
+function segmentsAreCanonical(path: string): boolean {
+  const segments = path.split('/');
+  return segments.every((segment, index) => {
+    if (segment === '') return index === 0 || index === segments.length - 1;
+    return decodings(segment).every((text) => text !== '.' && text !== '..' && !/[/\\\0]/.test(text));
+  });
+}
+
+/** The segment as each further round of percent-decoding would read it: upstreams decode once, twice or not at all. */
+function decodings(segment: string): string[] {
+  const seen = [segment];
+  for (let text = segment; ; ) {
+    const next = text.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+    if (next === text) return seen;
+    seen.push(next);
+    text = next;
+  }
+}

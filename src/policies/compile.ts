@@ -1,0 +1,285 @@
+/**
+ * Policies to the document that the Rego in `rego/` reads. Pure and canonical: the same policies, in whatever order, give the
+ * same bytes. The document's form is described at the head of `rego/gateway.rego`.
+ */
+import { createHash } from 'node:crypto';
+import {
+  EFFECTS,
+  type Effect,
+  type Policy,
+  type PolicyResourceType,
+  type PolicySubject,
+  RESOURCE_TYPES,
+  type ResourceType,
+  SUBJECT_TYPES,
+  type SubjectType,
+} from './document.ts';
+import type { Shape } from './lower.ts';
+import { type PatternCheck, readPattern } from './pattern.ts';
+
+/** A policy as `rego/reference.rego` reads it. */
+export interface ReadPolicy {
+  readonly effect: Effect;
+  readonly id: string;
+  readonly name: string;
+  readonly pattern: string | null;
+  readonly priority: number;
+  /** `["everyone"]`, or type and value. */
+  readonly subjects: readonly (readonly string[])[];
+  readonly target: string | null;
+  readonly type: PolicyResourceType;
+}
+
+/** A policy's place in reading order, from 0; the least rank that fits decides. */
+export type Rank = number;
+type Table<T> = Record<string, T>;
+
+export interface Bucket {
+  any?: Rank;
+  exact?: Table<Rank>;
+  /** `[least rank, one line, length, first characters -> rank]`, by least rank. */
+  prefix?: (readonly [Rank, boolean, number, Table<Rank>])[];
+  /** `[rank, one line, text]`, by rank. */
+  suffix?: (readonly [Rank, boolean, string])[];
+  contains?: (readonly [Rank, boolean, string])[];
+  /** `[rank, pattern]`, by rank. */
+  regex?: (readonly [Rank, string])[];
+}
+
+export type BySubject<T> = Readonly<Record<SubjectType, Table<T>>>;
+export type IndexNode = { readonly use: BySubject<Rank> } & Readonly<Record<ResourceType, BySubject<Bucket>>>;
+
+export interface CompiledDocument {
+  readonly index: { readonly every: IndexNode; readonly targets: Readonly<Table<IndexNode>> };
+  /** Effect and id by rank. */
+  readonly order: readonly (readonly [Effect, string])[];
+  /** By rank. The reference rule reads these and nothing else. */
+  readonly policies: readonly ReadPolicy[];
+  /** The rank past the last: no policy. */
+  readonly unmatched: Rank;
+}
+
+/** Something that the API would have refused, found in stored policies. Decisions go on, as strict as it could be meant. */
+export interface Finding {
+  readonly policyId: string;
+  readonly policyName: string;
+  readonly message: string;
+}
+
+export interface Compiled {
+  readonly document: CompiledDocument;
+  /** Canonical: members sorted, no white space. */
+  readonly json: string;
+  /** SHA-256 (hex) of `json`. */
+  readonly hash: string;
+  /** In id order. */
+  readonly findings: readonly Finding[];
+}
+
+export interface CompileOptions {
+  /** Asks the engine that will run the patterns, as admission does. */
+  readonly checkPattern: PatternCheck;
+}
+
+export function compile(policies: readonly Policy[], options: CompileOptions): Compiled {
+  const steps = compileInSteps(policies, options);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
+/** `compile`, pausing every few hundred policies so that the caller can let other work run. */
+export function* compileInSteps(policies: readonly Policy[], { checkPattern }: CompileOptions): Generator<undefined, Compiled> {
+  const findings: Finding[] = [];
+  const read: ReadPolicy[] = [];
+  for (const [i, policy] of policies.entries()) {
+    if (i % 200 === 199) yield;
+    if (!policy.enabled) continue;
+    const strict = readStrictly(policy, checkPattern, (message) =>
+      findings.push({ policyId: policy.id, policyName: policy.name, message }),
+    );
+    if (strict !== null) read.push(strict);
+  }
+  yield;
+  read.sort(byReadingOrder);
+  yield;
+
+  const index = { every: newNode(), targets: newTable<IndexNode>() };
+  for (const [rank, policy] of read.entries()) {
+    if (rank % 200 === 199) yield;
+    let node = index.every;
+    if (policy.target !== null) {
+      node = index.targets[policy.target] ?? newNode();
+      index.targets[policy.target] = node;
+    }
+    place(node, policy, rank);
+  }
+  const document: CompiledDocument = {
+    index,
+    order: read.map(({ effect, id }) => [effect, id]),
+    policies: read,
+    unmatched: read.length,
+  };
+  yield;
+
+  const hash = createHash('sha256');
+  let json = '';
+  for (const piece of canonicalPieces(document)) {
+    json += piece;
+    hash.update(piece);
+    yield;
+  }
+  return { document, json, hash: hash.digest('hex'), findings: findings.sort((a, b) => compareText(a.policyId, b.policyId)) };
+}
+
+/**
+ * The policy as the rules will read it. What cannot be read is a finding: a deny then covers all that it could have meant, an
+ * allow grants nothing (null, or without the subject in question).
+ */
+function readStrictly(policy: Policy, checkPattern: PatternCheck, report: (message: string) => void): ReadPolicy | null {
+  let whole = true;
+  const isKnown = EFFECTS.includes(policy.effect);
+  if (!isKnown) report('The effect is neither allow nor deny; it is read as deny.');
+  const effect = isKnown ? policy.effect : 'deny';
+  /** `value` if it is good, else the widest there is. */
+  function widen<T>(good: boolean, value: T, widest: T, what: string): T {
+    if (good) return value;
+    whole = false;
+    report(
+      `${what} ${effect === 'deny' ? 'It is a deny, so it is read as widely as it could be meant.' : 'It is an allow, so it grants nothing.'}`,
+    );
+    return widest;
+  }
+
+  const { priority, resource_type, resource_pattern, target_id } = policy;
+  const problem = resource_pattern === null ? null : checkPattern(resource_pattern);
+  const reading: ReadPolicy = {
+    effect,
+    id: wellFormed(policy.id),
+    name: wellFormed(policy.name),
+    pattern: widen(problem === null, resource_pattern, null, `The pattern cannot be built. ${problem}`),
+    priority: widen((priority | 0) === priority, priority, 0x7fffffff, 'The priority is not a 32-bit integer.'),
+    subjects: [],
+    target: widen(target_id === null || isText(target_id), target_id, null, 'The target is not an id.'),
+    type: widen(
+      resource_type === 'all' || RESOURCE_TYPES.includes(resource_type),
+      resource_type,
+      'all',
+      'The resource type is unknown.',
+    ),
+  };
+  if (!whole && effect === 'allow') return null;
+
+  const subjects = new Map<string, string[]>();
+  for (const subject of policy.subjects) {
+    const key = widen(isSubject(subject), subjectKey(subject), ['everyone'], 'A subject cannot be read.');
+    if (effect === 'deny' || isSubject(subject)) subjects.set(JSON.stringify(key), key);
+  }
+  return { ...reading, subjects: [...subjects.keys()].sort(compareText).map((key) => subjects.get(key) ?? []) };
+}
+
+function isSubject({ subject_type, subject_value }: PolicySubject): boolean {
+  return subject_type === 'everyone' ? subject_value === null : SUBJECT_TYPES.includes(subject_type) && isText(subject_value);
+}
+
+const subjectKey = ({ subject_type, subject_value }: PolicySubject): string[] =>
+  subject_value === null ? [subject_type] : [subject_type, subject_value];
+
+const isText = (value: unknown): value is string => typeof value === 'string' && !/\p{Surrogate}/u.test(value);
+const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, '\ufffd');
+
+/** Law 1. Ids are unique; whole policies are compared only so that a table without that promise cannot make the order depend on itself. */
+function byReadingOrder(a: ReadPolicy, b: ReadPolicy): number {
+  if (a.priority !== b.priority) return b.priority - a.priority;
+  if (a.effect !== b.effect) return a.effect === 'deny' ? -1 : 1;
+  return compareText(a.id, b.id) || compareText(canonical(a), canonical(b));
+}
+
+const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** No prototype: names such as `__proto__` are keys like any other. */
+const newTable = <T>(): Table<T> => Object.create(null) as Table<T>;
+const newSubjects = <T>(): BySubject<T> => ({ everyone: newTable(), group: newTable(), role: newTable(), user: newTable() });
+const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects(), tool: newSubjects(), use: newSubjects() });
+
+/** Policies come in reading order, so what is already there decides before. */
+function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
+  const shapes = policy.pattern === null ? [ANY_NAME] : shapesOf(policy.pattern);
+  const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
+  const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];
+  for (const [kind, value = ''] of policy.subjects as readonly [SubjectType, string?][]) {
+    if (speaksOfTarget) node.use[kind][value] ??= rank;
+    for (const type of types) {
+      node[type][kind][value] ??= {};
+      placeInBucket(node[type][kind][value], shapes, policy.pattern, rank);
+    }
+  }
+}
+
+const ANY_NAME: Shape = { kind: 'contains', text: '', oneLine: false };
+
+function shapesOf(pattern: string): readonly Shape[] | null {
+  const reading = readPattern(pattern);
+  return typeof reading === 'string' ? null : reading.shapes;
+}
+
+function placeInBucket(bucket: Bucket, shapes: readonly Shape[] | null, pattern: string | null, rank: Rank): void {
+  if (bucket.any !== undefined) return;
+  if (shapes === null) {
+    bucket.regex ??= [];
+    if (pattern !== null && !bucket.regex.some(([, known]) => known === pattern)) bucket.regex.push([rank, pattern]);
+    return;
+  }
+  for (const { kind, text, oneLine } of shapes) {
+    if (kind === 'exact') {
+      bucket.exact ??= newTable();
+      bucket.exact[text] ??= rank;
+    } else if (text === '' && !oneLine) {
+      bucket.any = rank;
+    } else if (kind === 'prefix') {
+      const length = [...text].length;
+      bucket.prefix ??= [];
+      let heads = bucket.prefix.find((entry) => entry[1] === oneLine && entry[2] === length);
+      if (heads === undefined) {
+        heads = [rank, oneLine, length, newTable()];
+        bucket.prefix.push(heads);
+      }
+      heads[3][text] ??= rank;
+    } else {
+      bucket[kind] ??= [];
+      if (!bucket[kind].some((entry) => entry[1] === oneLine && entry[2] === text)) bucket[kind].push([rank, oneLine, text]);
+    }
+  }
+}
+
+/** JSON with members sorted by code unit and no white space (RFC 8785, of which integers and well-formed texts need no more). */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const members = Object.entries(value).sort(([a], [b]) => compareText(a, b));
+  return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${canonical(member)}`).join(',')}}`;
+}
+
+/** `canonical(document)`, a little at a time. */
+function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocument): Generator<string> {
+  yield `{"index":{"every":${canonical(index.every)},"targets":{`;
+  for (const [i, target] of Object.keys(index.targets).sort(compareText).entries()) {
+    yield `${i === 0 ? '' : ','}${JSON.stringify(target)}:${canonical(index.targets[target])}`;
+  }
+  yield '}},"order":[';
+  yield* listPieces(order);
+  yield '],"policies":[';
+  yield* listPieces(policies);
+  yield `],"unmatched":${unmatched}}`;
+}
+
+function* listPieces(list: readonly unknown[]): Generator<string> {
+  for (let from = 0; from < list.length; from += 500) {
+    yield (from === 0 ? '' : ',') +
+      list
+        .slice(from, from + 500)
+        .map(canonical)
+        .join(',');
+  }
+}

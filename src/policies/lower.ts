@@ -1,0 +1,122 @@
+/**
+ * Patterns as plain comparisons, where that is provably the same: a pattern whose alternatives are finite sets of texts
+ * between anchors or `.*` needs no regular expression. In doubt, it stays one.
+ */
+import { ANY, ANY_BUT_NEWLINE, type Node, type Ranges } from './re2.ts';
+
+export interface Shape {
+  readonly kind: 'exact' | 'prefix' | 'suffix' | 'contains';
+  readonly text: string;
+  /** Only names without a line break match: what `.*` between the text and an anchor means. */
+  readonly oneLine: boolean;
+}
+
+/** Beyond this many texts a pattern is cheaper as one regular expression. */
+const MAX_TEXTS = 64;
+
+/** A name matches the pattern exactly when it matches one of the shapes. null: it stays a regular expression. */
+export function lower(node: Node): Shape[] | null {
+  const shapes: Shape[] = [];
+  for (const branch of node.kind === 'alternate' ? node.items : [node]) {
+    const lowered = branch.kind === 'alternate' ? lower(branch) : lowerBranch(branch);
+    if (lowered === null || shapes.length + lowered.length > MAX_TEXTS) return null;
+    shapes.push(...lowered);
+  }
+  return shapes;
+}
+
+/** What may stand between the text and an end of the name: nothing, anything, or anything but a line break. */
+type Side = 'nothing' | 'anything' | 'one line';
+
+function lowerBranch(node: Node): Shape[] | null {
+  const items = flatten(node);
+  if (items.length === 1 && items[0]?.kind === 'alternate') return lower(items[0]);
+  const left = takeSide(items, 'text_start', 'shift');
+  const right = takeSide(items, 'text_end', 'pop');
+  const texts = language({ kind: 'concat', items });
+  if (texts === null) return null;
+  const shapes = texts.map((text) => shapeOf(left, text, right));
+  return shapes.every((shape) => shape !== null) ? shapes : null;
+}
+
+function flatten(node: Node): Node[] {
+  return node.kind === 'concat' ? node.items.flatMap(flatten) : [node];
+}
+
+function takeSide(items: Node[], anchor: 'text_start' | 'text_end', take: 'shift' | 'pop'): Side {
+  const peek = (): Node | undefined => (take === 'shift' ? items[0] : items.at(-1));
+  const edge = peek();
+  const anchored = edge?.kind === 'assert' && edge.at === anchor;
+  if (anchored) items[take]();
+  const next = peek();
+  const filler = next?.kind === 'repeat' && next.min === 0 && next.max === null ? fillerOf(next.item) : 'nothing';
+  if (filler !== 'nothing') items[take]();
+  return anchored ? filler : 'anything';
+}
+
+function fillerOf(item: Node): Side {
+  if (item.kind !== 'chars') return 'nothing';
+  if (sameRanges(item.ranges, ANY)) return 'anything';
+  return sameRanges(item.ranges, ANY_BUT_NEWLINE) ? 'one line' : 'nothing';
+}
+
+const sameRanges = (a: Ranges, b: Ranges): boolean => JSON.stringify(a) === JSON.stringify(b);
+
+function shapeOf(left: Side, text: string, right: Side): Shape | null {
+  const oneLine = left === 'one line' || right === 'one line';
+  // `^.*x` and `x.*$` forbid a line break on one side of the text only, unless the text is empty and can move aside.
+  if (oneLine && (left === 'anything' || right === 'anything')) {
+    return text === '' ? { kind: 'contains', text, oneLine: false } : null;
+  }
+  const kind = left === 'nothing' ? (right === 'nothing' ? 'exact' : 'prefix') : right === 'nothing' ? 'suffix' : 'contains';
+  return { kind, text, oneLine };
+}
+
+/** Every text that the node matches, if they are few and made of printable characters. */
+function language(node: Node): string[] | null {
+  switch (node.kind) {
+    case 'chars':
+      return characters(node.ranges);
+    case 'assert':
+      return null;
+    case 'concat':
+      return node.items.reduce<string[] | null>((heads, item) => product(heads, () => language(item)), ['']);
+    case 'alternate': {
+      const parts = node.items.map(language);
+      return parts.some((part) => part === null) ? null : few(parts.flatMap((part) => part ?? []));
+    }
+    case 'repeat': {
+      if (node.max === null || node.max > MAX_TEXTS) return null;
+      let power: string[] | null = [''];
+      let all: string[] | null = node.min === 0 ? [''] : [];
+      for (let times = 1; times <= node.max && all !== null; times++) {
+        power = product(power, () => language(node.item));
+        if (power === null) return null;
+        if (times >= node.min) all = few([...all, ...power]);
+      }
+      return all;
+    }
+  }
+}
+
+function product(heads: readonly string[] | null, tails: () => string[] | null): string[] | null {
+  if (heads === null) return null;
+  const all = tails();
+  if (all === null || heads.length * all.length > MAX_TEXTS) return null;
+  return few(heads.flatMap((head) => all.map((tail) => head + tail)));
+}
+
+const few = (texts: string[]): string[] | null => {
+  const distinct = [...new Set(texts)];
+  return distinct.length > MAX_TEXTS ? null : distinct;
+};
+
+function characters(ranges: Ranges): string[] | null {
+  const size = ranges.reduce((sum, [low, high]) => sum + high - low + 1, 0);
+  if (size > MAX_TEXTS) return null;
+  const codes = ranges.flatMap(([low, high]) => Array.from({ length: high - low + 1 }, (_, i) => low + i));
+  return codes.every(isPrintable) ? codes.map((code) => String.fromCodePoint(code)) : null;
+}
+
+const isPrintable = (code: number): boolean =>
+  code >= 0x20 && !(code >= 0x7f && code <= 0x9f) && !(code >= 0xd800 && code <= 0xdfff);

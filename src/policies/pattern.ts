@@ -1,0 +1,96 @@
+/** Which resource patterns are admitted, and what they cost. */
+import type { Policy } from './document.ts';
+import { lower, type Shape } from './lower.ts';
+import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
+
+export const MAX_PATTERN_LENGTH = 512;
+/** Of one pattern: `cost` of re2.ts, at which RE2 compiles it in WASM within a few milliseconds. */
+export const MAX_PATTERN_COST = 4_000;
+/** Of the distinct regular expressions that one target, type and subject bring to a decision. */
+export const MAX_BUCKET_COST = 40_000;
+
+export interface PatternReading {
+  readonly cost: number;
+  /** Plain comparisons that are the same as the pattern; null where only a regular expression is. */
+  readonly shapes: readonly Shape[] | null;
+}
+
+/** Asks the WASM that will run the pattern (`regex.is_valid`). */
+export type IsValidPattern = (pattern: string) => boolean;
+
+/** What can be told without the engine. A string says in one sentence why the pattern is refused. */
+export function readPattern(pattern: string): PatternReading | string {
+  if (pattern === '') return 'The pattern is empty; use null for every name.';
+  if ([...pattern].length > MAX_PATTERN_LENGTH) return `The pattern is longer than ${MAX_PATTERN_LENGTH} characters.`;
+  if (/[\p{Cc}\p{Cs}]/u.test(pattern))
+    return 'The pattern contains a control character or half a character; write it as an escape such as \\n.';
+  let tree: Node;
+  try {
+    tree = parse(pattern);
+  } catch (error) {
+    if (error instanceof PatternSyntaxError) return error.message;
+    throw error;
+  }
+  const price = cost(tree);
+  if (price > MAX_PATTERN_COST) {
+    return `The pattern costs ${price}, more than ${MAX_PATTERN_COST}: repeat less, or repeat smaller sets of characters.`;
+  }
+  return { cost: price, shapes: lower(tree) };
+}
+
+/** null: admitted; otherwise one plain sentence that says why not. Patterns already judged are remembered. */
+export type PatternCheck = (pattern: string) => string | null;
+
+const REMEMBERED = 20_000;
+
+export function createPatternCheck(isValid: IsValidPattern): PatternCheck {
+  const judged = new Map<string, string | null>();
+  return (pattern) => {
+    let problem = judged.get(pattern);
+    if (problem === undefined) {
+      const reading = readPattern(pattern);
+      problem = typeof reading === 'string' ? reading : isValid(pattern) ? null : 'RE2 does not accept the pattern.';
+      if (judged.size >= REMEMBERED) judged.clear();
+      judged.set(pattern, problem);
+    }
+    return problem;
+  };
+}
+
+export interface SetProblem {
+  readonly message: string;
+  /** The policies that share the bucket, in id order. */
+  readonly policyIds: readonly string[];
+}
+
+/** Limits on the set as a whole: each pattern is admitted on its own, but all that a decision may try must be affordable too. */
+export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
+  const buckets = new Map<string, { patterns: Map<string, number>; policyIds: Set<string> }>();
+  for (const policy of policies) {
+    if (!policy.enabled || policy.resource_pattern === null) continue;
+    const reading = readPattern(policy.resource_pattern);
+    if (typeof reading === 'string' || reading.shapes !== null) continue;
+    for (const { subject_type, subject_value } of policy.subjects) {
+      for (const type of policy.resource_type === 'all' ? ['tool', 'resource', 'prompt'] : [policy.resource_type]) {
+        const key = JSON.stringify([policy.target_id, type, subject_type, subject_value]);
+        const bucket = buckets.get(key) ?? { patterns: new Map(), policyIds: new Set() };
+        bucket.patterns.set(policy.resource_pattern, reading.cost);
+        bucket.policyIds.add(policy.id);
+        buckets.set(key, bucket);
+      }
+    }
+  }
+  const problems: SetProblem[] = [];
+  for (const [key, { patterns, policyIds }] of buckets) {
+    const total = [...patterns.values()].reduce((sum, price) => sum + price, 0);
+    if (total <= MAX_BUCKET_COST) continue;
+    const [target, type, kind, value] = JSON.parse(key) as (string | null)[];
+    const whom = value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
+    const where = target === null ? 'every target' : `target ${target}`;
+    problems.push({
+      message: `The patterns for ${whom}, ${type}, ${where} cost ${total} together, more than ${MAX_BUCKET_COST}.`,
+      policyIds: [...policyIds].sort(),
+    });
+  }
+  return problems;
+}

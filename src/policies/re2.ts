@@ -1,0 +1,443 @@
+/**
+ * RE2 syntax, read strictly: what this parser accepts means the same to the RE2 inside OPA's WASM and to Go's regexp.
+ * Whatever either is known to read differently, or that cannot be told apart here, is refused.
+ */
+
+/** Inclusive code point ranges, ascending and disjoint. */
+export type Ranges = readonly (readonly [number, number])[];
+
+export type Node =
+  | { readonly kind: 'chars'; readonly ranges: Ranges }
+  | { readonly kind: 'assert'; readonly at: 'text_start' | 'text_end' | 'line_start' | 'line_end' | 'word_edge' }
+  | { readonly kind: 'concat'; readonly items: readonly Node[] }
+  | { readonly kind: 'alternate'; readonly items: readonly Node[] }
+  | { readonly kind: 'repeat'; readonly item: Node; readonly min: number; readonly max: number | null };
+
+/** Its message is one plain sentence for whoever wrote the pattern. */
+export class PatternSyntaxError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'PatternSyntaxError';
+  }
+}
+
+const LAST = 0x10ffff;
+/** RE2's own limit on a repetition count. */
+const MAX_REPEAT = 1000;
+
+const DIGIT: Ranges = [[48, 57]];
+const WORD: Ranges = [
+  [48, 57],
+  [65, 90],
+  [95, 95],
+  [97, 122],
+];
+const PERL = new Map<string, Ranges>([
+  ['d', DIGIT],
+  [
+    's',
+    [
+      [9, 10],
+      [12, 13],
+      [32, 32],
+    ],
+  ],
+  ['w', WORD],
+]);
+const POSIX = new Map<string, Ranges>([
+  [
+    'alnum',
+    [
+      [48, 57],
+      [65, 90],
+      [97, 122],
+    ],
+  ],
+  [
+    'alpha',
+    [
+      [65, 90],
+      [97, 122],
+    ],
+  ],
+  ['ascii', [[0, 127]]],
+  [
+    'blank',
+    [
+      [9, 9],
+      [32, 32],
+    ],
+  ],
+  [
+    'cntrl',
+    [
+      [0, 31],
+      [127, 127],
+    ],
+  ],
+  ['digit', DIGIT],
+  ['graph', [[33, 126]]],
+  ['lower', [[97, 122]]],
+  ['print', [[32, 126]]],
+  [
+    'punct',
+    [
+      [33, 47],
+      [58, 64],
+      [91, 96],
+      [123, 126],
+    ],
+  ],
+  [
+    'space',
+    [
+      [9, 13],
+      [32, 32],
+    ],
+  ],
+  ['upper', [[65, 90]]],
+  ['word', WORD],
+  [
+    'xdigit',
+    [
+      [48, 57],
+      [65, 70],
+      [97, 102],
+    ],
+  ],
+]);
+const CONTROLS = new Map([
+  ['a', 7],
+  ['f', 12],
+  ['n', 10],
+  ['r', 13],
+  ['t', 9],
+  ['v', 11],
+]);
+
+export const ANY: Ranges = [[0, LAST]];
+export const ANY_BUT_NEWLINE: Ranges = [
+  [0, 9],
+  [11, LAST],
+];
+
+function normalize(ranges: Ranges): Ranges {
+  const merged: [number, number][] = [];
+  for (const [low, high] of [...ranges].sort((a, b) => a[0] - b[0])) {
+    const last = merged.at(-1);
+    if (last !== undefined && low <= last[1] + 1) last[1] = Math.max(last[1], high);
+    else merged.push([low, high]);
+  }
+  return merged;
+}
+
+function negate(ranges: Ranges): Ranges {
+  const rest: [number, number][] = [];
+  let next = 0;
+  for (const [low, high] of normalize(ranges)) {
+    if (low > next) rest.push([next, low - 1]);
+    next = high + 1;
+  }
+  if (next <= LAST) rest.push([next, LAST]);
+  return rest;
+}
+
+/** Case folding of ASCII: besides the other case, k folds to the Kelvin sign and s to the long s. */
+function fold(ranges: Ranges): Ranges {
+  const folded: [number, number][] = [];
+  for (const [low, high] of ranges) {
+    folded.push([low, high]);
+    for (const [first, last, shift] of [
+      [65, 90, 32],
+      [97, 122, -32],
+    ] as const) {
+      const from = Math.max(low, first);
+      const to = Math.min(high, last);
+      if (from <= to) folded.push([from + shift, to + shift]);
+    }
+    for (const [letter, other] of [
+      [75, 0x212a],
+      [107, 0x212a],
+      [83, 0x17f],
+      [115, 0x17f],
+    ] as const) {
+      if (low <= letter && letter <= high) folded.push([other, other]);
+    }
+  }
+  return normalize(folded);
+}
+
+interface Flags {
+  readonly fold: boolean;
+  readonly dotAll: boolean;
+  readonly multiline: boolean;
+}
+
+/** Throws `PatternSyntaxError`. */
+export function parse(pattern: string): Node {
+  const runes = [...pattern];
+  let at = 0;
+  let flags: Flags = { fold: false, dotAll: false, multiline: false };
+
+  const fail = (message: string): never => {
+    throw new PatternSyntaxError(message);
+  };
+  const unknownEscape = (letter: string | undefined): never =>
+    fail(letter === undefined ? 'The pattern ends with a backslash.' : `RE2 has no escape \\${letter}.`);
+
+  const inCase = (ranges: Ranges): Ranges => (flags.fold ? fold(ranges) : normalize(ranges));
+  /** RE2 folds before it negates. */
+  const signed = (ranges: Ranges, negative: boolean): Ranges => (negative ? negate(inCase(ranges)) : inCase(ranges));
+  const requireAsciiUnderFold = (code: number): number => {
+    if (flags.fold && code > 127)
+      fail('(?i) cannot be used with characters outside ASCII, because engines fold them differently.');
+    return code;
+  };
+
+  function alternation(): Node {
+    const branches = [sequence()];
+    while (runes[at] === '|') {
+      at++;
+      branches.push(sequence());
+    }
+    const [only] = branches;
+    return branches.length === 1 && only !== undefined ? only : { kind: 'alternate', items: branches };
+  }
+
+  function sequence(): Node {
+    const items: Node[] = [];
+    while (at < runes.length && runes[at] !== '|' && runes[at] !== ')') {
+      if (runes[at] === '\\' && runes[at + 1] === 'Q') {
+        quoted(items);
+        continue;
+      }
+      const item = atom();
+      if (item === null) {
+        if (repetition() !== null) fail('A repetition cannot follow a flag.');
+        continue;
+      }
+      const times = repetition();
+      if (times !== null && repetition() !== null) fail('A repetition cannot be repeated directly; put it in a group.');
+      items.push(times === null ? item : { kind: 'repeat', item, ...times });
+    }
+    const [only] = items;
+    return items.length === 1 && only !== undefined ? only : { kind: 'concat', items };
+  }
+
+  function quoted(items: Node[]): void {
+    at += 2;
+    while (at < runes.length && !(runes[at] === '\\' && runes[at + 1] === 'E')) items.push(literal());
+    if (at >= runes.length) fail('\\Q needs its \\E.');
+    at += 2;
+    if (repetition() !== null) fail('A repetition cannot follow \\E; put the quoted text in a group.');
+  }
+
+  function literal(): Node {
+    const code = requireAsciiUnderFold(runes[at++]?.codePointAt(0) ?? 0);
+    return { kind: 'chars', ranges: inCase([[code, code]]) };
+  }
+
+  /** null: flags, which match nothing of their own. */
+  function atom(): Node | null {
+    const rune = runes[at];
+    switch (rune) {
+      case '(':
+        return group();
+      case '[':
+        return set();
+      case '.':
+        at++;
+        return { kind: 'chars', ranges: flags.dotAll ? ANY : ANY_BUT_NEWLINE };
+      case '^':
+        at++;
+        return { kind: 'assert', at: flags.multiline ? 'line_start' : 'text_start' };
+      case '$':
+        at++;
+        return { kind: 'assert', at: flags.multiline ? 'line_end' : 'text_end' };
+      case '\\':
+        return escaped();
+      case '*':
+      case '+':
+      case '?':
+        return fail(`There is nothing before ${rune} to repeat.`);
+      default:
+        if (rune === '{' && repetition() !== null) fail('There is nothing before { to repeat.');
+        return literal();
+    }
+  }
+
+  function repetition(): { min: number; max: number | null } | null {
+    const rune = runes[at];
+    let times: { min: number; max: number | null };
+    if (rune === '*') times = { min: 0, max: null };
+    else if (rune === '+') times = { min: 1, max: null };
+    else if (rune === '?') times = { min: 0, max: 1 };
+    else {
+      const counted = rune === '{' ? /^\{(\d+)(?:(,)(\d*))?\}/.exec(runes.slice(at, at + 16).join('')) : null;
+      if (counted === null) return null;
+      const min = Number(counted[1]);
+      const max = counted[2] === undefined ? min : counted[3] === '' ? null : Number(counted[3]);
+      if (min > MAX_REPEAT || (max ?? 0) > MAX_REPEAT) fail(`A repetition count is at most ${MAX_REPEAT} in RE2.`);
+      if (max !== null && max < min) fail(`The repetition ${counted[0]} counts down.`);
+      times = { min, max };
+      at += counted[0].length - 1;
+    }
+    at++;
+    if (runes[at] === '?') at++;
+    return times;
+  }
+
+  function group(): Node | null {
+    at++;
+    const outer = flags;
+    if (runes[at] === '?') {
+      const head = runes.slice(at, at + 300).join('');
+      if (/^\?<?[=!]/.test(head)) fail('RE2 has no lookahead or lookbehind.');
+      if (/^\?>/.test(head)) fail('RE2 has no atomic groups.');
+      const named = /^\?P<\w+>/.exec(head);
+      const flagged = /^\?([imsU]*)(?:-([imsU]+))?([:)])/.exec(head);
+      if (named !== null) at += named[0].length;
+      else if (flagged !== null && flagged[0] !== '?)') {
+        at += flagged[0].length;
+        const set = (flag: string, before: boolean): boolean =>
+          flagged[2]?.includes(flag) === true ? false : before || flagged[1]?.includes(flag) === true;
+        flags = { fold: set('i', outer.fold), dotAll: set('s', outer.dotAll), multiline: set('m', outer.multiline) };
+        if (flagged[3] === ')') return null;
+      } else fail('RE2 knows (?:...), (?P<name>...) and the flags i, m, s and U after (?, nothing else.');
+    }
+    const inside = alternation();
+    if (runes[at] !== ')') fail('A group is not closed.');
+    at++;
+    flags = outer;
+    return inside;
+  }
+
+  function escaped(): Node {
+    const letter = runes[at + 1];
+    const lower = letter?.toLowerCase() ?? '';
+    if (letter === 'b' || letter === 'B') {
+      at += 2;
+      return { kind: 'assert', at: 'word_edge' };
+    }
+    if (letter === 'A' || letter === 'z') {
+      at += 2;
+      return { kind: 'assert', at: letter === 'A' ? 'text_start' : 'text_end' };
+    }
+    const perl = PERL.get(lower);
+    if (letter !== undefined && perl !== undefined) {
+      at += 2;
+      return { kind: 'chars', ranges: signed(perl, letter !== lower) };
+    }
+    const code = requireAsciiUnderFold(escapedCharacter());
+    return { kind: 'chars', ranges: inCase([[code, code]]) };
+  }
+
+  /** At a backslash: the one character that the escape stands for, inside a set or outside. */
+  function escapedCharacter(): number {
+    const rest = runes.slice(at + 1, at + 16).join('');
+    const letter = runes[at + 1];
+    if (letter === undefined) return unknownEscape(letter);
+    if (letter === 'p' || letter === 'P')
+      fail('Unicode classes (\\p, \\P) are refused, because engines know different versions of Unicode.');
+    if (letter === 'C') fail('\\C is refused, because it can match half a character.');
+    const numeric = /^(?:x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,8})\})|(0[0-7]{0,2}|[1-7][0-7]{1,2}))/.exec(rest);
+    if (numeric !== null) {
+      at += 1 + numeric[0].length;
+      const code =
+        numeric[3] !== undefined ? Number.parseInt(numeric[3], 8) : Number.parseInt(numeric[1] ?? numeric[2] ?? '', 16);
+      if (code > LAST) fail(`\\${numeric[0]} is beyond the last Unicode character.`);
+      if (code >= 0xd800 && code <= 0xdfff) fail(`\\${numeric[0]} is half a surrogate pair, not a character.`);
+      return code;
+    }
+    if (/^[1-9]/.test(letter)) fail('RE2 has no back-references.');
+    const control = CONTROLS.get(letter);
+    if (control === undefined && !/^[!-/:-@[-`{-~ ]$/.test(letter)) return unknownEscape(letter);
+    at += 2;
+    return control ?? letter.charCodeAt(0);
+  }
+
+  function set(): Node {
+    at++;
+    const negated = runes[at] === '^';
+    if (negated) at++;
+    const ranges: (readonly [number, number])[] = [];
+    for (let first = true; first || runes[at] !== ']'; first = false) {
+      if (at >= runes.length) fail('A set [...] is not closed.');
+      const group = groupInSet();
+      if (group !== null) ranges.push(...group);
+      else {
+        const low = characterInSet();
+        const isRange = runes[at] === '-' && at + 1 < runes.length && runes[at + 1] !== ']';
+        if (isRange) at++;
+        const high = isRange ? characterInSet() : low;
+        if (high < low) fail('A range in a set counts down.');
+        ranges.push([low, high]);
+      }
+    }
+    at++;
+    return { kind: 'chars', ranges: signed(ranges, negated) };
+  }
+
+  function groupInSet(): Ranges | null {
+    const posix = /^\[:(\^?)([^:\]]*):\]/.exec(runes.slice(at, at + 16).join(''));
+    if (posix !== null) {
+      const known = POSIX.get(posix[2] ?? '') ?? fail(`RE2 has no class ${posix[0]}.`);
+      at += posix[0].length;
+      return signed(known, posix[1] === '^');
+    }
+    if (runes[at] === '[' && runes[at + 1] === ':')
+      fail('Inside a set, [: starts a class such as [:alpha:]; escape the bracket.');
+    const letter = runes[at] === '\\' ? runes[at + 1] : undefined;
+    const perl = PERL.get(letter?.toLowerCase() ?? '');
+    if (letter === undefined || perl === undefined) return null;
+    at += 2;
+    return signed(perl, letter !== letter.toLowerCase());
+  }
+
+  function characterInSet(): number {
+    if (at >= runes.length) fail('A set [...] is not closed.');
+    if (runes[at] === '\\') return requireAsciiUnderFold(escapedCharacter());
+    return requireAsciiUnderFold(runes[at++]?.codePointAt(0) ?? 0);
+  }
+
+  const tree = alternation();
+  if (at < runes.length) fail('A ) closes no group.');
+  return tree;
+}
+
+/**
+ * An estimate of what a pattern costs to compile and to run, the same on every machine: characters in RE2's own terms, that
+ * is, UTF-8 byte ranges, times their repetitions. The size of the text says little: `.{1,1000}` has nine characters.
+ */
+export function cost(node: Node): number {
+  switch (node.kind) {
+    case 'chars':
+      return Math.max(
+        1,
+        node.ranges.reduce((sum, [low, high]) => sum + byteRanges(low, high), 0),
+      );
+    case 'assert':
+      return 1;
+    case 'concat':
+      return node.items.reduce((sum, item) => sum + cost(item), 1);
+    case 'alternate':
+      return node.items.reduce((sum, item) => sum + cost(item) + 1, 0);
+    case 'repeat':
+      return (cost(node.item) + 1) * Math.max(1, node.max ?? node.min + 1);
+  }
+}
+
+/** How many byte ranges RE2 compiles a range of code points to: it splits where the bytes before the last differ. */
+function byteRanges(low: number, high: number): number {
+  for (const edge of [0x7f, 0x7ff, 0xffff]) {
+    if (low <= edge && edge < high) return byteRanges(low, edge) + byteRanges(edge + 1, high);
+  }
+  if (high <= 0x7f) return 1;
+  for (const bits of [6, 12, 18]) {
+    const mask = (1 << bits) - 1;
+    if ((low & ~mask) === (high & ~mask)) break;
+    if ((low & mask) !== 0) return byteRanges(low, low | mask) + byteRanges((low | mask) + 1, high);
+    if ((high & mask) !== mask) return byteRanges(low, (high & ~mask) - 1) + byteRanges(high & ~mask, high);
+  }
+  return high <= 0x7ff ? 2 : high <= 0xffff ? 3 : 4;
+}

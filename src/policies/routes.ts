@@ -1,0 +1,78 @@
+/** `/api/policies`. Mounted behind authentication of administrators. */
+import { type Response, Router } from 'express';
+import { type Position, readPosition } from '../db/changes.ts';
+import type { Connection, Database } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+import { callerOf } from '../http/caller.ts';
+import { readPage, sendPage } from '../http/page.ts';
+import { pathId } from '../http/validate.ts';
+import { type PolicyEdits, policyEtag } from './edit.ts';
+import { policyJson, readPolicy, readPolicyUpdate, readSubject, subjectJson } from './schema.ts';
+import { policyStore } from './store.ts';
+
+const PAGE_MAX = 1000;
+
+export function createPolicyRoutes(deps: { readonly database: Database; readonly edits: PolicyEdits }): Router {
+  const { database, edits } = deps;
+  const router = Router();
+
+  /** A read, labelled with the revision that it is of. */
+  const read = <T>(res: Response, work: (db: Connection) => Promise<T>): Promise<T> =>
+    database.snapshot(async (db) => {
+      showRevision(res, await readPosition(db));
+      return work(db);
+    });
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, { defaultLimit: null, maxLimit: PAGE_MAX });
+    const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor));
+    sendPage(req, res, page, policies.map(policyJson), (policy) => policy.id);
+  });
+
+  router.post('/', async (req, res) => {
+    const { result, position } = await edits.create(callerOf(res), readPolicy(req.body));
+    showRevision(res, position);
+    res.status(201).location(`${req.baseUrl}/${result.id}`).setHeader('ETag', policyEtag(result)).json(policyJson(result));
+  });
+
+  router.get('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    const policy = await read(res, (db) => policyStore(db).find(id));
+    if (!policy) throw new AppError('not_found', 'No policy has this id.');
+    res.setHeader('ETag', policyEtag(policy)).json(policyJson(policy));
+  });
+
+  router.put('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    const { result, position } = await edits.update(callerOf(res), id, readPolicyUpdate(req.body), req.get('If-Match'));
+    showRevision(res, position);
+    res.setHeader('ETag', policyEtag(result)).json(policyJson(result));
+  });
+
+  router.delete('/:id', async (req, res) => {
+    const { position } = await edits.delete(callerOf(res), pathId(req.params.id), req.get('If-Match'));
+    showRevision(res, position);
+    res.status(204).end();
+  });
+
+  router.post('/:id/subjects', async (req, res) => {
+    const id = pathId(req.params.id);
+    const { result, position } = await edits.addSubject(callerOf(res), id, readSubject(req.body), req.get('If-Match'));
+    showRevision(res, position);
+    res.status(result.added ? 201 : 200).json(subjectJson(result.subject));
+  });
+
+  router.delete('/:id/subjects/:subjectId', async (req, res) => {
+    const id = pathId(req.params.id);
+    const subjectId = pathId(req.params.subjectId);
+    const { position } = await edits.removeSubject(callerOf(res), id, subjectId, req.get('If-Match'));
+    showRevision(res, position);
+    res.status(204).end();
+  });
+
+  return router;
+}
+
+function showRevision(res: Response, position: Position): void {
+  res.setHeader('Portcullis-Revision', String(position.revision));
+}

@@ -1,0 +1,161 @@
+/** Policies on the wire: what a request may hold, and how a policy is shown. */
+import Joi from 'joi';
+import { text, uuid, validate } from '../http/validate.ts';
+import { EFFECTS, type Policy, type PolicySubject, RESOURCE_TYPES, SUBJECT_TYPES, type SubjectType } from './document.ts';
+
+export const POLICY_LIMITS = { name: 256, description: 4096, pattern: 512, subjectValue: 256, subjects: 1000 } as const;
+
+export interface SubjectDocument {
+  /** Only in what was read before: names the subject that is there. */
+  readonly id?: string;
+  readonly subject_type: SubjectType;
+  readonly subject_value: string | null;
+}
+
+/** A policy as somebody wrote it, defaults filled in, each subject once. */
+export interface PolicyDocument extends Omit<Policy, 'id' | 'subjects' | 'created_at' | 'updated_at'> {
+  readonly subjects: readonly SubjectDocument[];
+}
+
+/** What is omitted stays. The read-only members may be there as they were read. */
+export interface PolicyUpdate extends Partial<PolicyDocument> {
+  readonly id?: string;
+  readonly created_at?: string;
+  readonly updated_at?: string;
+}
+
+const name = text(POLICY_LIMITS.name);
+const description = text(POLICY_LIMITS.description).allow(null, '');
+const resourceType = Joi.valid(...RESOURCE_TYPES, 'all');
+const resourcePattern = text(POLICY_LIMITS.pattern).allow(null);
+const effect = Joi.valid(...EFFECTS);
+const priority = Joi.number()
+  .integer()
+  .min(-(2 ** 31))
+  .max(2 ** 31 - 1)
+  .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' });
+
+/** The members that mean the same in every form in which policies are written. */
+export const policyMembers = {
+  name: name.required(),
+  description,
+  resource_type: resourceType.required(),
+  resource_pattern: resourcePattern,
+  effect: effect.required(),
+  priority: priority.required(),
+  enabled: Joi.boolean(),
+};
+
+export const subjectValues = {
+  role: text(POLICY_LIMITS.subjectValue),
+  group: text(POLICY_LIMITS.subjectValue),
+  user: uuid(),
+};
+
+// biome-ignore lint/suspicious/noThenProperty: joi's word for it
+const ofType = (is: SubjectType, value: Joi.Schema) => ({ is, then: value });
+
+const subjectMembers = {
+  subject_type: Joi.valid(...SUBJECT_TYPES).required(),
+  subject_value: Joi.when('subject_type', {
+    switch: [
+      ofType('everyone', Joi.valid(null).messages({ 'any.only': 'must be left out or null for everyone' })),
+      ofType('role', subjectValues.role.required()),
+      ofType('group', subjectValues.group.required()),
+      ofType('user', subjectValues.user.required()),
+    ],
+  }),
+};
+const newSubject = Joi.object<SubjectInput>(subjectMembers);
+const knownSubject = Joi.object<SubjectInput>({ id: uuid(), ...subjectMembers });
+const listOf = (subject: Joi.ObjectSchema) => Joi.array().items(subject).max(POLICY_LIMITS.subjects);
+
+const newPolicy = Joi.object<PolicyInput>({
+  ...policyMembers,
+  target_id: uuid().allow(null),
+  subjects: listOf(newSubject).required(),
+}).required();
+
+const changedPolicy = Joi.object<UpdateInput>({
+  id: uuid(),
+  name,
+  description,
+  target_id: uuid().allow(null),
+  resource_type: resourceType,
+  resource_pattern: resourcePattern,
+  effect,
+  priority,
+  enabled: Joi.boolean(),
+  subjects: listOf(knownSubject),
+  created_at: Joi.string(),
+  updated_at: Joi.string(),
+}).required();
+
+interface SubjectInput {
+  id?: string;
+  subject_type: SubjectType;
+  subject_value?: string | null;
+}
+
+type Optional = 'description' | 'target_id' | 'resource_pattern' | 'enabled';
+type PolicyInput = Omit<PolicyDocument, 'subjects' | Optional> &
+  Partial<Pick<PolicyDocument, Optional>> & { subjects: readonly SubjectInput[] };
+
+interface UpdateInput extends Partial<PolicyInput> {
+  id?: string;
+  created_at?: string;
+  updated_at?: string;
+}
+
+export const subjectKey = (subject: { subject_type: SubjectType; subject_value?: string | null }): string =>
+  `${subject.subject_type}:${subject.subject_value ?? ''}`;
+
+/** Throws AppError `invalid_request`, as the others here do. */
+export function readPolicy(value: unknown): PolicyDocument {
+  const { description = null, target_id = null, resource_pattern = null, enabled = true, ...rest } = validate(newPolicy, value);
+  const subjects = new Map(rest.subjects.map((subject) => [subjectKey(subject), readySubject(subject)]));
+  return { ...rest, description, target_id, resource_pattern, enabled, subjects: [...subjects.values()] };
+}
+
+/** The same subject may still be there twice: which of them carries the right id is for the update to say. */
+export function readPolicyUpdate(value: unknown): PolicyUpdate {
+  const { subjects, ...rest } = validate(changedPolicy, value);
+  return subjects === undefined ? rest : { ...rest, subjects: subjects.map(readySubject) };
+}
+
+export function readSubject(value: unknown): SubjectDocument {
+  return readySubject(validate(newSubject.required(), value));
+}
+
+const readySubject = (subject: SubjectInput): SubjectDocument => ({
+  ...subject,
+  subject_value: subject.subject_value ?? null,
+});
+
+export const timestamp = (milliseconds: number): string => new Date(milliseconds).toISOString();
+
+export function subjectJson({ id, subject_type, subject_value }: PolicySubject): PolicySubject {
+  return { id, subject_type, subject_value };
+}
+
+export interface PolicyJson extends Omit<Policy, 'created_at' | 'updated_at'> {
+  readonly created_at: string;
+  readonly updated_at: string;
+}
+
+export function policyJson(policy: Policy): PolicyJson {
+  return {
+    id: policy.id,
+    name: policy.name,
+    description: policy.description,
+    target_id: policy.target_id,
+    resource_type: policy.resource_type,
+    resource_pattern: policy.resource_pattern,
+    effect: policy.effect,
+    priority: policy.priority,
+    enabled: policy.enabled,
+    subjects: policy.subjects.map(subjectJson),
+    created_at: timestamp(policy.created_at),
+    updated_at: timestamp(policy.updated_at),
+  };
+}

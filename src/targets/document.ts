@@ -1,0 +1,145 @@
+/** Targets and their credentials on the wire: what a request may hold, and how they are shown. */
+import { BlockList, isIP } from 'node:net';
+import Joi from 'joi';
+import { text, uuid, validate } from '../http/validate.ts';
+import { type Target, TRANSPORTS, type Transport, type UpstreamCredential } from './target.ts';
+
+/** A target as somebody wrote it, defaults filled in. */
+export type TargetDocument = Omit<Target, 'id' | 'created_at' | 'updated_at'>;
+
+/** What is omitted stays. The read-only members may be there as they were read. */
+export interface TargetUpdate extends Partial<TargetDocument> {
+  readonly id?: string;
+  readonly created_at?: string;
+  readonly updated_at?: string;
+}
+
+const SUPPORTED: readonly Transport[] = ['streamable-http'];
+const MAX_URL = 2048;
+
+const linkLocal = new BlockList();
+linkLocal.addSubnet('169.254.0.0', 16, 'ipv4');
+linkLocal.addSubnet('fe80::', 10, 'ipv6');
+// The same IPv4 network as a NAT64 gateway is asked for it.
+linkLocal.addSubnet('64:ff9b::a9fe:0', 112, 'ipv6');
+
+/** Where clouds keep the credentials of their machines. `address` is what a name resolved to, or a literal. */
+export function isLinkLocal(address: string): boolean {
+  const family = isIP(address);
+  return family !== 0 && linkLocal.check(address, family === 4 ? 'ipv4' : 'ipv6');
+}
+
+/** Why the gateway does not connect to such a URL, or null. */
+function urlProblem(value: string): string | null {
+  if (value.length > MAX_URL) return `must have at most ${MAX_URL} characters`;
+  if (!/^[\x21-\x7e]+$/.test(value) || value.includes('\\') || !URL.canParse(value)) return 'must be an absolute URL in ASCII';
+  const [, authority] = /^https?:\/\/([^/?#]+)/i.exec(value) ?? [];
+  if (authority === undefined) return 'must begin with http:// or https:// and a host';
+  if (authority.includes('@')) return 'must not hold a user or password: set a credential of the target instead';
+  if (value.includes('#')) return 'must not have a fragment';
+  if (isLinkLocal(new URL(value).hostname.replace(/^\[|\]$/g, ''))) return 'must not be a link-local address';
+  return null;
+}
+
+const members = {
+  name: Joi.string()
+    .pattern(/^[a-z][a-z0-9-]{0,62}$/)
+    .messages({ 'string.pattern.base': 'must begin with a letter a-z and hold only a-z, 0-9 and -, at most 63 in all' }),
+  description: text(4096).allow(null, ''),
+  transport: Joi.valid(...TRANSPORTS).custom((value: Transport, helpers) =>
+    SUPPORTED.includes(value) ? value : helpers.message({ custom: `${value} is not supported yet: use streamable-http` }),
+  ),
+  url: Joi.string().custom((value: string, helpers) => {
+    const problem = urlProblem(value);
+    return problem === null ? value : helpers.message({ custom: problem });
+  }),
+  enabled: Joi.boolean(),
+};
+
+type TargetInput = Pick<TargetDocument, 'name' | 'url'> & Partial<TargetDocument>;
+
+const newTarget = Joi.object<TargetInput>({
+  ...members,
+  name: members.name.required(),
+  url: members.url.required(),
+}).required();
+
+const changedTarget = Joi.object<TargetUpdate>({
+  id: uuid(),
+  ...members,
+  created_at: Joi.string(),
+  updated_at: Joi.string(),
+}).required();
+
+/** Throws AppError `invalid_request`, as the others here do. */
+export function readTarget(value: unknown): TargetDocument {
+  const { description = null, transport = 'streamable-http', enabled = true, ...rest } = validate(newTarget, value);
+  return { ...rest, description, transport, enabled };
+}
+
+export function readTargetUpdate(value: unknown): TargetUpdate {
+  return validate(changedTarget, value);
+}
+
+export interface TargetJson extends Omit<Target, 'created_at' | 'updated_at'> {
+  readonly created_at: string;
+  readonly updated_at: string;
+}
+
+export function targetJson(target: Target): TargetJson {
+  return {
+    id: target.id,
+    name: target.name,
+    description: target.description,
+    transport: target.transport,
+    url: target.url,
+    enabled: target.enabled,
+    created_at: new Date(target.created_at).toISOString(),
+    updated_at: new Date(target.updated_at).toISOString(),
+  };
+}
+
+/** Where a credential may go. */
+export const originOf = (url: string): string => new URL(url).origin;
+
+/** Headers that mean something to the connection, to MCP or to the gateway itself. */
+const RESERVED_HEADERS =
+  /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage)$/;
+const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
+const MAX_VALUE = 8192;
+
+const value = Joi.string()
+  .max(MAX_VALUE)
+  .pattern(/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/)
+  .messages({ 'string.pattern.base': 'must be printable ASCII without blanks at its ends' })
+  .required();
+
+const headerName = Joi.string()
+  .max(256)
+  .custom((name: string, helpers) => {
+    const lower = name.toLowerCase();
+    if (!TOKEN.test(lower)) return helpers.message({ custom: 'must be the name of an HTTP header' });
+    return RESERVED_HEADERS.test(lower) ? helpers.message({ custom: `the header ${name} cannot carry a credential` }) : lower;
+  });
+
+const credential = Joi.object<{ type: 'bearer' | 'header'; name?: string; value: string }>({
+  type: Joi.valid('bearer', 'header').required(),
+  name: Joi.when('type', {
+    is: 'header',
+    // biome-ignore lint/suspicious/noThenProperty: joi's word for it
+    then: headerName.required(),
+    otherwise: Joi.forbidden().messages({ 'any.unknown': 'is for the type header alone' }),
+  }),
+  value,
+}).required();
+
+export type CredentialType = 'bearer' | 'header';
+
+/** A bearer token goes in `Authorization`, spelled so; every other header name is in lower case. The spelling tells the two apart in the table. */
+export const BEARER_HEADER = 'Authorization';
+
+export function readCredential(body: unknown): UpstreamCredential {
+  const read = validate(credential, body);
+  if (read.type === 'header' && read.name !== undefined) return { header: read.name, value: read.value };
+  return { header: BEARER_HEADER, value: `Bearer ${read.value}` };
+}

@@ -1,0 +1,95 @@
+/** What requests say about users, and users as the API shows them. */
+import Joi from 'joi';
+import { text } from '../http/validate.ts';
+import type { User } from './store.ts';
+
+export interface UserDocument {
+  readonly id: string;
+  readonly email: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+  readonly enabled: boolean;
+  /** RFC 3339. */
+  readonly created_at: string;
+  readonly updated_at: string;
+}
+
+/** In the order in which the API shows them. */
+export function userDocument(user: User): UserDocument {
+  return {
+    id: user.id,
+    email: user.email,
+    role: user.role,
+    groups: user.groups,
+    enabled: user.enabled,
+    created_at: new Date(user.created_at).toISOString(),
+    updated_at: new Date(user.updated_at).toISOString(),
+  };
+}
+
+const EMAIL_MAX = 254;
+const PASSWORD_MIN = 8;
+const PASSWORD_MAX = 256;
+const NAME_MAX = 256;
+const FACTS_MAX_BYTES = 4096;
+
+/** Trimmed. Whether the address exists shows only when mail is sent to it, so only the plausible is asked for. */
+export const email = (): Joi.StringSchema =>
+  text(EMAIL_MAX * 2).custom((value: string, helpers) => {
+    const trimmed = value.trim();
+    if ([...trimmed].length > EMAIL_MAX) return helpers.message({ custom: `must have at most ${EMAIL_MAX} characters` });
+    if (!/^[^@\s]+@[^@\s]+$/u.test(trimmed)) return helpers.message({ custom: 'must be an e-mail address' });
+    return trimmed;
+  });
+
+/** For a password to be set. */
+export const newPassword = (): Joi.StringSchema =>
+  text(PASSWORD_MAX).custom((value: string, helpers) =>
+    [...value].length < PASSWORD_MIN ? helpers.message({ custom: `must have at least ${PASSWORD_MIN} characters` }) : value,
+  );
+
+/** For a password to be checked: shorter ones are wrong, not malformed. */
+export const password = (): Joi.StringSchema => text(PASSWORD_MAX);
+
+const role = (): Joi.StringSchema => text(NAME_MAX);
+const groups = (): Joi.ArraySchema =>
+  Joi.array().items(text(NAME_MAX)).unique().messages({ 'array.unique': 'repeats the group at {#dupePos}' });
+
+/** Why the two do not fit a token that must fit a header; null when they do. */
+export function factsTooLarge(facts: { readonly role: string; readonly groups: readonly string[] }): string | null {
+  const bytes = Buffer.byteLength(JSON.stringify({ role: facts.role, groups: facts.groups }));
+  return bytes > FACTS_MAX_BYTES ? `role and groups together must have at most ${FACTS_MAX_BYTES} bytes as JSON` : null;
+}
+
+export interface NewUser {
+  readonly email: string;
+  readonly password: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+}
+
+export const newUser = Joi.object<NewUser>({
+  email: email().required(),
+  password: newPassword().required(),
+  role: role().default('user'),
+  groups: groups().default([]),
+}).required();
+
+/** The members that are shown but never written: accepted as they are, so that what was read can be put back. */
+export const READ_ONLY = ['id', 'email', 'created_at', 'updated_at'] as const;
+
+export interface UserUpdate extends Partial<Record<(typeof READ_ONLY)[number], unknown>> {
+  readonly role?: string;
+  readonly groups?: readonly string[];
+  readonly enabled?: boolean;
+}
+
+export const userUpdate = Joi.object<UserUpdate>({
+  id: Joi.any(),
+  email: Joi.any(),
+  role: role(),
+  groups: groups(),
+  enabled: Joi.boolean(),
+  created_at: Joi.any(),
+  updated_at: Joi.any(),
+}).required();

@@ -1,0 +1,154 @@
+/** User records. The password hash is apart from the record, so that nothing that shows a user can show it. */
+import type { Connection, Transaction } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+
+export interface User {
+  /** UUIDv7, so that ids sort in the order of registration; also the claim `sub`. */
+  readonly id: string;
+  /** As given, trimmed. Two users never differ in letter case alone. */
+  readonly email: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+  /** False: none of the user's tokens is valid. */
+  readonly enabled: boolean;
+  /** Milliseconds since the epoch. */
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
+export const ADMIN = 'admin';
+
+export interface Credentials {
+  readonly user: User;
+  readonly passwordHash: string;
+}
+
+export interface UserStore {
+  /** Throws AppError `email_taken`. */
+  insert(user: User, passwordHash: string): Promise<void>;
+  find(id: string): Promise<User | null>;
+  /** `find` that keeps the record from changing until the transaction ends. */
+  lock(id: string): Promise<User | null>;
+  findByEmail(email: string): Promise<User | null>;
+  /** One query whether or not there is such a user, so that the time tells nothing. */
+  credentials(by: { readonly id: string } | { readonly email: string }): Promise<Credentials | null>;
+  /** In the order of ids, from after `after`; one more than asked for shows that there are more. */
+  list(page: { readonly limit: number | null; readonly after: string | null }): Promise<User[]>;
+  /** Writes role, groups, enabled and updated_at. */
+  update(user: User): Promise<void>;
+  setPasswordHash(id: string, passwordHash: string, now: number): Promise<void>;
+  countEnabledAdministrators(): Promise<number>;
+  hasFirstAdministrator(): Promise<boolean>;
+}
+
+interface UserRow extends Omit<User, 'groups' | 'enabled'> {
+  readonly groups: string;
+  readonly enabled: boolean | number;
+}
+
+const COLUMNS = ['id', 'email', 'role', 'groups', 'enabled', 'created_at', 'updated_at'] as const;
+
+const toUser = (row: UserRow): User => ({
+  id: row.id,
+  email: row.email,
+  role: row.role,
+  groups: JSON.parse(row.groups),
+  enabled: Boolean(row.enabled),
+  created_at: row.created_at,
+  updated_at: row.updated_at,
+});
+
+const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
+const isDuplicate = (error: unknown): boolean => DUPLICATE.has((error as { code?: string }).code ?? '');
+
+/** What e-mails are compared by. */
+export const emailKey = (email: string): string => email.trim().toLowerCase();
+
+export function userStore(db: Connection): UserStore {
+  const one = async (where: Partial<UserRow & { email_key: string }>): Promise<User | null> => {
+    const row = await db('users')
+      .where(where)
+      .first<UserRow | undefined>(...COLUMNS);
+    return row ? toUser(row) : null;
+  };
+
+  return {
+    async insert(user, passwordHash) {
+      try {
+        await db('users').insert({
+          ...user,
+          groups: JSON.stringify(user.groups),
+          email_key: emailKey(user.email),
+          password_hash: passwordHash,
+        });
+      } catch (error) {
+        if (isDuplicate(error)) throw new AppError('email_taken', 'A user with this e-mail exists.');
+        throw error;
+      }
+    },
+
+    find: (id) => one({ id }),
+
+    async lock(id) {
+      const row = await db('users')
+        .where({ id })
+        .forUpdate()
+        .first<UserRow | undefined>(...COLUMNS);
+      return row ? toUser(row) : null;
+    },
+
+    findByEmail: (email) => one({ email_key: emailKey(email) }),
+
+    async credentials(by) {
+      const row = await db('users')
+        .where('id' in by ? { id: by.id } : { email_key: emailKey(by.email) })
+        .first<(UserRow & { password_hash: string }) | undefined>(...COLUMNS, 'password_hash');
+      return row ? { user: toUser(row), passwordHash: row.password_hash } : null;
+    },
+
+    async list({ limit, after }) {
+      const rows: UserRow[] = await db('users')
+        .select(...COLUMNS)
+        .modify((query) => {
+          if (after !== null) query.where('id', '>', after);
+          if (limit !== null) query.limit(limit + 1);
+        })
+        .orderBy('id');
+      return rows.map(toUser);
+    },
+
+    async update({ id, role, groups, enabled, updated_at }) {
+      await db('users')
+        .where({ id })
+        .update({ role, groups: JSON.stringify(groups), enabled, updated_at });
+    },
+
+    async setPasswordHash(id, passwordHash, now) {
+      await db('users').where({ id }).update({ password_hash: passwordHash, updated_at: now });
+    },
+
+    async countEnabledAdministrators() {
+      const row = await db('users').where({ role: ADMIN, enabled: true }).count<{ n: number | string }[]>({ n: '*' }).first();
+      return Number(row?.n ?? 0);
+    },
+
+    async hasFirstAdministrator() {
+      return (await db('first_administrator').where({ id: 1 }).first('id')) !== undefined;
+    },
+  };
+}
+
+/**
+ * Makes `userId` the one that is administrator by being first. True for exactly one transaction that commits: a row with
+ * a fixed key decides the race, and is undone together with the registration that inserted it.
+ */
+export async function claimFirstAdministrator(trx: Transaction, userId: string): Promise<boolean> {
+  if (await userStore(trx).hasFirstAdministrator()) return false;
+  try {
+    await trx('first_administrator').insert({ id: 1, user_id: userId });
+    return true;
+  } catch (error) {
+    if (isDuplicate(error)) return false;
+    throw error;
+  }
+}

@@ -1,0 +1,96 @@
+/** Who may import what (docs: design, "Layout"), read from the sources themselves. `npm run check` applies it. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+
+/** Path from the root of the repository -> text. */
+export type Sources = ReadonlyMap<string, string>;
+
+interface Import {
+  readonly name: string;
+  /** Erased before it runs. */
+  readonly typeOnly: boolean;
+}
+
+const ROOMS: readonly { readonly name: RegExp; readonly room: RegExp; readonly rule: string }[] = [
+  { name: /^knex(\/|$)/, room: /^src\/(db\/.*|(.*\/)?store)\.ts$/, rule: 'knex belongs in store.ts and src/db' },
+  {
+    name: /^@open-policy-agent\/opa-wasm/,
+    room: /^src\/decision\/engine\.ts$/,
+    rule: 'opa-wasm belongs in src/decision/engine.ts',
+  },
+];
+
+/** Functions from values to values: they, and what they pull in, touch no server, database, engine, or file. */
+const PURE = [
+  'src/policies/compile.ts',
+  'src/mcp/operation.ts',
+  'src/mcp/filter.ts',
+  'src/decision/decision.ts',
+  'src/decision/input.ts',
+  'src/audit/event.ts',
+  'src/auth/principal.ts',
+];
+const IMPURE =
+  /^(express|knex|mysql2|libsql|undici|@open-policy-agent\/opa-wasm|node:(fs|http|https|http2|net|child_process|worker_threads))(\/|$)/;
+
+const OUTSIDE_SRC = /^(test|demo|bench)\//;
+const CONFIG = 'src/config.ts';
+const READS_ENVIRONMENT =
+  /\bprocess\s*(\.|\?\.)\s*env\b|\bprocess\s*\[\s*['"`]env['"`]|import\s*(type\s*)?\{[^}]*\benv\b[^}]*\}\s*from\s*['"](node:)?process['"]/;
+
+export function readSources(root: string): Sources {
+  const files = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+  return new Map(files.map((name) => [`src/${name.replaceAll('\\', '/')}`, readFileSync(join(root, 'src', name), 'utf8')]));
+}
+
+/** Good enough for formatted code: comments that hold a whole import statement at the start of a line would be taken for one. */
+function importsOf(text: string): Import[] {
+  const statements = text.matchAll(/^(?:import|export)\s+(type\s)?(?:[^'";]*?\sfrom\s*)?['"]([^'"]+)['"]/gm);
+  const calls = text.matchAll(/\b(?:import|require)\(\s*['"]([^'"]+)['"]/g);
+  return [
+    ...[...statements].map(([, type, name = '']) => ({ name, typeOnly: type !== undefined })),
+    ...[...calls].map(([, name = '']) => ({ name, typeOnly: false })),
+  ];
+}
+
+function resolve(from: string, name: string): string | undefined {
+  return name.startsWith('.') ? normalize(join(dirname(from), name)).replaceAll('\\', '/') : undefined;
+}
+
+/** The chains of imports by which a pure module reaches something that is not. */
+function impureChains(sources: Sources, file: string): string[] {
+  const found: string[] = [];
+  const seen = new Set<string>();
+  const visit = (path: string, chain: readonly string[]) => {
+    if (seen.has(path)) return;
+    seen.add(path);
+    for (const { name, typeOnly } of importsOf(sources.get(path) ?? '')) {
+      // In the module itself even a type is a sign of mixed concerns; further away types are harmless.
+      if (IMPURE.test(name) && (path === file || !typeOnly)) found.push([...chain, name].join(' -> '));
+      const next = resolve(path, name);
+      if (next !== undefined && !typeOnly) visit(next, [...chain, next]);
+    }
+  };
+  visit(file, [file]);
+  return found;
+}
+
+/** One line for each violation. */
+export function violations(sources: Sources): string[] {
+  const found: string[] = [];
+  for (const [file, text] of sources) {
+    for (const { name } of importsOf(text)) {
+      for (const { name: guarded, room, rule } of ROOMS) {
+        if (guarded.test(name) && !room.test(file)) found.push(`${file} imports ${name}: ${rule}`);
+      }
+      const target = resolve(file, name);
+      if (target !== undefined && OUTSIDE_SRC.test(target))
+        found.push(`${file} imports ${target}: src depends on nothing outside`);
+    }
+    if (file !== CONFIG && READS_ENVIRONMENT.test(text)) found.push(`${file} reads the environment: only ${CONFIG} does`);
+  }
+  for (const file of PURE) {
+    for (const chain of impureChains(sources, file)) found.push(`${chain}: ${file} is pure`);
+  }
+  return found;
+}

@@ -1,0 +1,62 @@
+/** Stands in front of a real upstream and records what reaches it. */
+import http from 'node:http';
+import type { ExecutionContext } from 'ava';
+
+export interface Received {
+  readonly method: string;
+  readonly headers: http.IncomingHttpHeaders;
+  /** The JSON-RPC message of a POST, null otherwise. */
+  readonly message: { readonly method?: string; readonly params?: Record<string, unknown>; readonly id?: unknown } | null;
+}
+
+export interface Recorder {
+  readonly url: string;
+  /** In the order of arrival. */
+  readonly received: Received[];
+  /** `method name` of every request that names a tool, prompt or resource. */
+  objects(): string[];
+}
+
+export async function record(t: ExecutionContext, upstream: string): Promise<Recorder> {
+  const received: Received[] = [];
+  const { hostname, port, pathname } = new URL(upstream);
+  const agent = new http.Agent({ keepAlive: true });
+  const server = http.createServer(async (req, res) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of req) chunks.push(chunk);
+    const body = Buffer.concat(chunks);
+    received.push({
+      method: req.method ?? '',
+      headers: req.headers,
+      message: req.method === 'POST' ? JSON.parse(body.toString()) : null,
+    });
+    const onwards = http.request(
+      { hostname, port, path: pathname, method: req.method, headers: { ...req.headers, host: `${hostname}:${port}` }, agent },
+      (answer) => {
+        res.writeHead(answer.statusCode ?? 502, answer.headers);
+        res.flushHeaders();
+        answer.pipe(res);
+      },
+    );
+    onwards.on('error', () => res.destroy());
+    res.on('close', () => onwards.destroy());
+    onwards.end(body);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+    agent.destroy();
+  });
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no address');
+  return {
+    url: `http://127.0.0.1:${address.port}${pathname}`,
+    received,
+    objects: () =>
+      received.flatMap(({ message }) => {
+        const name = message?.params?.['name'] ?? message?.params?.['uri'];
+        return typeof name === 'string' ? [`${message?.method} ${name}`] : [];
+      }),
+  };
+}

@@ -1,0 +1,39 @@
+import test from 'ava';
+import { createTally } from './tally.ts';
+
+function count(report: string, status: number | string = 1) {
+  const tally = createTally();
+  for (const line of report.split('\n')) tally.read(line);
+  tally.end(status);
+  return tally.summary().at(-1);
+}
+
+const PASSED =
+  '  ✔ a\n  ✔ b › c (101ms)\n    ℹ ✔ what a test logs\n      ✘ and its second line\n  - [skip] d\n  ─\n\n  2 tests passed';
+
+test('a clean report', (t) => {
+  t.is(count(PASSED, 0), '2 passed, 0 failed');
+});
+
+test('colours do not matter', (t) => {
+  t.is(count('  \u001B[32m✔\u001B[39m a\n  \u001B[31m✘ [fail]:\u001B[39m b'), '1 passed, 1 failed');
+});
+
+test('what follows the separator repeats what was counted', (t) => {
+  t.is(count('  ✘ [fail]: a\n  ─\n\n  a\n\n  ✔ in a message\n  ─\n\n  1 test failed'), '0 passed, 1 failed');
+});
+
+test('crashes, early ends and pending tests count', (t) => {
+  t.is(count('  Uncaught exception in test/a.test.ts\n  Unhandled rejection in test/b.test.ts'), '0 passed, 2 failed');
+  t.is(count('  ✘ test/a.test.ts exited due to SIGKILL\n  ✘ 3 tests remaining in test/b.test.ts'), '0 passed, 4 failed');
+  t.is(
+    count('\n  ✘ Timed out while running tests\n\n  2 tests were pending in test/a.test.ts\n\n  ◌ a › b'),
+    '0 passed, 2 failed',
+  );
+});
+
+test('no report is no success', (t) => {
+  t.is(count('', 0), '0 passed, 1 failed');
+  t.is(count('', 'SIGKILL'), '0 passed, 1 failed');
+  t.is(count('  ✔ a', 1), '1 passed, 1 failed');
+});

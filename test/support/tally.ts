@@ -1,0 +1,59 @@
+import { stripVTControlCharacters } from 'node:util';
+
+/**
+ * Counts what ava's own report says. (Its TAP report would be easier to read, but in ava 7.0.0 it ends the whole run with a TypeError when
+ * a test times out or calls `process.exit()`.)
+ */
+export interface Tally {
+  readonly failed: number;
+  read(line: string): void;
+  /** How ava ended: whatever it did not survive counts, too. */
+  end(status: number | string): void;
+  fail(reason: string): void;
+  /** The last of the lines is `N passed, N failed`. */
+  summary(): string[];
+}
+
+// Two columns, exactly: what tests log is indented further.
+const MARKED = /^ {2}(✔|✘|√|×) (.*)$/u;
+const CRASHED = /^ {2}((?:Uncaught exception|Unhandled rejection) in .*)$/;
+const STOPPED = /^ {2}(?:✘|×) (?:Timed out|Exiting due to SIGINT)/u;
+const PENDING = /^ {2}(\d+) tests were pending in (.*)$/;
+const REMAINING = /^(\d+) tests? remaining in /;
+const SEPARATOR = /^ {2}(─|-)$/u;
+
+export function createTally(): Tally {
+  let passed = 0;
+  let report: 'running' | 'summary' = 'running';
+  const failures: string[] = [];
+  const fail = (reason: string, times = 1) => {
+    for (let i = 0; i < times; i++) failures.push(reason);
+  };
+
+  return {
+    get failed() {
+      return failures.length;
+    },
+    read(coloured) {
+      const line = stripVTControlCharacters(coloured);
+      if (SEPARATOR.test(line)) report = 'summary';
+      if (report === 'summary' || STOPPED.test(line)) return;
+      const [, mark, title = ''] = MARKED.exec(line) ?? [];
+      const pending = PENDING.exec(line);
+      const crash = CRASHED.exec(line)?.[1];
+      if (mark === '✔' || mark === '√') passed++;
+      else if (mark !== undefined) fail(title, Number(REMAINING.exec(title)?.[1] ?? 1));
+      else if (pending) fail(`pending in ${pending[2]}`, Number(pending[1]));
+      else if (crash !== undefined) fail(crash);
+    },
+    end(status) {
+      if (status !== 0 && failures.length === 0) fail(`ava ended with ${status}`);
+      if (status === 0 && passed + failures.length === 0) fail('no test ran');
+    },
+    fail,
+    summary() {
+      const names = [...new Set(failures)].map((title) => `  ✘ ${title}`);
+      return [...(names.length > 0 ? ['', 'Failed:', ...names] : []), '', `${passed} passed, ${failures.length} failed`];
+    },
+  };
+}
