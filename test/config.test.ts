@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, statSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -66,7 +66,9 @@ test('MySQL is chosen by the URL, with its pool and the durability check on', (t
 });
 
 test('the master key file is made once, whole, and for its owner alone', (t) => {
-  const file = join(mkdtempSync(join(tmpdir(), 'portcullis-key-')), 'deep', 'master.key');
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-key-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'deep', 'master.key');
   const key = masterKeyFile(file);
   t.is(key.length, 32);
   t.deepEqual(masterKeyFile(file), key);

@@ -113,8 +113,13 @@ const DECISION_COLUMNS = [
 
 /** Servers refuse packets over max_allowed_packet, 4 MiB where it was lowered least. */
 const MAX_STATEMENT_BYTES = 1024 * 1024;
-/** SQLite takes at most 32766 variables. */
-const MAX_STATEMENT_ROWS = 1000;
+/** SQLite takes at most 500 rows in the form in which knex inserts them. */
+const MAX_STATEMENT_ROWS = 500;
+
+/** One statement is atomic by itself. */
+export function fitsOneStatement(rows: readonly Stored<DecisionRow>[]): boolean {
+  return rows.length <= MAX_STATEMENT_ROWS && rows.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX_STATEMENT_BYTES;
+}
 
 function* statements<R>(rows: readonly Stored<R>[]): Generator<R[]> {
   let batch: R[] = [];
@@ -148,18 +153,17 @@ function entryOf({ shown, hidden, names, ...row }: EntryRow): AuditEntry {
 }
 
 export function auditStore(db: Connection): AuditStore {
-  // knex builds inserts of many rows slowly, and for SQLite as a union of at most 500.
+  // knex builds inserts of many rows slowly.
   async function insert<R extends object>(
     table: string,
     columns: readonly (keyof R & string)[],
     rows: readonly Stored<R>[],
-    end = '',
-  ) {
+  ): Promise<void> {
     const tuple = `(${columns.map(() => '?').join(',')})`;
     for (const batch of statements(rows)) {
       const values = batch.map(() => tuple).join(',');
       const bindings = batch.flatMap((row) => columns.map((column) => row[column] as string | number | null));
-      await db.raw(`insert into ${table} (${columns.join(',')}) values ${values}${end}`, bindings);
+      await db.raw(`insert into ${table} (${columns.join(',')}) values ${values}`, bindings);
     }
   }
 

@@ -6,8 +6,7 @@
 import type { Request, RequestHandler } from 'express';
 import { expressjwt, UnauthorizedError } from 'express-jwt';
 import { AppError } from '../errors.ts';
-import { contextOf } from '../http/context.ts';
-import { ADMIN } from '../users/store.ts';
+import { admissionOf, contextOf } from '../http/context.ts';
 import type { Admit } from './admission.ts';
 import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from './keys.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from './principal.ts';
@@ -90,12 +89,11 @@ export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admi
   };
 }
 
-/** Refuses callers with none of the roles. Administrators may do whatever a role may. */
+/** Lets callers with one of these roles pass; mounted behind `admit`. */
 export function requireRole(...roles: readonly string[]): RequestHandler {
   return (_req, res, next) => {
-    const role = contextOf(res).admission?.principal.role;
-    if (role === undefined || (role !== ADMIN && !roles.includes(role))) {
-      throw new AppError('forbidden', `Only the role ${[ADMIN, ...roles.filter((r) => r !== ADMIN)].join(' or ')} may do this.`);
+    if (!roles.includes(admissionOf(res).principal.role)) {
+      throw new AppError('forbidden', `This needs the role ${roles.join(' or ')}.`);
     }
     next();
   };

@@ -15,7 +15,7 @@ import { createPatternCheck, type PatternCheck, readPattern } from '../policies/
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
 import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports } from './instance.ts';
-import { layOut } from './partition.ts';
+import { layOut, MAX_PATTERNS } from './partition.ts';
 
 /** Its ES module lacks this function, which its types promise. */
 const { loadPolicySync } = createRequire(import.meta.url)('@open-policy-agent/opa-wasm') as typeof OpaWasm;
@@ -47,6 +47,8 @@ export interface EngineOptions {
   readonly revision: number;
   /** Told of each fault that was answered with deny. */
   readonly onFault?: (error: unknown) => void;
+  /** Regexes that one instance may hold; for tests, at most MAX_PATTERNS. */
+  readonly patternsPerInstance?: number;
 }
 
 /** The package root: this file is in `src/decision` or `dist/decision`. */
@@ -85,14 +87,14 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
     }
   });
   const module: PolicyModule = { hash, checkPattern, instantiate };
-  passGoldenQuestions(finish(loadEngine(module, compile(GOLDEN_POLICIES, module), 0)));
+  passGoldenQuestions(finish(loadEngine(compile(GOLDEN_POLICIES, module), { module, revision: 0 })));
   return module;
 }
 
 /** Compiles, loads and tries a policy set, in slices between which other work runs. */
-export async function createEngine({ module, policies, revision, onFault }: EngineOptions): Promise<LoadedEngine> {
-  const compiled = await inSlices(compileInSteps(policies, module));
-  return inSlices(loadEngine(module, compiled, revision, onFault));
+export async function createEngine({ policies, ...options }: EngineOptions): Promise<LoadedEngine> {
+  const compiled = await inSlices(compileInSteps(policies, options.module));
+  return inSlices(loadEngine(compiled, options));
 }
 
 /** Memory for what evaluations leave behind, shared out among the instances of an engine. */
@@ -107,13 +109,11 @@ const DEFAULT: Decision = Object.freeze({ effect: 'deny', reason: 'default', pol
 const FAULT: Decision = Object.freeze({ effect: 'deny', reason: 'error', policy: null });
 
 function* loadEngine(
-  module: PolicyModule,
   compiled: Compiled,
-  revision: number,
-  onFault: (error: unknown) => void = () => {},
+  { module, revision, onFault = () => {}, patternsPerInstance = MAX_PATTERNS }: Omit<EngineOptions, 'policies'>,
 ): Generator<undefined, LoadedEngine> {
   const { document, hash: dataHash, findings } = compiled;
-  const layout = layOut(document);
+  const layout = layOut(document, Math.min(patternsPerInstance, MAX_PATTERNS));
   yield;
   const share = HEAP_BYTES / (layout.others.length + 1);
   const ceiling = Math.min(HEAP_PER_INSTANCE.most, Math.max(HEAP_PER_INSTANCE.least, share));

@@ -22,17 +22,17 @@ export interface Layout {
 type Regexes = NonNullable<Bucket['regex']>;
 type Located = readonly [path: readonly string[], bucket: Bucket];
 
-export function layOut(document: CompiledDocument): Layout {
+export function layOut(document: CompiledDocument, maxPatterns: number): Layout {
   const all = [...nodes(document)].flatMap(([path, node]) => [...buckets(path, node)]);
   const distinct = new Set(all.flatMap(([, { regex = [] }]) => regex.map(([, pattern]) => pattern)));
-  if (distinct.size <= MAX_PATTERNS) return { main: () => mainPieces(document, (bucket) => bucket), others: [] };
+  if (distinct.size <= maxPatterns) return { main: () => mainPieces(document, (bucket) => bucket), others: [] };
 
   const parts: { readonly patterns: Set<string>; readonly held: [path: readonly string[], regex: Regexes][] }[] = [];
   const elsewhere = new Map<Bucket, [Rank, number][]>();
   for (const [path, bucket] of all) {
-    for (const regex of chunks(bucket.regex ?? [])) {
+    for (const regex of chunks(bucket.regex ?? [], maxPatterns)) {
       let part = parts.at(-1);
-      if (part === undefined || new Set([...part.patterns, ...regex.map(([, pattern]) => pattern)]).size > MAX_PATTERNS) {
+      if (part === undefined || new Set([...part.patterns, ...regex.map(([, pattern]) => pattern)]).size > maxPatterns) {
         part = { patterns: new Set(), held: [] };
         parts.push(part);
       }
@@ -56,8 +56,8 @@ export function layOut(document: CompiledDocument): Layout {
   };
 }
 
-function* chunks(regex: Regexes): Generator<Regexes> {
-  for (let from = 0; from < regex.length; from += MAX_PATTERNS) yield regex.slice(from, from + MAX_PATTERNS);
+function* chunks(regex: Regexes, size: number): Generator<Regexes> {
+  for (let from = 0; from < regex.length; from += size) yield regex.slice(from, from + size);
 }
 
 function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[], node: IndexNode]> {

@@ -9,6 +9,8 @@ const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
 
 /** null: the request is addressed to this gateway, by a program or by a page of an allowed origin. */
 export function checkOrigin(req: IncomingMessage, { allowedHosts, allowedOrigins }: OriginRules): AppError | null {
+  // A whole URL as request target brings a second host name.
+  if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
   const hosts = req.headersDistinct['host'] ?? [];
   const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
   if (name === undefined || !allowedHosts.some((allowed) => allowed.toLowerCase() === name)) {

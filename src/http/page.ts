@@ -9,11 +9,19 @@ export interface Page {
   readonly cursor: string | null;
 }
 
+export interface PageOptions {
+  readonly defaultLimit: number | null;
+  readonly maxLimit: number;
+  /** Form of the keys of the list. */
+  readonly key?: RegExp;
+  readonly also?: readonly string[];
+}
+
+/** Keys of lists in the order of their ids. */
+export const ID_KEY = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
 /** Reads `limit` and `cursor`; other query parameters than those and `also` are refused. */
-export function readPage(
-  req: Request,
-  options: { defaultLimit: number | null; maxLimit: number; also?: readonly string[] },
-): Page {
+export function readPage(req: Request, options: PageOptions): Page {
   const known = ['limit', 'cursor', ...(options.also ?? [])];
   const errors = Object.entries(req.query).flatMap(([path, value]) => {
     if (!known.includes(path)) return [{ path, message: 'unknown query parameter' }];
@@ -25,7 +33,7 @@ export function readPage(
     errors.push({ path: 'limit', message: `must be a number from 1 to ${options.maxLimit}` });
   }
   const key = cursor === undefined ? null : Buffer.from(cursor, 'base64url').toString();
-  if (key !== null && (key === '' || Buffer.from(key).toString('base64url') !== cursor)) {
+  if (key !== null && (!(options.key ?? /./s).test(key) || Buffer.from(key).toString('base64url') !== cursor)) {
     errors.push({ path: 'cursor', message: 'is not a cursor of this list' });
   }
   if (errors.length > 0) throw invalidRequest(errors);

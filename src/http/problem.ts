@@ -1,7 +1,7 @@
 /** The one mapper from errors to responses: application/problem+json (RFC 9457). */
 import type { ServerResponse } from 'node:http';
-import type { Logger } from 'pino';
 import { AppError, ERRORS, type ErrorCode, type FieldError } from '../errors.ts';
+import type { Log } from '../log.ts';
 
 export interface ProblemDocument {
   /** A name, not an address: `urn:portcullis:problem:<code>`. */
@@ -23,7 +23,7 @@ export interface Problem {
 export interface ProblemContext {
   readonly requestId: string;
   readonly publicUrl: string;
-  readonly log: Logger;
+  readonly log: Log;
 }
 
 const OUTAGE_CODES = new Set([
@@ -43,14 +43,6 @@ export function isOutage(error: unknown): boolean {
   return (
     fatal === true || error.name === 'KnexTimeoutError' || /SQLite worker has ended|^aborted$|closed state/.test(error.message)
   );
-}
-
-/** What the log may hold of an error: drivers add the statement with its values, which may be secrets. */
-export function loggable(error: unknown): object {
-  if (!(error instanceof Error)) return { type: typeof error };
-  const { name, message, stack, cause } = error;
-  const { code } = error as { code?: unknown };
-  return { name, code, message, stack, ...(cause === undefined ? {} : { cause: loggable(cause) }) };
 }
 
 /** Errors of Express and its parts carry the status that the sender is to see. */
@@ -83,8 +75,8 @@ function headersOf(error: AppError, publicUrl: string): Record<string, string> {
 export function problemOf(error: unknown, { requestId, publicUrl, log }: ProblemContext): Problem {
   const fault = toAppError(error);
   const { status, code } = fault;
-  if (status === 500) log.error({ request_id: requestId, err: loggable(error) }, 'request failed');
-  else if (status === 503) log.warn({ request_id: requestId, err: loggable(error) }, 'request refused');
+  if (status === 500) log.error({ request_id: requestId, err: error }, 'request failed');
+  else if (status === 503) log.warn({ request_id: requestId, err: error }, 'request refused');
   return {
     status,
     headers: headersOf(fault, publicUrl),

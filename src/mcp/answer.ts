@@ -12,7 +12,12 @@ export interface OutEvent {
 }
 
 export type Answer =
-  | { readonly kind: 'message'; readonly status: number; readonly text: string; readonly headers?: Readonly<Record<string, string>> }
+  | {
+      readonly kind: 'message';
+      readonly status: number;
+      readonly text: string;
+      readonly headers?: Readonly<Record<string, string>>;
+    }
   | { readonly kind: 'empty'; readonly status: number }
   | { readonly kind: 'problem'; readonly error: AppError; readonly headers?: Readonly<Record<string, string>> }
   /** `drain`: the exchange goes on when the client is gone, because that is no cancellation. */
@@ -25,7 +30,11 @@ export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answ
 }
 
 export function rpcError(id: RpcId | null, code: number, message: string, data?: JsonValue): Answer {
-  return { kind: 'message', status: 200, text: errorMessage(id, data === undefined ? { code, message } : { code, message, data }) };
+  return {
+    kind: 'message',
+    status: 200,
+    text: errorMessage(id, data === undefined ? { code, message } : { code, message, data }),
+  };
 }
 
 /** Byte for byte the same whether there is no such target or the caller may not use it. */
@@ -57,6 +66,9 @@ export function problem(error: AppError, headers?: Readonly<Record<string, strin
 }
 
 export function problemUnavailable(cause: unknown): Answer {
-  const error = cause instanceof AppError ? cause : new AppError('unavailable', 'The gateway cannot decide at the moment.', { retryAfter: 1 });
+  const error =
+    cause instanceof AppError
+      ? cause
+      : new AppError('unavailable', 'The gateway cannot decide at the moment.', { retryAfter: 1 });
   return problem(error);
 }

@@ -1,6 +1,7 @@
 /** The one place of the request path where policy is asked and its answer recorded, before anything follows from it. */
-import type { Admission } from '../auth/admission.ts';
+
 import { type AuditReason, type AuditWriter, decisionRecord } from '../audit/event.ts';
+import type { Admission } from '../auth/admission.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { Operation } from './operation.ts';
@@ -16,7 +17,12 @@ export interface Question {
 export type Verdict =
   | { readonly allowed: true; readonly decisionId: string; readonly target: RoutedTarget }
   /** `no_target`: there is none of that name, or the caller may not use it at all; the two answer alike. */
-  | { readonly allowed: false; readonly decisionId: string; readonly answer: 'no_target' | 'denied'; readonly reason: AuditReason };
+  | {
+      readonly allowed: false;
+      readonly decisionId: string;
+      readonly answer: 'no_target' | 'denied';
+      readonly reason: AuditReason;
+    };
 
 export interface AuthorizeDeps {
   readonly audit: AuditWriter;
@@ -32,7 +38,8 @@ export async function authorize(deps: AuthorizeDeps, question: Question): Promis
   const { principal, snapshot } = admission;
   const target = snapshot.targets.get(targetName);
   const object = operation.kind === 'object' ? operation.object : null;
-  const decision = target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
+  const decision =
+    target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
   const decisionId = deps.newId();
   await deps.audit.decision(
     decisionRecord(

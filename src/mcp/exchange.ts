@@ -1,6 +1,7 @@
 /** From an admitted message to its answer: decide, record, forward, relay. Nothing is forwarded before it is recorded. */
-import type { Admission, Admit } from '../auth/admission.ts';
+
 import type { AuditWriter, Outcome } from '../audit/event.ts';
+import type { Admission, Admit } from '../auth/admission.ts';
 import type { TokenClaims } from '../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue, readJson } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
@@ -8,9 +9,17 @@ import { type Answer, noSession, noTarget, refuse, rpcError, unavailable } from 
 import { authorize, type Verdict } from './authorize.ts';
 import { reduceClientCapabilities } from './capabilities.ts';
 import { isSessionRevision, META_KEYS, nameHeader, SESSION_REVISIONS, type SessionRevision, unsupportedVersion } from './era.ts';
-import { type ForwardedRequest, type Forwarder, isFault, type ModernHeaders, readAll, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
+import {
+  type ForwardedRequest,
+  type Forwarder,
+  isFault,
+  type ModernHeaders,
+  readAll,
+  type UpstreamAnswer,
+  type UpstreamFault,
+} from './forward.ts';
 import type { McpLimits } from './limits.ts';
-import { CODES, type RpcId, type RpcRequest, readMessage } from './message.ts';
+import { CODES, errorMessage, type RpcId, type RpcRequest, readMessage } from './message.ts';
 import type { Operation } from './operation.ts';
 import { type Located, rebuildCall, rebuildResponse } from './rebuild.ts';
 import { type Awaited, type RelayContext, relayMessage, relayStream, stateBinding } from './relay.ts';
@@ -108,7 +117,10 @@ function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string): (outc
 function denied(id: RpcId, targetName: string, operation: Operation, verdict: Verdict & { allowed: false }): Answer {
   const { decisionId: decision_id, reason } = verdict;
   const object = operation.kind === 'object' ? operation.object : null;
-  const what = object === null ? `target \`${targetName}\`` : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
+  const what =
+    object === null
+      ? `target \`${targetName}\``
+      : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
   const why = reason === 'not_canonical' ? 'its URI is not in canonical form' : 'policy does not allow it';
   return rpcError(id, CODES.denied, `${what} is denied: ${why}`, { decision_id, reason });
 }
@@ -146,20 +158,18 @@ function replacedParams({ method, params }: RpcRequest, manner: Manner): { [name
   return replaced;
 }
 
-async function performInSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
+async function performInSession(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  sent: ForwardedRequest,
+): Promise<Answer> {
   const answer = await deps.forwarder.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
-  if (answer.status >= 400 && context.session !== null && (await isLostSession(answer))) {
-    awaited.end('upstream_error');
-    return noSession(awaited.id);
-  }
   if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
-  return awaited.method === 'initialize' ? openSession(deps, context, awaited, answer) : relayAnswer(deps, context, awaited, answer);
-}
-
-/** HTTP 404 by the specification; server-everything and SDK examples say it with 400. */
-async function isLostSession(answer: UpstreamAnswer): Promise<boolean> {
-  return answer.status === 404;
+  return awaited.method === 'initialize'
+    ? openSession(deps, context, awaited, answer)
+    : relayAnswer(deps, context, awaited, answer);
 }
 
 async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
@@ -167,18 +177,30 @@ async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: A
   const text = await initializeResult(deps, context, awaited, answer);
   const revision = openedRevision(text);
   if (revision === null) return { kind: 'message', status: 200, text };
-  const session: Session = { id: deps.newId(), targetId: target.id, upstreamId: answer.sessionId, revision, issuedAt: deps.now() };
+  const session: Session = {
+    id: deps.newId(),
+    targetId: target.id,
+    upstreamId: answer.sessionId,
+    revision,
+    issuedAt: deps.now(),
+  };
   const sealed = sealSession(deps.seal, caller.admission.principal, caller.targetName, session);
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
 /** Read to its end even if it streams: the session id goes out in a header and depends on the negotiated revision. */
-async function initializeResult(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<string> {
+async function initializeResult(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  answer: UpstreamAnswer,
+): Promise<string> {
   if (answer.type === 'stream') {
     for await (const event of relayStream(deps, context, answer)) if (event.final) return event.data;
   }
   const relayed = await relayAnswer(deps, context, awaited, answer);
-  return relayed.kind === 'message' ? relayed.text : '';
+  if (relayed.kind === 'message') return relayed.text;
+  return errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' });
 }
 
 function openedRevision(text: string): SessionRevision | null {
@@ -187,7 +209,12 @@ function openedRevision(text: string): SessionRevision | null {
   return isSessionRevision(version) ? version : null;
 }
 
-async function performModern(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
+async function performModern(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  sent: ForwardedRequest,
+): Promise<Answer> {
   const { target, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
   const modern = await deps.eras.speaksModern(target, caller.gone);
@@ -223,7 +250,8 @@ function fallBack(awaited: Awaited, sent: ForwardedRequest): Answer {
 }
 
 async function relayAnswer(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
-  if (answer.type === 'stream') return { kind: 'stream', events: relayStream(deps, context, answer), drain: context.era === 'session' };
+  if (answer.type === 'stream')
+    return { kind: 'stream', events: relayStream(deps, context, answer), drain: context.era === 'session' };
   if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
   const bytes = await readAll(answer, deps.limits.answerBytes);
   if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
@@ -235,29 +263,47 @@ async function relayAnswer(deps: ExchangeDeps, context: RelayContext, awaited: A
 const FAILURE_BYTES = 64 * 1024;
 
 /** A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
-async function relayFailure(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
-  if ((answer.status === 400 || answer.status === 404) && answer.type === 'json') {
-    const bytes = await readAll(answer, FAILURE_BYTES);
-    const relayed = isFault(bytes) ? null : ownError(bytes, awaited.id);
-    if (relayed !== null) {
-      awaited.end('error');
-      return { kind: 'message', status: answer.status, text: relayed };
-    }
-  }
+async function relayFailure(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  answer: UpstreamAnswer,
+): Promise<Answer> {
+  const { id } = awaited;
+  const error = (answer.status === 400 || answer.status === 404) && answer.type === 'json' ? await ownError(answer, id) : null;
   answer.discard();
+  if (context.session !== null && isLostSession(answer.status, error)) {
+    awaited.end('upstream_error');
+    return noSession(id);
+  }
+  if (error !== null) {
+    awaited.end('error');
+    return { kind: 'message', status: answer.status, text: error.text };
+  }
   awaited.end('upstream_error');
   deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
-  const failure = rpcError(awaited.id, CODES.internal, failureText(context.target.name, answer.status));
+  const failure = rpcError(id, CODES.internal, failureText(context.target.name, answer.status));
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } } as Answer;
 }
 
-function ownError(bytes: Buffer, id: RpcId): string | null {
-  const reading = readJson(bytes, { exact: false, spanDepth: 2 });
-  if (!reading.ok) return null;
+interface OwnError {
+  readonly text: string;
+  readonly message: string;
+}
+
+async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnError | null> {
+  const bytes = await readAll(answer, FAILURE_BYTES);
+  const reading = isFault(bytes) ? null : readJson(bytes, { exact: false, spanDepth: 2 });
+  if (!reading?.ok || !isObject(reading.value) || !isObject(reading.value.error)) return null;
   const message = readMessage(reading.value);
-  const isOwn = message.kind === 'response' && message.outcome === 'error' && (message.id === id || message.id === null);
-  return isOwn ? rebuildResponse(id, 'error', reading) : null;
+  const isOwn = message.kind === 'response' && (message.id === id || message.id === null);
+  return isOwn ? { text: rebuildResponse(id, 'error', reading), message: String(reading.value.error.message) } : null;
+}
+
+/** HTTP 404 by the specification; server-everything and the SDKs' examples say it with 400. */
+function isLostSession(status: number, error: OwnError | null): boolean {
+  return status === 404 || (status === 400 && error !== null && /\bsession\b/i.test(error.message));
 }
 
 /** Nothing of what the target said: its challenges and locations are between it and the gateway. */

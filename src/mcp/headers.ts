@@ -25,7 +25,8 @@ export function readHeaders(raw: readonly string[]): McpHeaders | { readonly pro
     const name = (raw[at] ?? '').toLowerCase();
     const value = (raw[at + 1] ?? '').replace(/^[ \t]+|[ \t]+$/g, '');
     const isProtocol = name.startsWith('mcp-');
-    if (headers.has(name) && (isProtocol || SINGLE.includes(name))) return { problem: `The header ${name} is sent more than once.` };
+    if (headers.has(name) && (isProtocol || SINGLE.includes(name)))
+      return { problem: `The header ${name} is sent more than once.` };
     if (isProtocol && !/^[\x20-\x7e\t]*$/.test(value)) return { problem: `The header ${name} has characters outside ASCII.` };
     if (name.startsWith('mcp-param-')) params.push([name, value]);
     const before = headers.get(name);

@@ -1,6 +1,7 @@
 /** Messages from a target on their way to the client: each is read strictly, checked, and bound to its principal. */
-import type { Admission } from '../auth/admission.ts';
+
 import type { Outcome } from '../audit/event.ts';
+import type { Admission } from '../auth/admission.ts';
 import { isObject, type JsonObject, type JsonValue, readJsonText } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { OutEvent } from './answer.ts';
@@ -54,7 +55,11 @@ const DROP: Seen = { kind: 'drop' };
 const UPSTREAM_RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: RESULT_SPAN_DEPTH };
 
 /** For the answer in JSON: the one message must be the answer. */
-export async function relayMessage(deps: ExchangeDeps, context: RelayContext, text: string): Promise<{ text: string; outcome: Outcome }> {
+export async function relayMessage(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  text: string,
+): Promise<{ text: string; outcome: Outcome }> {
   const seen = await inspect(deps, context, text);
   return seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
 }
@@ -86,7 +91,8 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
     }
     // A session's stream may break off before the answer; the client then resumes it, and that stream records the end.
     outcome = resumable ? null : 'upstream_error';
-    if (!resumable && awaited !== null) yield { data: broken(context, 'The target ended its answer too early').text, final: true };
+    if (!resumable && awaited !== null)
+      yield { data: broken(context, 'The target ended its answer too early').text, final: true };
   } catch (cause) {
     const fault = cause instanceof SseFault ? 'malformed' : faultOf(cause);
     if (fault === 'aborted') return;
@@ -141,7 +147,8 @@ async function relayResult(
     params,
     operation,
     decide: decideShown(caller.admission, target.id),
-    sealState: (state) => sealState(deps.seal, principal, caller.targetName, stateBinding(target.id, method, params), state, deps.now()),
+    sealState: (state) =>
+      sealState(deps.seal, principal, caller.targetName, stateBinding(target.id, method, params), state, deps.now()),
   });
   if (!filtered.ok) return malformed(deps, context, filtered.fault);
   if (filtered.shown !== null) {
@@ -204,7 +211,10 @@ async function relayNotification(
     case 'notifications/cancelled': {
       const known = isAskedId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
       if (known === undefined) return DROP;
-      return { kind: 'pass', text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: { ...params, requestId: known } }) };
+      return {
+        kind: 'pass',
+        text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: { ...params, requestId: known } }),
+      };
     }
     case 'notifications/resources/updated':
       return context.era === 'session' && (await mayLearnOf(deps, context, params)) ? pass : DROP;

@@ -41,7 +41,12 @@ export function writeProblem(
   res.end(JSON.stringify({ type: 'about:blank', title, status, detail: error.message, code: error.code, request_id: requestId }));
 }
 
-async function writeStream(res: ServerResponse, events: AsyncGenerator<OutEvent>, drain: boolean, keepAliveMs: number): Promise<void> {
+async function writeStream(
+  res: ServerResponse,
+  events: AsyncGenerator<OutEvent>,
+  drain: boolean,
+  keepAliveMs: number,
+): Promise<void> {
   res.writeHead(200, {
     'content-type': 'text/event-stream',
     'cache-control': 'no-cache, no-transform',

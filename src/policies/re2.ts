@@ -176,6 +176,7 @@ interface Flags {
 /** Throws `PatternSyntaxError`. */
 export function parse(pattern: string): Node {
   const runes = [...pattern];
+  const names = new Set<string>();
   let at = 0;
   let flags: Flags = { fold: false, dotAll: false, multiline: false };
 
@@ -294,10 +295,13 @@ export function parse(pattern: string): Node {
       const head = runes.slice(at, at + 300).join('');
       if (/^\?<?[=!]/.test(head)) fail('RE2 has no lookahead or lookbehind.');
       if (/^\?>/.test(head)) fail('RE2 has no atomic groups.');
-      const named = /^\?P<\w+>/.exec(head);
+      const named = /^\?P<(\w+)>/.exec(head);
       const flagged = /^\?([imsU]*)(?:-([imsU]+))?([:)])/.exec(head);
-      if (named !== null) at += named[0].length;
-      else if (flagged !== null && flagged[0] !== '?)') {
+      if (named?.[1] !== undefined) {
+        if (names.has(named[1])) fail(`Two groups are named ${named[1]}.`);
+        names.add(named[1]);
+        at += named[0].length;
+      } else if (flagged !== null && flagged[0] !== '?)') {
         at += flagged[0].length;
         const set = (flag: string, before: boolean): boolean =>
           flagged[2]?.includes(flag) === true ? false : before || flagged[1]?.includes(flag) === true;

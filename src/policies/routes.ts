@@ -4,17 +4,17 @@ import { type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { callerOf } from '../http/caller.ts';
-import { readPage, sendPage } from '../http/page.ts';
+import { ID_KEY, readPage, sendPage } from '../http/page.ts';
 import { pathId } from '../http/validate.ts';
 import { type PolicyEdits, policyEtag } from './edit.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject, subjectJson } from './schema.ts';
 import { policyStore } from './store.ts';
 
-const PAGE_MAX = 1000;
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
 export function createPolicyRoutes(deps: { readonly database: Database; readonly edits: PolicyEdits }): Router {
   const { database, edits } = deps;
-  const router = Router();
+  const router = Router({ caseSensitive: true, strict: true });
 
   /** A read, labelled with the revision that it is of. */
   const read = <T>(res: Response, work: (db: Connection) => Promise<T>): Promise<T> =>
@@ -24,7 +24,7 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
     });
 
   router.get('/', async (req, res) => {
-    const page = readPage(req, { defaultLimit: null, maxLimit: PAGE_MAX });
+    const page = readPage(req, PAGE);
     const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor));
     sendPage(req, res, page, policies.map(policyJson), (policy) => policy.id);
   });

@@ -4,14 +4,14 @@ import type { Vault } from '../auth/vault.ts';
 import type { Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { callerOf } from '../http/caller.ts';
-import { readPage, sendPage } from '../http/page.ts';
+import { ID_KEY, readPage, sendPage } from '../http/page.ts';
 import { pathId } from '../http/validate.ts';
 import { credentialJson } from './credentials.ts';
 import { readCredential, readTarget, readTargetUpdate, targetJson } from './document.ts';
 import { type TargetEdits, targetEtag } from './edit.ts';
 import { targetStore } from './store.ts';
 
-const PAGE_MAX = 1000;
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
 export interface TargetRouteParts {
   readonly database: Database;
@@ -20,10 +20,10 @@ export interface TargetRouteParts {
 }
 
 export function createTargetRoutes({ database, vault, edits }: TargetRouteParts): Router {
-  const router = Router();
+  const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
-    const page = readPage(req, { defaultLimit: null, maxLimit: PAGE_MAX });
+    const page = readPage(req, PAGE);
     const targets = await targetStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
     sendPage(req, res, page, targets.map(targetJson), (target) => target.id);
   });

@@ -99,7 +99,10 @@ eachEngine(test, 'changes that race run one at a time, through however many repl
 
 eachEngine(test, 'a snapshot does not see what is committed after its first read', async (t, at) => {
   const database = await open(t, at);
-  if (database.kind === 'sqlite') return t.pass('one connection: nothing can be committed meanwhile');
+  if (database.kind === 'sqlite') {
+    t.pass('one connection: nothing can be committed meanwhile');
+    return;
+  }
   const changes = await createChanges(database, Date.now);
   await database.snapshot(async (db) => {
     const before = await readPosition(db);
@@ -126,8 +129,8 @@ eachEngine(test, 'replicas that start at once migrate once, and a second start f
   const first = await open(t, at);
   if (first.kind === 'sqlite') {
     await first.close();
-    await open(t, at);
-    return t.pass();
+    t.truthy(await open(t, at));
+    return;
   }
   const made: string[] = [];
   const more = await Promise.all(

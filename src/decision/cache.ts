@@ -1,0 +1,88 @@
+/** Decisions already made. Nothing expires by time: a key names everything that a decision depends on. */
+import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
+
+export interface DecisionCache {
+  /** The same engine, asked only what is not known. One cache serves all engines of a process, old and new. */
+  over(engine: Engine): Engine;
+  /** Decisions held at present. */
+  readonly size: number;
+}
+
+/** Keys longer than this are not worth their memory. */
+const MAX_KEY = 4_096;
+
+/** Holds at most `capacity` decisions, and drops those not asked for the longest, half of it at a time. */
+export function createDecisionCache(capacity: number): DecisionCache {
+  const half = Math.ceil(capacity / 2);
+  let recent = new Map<string, Decision>();
+  let older = new Map<string, Decision>();
+
+  function remember(key: string, decision: Decision): void {
+    // A fault may not happen again.
+    if (decision.reason === 'error' || key.length > MAX_KEY) return;
+    if (recent.size >= half) {
+      older = recent;
+      recent = new Map();
+    }
+    recent.set(key, decision);
+  }
+  function recall(key: string): Decision | undefined {
+    const decision = recent.get(key);
+    if (decision !== undefined) return decision;
+    const known = older.get(key);
+    if (known !== undefined) {
+      older.delete(key);
+      remember(key, known);
+    }
+    return known;
+  }
+  function orAsk(key: string, ask: () => Decision): Decision {
+    const known = recall(key);
+    if (known !== undefined) return known;
+    const decision = ask();
+    remember(key, decision);
+    return decision;
+  }
+
+  return {
+    get size() {
+      return recent.size + older.size;
+    },
+    over: (engine) => ({
+      revision: engine.revision,
+      dataHash: engine.dataHash,
+      engineHash: engine.engineHash,
+      decide: (principal, target, object) =>
+        orAsk(objectKey(callerKey(engine, principal, target), object), () => engine.decide(principal, target, object)),
+      decideMany: (principal, target, objects) => {
+        const caller = callerKey(engine, principal, target);
+        const keys = objects.map((object) => objectKey(caller, object));
+        const decisions = keys.map(recall);
+        const missing = [...decisions.keys()].filter((i) => decisions[i] === undefined);
+        const answers = engine.decideMany(
+          principal,
+          target,
+          missing.flatMap((i) => objects[i] ?? []),
+        );
+        missing.forEach((i, at) => {
+          const answer = answers[at];
+          if (answer !== undefined) remember(keys[i] ?? '', answer);
+          decisions[i] = answer;
+        });
+        return decisions.map((decision) => decision ?? { effect: 'deny', reason: 'error', policy: null });
+      },
+      decideTarget: (principal, target) =>
+        orAsk(callerKey(engine, principal, target), () => engine.decideTarget(principal, target)),
+    }),
+  };
+}
+
+/** Each text stands after its length, so that no two callers, however named, share a key. */
+function callerKey({ dataHash, engineHash }: Engine, { sub, role, groups }: PrincipalFacts, target: string): string {
+  let key = `${dataHash}${engineHash}${target.length}:${target}${sub.length}:${sub}${role.length}:${role}${groups.length}`;
+  for (const group of groups) key += `:${group.length}:${group}`;
+  return key;
+}
+
+const objectKey = (caller: string, { resource_type, resource_name }: NamedObject): string =>
+  `${caller}|${resource_type}:${resource_name}`;

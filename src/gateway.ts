@@ -1,0 +1,207 @@
+/** The composition root: everything is made and joined here, and nowhere else. Read it from top to bottom. */
+import { createServer, type Server } from 'node:http';
+import { join } from 'node:path';
+import { v7 as uuidv7 } from 'uuid';
+import { createChangesRoutes } from './audit/changes-routes.ts';
+import { createLogRoutes } from './audit/routes.ts';
+import { createAuditWriter } from './audit/writer.ts';
+import { createAdminister } from './auth/administer.ts';
+import type { Identity } from './auth/admission.ts';
+import { createAuthenticate } from './auth/authenticate.ts';
+import { createDraftToken } from './auth/issue.ts';
+import { createKeyRing, makeKeys } from './auth/keys.ts';
+import { createLogin } from './auth/login.ts';
+import { createPasswords } from './auth/passwords.ts';
+import type { TokenClaims } from './auth/principal.ts';
+import { createRegistration, setupCode } from './auth/registration.ts';
+import { keyRoutes, openAuthRoutes, ownAuthRoutes } from './auth/routes.ts';
+import { tokenStore } from './auth/store.ts';
+import { createVault, masterKeyFile, type Vault } from './auth/vault.ts';
+import { AUDIENCE, createVerifier, ISSUER } from './auth/verify.ts';
+import type { Config } from './config.ts';
+import { createChanges, makeCounter } from './db/changes.ts';
+import { type Connection, type Database, openDatabase } from './db/database.ts';
+import { createCurrent } from './decision/current.ts';
+import { createEngine, loadPolicyModule } from './decision/engine.ts';
+import { createApp } from './http/app.ts';
+import { createMetrics } from './http/metrics.ts';
+// OPENAPI import { openapiRoutes } from './http/openapi.ts';
+import { checkOrigin } from './http/origin.ts';
+import { createRateLimits } from './http/rate-limit.ts';
+import { createLog, type Log } from './log.ts';
+import { createMcpHandler } from './mcp/endpoint.ts';
+import { DEFAULT_LIMITS } from './mcp/limits.ts';
+import { createSeal } from './mcp/seal.ts';
+import { createPolicyEdits } from './policies/edit.ts';
+import { createPolicyRoutes } from './policies/routes.ts';
+import { policyStore } from './policies/store.ts';
+import { routedTargets } from './targets/credentials.ts';
+import { createTargetEdits } from './targets/edit.ts';
+import { createTargetRoutes } from './targets/routes.ts';
+import { targetStore } from './targets/store.ts';
+import { userRoutes } from './users/routes.ts';
+import { userStore } from './users/store.ts';
+
+export interface Gateway {
+  /** Takes requests once it resolves. Rejects if the address cannot be listened on. */
+  listen(): Promise<void>;
+  /** Takes no new requests, lets open ones finish for `drainMs`, and releases everything. */
+  close(): Promise<void>;
+}
+
+const GATE_TIMEOUT_MS = 5_000;
+const MAX_HEADER_BYTES = 16 * 1024;
+/** A request must arrive whole in this time; answers may take as long as they take. */
+const REQUEST_TIMEOUT_MS = 60_000;
+
+/** Throws AppError with a message for the operator when the database, the keys or the engine cannot be had. */
+export async function createGateway(config: Config, log: Log = createLog(config.logLevel)): Promise<Gateway> {
+  const vault = createVault(config.masterKey ?? masterKeyFile(join(config.dataDir, 'master.key')));
+  const database = await openDatabase(config.database, async (db) => {
+    await makeCounter(db);
+    await makeKeys(db, vault, Date.now());
+  });
+  try {
+    return await assemble(config, log, vault, database);
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+}
+
+async function assemble(config: Config, log: Log, vault: Vault, database: Database): Promise<Gateway> {
+  const now = Date.now;
+  const newId = (): string => uuidv7();
+  const changes = await createChanges(database, now);
+  const keys = await createKeyRing(database.knex, vault);
+  const metrics = createMetrics();
+
+  // Decisions, and the state that they are made with.
+  const module = await loadPolicyModule();
+  const onFault = (err: unknown): void => log.error({ err }, 'a decision failed and was answered with deny');
+  const current = createCurrent({
+    database,
+    changes,
+    policies: (db) => policyStore(db).all(),
+    targets: (db) => routedTargets(db, vault),
+    identity: findIdentity,
+    build: async (policies, revision) => {
+      const engine = await createEngine({ module, policies, revision, onFault });
+      for (const finding of engine.findings) log.error({ finding, revision }, 'a stored policy cannot be built as it stands');
+      return engine;
+    },
+    gateTimeoutMs: GATE_TIMEOUT_MS,
+  });
+  await current.fresh();
+  const audit = createAuditWriter({ database, log, now });
+
+  // Callers.
+  const rules = { issuer: ISSUER, audience: AUDIENCE, now };
+  const verify = createVerifier(keys, rules);
+  const authenticate = createAuthenticate(keys, rules, current.admit);
+  const administer = createAdminister({ changes });
+  const passwords = createPasswords();
+  const limits = createRateLimits(config.rateLimits);
+  const registration = createRegistration({ database, passwords, vault, config, now });
+  const login = createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, config, now });
+
+  // What administrators change.
+  const policyEdits = createPolicyEdits({
+    administer,
+    targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null,
+    checkPattern: module.checkPattern,
+    tryPolicies: (policies) => createEngine({ module, policies, revision: 0 }),
+    newId,
+    now,
+  });
+  const targetEdits = createTargetEdits({
+    administer,
+    vault,
+    isNamed: (trx, targetId) => policyStore(trx).namesTarget(targetId),
+    newId,
+    now,
+  });
+
+  // HTTP.
+  const auth = { database, registration, login, limits, trustProxy: config.trustProxy };
+  const app = createApp({
+    config,
+    log,
+    metrics,
+    keys,
+    authenticate,
+    ready: async () => ({ state: await current.fresh().then(() => true) }),
+    open: [
+      { path: '/auth', router: openAuthRoutes(auth) },
+      // OPENAPI { path: '', router: openapiRoutes() },
+    ],
+    protected: [
+      { path: '/auth', router: ownAuthRoutes(auth) },
+      { path: '/users', router: userRoutes({ database, administer, passwords, now }), roles: ['admin'] },
+      { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
+      { path: '/targets', router: createTargetRoutes({ database, vault, edits: targetEdits }), roles: ['admin'] },
+      { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
+      { path: '/logs', router: createLogRoutes({ db: database.knex }), roles: ['admin', 'auditor'] },
+      { path: '/changes', router: createChangesRoutes({ changes }), roles: ['admin', 'auditor'] },
+    ],
+  });
+  const mcp = createMcpHandler({
+    verify,
+    admit: current.admit,
+    audit,
+    seal: createSeal([keys.sealingKey]),
+    publicUrl: config.publicUrl,
+    limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
+    checkOrigin: (req) => checkOrigin(req, config),
+    rateLimit: async ({ address, principal }) => (await limits.mcp(principal ?? '', address))?.retryAfter ?? null,
+    now,
+    newId,
+    log,
+  });
+  const server = createServer(
+    { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
+    (req, res) => mcp(req, res, () => app(req, res)),
+  );
+
+  return {
+    async listen() {
+      await listenOn(server, config);
+      log.info({ url: config.publicUrl, database: database.kind }, 'the gateway takes requests');
+      if (await registration.setupCodePending()) {
+        log.warn({ setup_code: setupCode(vault) }, 'the first registration needs this code as Portcullis-Setup-Code');
+      }
+    },
+    async close() {
+      await drain(server, config.drainMs);
+      await mcp.close();
+      await audit.close();
+      await database.close();
+    },
+  };
+}
+
+async function findIdentity(db: Connection, claims: TokenClaims): Promise<Identity | null> {
+  const token = await tokenStore(db).find(claims.jti);
+  const user = token && (await userStore(db).find(token.user_id));
+  return user ? { token, user } : null;
+}
+
+function listenOn(server: Server, { host, port }: Config): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+/** No new connections, no waiting ones; requests under way have `ms` to end. */
+async function drain(server: Server, ms: number): Promise<void> {
+  if (!server.listening) return;
+  const closed = new Promise((resolve) => server.close(resolve));
+  server.closeIdleConnections();
+  const timer = setTimeout(() => server.closeAllConnections(), ms);
+  await closed;
+  clearTimeout(timer);
+}

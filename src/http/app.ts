@@ -1,0 +1,128 @@
+/** The Express app: everything over HTTP but `/mcp`, which the server dispatches ahead of it. */
+import { STATUS_CODES } from 'node:http';
+import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
+import { v7 as uuidv7 } from 'uuid';
+import { type Authenticate, requireRole } from '../auth/authenticate.ts';
+import type { KeyRing } from '../auth/keys.ts';
+import type { Config } from '../config.ts';
+import { AppError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import { jsonBody } from './body.ts';
+import { contextOf, openContext } from './context.ts';
+import { healthRoutes, type Ready } from './health.ts';
+import { type Metrics, metricsRoutes } from './metrics.ts';
+import { allowOrigin, answerPreflight, checkOrigin } from './origin.ts';
+import { problemOf, sendProblem } from './problem.ts';
+import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
+import { wellKnownRoutes } from './well-known.ts';
+
+export interface ProtectedMount extends Mount {
+  /** Roles that may use what is under this path; absent: any valid token may. */
+  readonly roles?: readonly string[];
+}
+
+export interface AppParts {
+  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl'>;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly keys: KeyRing;
+  readonly authenticate: Authenticate;
+  readonly ready: Ready;
+  /** Routers for callers without a token, under `/api`. */
+  readonly open: readonly Mount[];
+  /** Routers behind authentication, under `/api`, in the order in which they are asked. */
+  readonly protected: readonly ProtectedMount[];
+}
+
+const OPEN_BODY_BYTES = 16 * 1024;
+const BODY_BYTES = 1024 * 1024;
+/** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
+const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
+
+export function createApp(parts: AppParts): Express {
+  const { authenticate, metrics } = parts;
+  const app = express();
+  app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing');
+
+  const documents: readonly Mount[] = [
+    { path: '/health', router: healthRoutes(parts.ready) },
+    { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl) },
+    { path: '', router: metricsRoutes(metrics, [authenticate.verify, authenticate.admit, requireRole('admin')]) },
+  ];
+  const open = parts.open.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
+  const guarded = parts.protected.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
+
+  app.use(begin(parts, routeTable([...documents, ...open, ...guarded])));
+  app.use(refuseUnknown(routeTable([...documents, ...open]), routeTable(guarded)));
+  for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
+  app.use(bodyOf(routeTable(open)));
+  for (const { path, router } of open) app.use(path, router);
+  app.use('/api', authenticate.verify, jsonBody(BODY_BYTES), authenticate.admit);
+  for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);
+  app.use(() => {
+    throw new AppError('not_found', 'Nothing is here.');
+  });
+  app.use(answerError(parts));
+  return app;
+}
+
+/** What holds for every answer: an id, headers, a line in the log, and that the request is addressed to this gateway. */
+function begin({ config, log, metrics }: AppParts, table: RouteTable): RequestHandler {
+  return (req, res, next) => {
+    const requestId = uuidv7();
+    openContext(res, { requestId });
+    res.setHeader('X-Request-Id', requestId);
+    res.setHeader('X-Content-Type-Options', 'nosniff');
+    if (req.path.startsWith('/api')) res.setHeader('Cache-Control', 'no-store');
+    const { method, path } = req;
+    const began = performance.now();
+    res.once('close', () => {
+      const route = matchRoute(table, path)?.template ?? 'none';
+      const known = table.some((entry) => entry.methods.has(method)) ? method : 'other';
+      const status = res.writableFinished ? res.statusCode : 499;
+      metrics.requests.inc({ method: known, route, status });
+      const took = Math.round(performance.now() - began);
+      const user = contextOf(res).admission?.principal.sub;
+      log.info(
+        { request_id: requestId, method: known, route, status, took_ms: took, user_id: user },
+        STATUS_CODES[status] ?? 'closed',
+      );
+    });
+    const refusal = checkOrigin(req, config);
+    if (refusal) throw refusal;
+    allowOrigin(req, res);
+    next();
+  };
+}
+
+/** 404 and 405 for everything that no handler is for; OPTIONS, and HEAD where a token is needed, reach none. */
+function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
+  return (req, res, next) => {
+    const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path);
+    const [unguarded, protected_] = wellFormed ? [matchRoute(open, req.path), matchRoute(guarded, req.path)] : [null, null];
+    if (!unguarded && !protected_) throw new AppError('not_found', 'Nothing is here.');
+    if (answerPreflight(req, res)) return;
+    const allowed = methodsOf(unguarded, protected_);
+    if (allowed.has(req.method)) return next();
+    res.setHeader('Allow', [...allowed].sort().join(', '));
+    throw new AppError('method_not_allowed', `${req.path} takes ${[...allowed].sort().join(', ')}.`);
+  };
+}
+
+/** Bodies of callers without a token; all others are read once their token is verified. */
+function bodyOf(open: RouteTable): RequestHandler {
+  const read = jsonBody(OPEN_BODY_BYTES);
+  return (req, res, next) => (matchRoute(open, req.path)?.methods.has(req.method) ? read(req, res, next) : next());
+}
+
+function methodsOf(open: RouteMatch | null, guarded: RouteMatch | null): ReadonlySet<string> {
+  const head = open?.methods.has('GET') ? ['HEAD'] : [];
+  return new Set([...(open?.methods ?? []), ...(guarded?.methods ?? []), ...head]);
+}
+
+function answerError({ config, log }: AppParts): ErrorRequestHandler {
+  return (error: unknown, _req, res, _next) => {
+    const { requestId } = contextOf(res);
+    sendProblem(res, problemOf(error, { requestId, publicUrl: config.publicUrl, log }));
+  };
+}

@@ -1,0 +1,211 @@
+/** What a posted message is, and who in the gateway answers it. */
+import type { JsonReading, JsonSpan, JsonValue } from '../http/json.ts';
+import { ACCEPTED, type Answer, noSession, refuse } from './answer.ts';
+import {
+  BATCH_REVISION,
+  checkModernHeaders,
+  classifyEra,
+  type Era,
+  hasEnvelope,
+  isSessionRevision,
+  MODERN_REVISION,
+  SESSION_REVISIONS,
+  unsupportedVersion,
+} from './era.ts';
+import { type Caller, type ExchangeDeps, performRequest } from './exchange.ts';
+import type { McpHeaders } from './headers.ts';
+import {
+  CODES,
+  type Rejection,
+  type RpcId,
+  type RpcMessage,
+  type RpcNotification,
+  type RpcRequest,
+  readMessage,
+} from './message.ts';
+import { isForwardedNotification, isRequestMethod, type Operation, readOperation } from './operation.ts';
+import type { Located } from './rebuild.ts';
+import { performNotification, performResponse } from './session-traffic.ts';
+import { openSession, type Session } from './sessions.ts';
+
+/** A POST whose body is strict JSON. */
+export interface Inbound {
+  readonly reading: JsonReading & { readonly ok: true };
+  readonly headers: McpHeaders;
+}
+
+/** `id`: of the request that waits, for the answer that there is no state to decide with. */
+export type Admitting = (id: RpcId | null | undefined) => Promise<Caller | Answer>;
+
+export async function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admitting): Promise<Answer> {
+  const { reading, headers } = inbound;
+  if (Array.isArray(reading.value)) return respondBatch(deps, inbound, reading.value, admit);
+  const message = readMessage(reading.value);
+  const modernHeader = (headers.protocol.version ?? '') >= MODERN_REVISION;
+  if (message.kind === 'invalid') {
+    return refuse(message.id ?? (modernHeader ? undefined : null), invalidRequest(message.reason));
+  }
+  const era = classifyEra(message, headers.protocol);
+  const id = message.kind === 'request' ? message.id : modernHeader ? undefined : null;
+  if ('code' in era) return refuse(id, era);
+  if (message.kind === 'response') {
+    if (modernHeader) return refuse(undefined, invalidRequest('this revision has no posted responses'));
+    return withSession(deps, headers, null, admit, (caller, session) => performResponse(deps, caller, session, message, reading));
+  }
+  if (message.kind === 'notification') return respondNotification(deps, inbound, message, era.era, admit);
+  return era.era === 'modern'
+    ? respondModern(deps, inbound, message, era.revision, admit)
+    : respondInSession(deps, inbound, message, admit);
+}
+
+async function respondModern(
+  deps: ExchangeDeps,
+  { reading, headers }: Inbound,
+  message: RpcRequest,
+  revision: string,
+  admit: Admitting,
+): Promise<Answer> {
+  const disagreement = checkModernHeaders(message.method, message.params, headers.protocol);
+  if (disagreement !== null) return refuse(message.id, disagreement);
+  if (revision !== MODERN_REVISION)
+    return refuse(message.id, unsupportedVersion(revision, [MODERN_REVISION, ...SESSION_REVISIONS]));
+  const operation = readOperation('modern', message.method, message.params);
+  if ('code' in operation) return refuse(message.id, operation);
+  const caller = await admit(message.id);
+  if ('kind' in caller) return caller;
+  const manner = { era: 'modern', revision, paramHeaders: headers.params } as const;
+  return performRequest(deps, caller, manner, message, operation, reading);
+}
+
+async function respondInSession(
+  deps: ExchangeDeps,
+  { reading, headers }: Inbound,
+  message: RpcRequest,
+  admit: Admitting,
+): Promise<Answer> {
+  const { id } = message;
+  const operation = readOperation('session', message.method, message.params);
+  if ('code' in operation) return refuse(id, operation);
+  if (message.method !== 'initialize') {
+    return withSession(deps, headers, id, admit, (caller, session) =>
+      performRequest(deps, caller, { era: 'session', session }, message, operation, reading),
+    );
+  }
+  const caller = await admit(id);
+  if ('kind' in caller) return caller;
+  return performRequest(deps, caller, { era: 'session', session: null }, message, operation, reading);
+}
+
+/**
+ * Notifications that go on to the target are decided and recorded as its use. Those that nobody receives (unknown ones,
+ * any without a session, all of 2026-07-28, where closing the connection cancels) are accepted and dropped: nothing
+ * follows from them, so there is nothing to decide and no record.
+ */
+async function respondNotification(
+  deps: ExchangeDeps,
+  { reading, headers }: Inbound,
+  message: RpcNotification,
+  era: Era,
+  admit: Admitting,
+): Promise<Answer> {
+  if (isRequestMethod(message.method)) {
+    return refuse(era === 'modern' ? undefined : null, invalidRequest('a request needs an id'));
+  }
+  if (era === 'modern' || headers.sessionId === undefined || !isForwardedNotification(message.method)) {
+    const caller = await admit(era === 'modern' ? undefined : null);
+    return 'kind' in caller ? caller : ACCEPTED;
+  }
+  return withSession(deps, headers, null, admit, (caller, session) =>
+    performNotification(deps, caller, session, message, reading),
+  );
+}
+
+/** Checks that every answer of a session depends on: admitted caller, version, and a session of theirs on this target. */
+async function withSession(
+  deps: ExchangeDeps,
+  headers: McpHeaders,
+  id: RpcId | null,
+  admit: Admitting,
+  perform: (caller: Caller, session: Session) => Promise<Answer>,
+): Promise<Answer> {
+  const { version } = headers.protocol;
+  if (version !== undefined && !isSessionRevision(version)) {
+    return refuse(id, { status: 400, code: CODES.badSession, message: 'Unsupported protocol version' });
+  }
+  if (headers.sessionId === undefined) {
+    return refuse(id, { status: 400, code: CODES.badSession, message: 'The Mcp-Session-Id header is missing' });
+  }
+  const caller = await admit(id);
+  if ('kind' in caller) return caller;
+  const session = openSession(deps.seal, caller.admission.principal, caller.targetName, headers.sessionId, deps.now());
+  return session === null ? noSession(id) : perform(caller, session);
+}
+
+const MAX_BATCH = 50;
+
+interface Element {
+  readonly message: RpcMessage;
+  readonly operation: Operation | Rejection | null;
+  readonly located: Located;
+}
+
+/** Revision 2025-03-26 alone has batches. Each element is decided, recorded and forwarded by itself. */
+async function respondBatch(
+  deps: ExchangeDeps,
+  { reading, headers }: Inbound,
+  values: JsonValue[],
+  admit: Admitting,
+): Promise<Answer> {
+  const elements = readBatch(values, reading.span.items ?? [], reading.text);
+  const hasVersion = headers.protocol.version === undefined || headers.protocol.version === BATCH_REVISION;
+  if (elements === null || headers.sessionId === undefined || !hasVersion) return refuse(null, invalidRequest('batch'));
+  return withSession(deps, headers, null, admit, async (caller, session) => {
+    if (session.revision !== BATCH_REVISION) return refuse(null, invalidRequest('batch'));
+    const answers = await Promise.all(elements.map((element) => respondElement(deps, caller, session, element)));
+    const texts = answers.filter((text) => text !== null);
+    return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: `[${texts.join()}]` };
+  });
+}
+
+/** null: not a batch that any revision allows. */
+function readBatch(values: JsonValue[], spans: readonly JsonSpan[], text: string): Element[] | null {
+  if (values.length === 0 || values.length > MAX_BATCH || values.length !== spans.length) return null;
+  const ids = new Set<RpcId>();
+  const elements: Element[] = [];
+  for (const [index, span] of spans.entries()) {
+    const message = readMessage(values[index] ?? null);
+    if (message.kind === 'invalid' || hasEnvelope(message)) return null;
+    if (message.kind === 'notification' && isRequestMethod(message.method)) return null;
+    if (message.kind === 'request') {
+      if (message.method === 'initialize' || ids.has(message.id)) return null;
+      ids.add(message.id);
+    }
+    const operation = message.kind === 'request' ? readOperation('session', message.method, message.params) : null;
+    elements.push({ message, operation, located: { text, span } });
+  }
+  return elements;
+}
+
+/** The text of the answer; null where there is none. */
+async function respondElement(deps: ExchangeDeps, caller: Caller, session: Session, element: Element): Promise<string | null> {
+  const { message, operation, located } = element;
+  if (message.kind === 'response') return textOf(await performResponse(deps, caller, session, message, located));
+  if (message.kind === 'notification') {
+    if (isForwardedNotification(message.method)) await performNotification(deps, caller, session, message, located);
+    return null;
+  }
+  if (operation === null || 'code' in operation) return textOf(refuse(message.id, operation ?? invalidRequest('unreadable')));
+  return textOf(await performRequest(deps, caller, { era: 'session', session }, message, operation, located));
+}
+
+/** Of a stream only the answer has a place in a batch. */
+async function textOf(answer: Answer): Promise<string | null> {
+  if (answer.kind === 'message') return answer.text;
+  if (answer.kind !== 'stream') return null;
+  for await (const event of answer.events) if (event.final) return event.data;
+  return null;
+}
+
+function invalidRequest(reason: string): Rejection {
+  return { status: 400, code: CODES.invalidRequest, message: `Invalid Request: ${reason}` };
+}

@@ -1,0 +1,189 @@
+/** `/mcp/<target>` over HTTP: one flat list of steps from the request to its answer, the first failure answering. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { VerifyToken } from '../auth/admission.ts';
+import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
+import { AppError } from '../errors.ts';
+import { readJson } from '../http/json.ts';
+import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
+import { readBody } from './body.ts';
+import { type Admitting, type Inbound, respond } from './dispatch.ts';
+import { MODERN_REVISION } from './era.ts';
+import type { ExchangeDeps } from './exchange.ts';
+import { createForwarder } from './forward.ts';
+import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
+import { CODES, errorMessage } from './message.ts';
+import { writeAnswer, writeProblem } from './reply.ts';
+import { performDelete, performGet } from './session-traffic.ts';
+import { openSession } from './sessions.ts';
+import { createUpstreamEras } from './upstream-era.ts';
+
+export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras'> {
+  readonly verify: VerifyToken;
+  /** Origin of the gateway as clients know it, without a trailing slash. */
+  readonly publicUrl: string;
+  /** Checks the `Host` and `Origin` headers. */
+  readonly checkOrigin: (req: IncomingMessage) => AppError | null;
+  /** Seconds to wait, or null. `principal` is null for a caller whose token is not good. */
+  readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
+}
+
+export interface McpHandler {
+  (req: IncomingMessage, res: ServerResponse, next: () => void): void;
+  /** Ends every exchange with a target, and with it every open stream. */
+  close(): Promise<void>;
+}
+
+const TARGET_PATH = /^\/mcp\/([a-z][a-z0-9-]{0,62})(?:\?.*)?$/s;
+const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
+
+/** State of the handler that no exchange shares with another process. */
+interface Endpoint extends McpDeps, ExchangeDeps {
+  /** Open standing streams by principal. */
+  readonly streams: Map<string, number>;
+}
+
+export function createMcpHandler(deps: McpDeps): McpHandler {
+  const forwarder = createForwarder(deps.limits);
+  const endpoint: Endpoint = { ...deps, forwarder, eras: createUpstreamEras(forwarder, deps.now), streams: new Map() };
+  const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
+    if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
+    else next();
+  };
+  return Object.assign(handle, { close: () => forwarder.close() });
+}
+
+async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const requestId = endpoint.newId();
+  res.setHeader('X-Request-Id', requestId);
+  res.on('error', () => undefined);
+  try {
+    const answer = await answerRequest(endpoint, req, res);
+    if (answer !== null) await writeAnswer(res, answer, { requestId, keepAliveMs: endpoint.limits.keepAliveMs });
+  } catch (err) {
+    endpoint.log.error({ err, request_id: requestId }, 'an MCP request failed');
+    if (res.headersSent) res.destroy();
+    else writeProblem(res, new AppError('internal', 'The gateway failed; the request id tells where to look.'), requestId);
+  }
+}
+
+/** null: the client is gone. */
+async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<Answer | null> {
+  const arrivedAt = endpoint.now();
+  const refused = endpoint.checkOrigin(req);
+  if (refused !== null) return problem(refused);
+  const targetName = TARGET_PATH.exec(req.url ?? '')?.[1];
+  if (targetName === undefined) return problem(new AppError('not_found', 'The path is /mcp/<target>.'));
+  if (req.method !== 'POST' && req.method !== 'GET' && req.method !== 'DELETE') {
+    return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
+  }
+  const headers = readHeaders(req.rawHeaders);
+  if ('problem' in headers) return problem(new AppError('invalid_request', headers.problem));
+
+  const claims = await endpoint.verify(headers.authorization);
+  const principal = isRefusal(claims) ? null : principalKey(claims);
+  const wait = await endpoint.rateLimit({ address: req.socket.remoteAddress ?? '', principal });
+  if (wait !== null) return tooMany('Too many requests.', wait);
+  if (isRefusal(claims)) return unauthenticated(endpoint, targetName, claims);
+
+  const unfit = checkHeaders(req.method, headers);
+  if (unfit !== null) return problem(unfit);
+  const body = await readBody(req, endpoint.limits.bodyBytes);
+  if (body === 'aborted') return null;
+  if (body === 'too_large') {
+    return problem(new AppError('too_large', `A body has at most ${endpoint.limits.bodyBytes} bytes.`), { connection: 'close' });
+  }
+  if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));
+  const inbound = req.method === 'POST' ? readPost(body, headers) : null;
+  if (inbound !== null && 'answer' in inbound) return inbound.answer;
+
+  const gone = clientGone(res);
+  const admit: Admitting = async (id) => {
+    // The request has arrived whole: from here on every fact that it is judged by is read after its last byte.
+    try {
+      const admission = await endpoint.admit(claims);
+      if (isRefusal(admission)) return unauthenticated(endpoint, targetName, admission);
+      return { claims, admission, targetName, arrivedAt, gone };
+    } catch (err) {
+      if (!(err instanceof AppError)) endpoint.log.error({ err }, 'the state of the gateway could not be read');
+      const known = err instanceof AppError ? err : undefined;
+      return req.method === 'POST' ? unavailable(id, known?.retryAfter) : problemUnavailable(known);
+    }
+  };
+  if (inbound !== null) return respond(endpoint, inbound, admit);
+  return serveSession(endpoint, req.method, headers, admit, res);
+}
+
+/** GET and DELETE belong to a session; 2026-07-28 has neither. */
+async function serveSession(
+  endpoint: Endpoint,
+  method: string,
+  headers: McpHeaders,
+  admit: Admitting,
+  res: ServerResponse,
+): Promise<Answer> {
+  if ((headers.protocol.version ?? '') >= MODERN_REVISION) {
+    return problem(new AppError('method_not_allowed', 'This revision has POST only.'), { allow: 'POST' });
+  }
+  if (headers.sessionId === undefined) return problem(new AppError('invalid_request', 'The Mcp-Session-Id header is missing.'));
+  const caller = await admit(null);
+  if ('kind' in caller) return caller;
+  const session = openSession(endpoint.seal, caller.admission.principal, caller.targetName, headers.sessionId, endpoint.now());
+  if (session === null) return problem(new AppError('not_found', 'Session not found'));
+  if (method === 'DELETE') return performDelete(endpoint, caller, session);
+  const key = principalKey(caller.claims);
+  const open = endpoint.streams.get(key) ?? 0;
+  if (open >= endpoint.limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
+  endpoint.streams.set(key, open + 1);
+  res.once('close', () => {
+    const left = (endpoint.streams.get(key) ?? 1) - 1;
+    if (left === 0) endpoint.streams.delete(key);
+    else endpoint.streams.set(key, left);
+  });
+  return performGet(endpoint, caller, session, headers.lastEventId);
+}
+
+function principalKey({ iss, sub }: TokenClaims): string {
+  return JSON.stringify([iss, sub]);
+}
+
+function tooMany(detail: string, retryAfter: number): Answer {
+  return problem(new AppError('too_many_requests', detail, { retryAfter }));
+}
+
+/** RFC 9728 section 5.1 and RFC 6750 section 3. */
+function unauthenticated(endpoint: Endpoint, targetName: string, refusal: AuthRefusal): Answer {
+  const metadata = `${endpoint.publicUrl}/.well-known/oauth-protected-resource/mcp/${targetName}`;
+  const error = refusal.refused === 'invalid_token' ? ', error="invalid_token"' : '';
+  return problem(new AppError(refusal.refused, refusal.detail), {
+    'www-authenticate': `Bearer resource_metadata="${metadata}"${error}`,
+  });
+}
+
+function checkHeaders(method: string, headers: McpHeaders): AppError | null {
+  if (method === 'POST' && !isJsonContent(headers.contentType)) {
+    return new AppError('unsupported_media_type', 'Send application/json in UTF-8.');
+  }
+  if (headers.contentEncoding !== undefined && headers.contentEncoding !== 'identity') {
+    return new AppError('unsupported_media_type', 'Send the body without a content encoding.');
+  }
+  const types = method === 'POST' ? ['application/json', 'text/event-stream'] : method === 'GET' ? ['text/event-stream'] : [];
+  if (!accepts(headers.accept, types)) return new AppError('not_acceptable', `Accept ${types.join(' and ')}.`);
+  return null;
+}
+
+function readPost(body: Buffer, headers: McpHeaders): Inbound | { readonly answer: Answer } {
+  const reading = readJson(body, { spanDepth: 3 });
+  if (reading.ok) return { reading, headers };
+  // 2026-07-28 leaves out an id that could not be read; before, it is null.
+  const id = headers.protocol.version === MODERN_REVISION ? undefined : null;
+  const text = errorMessage(id, { code: CODES.parse, message: `Parse error: ${reading.reason}` });
+  return { answer: { kind: 'message', status: 400, text } };
+}
+
+function clientGone(res: ServerResponse): AbortSignal {
+  const controller = new AbortController();
+  res.once('close', () => {
+    if (!res.writableFinished) controller.abort();
+  });
+  return controller.signal;
+}

@@ -1,0 +1,172 @@
+import test, { type ExecutionContext } from 'ava';
+import { type AuditStore, auditStore, storedDecision } from '../../src/audit/store.ts';
+import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
+import type { Connection, Database } from '../../src/db/database.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { decision } from './records.ts';
+
+type Faults = (real: AuditStore) => Partial<AuditStore>;
+
+function writerOn(t: ExecutionContext, database: Database, faults: Faults = () => ({}), over: Partial<AuditWriterParts> = {}) {
+  const warnings: unknown[] = [];
+  const writer = createAuditWriter({
+    database,
+    log: { warn: (record: object) => void warnings.push(record) },
+    now: () => 99,
+    store: (db: Connection) => {
+      const real = auditStore(db);
+      return { ...real, ...faults(real) };
+    },
+    ...over,
+  });
+  t.teardown(() => writer.close());
+  return { writer, warnings, store: auditStore(database.knex) };
+}
+
+const unavailable = { name: 'AppError', code: 'unavailable' };
+
+eachEngine(test, '64 decisions at once share a commit or two, and each is durable when its promise resolves', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const batches: number[] = [];
+  const { writer, store } = writerOn(t, database, (real) => ({
+    insertDecisions: (rows) => {
+      batches.push(rows.length);
+      return real.insertDecisions(rows);
+    },
+  }));
+  const records = Array.from({ length: 64 }, () => decision());
+  await Promise.all(
+    records.map(async (record) => {
+      await writer.decision(record);
+      t.true(await store.holdsDecision(storedDecision(record).row));
+    }),
+  );
+  t.true(batches.length <= 2, String(batches));
+  t.is(
+    batches.reduce((a, b) => a + b),
+    64,
+  );
+});
+
+eachEngine(test, 'one bad row fails alone', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { writer, store } = writerOn(t, database);
+  const bad = decision({ target_name: null as unknown as string });
+  const records = [decision(), bad, decision(), decision()];
+  const results = await Promise.allSettled(records.map((record) => writer.decision(record)));
+  t.deepEqual(
+    results.map(({ status }) => status),
+    ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
+  );
+  t.like((results[1] as PromiseRejectedResult).reason, unavailable);
+  t.is((await store.list(10, null)).length, 3);
+});
+
+eachEngine(test, 'a commit whose answer was lost is read back, not repeated', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  let tries = 0;
+  const { writer, store } = writerOn(t, database, (real) => ({
+    insertDecisions: async (rows) => {
+      tries++;
+      await real.insertDecisions(rows);
+      throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
+    },
+  }));
+  const records = [decision(), decision()];
+  await Promise.all(records.map((record) => writer.decision(record)));
+  t.is(tries, 1);
+  t.is((await store.list(10, null)).length, 2);
+});
+
+eachEngine(test, 'another row under the same id is no proof', async (t, at) => {
+  const { writer } = writerOn(t, await openTestDatabase(t, at));
+  const record = decision();
+  await writer.decision(record);
+  await writer.decision(record);
+  await t.throwsAsync(writer.decision({ ...record, effect: 'allow' }), unavailable);
+});
+
+eachEngine(test, 'without a database every decision is refused', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { writer } = writerOn(t, database);
+  await database.close();
+  const results = await Promise.allSettled(Array.from({ length: 5 }, () => writer.decision(decision())));
+  for (const result of results) t.like((result as PromiseRejectedResult).reason, unavailable);
+});
+
+eachEngine(test, 'a list and its decision may be in one batch; outcomes follow', async (t, at) => {
+  const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at));
+  const record = decision({ method: 'tools/list' });
+  await Promise.all([
+    writer.decision(record),
+    writer.shown({ decision_id: record.id, resource_type: 'tool', names: ['echo'], hidden: 1 }),
+  ]);
+  writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 12 });
+  t.is((await store.find(record.id))?.outcome, null);
+  await writer.flush();
+  t.like(await store.find(record.id), { outcome: 'ok', duration_ms: 12, shown: { count: 1, hidden: 1, names: ['echo'] } });
+  t.deepEqual(warnings, []);
+});
+
+eachEngine(test, 'an outcome is written in a while without anything else to write', async (t, at) => {
+  const { writer, store } = writerOn(t, await openTestDatabase(t, at));
+  const record = decision();
+  await writer.decision(record);
+  writer.outcome({ decision_id: record.id, outcome: 'error', duration_ms: 1 });
+  for (let tries = 0; tries < 100 && (await store.find(record.id))?.outcome === null; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  t.is((await store.find(record.id))?.outcome, 'error');
+});
+
+eachEngine(test, 'a bad outcome costs itself alone', async (t, at) => {
+  const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at));
+  const record = decision();
+  writer.outcome({ decision_id: record.id, outcome: null as unknown as 'ok', duration_ms: 1 });
+  writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+  await Promise.all([writer.decision(record), writer.flush()]);
+  t.is((await store.find(record.id))?.outcome, 'ok');
+  t.deepEqual(warnings, [{ lost: 1 }]);
+});
+
+eachEngine(test, 'what is recorded as the answer to a record does not wait for the next one', async (t, at) => {
+  const { writer, store } = writerOn(t, await openTestDatabase(t, at));
+  const chain = async (): Promise<void> => {
+    for (let i = 0; i < 20; i++) await writer.decision(decision());
+  };
+  await Promise.all([chain(), chain(), chain()]);
+  t.is((await store.list(100, null)).length, 60);
+});
+
+eachEngine(test, 'a full queue refuses at once, and a stuck database in time', async (t, at) => {
+  let release = (): void => {};
+  const stuck = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const { writer, store } = writerOn(
+    t,
+    await openTestDatabase(t, at),
+    (real) => ({ insertDecisions: (rows) => stuck.then(() => real.insertDecisions(rows)) }),
+    { timeoutMs: 200, maxWaitingBytes: 5_000 },
+  );
+  const first = t.throwsAsync(writer.decision(decision()), unavailable);
+  const began = Date.now();
+  await t.throwsAsync(writer.decision(decision({ resource_name: 'r'.repeat(5_000) })), unavailable);
+  t.true(Date.now() - began < 100);
+  await first;
+  release();
+  await writer.decision(decision());
+  t.is((await store.list(10, null)).length, 2);
+});
+
+eachEngine(test, 'closing writes what waits and refuses the rest', async (t, at) => {
+  const { writer, store } = writerOn(t, await openTestDatabase(t, at));
+  const record = decision();
+  const recorded = writer.decision(record);
+  writer.outcome({ decision_id: record.id, outcome: 'denied', duration_ms: 0 });
+  await writer.close();
+  await recorded;
+  t.is((await store.find(record.id))?.outcome, 'denied');
+  await t.throwsAsync(writer.decision(decision()), unavailable);
+});

@@ -1,0 +1,213 @@
+import test from 'ava';
+import { eachEngine } from '../support/databases/engines.ts';
+import { PASSWORD, startRest } from '../support/rest.ts';
+
+eachEngine(test, 'of many first registrations at once exactly one becomes administrator', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, (_, i) =>
+      rest.call('POST', '/api/auth/register', { body: { email: `user${i}@example.com`, password: PASSWORD } }),
+    ),
+  );
+  t.deepEqual([...new Set(answers.map((answer) => answer.status))], [201]);
+  t.is(answers.filter((answer) => answer.body.role === 'admin').length, 1);
+  t.is(answers.filter((answer) => answer.body.role === 'user').length, 49);
+});
+
+eachEngine(test, 'registration shows the user and no secret; an e-mail is taken in any letter case', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { status, body, text } = await rest.call('POST', '/api/auth/register', {
+    body: { email: '  Ann@Example.com ', password: PASSWORD },
+  });
+  t.is(status, 201);
+  t.deepEqual(Object.keys(body), ['id', 'email', 'role', 'groups', 'enabled', 'created_at', 'updated_at']);
+  t.is(body['email'], 'Ann@Example.com');
+  t.is(body.role, 'admin');
+  t.deepEqual(body['groups'], []);
+  t.false(text.includes('argon2'));
+
+  const again = await rest.call('POST', '/api/auth/register', { body: { email: 'ann@example.COM', password: PASSWORD } });
+  t.is(again.status, 409);
+  t.is(again.body.code, 'email_taken');
+  const login = await rest.call('POST', '/api/auth/login', { body: { email: 'ANN@example.com', password: PASSWORD } });
+  t.is(login.status, 200);
+  t.deepEqual(login.body['user'], body);
+});
+
+eachEngine(test, 'racing registrations of one e-mail make one user', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const answers = await Promise.all(
+    Array.from({ length: 10 }, () => rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } })),
+  );
+  t.deepEqual(answers.map((answer) => answer.status).sort(), [201, ...new Array(9).fill(409)]);
+  t.is(answers.find((answer) => answer.status === 201)?.body.role, 'admin');
+});
+
+eachEngine(test, 'closed registration lets in the first alone', async (t, database) => {
+  const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });
+  t.is((await rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } })).body.role, 'admin');
+  const second = await rest.call('POST', '/api/auth/register', { body: { email: 'c@d', password: PASSWORD } });
+  t.is(second.status, 403);
+  t.is(second.body.code, 'registration_closed');
+});
+
+eachEngine(test, 'beyond loopback the first registration needs the setup code, later ones do not', async (t, database) => {
+  const rest = await startRest(t, database.url, { HOST: '0.0.0.0', ALLOWED_HOSTS: '127.0.0.1' });
+  const register = (email: string, headers: Record<string, string> = {}) =>
+    rest.call('POST', '/api/auth/register', { body: { email, password: PASSWORD }, headers });
+  for (const code of [undefined, '', 'wrong', rest.setupCode.slice(0, -1)]) {
+    const refused = await register('a@b', code === undefined ? {} : { 'Portcullis-Setup-Code': code });
+    t.is(refused.status, 403);
+    t.is(refused.body.code, 'setup_code_required');
+    t.false(refused.text.includes(rest.setupCode));
+  }
+  t.is((await register('a@b', { 'Portcullis-Setup-Code': rest.setupCode })).body.role, 'admin');
+  t.is((await register('c@d')).body.role, 'user');
+});
+
+eachEngine(test, 'unknown e-mail, wrong password and disabled user get the same answer', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const admin = await rest.account('admin@example.com');
+  const other = await rest.account('other@example.com');
+  await rest.call('PUT', `/api/users/${other.id}`, { token: admin.token, body: { enabled: false } });
+  const attempts = [
+    { email: 'nobody@example.com', password: PASSWORD },
+    { email: 'admin@example.com', password: 'a wrong password' },
+    { email: 'other@example.com', password: PASSWORD },
+    { email: 'admin@example.com', password: 'short' },
+  ];
+  const answers = await Promise.all(attempts.map((body) => rest.call('POST', '/api/auth/login', { body })));
+  for (const answer of answers) {
+    t.is(answer.status, 401);
+    t.is(answer.body.code, 'invalid_credentials');
+    t.deepEqual({ ...answer.body, request_id: null }, { ...answers[0]?.body, request_id: null });
+  }
+});
+
+test('an unknown e-mail takes the time of a wrong password', async (t) => {
+  const { createPasswords } = await import('../../src/auth/passwords.ts');
+  const passwords = createPasswords();
+  const hash = await passwords.hash(PASSWORD);
+  t.regex(hash, /^\$argon2id\$v=19\$m=19456,t=2,p=1\$/);
+  t.true(await passwords.verify(hash, PASSWORD));
+  t.false(await passwords.verify(hash, `${PASSWORD} `));
+  t.false(await passwords.verify(null, PASSWORD));
+  const fastest = async (of: string | null): Promise<number> => {
+    let least = Number.POSITIVE_INFINITY;
+    for (let i = 0; i < 8; i++) {
+      const began = performance.now();
+      await passwords.verify(of, 'a wrong password');
+      least = Math.min(least, performance.now() - began);
+    }
+    return least;
+  };
+  const [unknown, wrong] = [await fastest(null), await fastest(hash)];
+  t.true(Math.max(unknown, wrong) / Math.min(unknown, wrong) < 2, `${unknown} ms and ${wrong} ms`);
+});
+
+test('more passwords than can wait are refused', async (t) => {
+  const { createPasswords } = await import('../../src/auth/passwords.ts');
+  const passwords = createPasswords();
+  const settled = await Promise.allSettled(Array.from({ length: 70 }, () => passwords.verify(null, 'x')));
+  const refused = settled.filter((one) => one.status === 'rejected');
+  t.is(refused.length, 4);
+  t.true(refused.every((one) => one.reason.code === 'too_many_requests' && one.reason.retryAfter > 0));
+  t.false(await passwords.verify(null, 'x'), 'and those that come later are served');
+});
+
+eachEngine(test, 'me, logout, and a new password that ends the other logins', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { id, token } = await rest.account('a@example.com');
+  const me = async (bearer: unknown) => (await rest.call('GET', '/api/auth/me', { token: String(bearer) })).status;
+  t.is((await rest.call('GET', '/api/auth/me', { token })).body.id, id);
+
+  const login = async (password: string) =>
+    (await rest.call('POST', '/api/auth/login', { body: { email: 'a@example.com', password } })).body.token;
+  const second = await login(PASSWORD);
+  const third = await login(PASSWORD);
+  const { body: made } = await rest.call('POST', '/api/auth/tokens', { token, body: { name: 'ci' } });
+  t.is((await rest.call('POST', '/api/auth/logout', { token: third })).status, 204);
+  t.is(await me(third), 401);
+  t.is(await me(second), 200);
+
+  const change = (body: object, bearer = token) => rest.call('PUT', '/api/auth/password', { token: bearer, body });
+  const wrong = await change({ current_password: 'not this one', new_password: 'another password' });
+  t.is(wrong.status, 400);
+  t.is(wrong.body.errors?.[0]?.path, 'current_password');
+  t.is((await change({ current_password: PASSWORD, new_password: 'short' })).body.errors?.[0]?.path, 'new_password');
+  t.is((await change({ current_password: PASSWORD, new_password: 'another password' }, String(made.token))).status, 403);
+  t.is((await change({ current_password: PASSWORD, new_password: 'another password' })).status, 204);
+  t.is(await me(token), 200);
+  t.is(await me(second), 401);
+  t.is(await me(made.token), 200, 'API tokens have their own revocation');
+  t.is(await login(PASSWORD), undefined);
+  t.truthy(await login('another password'));
+});
+
+eachEngine(test, 'API tokens: made with a login, shown once, limited, revoked at once', async (t, database) => {
+  const rest = await startRest(t, database.url, { API_TOKEN_LIMIT: '3' });
+  const { token } = await rest.account('admin@example.com');
+  const user = await rest.account('user@example.com');
+  const create = (bearer: string | undefined, name: unknown = 'ci') =>
+    rest.call('POST', '/api/auth/tokens', { token: bearer, body: { name } });
+
+  const made = await create(user.token);
+  t.is(made.status, 201);
+  t.deepEqual(Object.keys(made.body), ['api_token', 'token']);
+  const shown = made.body['api_token'] as { id: string };
+  t.deepEqual(Object.keys(shown), ['id', 'name', 'created_at']);
+  const listed = await rest.call('GET', '/api/auth/tokens', { token: made.body.token });
+  t.deepEqual(listed.body as unknown, [shown]);
+
+  t.is((await create(made.body.token)).status, 403);
+  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token: made.body.token })).status, 403);
+  t.is((await rest.call('POST', '/api/auth/logout', { token: made.body.token })).status, 403);
+
+  const racing = await Promise.all(Array.from({ length: 5 }, () => create(user.token)));
+  t.deepEqual(racing.map((answer) => answer.status).sort(), [201, 201, 409, 409, 409]);
+
+  // Others see and end them only as administrators.
+  const other = await rest.account('other@example.com');
+  t.is((await rest.call('GET', `/api/auth/tokens?user_id=${user.id}`, { token: other.token })).status, 403);
+  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token: other.token })).status, 404);
+  t.is((await rest.call('GET', `/api/auth/tokens?user_id=${user.id}`, { token })).body['length'], 3);
+  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token })).status, 204);
+  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token })).status, 404);
+  const refused = await rest.call('GET', '/api/auth/me', { token: made.body.token });
+  t.is(refused.status, 401);
+  t.is(refused.body.code, 'invalid_token');
+  t.is((await rest.call('GET', '/api/auth/tokens?user=x', { token })).status, 400);
+  t.is((await rest.call('GET', '/api/auth/tokens?user_id=x', { token })).status, 400);
+
+  const [change] = await rest.changes.list(1, null);
+  t.is(change?.action, 'token.revoke');
+  t.is(change?.object_id, shown.id);
+  t.true((await create(user.token)).status === 201, 'a revoked token makes room');
+});
+
+eachEngine(test, 'a disabled user has no valid token, and has them again when enabled', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const admin = await rest.account('admin@example.com');
+  const user = await rest.account('user@example.com');
+  const api = (await rest.call('POST', '/api/auth/tokens', { token: user.token, body: { name: 'x' } })).body.token;
+  const enable = (enabled: boolean) => rest.call('PUT', `/api/users/${user.id}`, { token: admin.token, body: { enabled } });
+  const statuses = () =>
+    Promise.all([user.token, api].map(async (token) => (await rest.call('GET', '/api/auth/me', { token })).status));
+  t.is((await enable(false)).status, 200);
+  t.deepEqual(await statuses(), [401, 401]);
+  t.is((await enable(true)).status, 200);
+  t.deepEqual(await statuses(), [200, 200]);
+});
+
+eachEngine(test, 'login tokens end after 12 hours, API tokens do not', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { token } = await rest.account('a@example.com');
+  const api = (await rest.call('POST', '/api/auth/tokens', { token, body: { name: 'x' } })).body.token;
+  const status = async (bearer: string | undefined) => (await rest.call('GET', '/api/auth/me', { token: bearer })).status;
+  rest.pass(12 * 3_600_000 - 60_000);
+  t.is(await status(token), 200);
+  rest.pass(120_000);
+  t.is(await status(token), 401);
+  rest.pass(10 * 365 * 86_400_000);
+  t.is(await status(api), 200);
+});

@@ -1,0 +1,32 @@
+/** What the tests of the decision engine share. */
+import type { Decision, NamedObject, PrincipalFacts } from '../../src/decision/decision.ts';
+import type { PolicyModule } from '../../src/decision/engine.ts';
+import { loadInstance } from '../../src/decision/instance.ts';
+import type { Answer } from './oracle.ts';
+
+export const answerOf = ({ effect, policy }: Decision): Answer => ({ effect, policyId: policy?.id ?? null });
+
+export const inputOf = ({ sub, role, groups }: PrincipalFacts, target: string, object?: NamedObject): object => ({
+  sub,
+  role,
+  groups,
+  target,
+  ...(object === undefined ? {} : { type: object.resource_type, name: object.resource_name }),
+});
+
+export interface Verdict {
+  readonly effect: 'allow' | 'deny';
+  readonly policy: string | null;
+  readonly rank: number | null;
+  readonly reason: string;
+}
+export const verdictAnswer = ({ effect, policy }: Verdict): Answer => ({ effect, policyId: policy });
+
+/** Every rule of the module over the whole document, as the export holds it. */
+export function loadDocument(module: PolicyModule, json: string): (rule: string, input: object) => unknown {
+  const steps = loadInstance(module.instantiate(), [{ path: [], value: json }], 0);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return (rule, input) => step.value.evaluate(`portcullis/${rule}`, JSON.stringify(input));
+  }
+}

@@ -1,0 +1,173 @@
+/** The handler on a real server, with state, rights and audit log that a test can read and change. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { v7 as uuid } from 'uuid';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/event.ts';
+import type { Principal, TokenClaims } from '../../src/auth/principal.ts';
+import type { Decision, Engine, NamedObject } from '../../src/decision/decision.ts';
+import { AppError } from '../../src/errors.ts';
+import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
+import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
+import { createSeal } from '../../src/mcp/seal.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
+
+export type Right = (object: NamedObject, targetId: string) => boolean;
+
+export interface TestGateway {
+  readonly origin: string;
+  url(target: string): string;
+  /** What each user may use; a user is also a token. */
+  readonly rights: Map<string, Right>;
+  readonly targets: Map<string, RoutedTarget>;
+  readonly decisions: DecisionRecord[];
+  readonly shown: ShownRecord[];
+  readonly outcomes: OutcomeRecord[];
+  readonly revoked: Set<string>;
+  readonly logged: object[];
+  /** Set to make the audit log or the state unavailable. */
+  auditDown: boolean;
+  stateDown: boolean;
+  engineDown: boolean;
+  now: number | null;
+  admissions: number;
+  /** Method, object and effect of each decision: `tools/call tool echo allow`. */
+  audited(): string[];
+  stop(): Promise<void>;
+}
+
+export const ISSUER = 'https://gateway.test';
+
+export function routed(name: string, url: string, changes: Partial<RoutedTarget> = {}): RoutedTarget {
+  return {
+    id: `id-of-${name}`,
+    name,
+    description: null,
+    transport: 'streamable-http',
+    url,
+    enabled: true,
+    created_at: 0,
+    updated_at: 0,
+    credential: { header: 'X-Upstream-Key', value: 'gateway-secret' },
+    ...changes,
+  };
+}
+
+interface Setup {
+  readonly targets: readonly RoutedTarget[];
+  readonly rights: Readonly<Record<string, Right>>;
+  readonly limits?: Partial<McpLimits>;
+  readonly deps?: Partial<McpDeps>;
+}
+
+/** A fake of the engine's contract: `rights` stand for policies. */
+function fakeEngine(gateway: TestGateway): Engine {
+  const decision = (allowed: boolean): Decision =>
+    allowed
+      ? { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } }
+      : { effect: 'deny', reason: 'default', policy: null };
+  const check = () => {
+    if (gateway.engineDown) throw new Error('the engine is broken');
+  };
+  const decide: Engine['decide'] = ({ sub }, targetId, object) => {
+    check();
+    return decision(gateway.rights.get(sub)?.(object, targetId) ?? false);
+  };
+  return {
+    revision: 7,
+    dataHash: 'data',
+    engineHash: 'engine',
+    decide,
+    decideMany: (principal, targetId, objects) => objects.map((object) => decide(principal, targetId, object)),
+    decideTarget: ({ sub }) => {
+      check();
+      return decision(gateway.rights.has(sub));
+    },
+  };
+}
+
+export async function startGateway({ targets, rights, limits, deps }: Setup): Promise<TestGateway> {
+  const decisions: DecisionRecord[] = [];
+  const shown: ShownRecord[] = [];
+  const outcomes: OutcomeRecord[] = [];
+  const logged: object[] = [];
+  const unavailable = () => new AppError('unavailable', 'down', { retryAfter: 3 });
+  const gateway: TestGateway = {
+    origin: '',
+    url: (target) => `${gateway.origin}/mcp/${target}`,
+    rights: new Map(Object.entries(rights)),
+    targets: new Map(targets.map((target) => [target.name, target])),
+    decisions,
+    shown,
+    outcomes,
+    revoked: new Set(),
+    logged,
+    auditDown: false,
+    stateDown: false,
+    engineDown: false,
+    now: null,
+    admissions: 0,
+    audited: () =>
+      decisions.map(({ method, resource_type, resource_name, effect, reason }) =>
+        [method, resource_type, resource_name, effect, reason === 'matched' || reason === 'default' ? null : reason]
+          .filter((part) => part !== null)
+          .join(' '),
+      ),
+    stop: async () => undefined,
+  };
+  const log = (fields: object) => void logged.push(fields);
+  const engine = fakeEngine(gateway);
+  const handler = createMcpHandler({
+    verify: async (authorization) => {
+      const user = /^bearer ([a-z]+)$/i.exec(authorization ?? '')?.[1];
+      if (authorization === undefined) return { refused: 'unauthenticated', detail: 'no token' };
+      if (user === undefined || user === 'wrong') return { refused: 'invalid_token', detail: 'a bad token' };
+      return claimsOf(user);
+    },
+    admit: async ({ sub }) => {
+      gateway.admissions++;
+      if (gateway.stateDown) throw unavailable();
+      if (gateway.revoked.has(sub)) return { refused: 'invalid_token', detail: 'revoked' };
+      return { principal: principalOf(sub), snapshot: { sequence: 1, engine, targets: new Map(gateway.targets) } };
+    },
+    audit: {
+      decision: async (record) => {
+        if (gateway.auditDown) throw unavailable();
+        decisions.push(record);
+      },
+      shown: async (record) => {
+        if (gateway.auditDown) throw unavailable();
+        shown.push(record);
+      },
+      outcome: (record) => void outcomes.push(record),
+    },
+    seal: createSeal([Buffer.alloc(32, 7)]),
+    publicUrl: 'https://gateway.test',
+    checkOrigin: () => null,
+    rateLimit: async () => null,
+    limits: { ...DEFAULT_LIMITS, ...limits },
+    now: () => gateway.now ?? Date.now(),
+    newId: () => uuid(),
+    log: { info: log, warn: log, error: log },
+    ...deps,
+  });
+  const server = createServer((req, res) => handler(req, res, () => void res.writeHead(418).end('next')));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const stop = async () => {
+    await handler.close();
+    server.closeAllConnections();
+    server.close();
+    await once(server, 'close');
+  };
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return Object.assign(gateway, { origin, stop });
+}
+
+function claimsOf(sub: string): TokenClaims {
+  return { iss: ISSUER, sub, email: `${sub}@x.test`, role: 'user', groups: [], jti: `token-of-${sub}`, kid: 'k', exp: null };
+}
+
+function principalOf(sub: string): Principal {
+  return { issuer: ISSUER, sub, email: `${sub}@x.test`, role: 'user', groups: [], token_id: `token-of-${sub}`, token_kind: 'api' };
+}

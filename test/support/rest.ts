@@ -1,0 +1,197 @@
+/** The REST API over real HTTP with the parts that make it, so that tests can forge what only the gateway's own keys can make. */
+import { createServer, request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import type { ExecutionContext } from 'ava';
+import { createAdminister } from '../../src/auth/administer.ts';
+import { type Admit, judgeIdentity, type Snapshot } from '../../src/auth/admission.ts';
+import { createAuthenticate } from '../../src/auth/authenticate.ts';
+import { createDraftToken } from '../../src/auth/issue.ts';
+import { createKeyRing, type KeyRing, makeKeys } from '../../src/auth/keys.ts';
+import { createLogin } from '../../src/auth/login.ts';
+import { createPasswords } from '../../src/auth/passwords.ts';
+import { createRegistration, setupCode } from '../../src/auth/registration.ts';
+import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../../src/auth/routes.ts';
+import { tokenStore } from '../../src/auth/store.ts';
+import { createVault, type Vault } from '../../src/auth/vault.ts';
+import { AUDIENCE, ISSUER, type TokenRules } from '../../src/auth/verify.ts';
+import { type Config, readConfig } from '../../src/config.ts';
+import { type Changes, createChanges, makeCounter } from '../../src/db/changes.ts';
+import { type Database, openDatabase } from '../../src/db/database.ts';
+import { createApp } from '../../src/http/app.ts';
+import { createMetrics } from '../../src/http/metrics.ts';
+import { createRateLimits } from '../../src/http/rate-limit.ts';
+import { createLog } from '../../src/log.ts';
+import { userRoutes } from '../../src/users/routes.ts';
+import { userStore } from '../../src/users/store.ts';
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: IncomingMessage['headers'];
+  readonly text: string;
+  /** The parsed body; an empty object where there is none or it is no JSON. */
+  readonly body: Body;
+}
+
+/** Members that tests look at; which ones are there depends on the route. */
+export interface Body {
+  readonly [member: string]: unknown;
+  readonly code?: string;
+  readonly detail?: string;
+  readonly errors?: readonly { readonly path: string; readonly message: string }[];
+  readonly token?: string;
+  readonly id?: string;
+  readonly role?: string;
+}
+
+export interface Request {
+  readonly token?: string | undefined;
+  /** A string is sent as it is. */
+  readonly body?: unknown;
+  /** An array of name, value, name, value ... where one name is to be sent twice. */
+  readonly headers?: OutgoingHttpHeaders;
+}
+
+export interface Rest {
+  readonly url: string;
+  readonly port: number;
+  readonly config: Config;
+  readonly database: Database;
+  readonly changes: Changes;
+  readonly keys: KeyRing;
+  readonly vault: Vault;
+  readonly rules: TokenRules;
+  readonly setupCode: string;
+  /** Everything that was logged. */
+  readonly logged: () => string;
+  /** Moves the gateway's clock. */
+  readonly pass: (ms: number) => void;
+  /** False: the database behind `ready` is said to be down. */
+  ready: boolean;
+  call(method: string, path: string, request?: Request): Promise<Answer>;
+  /** Registers (the first becomes administrator) and logs in. */
+  account(email: string, password?: string): Promise<{ readonly id: string; readonly token: string }>;
+}
+
+export const PASSWORD = 'correct horse battery';
+const MASTER_KEY = Buffer.alloc(32, 7);
+
+/** `url` as in DATABASE_URL. Ends with the test. */
+export async function startRest(t: ExecutionContext, url: string, environment: Record<string, string> = {}): Promise<Rest> {
+  const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', LOGIN_RATE_LIMIT: '100000', ...environment });
+  const lines: string[] = [];
+  const log = createLog(config.logLevel, { write: (line) => lines.push(line) });
+  let passed = 0;
+  const now = (): number => Date.now() + passed;
+  const vault = createVault(MASTER_KEY);
+  const database = await openDatabase(config.database, async (db) => {
+    await makeCounter(db);
+    await makeKeys(db, vault, now());
+  });
+  const changes = await createChanges(database, now);
+  const keys = await createKeyRing(database.knex, vault);
+  const rules: TokenRules = { issuer: ISSUER, audience: AUDIENCE, now };
+  const admit: Admit = async (claims) =>
+    database.snapshot(async (db) => {
+      const token = await tokenStore(db).find(claims.jti);
+      const user = await userStore(db).find(claims.sub);
+      const principal = judgeIdentity(claims, token && user ? { token, user } : null);
+      return 'refused' in principal ? principal : { principal, snapshot: {} as Snapshot };
+    });
+  const administer = createAdminister({ changes });
+  const passwords = createPasswords();
+  const draftToken = createDraftToken(keys, rules);
+  const auth = {
+    database,
+    registration: createRegistration({ database, passwords, vault, config, now }),
+    login: createLogin({ database, passwords, draftToken, administer, config, now }),
+    limits: createRateLimits(config.rateLimits),
+    trustProxy: config.trustProxy,
+  };
+  const state = { ready: true };
+  const app = createApp({
+    config,
+    log,
+    metrics: createMetrics(),
+    keys,
+    authenticate: createAuthenticate(keys, rules, admit),
+    ready: async () => ({ database: state.ready, engine: true }),
+    open: [{ path: '/auth', router: openAuthRoutes(auth) }],
+    protected: [
+      { path: '/auth', router: ownAuthRoutes(auth) },
+      { path: '/users', router: userRoutes({ database, administer, passwords, now }), roles: ['admin'] },
+      { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
+    ],
+  });
+  const server = createServer(app);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  t.teardown(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+    await database.close();
+  });
+
+  const call: Rest['call'] = (method, path, request) => send(address.port, method, path, request);
+  return Object.assign(state, {
+    url: `http://127.0.0.1:${address.port}`,
+    port: address.port,
+    config,
+    database,
+    changes,
+    keys,
+    vault,
+    rules,
+    setupCode: setupCode(vault),
+    logged: () => lines.join(''),
+    pass: (ms: number) => {
+      passed += ms;
+    },
+    call,
+    account: async (email: string, password: string = PASSWORD) => {
+      const registered = await call('POST', '/api/auth/register', { body: { email, password } });
+      const { status, body } = await call('POST', '/api/auth/login', { body: { email, password } });
+      if (registered.status !== 201 || status !== 200) throw new Error(`no account: ${registered.text} ${JSON.stringify(body)}`);
+      return { id: String(registered.body.id), token: String(body.token) };
+    },
+  });
+}
+
+/** Through node:http, because fetch lets nobody choose Host, Origin or two headers of one name. */
+export function send(port: number, method: string, path: string, { token, body, headers }: Request = {}): Promise<Answer> {
+  const text = body === undefined ? undefined : typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
+  return new Promise((resolve, reject) => {
+    const req = httpRequest(
+      {
+        host: '127.0.0.1',
+        port,
+        method,
+        path,
+        agent: false,
+        headers: {
+          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+          ...(text === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }),
+          ...headers,
+        },
+      },
+      (res) => {
+        const chunks: Buffer[] = [];
+        res.on('data', (chunk: Buffer) => chunks.push(chunk));
+        res.on('end', () => {
+          const answer = Buffer.concat(chunks).toString();
+          resolve({ status: res.statusCode ?? 0, headers: res.headers, text: answer, body: parse(answer) });
+        });
+        res.on('error', reject);
+      },
+    );
+    req.on('error', reject);
+    req.end(text);
+  });
+}
+
+function parse(text: string): Body {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
