@@ -11,13 +11,15 @@ export interface OutEvent {
   readonly final?: boolean;
 }
 
+export interface MessageAnswer {
+  readonly kind: 'message';
+  readonly status: number;
+  readonly text: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
 export type Answer =
-  | {
-      readonly kind: 'message';
-      readonly status: number;
-      readonly text: string;
-      readonly headers?: Readonly<Record<string, string>>;
-    }
+  | MessageAnswer
   | { readonly kind: 'empty'; readonly status: number }
   | { readonly kind: 'problem'; readonly error: AppError; readonly headers?: Readonly<Record<string, string>> }
   /** `drain`: the exchange goes on when the client is gone, because that is no cancellation. */
@@ -29,7 +31,7 @@ export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answ
   return { kind: 'message', status: rejection.status, text: errorMessage(id, rejection) };
 }
 
-export function rpcError(id: RpcId | null, code: number, message: string, data?: JsonValue): Answer {
+export function rpcError(id: RpcId | null, code: number, message: string, data?: JsonValue): MessageAnswer {
   return {
     kind: 'message',
     status: 200,

@@ -9,7 +9,6 @@ import {
   hasEnvelope,
   isSessionRevision,
   MODERN_REVISION,
-  SESSION_REVISIONS,
   unsupportedVersion,
 } from './era.ts';
 import { type Caller, type ExchangeDeps, performRequest } from './exchange.ts';
@@ -67,8 +66,7 @@ async function respondModern(
 ): Promise<Answer> {
   const disagreement = checkModernHeaders(message.method, message.params, headers.protocol);
   if (disagreement !== null) return refuse(message.id, disagreement);
-  if (revision !== MODERN_REVISION)
-    return refuse(message.id, unsupportedVersion(revision, [MODERN_REVISION, ...SESSION_REVISIONS]));
+  if (revision !== MODERN_REVISION) return refuse(message.id, unsupportedVersion(revision, [MODERN_REVISION]));
   const operation = readOperation('modern', message.method, message.params);
   if ('code' in operation) return refuse(message.id, operation);
   const caller = await admit(message.id);

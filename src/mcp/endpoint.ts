@@ -7,7 +7,7 @@ import { readJson } from '../http/json.ts';
 import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
 import { readBody } from './body.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
-import { MODERN_REVISION } from './era.ts';
+import { isSessionRevision, MODERN_REVISION } from './era.ts';
 import type { ExchangeDeps } from './exchange.ts';
 import { createForwarder } from './forward.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
@@ -97,12 +97,13 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (inbound !== null && 'answer' in inbound) return inbound.answer;
 
   const gone = clientGone(res);
+  const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
   const admit: Admitting = async (id) => {
     // The request has arrived whole: from here on every fact that it is judged by is read after its last byte.
     try {
       const admission = await endpoint.admit(claims);
       if (isRefusal(admission)) return unauthenticated(endpoint, targetName, admission);
-      return { claims, admission, targetName, arrivedAt, gone };
+      return { claims, admission, targetName, arrivedAt, gone, version };
     } catch (err) {
       if (!(err instanceof AppError)) endpoint.log.error({ err }, 'the state of the gateway could not be read');
       const known = err instanceof AppError ? err : undefined;

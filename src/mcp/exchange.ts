@@ -3,25 +3,26 @@
 import type { AuditWriter, Outcome } from '../audit/event.ts';
 import type { Admission, Admit } from '../auth/admission.ts';
 import type { TokenClaims } from '../auth/principal.ts';
-import { isObject, type JsonObject, type JsonValue, readJson } from '../http/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
 import { reduceClientCapabilities } from './capabilities.ts';
-import { isSessionRevision, META_KEYS, nameHeader, SESSION_REVISIONS, type SessionRevision, unsupportedVersion } from './era.ts';
 import {
-  type ForwardedRequest,
-  type Forwarder,
-  isFault,
-  type ModernHeaders,
-  readAll,
-  type UpstreamAnswer,
-  type UpstreamFault,
-} from './forward.ts';
+  isSessionRevision,
+  META_KEYS,
+  MODERN_REVISION,
+  nameHeader,
+  SESSION_REVISIONS,
+  type SessionRevision,
+  unsupportedVersion,
+} from './era.ts';
+import { ownError, relayFailure, servedVersions, upstreamFault } from './failure.ts';
+import { type ForwardedRequest, type Forwarder, isFault, type ModernHeaders, readAll, type UpstreamAnswer } from './forward.ts';
 import type { McpLimits } from './limits.ts';
-import { CODES, errorMessage, type RpcId, type RpcRequest, readMessage } from './message.ts';
+import { CODES, errorMessage, type RpcId, type RpcRequest } from './message.ts';
 import type { Operation } from './operation.ts';
-import { type Located, rebuildCall, rebuildResponse } from './rebuild.ts';
+import { type Located, rebuildCall } from './rebuild.ts';
 import { type Awaited, type RelayContext, relayMessage, relayStream, stateBinding } from './relay.ts';
 import type { Seal } from './seal.ts';
 import { openState, type Session, sealSession } from './sessions.ts';
@@ -51,6 +52,8 @@ export interface Caller {
   readonly admission: Admission;
   readonly targetName: string;
   readonly arrivedAt: number;
+  /** What the version header names, if it names one of the session revisions. */
+  readonly version: SessionRevision | undefined;
   /** Aborted when the client is gone. */
   readonly gone: AbortSignal;
 }
@@ -97,7 +100,7 @@ export async function performRequest(
   }
   const body = rebuildCall(message, located, { ...replacedParams(message, manner), ...state });
   if (manner.era === 'session') {
-    const sent = { method: 'POST', target, body, ...(session === null ? {} : { session }) } as const;
+    const sent = { method: 'POST', target, body, version: caller.version, ...(session === null ? {} : { session }) } as const;
     return performInSession(deps, context, awaited, sent);
   }
   const modern = { version: manner.revision, method, name: nameHeader(method, params), params: manner.paramHeaders };
@@ -219,7 +222,7 @@ async function performModern(
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
   const modern = await deps.eras.speaksModern(target, caller.gone);
   if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
-  if (!modern) return fallBack(awaited, sent);
+  if (!modern) return fallBack(awaited, SESSION_REVISIONS);
   const answer = await deps.forwarder.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
   return answer.status === 200 ? relayAnswer(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
@@ -229,24 +232,28 @@ async function performModern(
 async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
   const answer = await deps.forwarder.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
-  const relayed = answer.status === 200 ? await relayAnswer(deps, context, awaited, answer) : null;
-  if (relayed?.kind === 'message') {
-    const message = JSON.parse(relayed.text) as JsonObject;
-    const modern = isObject(message.result) && discoversModern(message.result);
-    deps.eras.learn(context.target, modern);
-    return modern ? relayed : fallBack(awaited, sent);
-  }
-  if (relayed !== null) return relayed;
-  if (!isWrongEra(answer.status)) return relayFailure(deps, context, awaited, answer);
+  if (answer.status !== 200)
+    return isWrongEra(answer.status) ? otherEra(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
+  const relayed = await relayAnswer(deps, context, awaited, answer);
+  if (relayed.kind !== 'message') return relayed;
+  const message = JSON.parse(relayed.text) as JsonObject;
+  const modern = isObject(message.result) && discoversModern(message.result);
+  deps.eras.learn(context.target, modern);
+  return modern ? relayed : fallBack(awaited, SESSION_REVISIONS);
+}
+
+/** A refusal may name versions; without one, the target knows nothing of 2026-07-28. */
+async function otherEra(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
+  const supported = servedVersions(await ownError(answer, awaited.id)) ?? SESSION_REVISIONS;
   answer.discard();
-  deps.eras.learn(context.target, false);
-  return fallBack(awaited, sent);
+  deps.eras.learn(context.target, supported.includes(MODERN_REVISION));
+  return fallBack(awaited, supported);
 }
 
 /** Clients that know both eras open a session then (2026-07-28, protocol version errors). */
-function fallBack(awaited: Awaited, sent: ForwardedRequest): Answer {
+function fallBack(awaited: Awaited, supported: readonly string[]): Answer {
   awaited.end('error');
-  return refuse(awaited.id, unsupportedVersion(sent.modern?.version ?? '', SESSION_REVISIONS));
+  return refuse(awaited.id, unsupportedVersion(MODERN_REVISION, supported));
 }
 
 async function relayAnswer(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
@@ -258,73 +265,4 @@ async function relayAnswer(deps: ExchangeDeps, context: RelayContext, awaited: A
   const relayed = await relayMessage(deps, context, bytes.toString('utf8'));
   awaited.end(relayed.outcome);
   return { kind: 'message', status: 200, text: relayed.text };
-}
-
-const FAILURE_BYTES = 64 * 1024;
-
-/** A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
-async function relayFailure(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
-  answer: UpstreamAnswer,
-): Promise<Answer> {
-  const { id } = awaited;
-  const error = (answer.status === 400 || answer.status === 404) && answer.type === 'json' ? await ownError(answer, id) : null;
-  answer.discard();
-  if (context.session !== null && isLostSession(answer.status, error)) {
-    awaited.end('upstream_error');
-    return noSession(id);
-  }
-  if (error !== null) {
-    awaited.end('error');
-    return { kind: 'message', status: answer.status, text: error.text };
-  }
-  awaited.end('upstream_error');
-  deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
-  const failure = rpcError(id, CODES.internal, failureText(context.target.name, answer.status));
-  if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
-  return { ...failure, headers: { 'retry-after': answer.retryAfter } } as Answer;
-}
-
-interface OwnError {
-  readonly text: string;
-  readonly message: string;
-}
-
-async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnError | null> {
-  const bytes = await readAll(answer, FAILURE_BYTES);
-  const reading = isFault(bytes) ? null : readJson(bytes, { exact: false, spanDepth: 2 });
-  if (!reading?.ok || !isObject(reading.value) || !isObject(reading.value.error)) return null;
-  const message = readMessage(reading.value);
-  const isOwn = message.kind === 'response' && (message.id === id || message.id === null);
-  return isOwn ? { text: rebuildResponse(id, 'error', reading), message: String(reading.value.error.message) } : null;
-}
-
-/** HTTP 404 by the specification; server-everything and the SDKs' examples say it with 400. */
-function isLostSession(status: number, error: OwnError | null): boolean {
-  return status === 404 || (status === 400 && error !== null && /\bsession\b/i.test(error.message));
-}
-
-/** Nothing of what the target said: its challenges and locations are between it and the gateway. */
-function failureText(targetName: string, status: number): string {
-  const target = `The target \`${targetName}\``;
-  if (status === 401 || status === 403) return `${target} refuses the gateway's credential`;
-  if (status === 429) return `${target} is limiting the rate of requests`;
-  if (status >= 300 && status < 400) return `${target} redirects, which the gateway does not follow`;
-  return `${target} failed (HTTP ${status})`;
-}
-
-const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
-  credential: 'has an unusable credential: an administrator must set it again',
-  timeout: 'did not answer in time',
-  aborted: 'was not waited for',
-  unreachable: 'cannot be reached',
-  too_large: 'sent an answer that is too large',
-};
-
-function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, { fault, cause }: UpstreamFault): Answer {
-  awaited.end(fault === 'aborted' ? 'cancelled' : 'upstream_error');
-  if (fault !== 'aborted') deps.log.warn({ target: context.target.name, fault, err: cause }, 'a target could not be used');
-  return rpcError(awaited.id, CODES.internal, `The target \`${context.target.name}\` ${FAULT_TEXTS[fault]}`);
 }

@@ -18,7 +18,9 @@ export interface ForwardedRequest {
   readonly method: 'POST' | 'GET' | 'DELETE';
   readonly target: RoutedTarget;
   readonly body?: string;
-  readonly session?: { readonly upstreamId: string | null; readonly revision: SessionRevision };
+  readonly session?: { readonly upstreamId: string | null };
+  /** The version header of the session revisions, as the client sent it: without it a target chooses the older behaviour. */
+  readonly version?: SessionRevision | undefined;
   /** Headers of revision 2026-07-28, already checked against the body. */
   readonly modern?: ModernHeaders;
   readonly lastEventId?: string;
@@ -94,10 +96,9 @@ function headersFor(request: ForwardedRequest): Record<string, string> {
     // SDK servers refuse `*/*` and want both types by name.
     headers.accept = request.method === 'GET' ? 'text/event-stream' : 'application/json, text/event-stream';
   }
-  if (request.session) {
-    if (request.session.upstreamId !== null) headers['mcp-session-id'] = request.session.upstreamId;
-    headers['mcp-protocol-version'] = request.session.revision;
-  }
+  const upstreamId = request.session?.upstreamId ?? null;
+  if (upstreamId !== null) headers['mcp-session-id'] = upstreamId;
+  if (request.version !== undefined) headers['mcp-protocol-version'] = request.version;
   if (request.modern) {
     for (const [name, value] of request.modern.params) headers[name] = value;
     headers['mcp-protocol-version'] = request.modern.version;

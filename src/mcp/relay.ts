@@ -181,9 +181,9 @@ function relayAsked(deps: ExchangeDeps, context: RelayContext, message: RpcReque
   return { kind: 'pass', text: rebuildAsked(id, message.method, located) };
 }
 
-function refuseAsked(deps: ExchangeDeps, { target }: RelayContext, session: Session, id: RpcId): void {
+function refuseAsked(deps: ExchangeDeps, { target, caller }: RelayContext, session: Session, id: RpcId): void {
   const body = errorMessage(id, { code: CODES.methodNotFound, message: 'Method not found' });
-  const sent = deps.forwarder.send({ method: 'POST', target, session, body });
+  const sent = deps.forwarder.send({ method: 'POST', target, session, version: caller.version, body });
   sent.then((answer) => isFault(answer) || answer.discard());
 }
 

@@ -52,7 +52,7 @@ async function post(deps: ExchangeDeps, caller: Caller, session: Session, method
     return ACCEPTED;
   }
   if (session.targetId !== verdict.target.id) return lost(deps, caller, verdict);
-  const answer = await deps.forwarder.send({ method: 'POST', target: verdict.target, session, body });
+  const answer = await deps.forwarder.send({ method: 'POST', target: verdict.target, session, version: caller.version, body });
   if (isFault(answer)) {
     deps.log.warn({ target: caller.targetName, fault: answer.fault }, 'a message did not reach its target');
     finish(deps, caller, verdict, 'upstream_error');
@@ -94,7 +94,14 @@ export async function performGet(
   if ('kind' in passed) return passed;
   const { verdict, target } = passed;
   const last = resume === null ? {} : { lastEventId: resume.eventId };
-  const answer = await deps.forwarder.send({ method: 'GET', target, session, signal: caller.gone, ...last });
+  const answer = await deps.forwarder.send({
+    method: 'GET',
+    target,
+    session,
+    version: caller.version,
+    signal: caller.gone,
+    ...last,
+  });
   if (isFault(answer) || answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
   finish(deps, caller, verdict, 'ok');
   const origin = resume?.origin ?? null;
@@ -120,7 +127,7 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, session:
   const passed = await pass(deps, caller, session, 'DELETE');
   if ('kind' in passed) return passed;
   const { verdict, target } = passed;
-  const answer = await deps.forwarder.send({ method: 'DELETE', target, session });
+  const answer = await deps.forwarder.send({ method: 'DELETE', target, session, version: caller.version });
   if (isFault(answer) || answer.status < 200 || answer.status > 299) return refusal(deps, caller, verdict, answer);
   answer.discard();
   finish(deps, caller, verdict, 'ok');

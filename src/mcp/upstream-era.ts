@@ -2,6 +2,7 @@
 import { isObject, type JsonObject, readJson } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { META_KEYS, MODERN_REVISION } from './era.ts';
+import { ownError, servedVersions } from './failure.ts';
 import { type ForwardedRequest, type Forwarder, isFault, readAll, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
 
 const PROBE_ANSWER_BYTES = 1024 * 1024;
@@ -35,6 +36,7 @@ export function createUpstreamEras(forwarder: Forwarder, now: () => number): Ups
   };
 }
 
+const PROBE_ID = 'portcullis';
 const PROBE_META: JsonObject = {
   [META_KEYS.version]: MODERN_REVISION,
   [META_KEYS.clientInfo]: { name: 'portcullis', version: '0' },
@@ -46,7 +48,7 @@ function probe(target: RoutedTarget): ForwardedRequest {
   return {
     method: 'POST',
     target,
-    body: JSON.stringify({ jsonrpc: '2.0', id: 'portcullis', method, params: { _meta: PROBE_META } }),
+    body: JSON.stringify({ jsonrpc: '2.0', id: PROBE_ID, method, params: { _meta: PROBE_META } }),
     modern: { version: MODERN_REVISION, method, name: undefined, params: [] },
   };
 }
@@ -58,7 +60,9 @@ async function readProbe(answer: UpstreamAnswer): Promise<boolean | UpstreamFaul
     const reading = readJson(bytes, { exact: false });
     return reading.ok && isObject(reading.value) && discoversModern(reading.value.result);
   }
+  const supported = servedVersions(await ownError(answer, PROBE_ID));
   answer.discard();
+  if (supported !== null) return supported.includes(MODERN_REVISION);
   return isWrongEra(answer.status) ? false : { fault: 'unreachable' };
 }
 

@@ -7,7 +7,7 @@ import { decision } from './records.ts';
 
 const outcome = (over: Partial<OutcomeRecord>) => storedOutcome({ decision_id: '', outcome: 'ok', duration_ms: 7, ...over }, 5);
 
-eachEngine(test, 'a decision is read back as it was written, with what it showed and how it ended', async (t, at) => {
+eachEngine(test.serial, 'a decision is read back as it was written, with what it showed and how it ended', async (t, at) => {
   const store = auditStore((await openTestDatabase(t, at)).knex);
   const denied = decision();
   const allowed = decision({
@@ -33,7 +33,7 @@ eachEngine(test, 'a decision is read back as it was written, with what it showed
   t.is(await store.find('nothing'), null);
 });
 
-eachEngine(test, 'the newest come first, page by page', async (t, at) => {
+eachEngine(test.serial, 'the newest come first, page by page', async (t, at) => {
   const store = auditStore((await openTestDatabase(t, at)).knex);
   const records = Array.from({ length: 5 }, () => decision());
   await store.insertDecisions(records.map(storedDecision));
@@ -44,7 +44,7 @@ eachEngine(test, 'the newest come first, page by page', async (t, at) => {
   t.deepEqual(await read(2, ids[4] ?? ''), []);
 });
 
-eachEngine(test, 'a set of names is stored once, in whatever order, and capped', async (t, at) => {
+eachEngine(test.serial, 'a set of names is stored once, in whatever order, and capped', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = auditStore(knex);
   const records = Array.from({ length: 4 }, () => decision());
@@ -65,7 +65,7 @@ eachEngine(test, 'a set of names is stored once, in whatever order, and capped',
   t.true(JSON.stringify(kept).length <= MAX_SET_BYTES);
 });
 
-eachEngine(test, 'many that store the same new sets at once all succeed', async (t, at) => {
+eachEngine(test.serial, 'many that store the same new sets at once all succeed', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const records = Array.from({ length: 24 }, () => decision());
   await auditStore(knex).insertDecisions(records.map(storedDecision));
@@ -78,7 +78,7 @@ eachEngine(test, 'many that store the same new sets at once all succeed', async 
   t.is((await knex('audit_shown')).length, 24);
 });
 
-eachEngine(test, 'many and large rows go in statements of bounded size', async (t, at) => {
+eachEngine(test.serial, 'many and large rows go in statements of bounded size', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = auditStore(knex);
   const sizes: number[] = [];
@@ -95,7 +95,7 @@ eachEngine(test, 'many and large rows go in statements of bounded size', async (
   t.is(Number(n), 1200);
 });
 
-eachEngine(test, 'a row is told from another with the same id, and outcomes are written once', async (t, at) => {
+eachEngine(test.serial, 'a row is told from another with the same id, and outcomes are written once', async (t, at) => {
   const store = auditStore((await openTestDatabase(t, at)).knex);
   const record = decision();
   const { row } = storedDecision(record);

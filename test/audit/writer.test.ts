@@ -26,30 +26,34 @@ function writerOn(t: ExecutionContext, database: Database, faults: Faults = () =
 
 const unavailable = { name: 'AppError', code: 'unavailable' };
 
-eachEngine(test, '64 decisions at once share a commit or two, and each is durable when its promise resolves', async (t, at) => {
-  const database = await openTestDatabase(t, at);
-  const batches: number[] = [];
-  const { writer, store } = writerOn(t, database, (real) => ({
-    insertDecisions: (rows) => {
-      batches.push(rows.length);
-      return real.insertDecisions(rows);
-    },
-  }));
-  const records = Array.from({ length: 64 }, () => decision());
-  await Promise.all(
-    records.map(async (record) => {
-      await writer.decision(record);
-      t.true(await store.holdsDecision(storedDecision(record).row));
-    }),
-  );
-  t.true(batches.length <= 2, String(batches));
-  t.is(
-    batches.reduce((a, b) => a + b),
-    64,
-  );
-});
+eachEngine(
+  test.serial,
+  '64 decisions at once share a commit or two, and each is durable when its promise resolves',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const batches: number[] = [];
+    const { writer, store } = writerOn(t, database, (real) => ({
+      insertDecisions: (rows) => {
+        batches.push(rows.length);
+        return real.insertDecisions(rows);
+      },
+    }));
+    const records = Array.from({ length: 64 }, () => decision());
+    await Promise.all(
+      records.map(async (record) => {
+        await writer.decision(record);
+        t.true(await store.holdsDecision(storedDecision(record).row));
+      }),
+    );
+    t.true(batches.length <= 2, String(batches));
+    t.is(
+      batches.reduce((a, b) => a + b),
+      64,
+    );
+  },
+);
 
-eachEngine(test, 'one bad row fails alone', async (t, at) => {
+eachEngine(test.serial, 'one bad row fails alone', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const { writer, store } = writerOn(t, database);
   const bad = decision({ target_name: null as unknown as string });
@@ -63,7 +67,7 @@ eachEngine(test, 'one bad row fails alone', async (t, at) => {
   t.is((await store.list(10, null)).length, 3);
 });
 
-eachEngine(test, 'a commit whose answer was lost is read back, not repeated', async (t, at) => {
+eachEngine(test.serial, 'a commit whose answer was lost is read back, not repeated', async (t, at) => {
   const database = await openTestDatabase(t, at);
   let tries = 0;
   const { writer, store } = writerOn(t, database, (real) => ({
@@ -79,7 +83,7 @@ eachEngine(test, 'a commit whose answer was lost is read back, not repeated', as
   t.is((await store.list(10, null)).length, 2);
 });
 
-eachEngine(test, 'another row under the same id is no proof', async (t, at) => {
+eachEngine(test.serial, 'another row under the same id is no proof', async (t, at) => {
   const { writer } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   await writer.decision(record);
@@ -87,7 +91,7 @@ eachEngine(test, 'another row under the same id is no proof', async (t, at) => {
   await t.throwsAsync(writer.decision({ ...record, effect: 'allow' }), unavailable);
 });
 
-eachEngine(test, 'without a database every decision is refused', async (t, at) => {
+eachEngine(test.serial, 'without a database every decision is refused', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const { writer } = writerOn(t, database);
   await database.close();
@@ -95,7 +99,7 @@ eachEngine(test, 'without a database every decision is refused', async (t, at) =
   for (const result of results) t.like((result as PromiseRejectedResult).reason, unavailable);
 });
 
-eachEngine(test, 'a list and its decision may be in one batch; outcomes follow', async (t, at) => {
+eachEngine(test.serial, 'a list and its decision may be in one batch; outcomes follow', async (t, at) => {
   const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at));
   const record = decision({ method: 'tools/list' });
   await Promise.all([
@@ -109,7 +113,7 @@ eachEngine(test, 'a list and its decision may be in one batch; outcomes follow',
   t.deepEqual(warnings, []);
 });
 
-eachEngine(test, 'an outcome is written in a while without anything else to write', async (t, at) => {
+eachEngine(test.serial, 'an outcome is written in a while without anything else to write', async (t, at) => {
   const { writer, store } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   await writer.decision(record);
@@ -120,7 +124,7 @@ eachEngine(test, 'an outcome is written in a while without anything else to writ
   t.is((await store.find(record.id))?.outcome, 'error');
 });
 
-eachEngine(test, 'a bad outcome costs itself alone', async (t, at) => {
+eachEngine(test.serial, 'a bad outcome costs itself alone', async (t, at) => {
   const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   writer.outcome({ decision_id: record.id, outcome: null as unknown as 'ok', duration_ms: 1 });
@@ -130,7 +134,7 @@ eachEngine(test, 'a bad outcome costs itself alone', async (t, at) => {
   t.deepEqual(warnings, [{ lost: 1 }]);
 });
 
-eachEngine(test, 'what is recorded as the answer to a record does not wait for the next one', async (t, at) => {
+eachEngine(test.serial, 'what is recorded as the answer to a record does not wait for the next one', async (t, at) => {
   const { writer, store } = writerOn(t, await openTestDatabase(t, at));
   const chain = async (): Promise<void> => {
     for (let i = 0; i < 20; i++) await writer.decision(decision());
@@ -139,7 +143,7 @@ eachEngine(test, 'what is recorded as the answer to a record does not wait for t
   t.is((await store.list(100, null)).length, 60);
 });
 
-eachEngine(test, 'a full queue refuses at once, and a stuck database in time', async (t, at) => {
+eachEngine(test.serial, 'a full queue refuses at once, and a stuck database in time', async (t, at) => {
   let release = (): void => {};
   const stuck = new Promise<void>((resolve) => {
     release = resolve;
@@ -160,7 +164,7 @@ eachEngine(test, 'a full queue refuses at once, and a stuck database in time', a
   t.is((await store.list(10, null)).length, 2);
 });
 
-eachEngine(test, 'closing writes what waits and refuses the rest', async (t, at) => {
+eachEngine(test.serial, 'closing writes what waits and refuses the rest', async (t, at) => {
   const { writer, store } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   const recorded = writer.decision(record);

@@ -84,7 +84,7 @@ eachEngine(test, 'unknown e-mail, wrong password and disabled user get the same 
   }
 });
 
-test('an unknown e-mail takes the time of a wrong password', async (t) => {
+test.serial('an unknown e-mail takes the time of a wrong password', async (t) => {
   const { createPasswords } = await import('../../src/auth/passwords.ts');
   const passwords = createPasswords();
   const hash = await passwords.hash(PASSWORD);
@@ -105,7 +105,7 @@ test('an unknown e-mail takes the time of a wrong password', async (t) => {
   t.true(Math.max(unknown, wrong) / Math.min(unknown, wrong) < 2, `${unknown} ms and ${wrong} ms`);
 });
 
-test('more passwords than can wait are refused', async (t) => {
+test.serial('more passwords than can wait are refused', async (t) => {
   const { createPasswords } = await import('../../src/auth/passwords.ts');
   const passwords = createPasswords();
   const settled = await Promise.allSettled(Array.from({ length: 70 }, () => passwords.verify(null, 'x')));

@@ -169,5 +169,13 @@ function claimsOf(sub: string): TokenClaims {
 }
 
 function principalOf(sub: string): Principal {
-  return { issuer: ISSUER, sub, email: `${sub}@x.test`, role: 'user', groups: [], token_id: `token-of-${sub}`, token_kind: 'api' };
+  return {
+    issuer: ISSUER,
+    sub,
+    email: `${sub}@x.test`,
+    role: 'user',
+    groups: [],
+    token_id: `token-of-${sub}`,
+    token_kind: 'api',
+  };
 }

@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { freePort } from '../../demo/everything.ts';
-import { readConfig } from '../../src/config.ts';
+import { type Config, readConfig } from '../../src/config.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
+import type { Log } from '../../src/log.ts';
 import { createSqlite } from './databases/sqlite.ts';
 
 export interface Answer<T> {
@@ -52,6 +53,7 @@ export async function startGateway(
   t: ExecutionContext,
   databaseUrl: string | null = null,
   environment: Record<string, string> = {},
+  parts: { readonly config?: Partial<Config>; readonly log?: Log } = {},
 ): Promise<TestGateway> {
   const dataDir = mkdtempSync(join(tmpdir(), 'portcullis-gateway-'));
   const own = databaseUrl === null ? await createSqlite() : null;
@@ -66,7 +68,7 @@ export async function startGateway(
     DRAIN_MS: '500',
     ...environment,
   });
-  const gateway = await createGateway(config);
+  const gateway = await createGateway({ ...config, ...parts.config }, parts.log);
   t.teardown(async () => {
     await gateway.close();
     await own?.drop();

@@ -52,13 +52,10 @@ async function createOnServer(adminUrl: string): Promise<TestDatabase> {
 
 type Declare = (title: string, run: (t: ExecutionContext) => Promise<void>) => void;
 
-/** Declares the test once for each engine, each with a database of its own: `eachEngine(test, 'keeps order', async (t, database) => ...)`. */
-export function eachEngine(
-  declare: Declare,
-  title: string,
-  run: (t: ExecutionContext, database: TestDatabase, engine: EngineName) => Promise<void>,
-): void {
-  for (const engine of engines()) {
+type Run = (t: ExecutionContext, database: TestDatabase, engine: EngineName) => Promise<void>;
+
+function declareEach(on: readonly Engine[], declare: Declare, title: string, run: Run): void {
+  for (const engine of on) {
     declare(`${title} [${engine.name}]`, async (t) => {
       const database = await engine.create();
       // Registered first, so that it runs after the test's own teardowns have closed their connections.
@@ -66,4 +63,19 @@ export function eachEngine(
       await run(t, database, engine.name);
     });
   }
+}
+
+/** Declares the test once for each engine, each with a database of its own: `eachEngine(test, 'keeps order', async (t, database) => ...)`. */
+export function eachEngine(declare: Declare, title: string, run: Run): void {
+  declareEach(engines(), declare, title, run);
+}
+
+/** `eachEngine` for what takes a server: several replicas, a connection that breaks. */
+export function eachServer(declare: Declare, title: string, run: Run): void {
+  declareEach(
+    engines().filter((engine) => engine.name !== 'sqlite'),
+    declare,
+    title,
+    run,
+  );
 }

@@ -82,11 +82,18 @@ type Results = Readonly<Record<string, object | ((params: Record<string, unknown
 export function byMethod(results: Results, { modern = false } = {}): Script {
   return ({ httpMethod, message }, res) => {
     if (httpMethod === 'DELETE') return void res.writeHead(200).end();
-    if (message?.id === undefined || message.method === undefined) return void res.writeHead(httpMethod === 'GET' ? 405 : 202).end();
+    if (message?.id === undefined || message.method === undefined)
+      return void res.writeHead(httpMethod === 'GET' ? 405 : 202).end();
     const { id, method, params = {} } = message;
     const base: Results = modern
       ? { 'server/discover': { supportedVersions: ['2026-07-28'], capabilities: { tools: {} }, resultType: 'complete' } }
-      : { initialize: { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'r', version: '1' } } };
+      : {
+          initialize: {
+            protocolVersion: params.protocolVersion,
+            capabilities: { tools: {} },
+            serverInfo: { name: 'r', version: '1' },
+          },
+        };
     if (!modern && method === 'server/discover') {
       return answerJson(res, { jsonrpc: '2.0', id: null, error: { code: -32000, message: 'Bad Request: no session' } }, {}, 400);
     }

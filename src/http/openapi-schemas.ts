@@ -1,0 +1,203 @@
+/** JSON Schemas (2020-12) of what the REST API takes and gives. */
+import { ERRORS } from '../errors.ts';
+import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
+import { POLICY_LIMITS } from '../policies/schema.ts';
+import { TRANSPORTS } from '../targets/target.ts';
+
+export type Schema = Readonly<Record<string, unknown>>;
+
+export const ref = (name: SchemaName): Schema => ({ $ref: `#/components/schemas/${name}` });
+export const listOf = (items: Schema): Schema => ({ type: 'array', items });
+
+/** Members in `optional` may be absent; all others are there. */
+export function object(properties: Readonly<Record<string, Schema>>, optional: readonly string[] = []): Schema {
+  return { type: 'object', properties, required: Object.keys(properties).filter((name) => !optional.includes(name)) };
+}
+
+/** The body of a request: what is not named is refused. */
+const strict = (properties: Readonly<Record<string, Schema>>, required: readonly string[]): Schema => ({
+  type: 'object',
+  properties,
+  required,
+  additionalProperties: false,
+});
+
+const orNull = (schema: Schema): Schema =>
+  typeof schema['type'] === 'string' && !('enum' in schema)
+    ? { ...schema, type: [schema['type'], 'null'] }
+    : { anyOf: [schema, { type: 'null' }] };
+const described = (description: string, schema: Schema): Schema => ({ ...schema, description });
+
+const string: Schema = { type: 'string' };
+const text = (maxLength: number): Schema => ({ type: 'string', minLength: 1, maxLength });
+const integer: Schema = { type: 'integer' };
+const boolean: Schema = { type: 'boolean' };
+const oneOf = (values: readonly string[]): Schema => ({ type: 'string', enum: values });
+export const uuid: Schema = { type: 'string', pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' };
+const time: Schema = { type: 'string', format: 'date-time' };
+const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
+const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
+const targetName: Schema = { type: 'string', pattern: '^[a-z][a-z0-9-]{0,62}$' };
+const email = text(254);
+const groups = { ...listOf(text(256)), uniqueItems: true };
+const times = { created_at: time, updated_at: time };
+
+const subjectType = oneOf(SUBJECT_TYPES);
+const subjectValue = described(
+  'A role, a group, or the id of a user; null or left out exactly for `everyone`.',
+  orNull(text(POLICY_LIMITS.subjectValue)),
+);
+const subjectInput = strict({ subject_type: subjectType, subject_value: subjectValue }, ['subject_type']);
+const subjectAsRead = strict({ id: uuid, subject_type: subjectType, subject_value: subjectValue }, ['subject_type']);
+
+const policyMembers = {
+  name: text(POLICY_LIMITS.name),
+  description: orNull({ type: 'string', maxLength: POLICY_LIMITS.description }),
+  target_id: described('null: every target.', orNull(uuid)),
+  resource_type: oneOf(['all', ...RESOURCE_TYPES]),
+  resource_pattern: described(
+    'RE2, found anywhere in the name unless `^` and `$` say otherwise. null: every name.',
+    orNull(text(POLICY_LIMITS.pattern)),
+  ),
+  effect: oneOf(EFFECTS),
+  priority: described('The higher is read first; the first policy that fits decides.', int32),
+  enabled: boolean,
+};
+
+const targetMembers = {
+  name: targetName,
+  description: orNull({ type: 'string', maxLength: 4096 }),
+  transport: described('Only `streamable-http` is supported yet.', oneOf(TRANSPORTS)),
+  url: { type: 'string', maxLength: 2048 },
+  enabled: boolean,
+};
+
+const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, Schema> =>
+  Object.fromEntries(
+    Object.entries(properties).map(([name, schema]) => [name, described('Read-only: left out, or as it was read.', schema)]),
+  );
+
+const schemas = {
+  Account: strict({ email, password: text(256) }, ['email', 'password']),
+  NewAccount: strict({ email, password: { ...text(256), minLength: 8 } }, ['email', 'password']),
+  PasswordChange: strict({ current_password: text(256), new_password: { ...text(256), minLength: 8 } }, [
+    'current_password',
+    'new_password',
+  ]),
+  Login: object({ user: { $ref: '#/components/schemas/User' }, token: described('A JWT, good for 12 hours.', string) }),
+  NewApiToken: strict({ name: text(256) }, ['name']),
+  ApiToken: object({ id: uuid, name: string, created_at: time }),
+  CreatedApiToken: object({
+    api_token: { $ref: '#/components/schemas/ApiToken' },
+    token: described('A JWT without an end, shown this once.', string),
+  }),
+  Key: object({ kid: string, created_at: time }),
+
+  User: object({ id: uuid, email: string, role: string, groups: listOf(string), enabled: boolean, ...times }),
+  NewUser: strict({ email, password: { ...text(256), minLength: 8 }, role: text(256), groups }, ['email', 'password']),
+  UserUpdate: strict({ role: text(256), groups, enabled: boolean, ...readOnly({ id: uuid, email: string, ...times }) }, []),
+
+  PolicySubject: object({ id: uuid, subject_type: subjectType, subject_value: orNull(string) }),
+  NewPolicySubject: subjectInput,
+  Policy: object({ id: uuid, ...policyMembers, subjects: listOf({ $ref: '#/components/schemas/PolicySubject' }), ...times }),
+  NewPolicy: strict({ ...policyMembers, subjects: { ...listOf(subjectInput), maxItems: POLICY_LIMITS.subjects } }, [
+    'name',
+    'resource_type',
+    'effect',
+    'priority',
+    'subjects',
+  ]),
+  PolicyUpdate: strict(
+    {
+      ...policyMembers,
+      subjects: { ...listOf(subjectAsRead), maxItems: POLICY_LIMITS.subjects },
+      ...readOnly({ id: uuid, ...times }),
+    },
+    [],
+  ),
+
+  Target: object({ id: uuid, ...targetMembers, ...times }),
+  NewTarget: strict(targetMembers, ['name', 'url']),
+  TargetUpdate: strict({ ...targetMembers, ...readOnly({ id: uuid, ...times }) }, []),
+  Credential: object({
+    subject_type: oneOf(['default']),
+    subject_value: orNull(string),
+    type: oneOf(['bearer', 'header']),
+    name: described('Header that carries it.', string),
+    usable: described('false: the target has moved to another origin; set the credential again.', boolean),
+    ...times,
+  }),
+  NewCredential: {
+    oneOf: [
+      strict({ type: { const: 'bearer' }, value: text(8192) }, ['type', 'value']),
+      strict({ type: { const: 'header' }, name: text(256), value: text(8192) }, ['type', 'name', 'value']),
+    ],
+  },
+
+  LogEntry: object({
+    id: described('The decision id that the caller was told.', uuid),
+    created_at: time,
+    user_id: string,
+    user_email: string,
+    user_role: string,
+    user_groups: listOf(string),
+    target_id: orNull(uuid),
+    target_name: string,
+    method: string,
+    resource_type: orNull(oneOf(RESOURCE_TYPES)),
+    resource_name: orNull(string),
+    effect: oneOf(EFFECTS),
+    policy_id: orNull(uuid),
+    policy_name: orNull(string),
+    policy_priority: orNull(int32),
+    reason: oneOf(['matched', 'default', 'error', 'no_target', 'not_canonical']),
+    issuer: string,
+    revision: integer,
+    data_hash: sha256,
+    engine_hash: sha256,
+    outcome: described('null until it is known.', orNull(oneOf(['ok', 'error', 'upstream_error', 'denied', 'cancelled']))),
+    duration_ms: orNull(integer),
+    shown: described(
+      'What a list showed, after filtering; names are cut off at 256 KiB.',
+      orNull(object({ count: integer, hidden: integer, names: listOf(string) })),
+    ),
+  }),
+  Change: object({
+    sequence: integer,
+    revision: integer,
+    created_at: time,
+    actor: object({ id: string, email: string }),
+    request_id: string,
+    action: string,
+    object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key']),
+    object_id: string,
+    before: described('As the API showed it; null where it was made.', { type: ['object', 'null'] }),
+    after: described('As the API shows it; null where it was deleted.', { type: ['object', 'null'] }),
+  }),
+
+  Live: object({ live: boolean }),
+  Ready: object({ ready: boolean, checks: { type: 'object', additionalProperties: boolean } }),
+  KeySet: object({ keys: listOf({ type: 'object' }) }),
+  ResourceMetadata: object({
+    resource: string,
+    authorization_servers: listOf(string),
+    bearer_methods_supported: listOf(string),
+  }),
+  OpenApi: { type: 'object' },
+
+  Problem: object(
+    {
+      type: described('`urn:portcullis:problem:<code>`', string),
+      title: string,
+      status: integer,
+      detail: string,
+      code: oneOf(Object.keys(ERRORS)),
+      request_id: uuid,
+      errors: described('Every bad member, by its path.', listOf(object({ path: string, message: string }))),
+    },
+    ['errors'],
+  ),
+} satisfies Record<string, Schema>;
+
+export type SchemaName = keyof typeof schemas;
+export const SCHEMAS: Readonly<Record<SchemaName, Schema>> = schemas;

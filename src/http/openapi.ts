@@ -1,0 +1,321 @@
+/** The contract of the REST API as an OpenAPI 3.1 document. Tests hold it equal to what is mounted and what is answered. */
+import { Router } from 'express';
+import { listOf, ref, SCHEMAS, type Schema, type SchemaName, uuid } from './openapi-schemas.ts';
+
+type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
+
+interface Operation {
+  readonly summary: string;
+  readonly access: Access;
+  readonly takes?: SchemaName;
+  /** What it answers by status; null: no body. */
+  readonly gives: Readonly<Record<number, Given>>;
+  /** Refusals beyond those that follow from the rest. */
+  readonly refuses?: readonly number[];
+  readonly query?: readonly Schema[];
+  readonly headers?: readonly Schema[];
+  /** Whether `If-Match` is honoured. */
+  readonly conditional?: boolean;
+}
+
+interface Given {
+  readonly schema: Schema | null;
+  readonly headers: readonly HeaderName[];
+  readonly mediaType: string;
+}
+
+const HEADERS = {
+  ETag: 'For If-Match.',
+  Link: 'The next page, rel="next".',
+  Location: 'Where the new resource is.',
+  'Portcullis-Revision': 'Revision of the policy set.',
+} as const;
+type HeaderName = keyof typeof HEADERS;
+
+const one = (name: SchemaName, ...headers: HeaderName[]): Given => ({
+  schema: ref(name),
+  headers,
+  mediaType: 'application/json',
+});
+const many = (name: SchemaName, ...headers: HeaderName[]): Given => ({ ...one(name, ...headers), schema: listOf(ref(name)) });
+const nothing = (...headers: HeaderName[]): Given => ({ schema: null, headers, mediaType: '' });
+
+const parameter = (where: 'query' | 'header', name: string, schema: Schema, description: string): Schema => ({
+  in: where,
+  name,
+  schema,
+  description,
+});
+const paging = (limit: string): Schema[] => [
+  parameter('query', 'limit', { type: 'integer', minimum: 1, maximum: 1000 }, limit),
+  parameter('query', 'cursor', { type: 'string' }, 'From the Link header of the page before.'),
+];
+const wholeOrPaged = paging('Absent: the whole list.');
+const paged = paging('Absent: 100.');
+
+const get = (summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
+  summary,
+  access,
+  gives: { 200: given },
+  ...more,
+});
+const REVISION = 'Portcullis-Revision';
+
+export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'post' | 'put' | 'delete', Operation>>>>> = {
+  '/api/auth/register': {
+    post: {
+      summary: 'Make an account. The first becomes the administrator.',
+      access: 'open',
+      takes: 'NewAccount',
+      gives: { 201: one('User') },
+      refuses: [403, 409, 429],
+      headers: [
+        parameter(
+          'header',
+          'Portcullis-Setup-Code',
+          { type: 'string' },
+          'For the first account of a gateway that is not on loopback.',
+        ),
+      ],
+    },
+  },
+  '/api/auth/login': {
+    post: { summary: 'Log in.', access: 'open', takes: 'Account', gives: { 200: one('Login') }, refuses: [401, 429] },
+  },
+  '/api/auth/logout': {
+    post: { summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
+  },
+  '/api/auth/me': { get: get('The caller.', 'any token', one('User')) },
+  '/api/auth/password': {
+    put: {
+      summary: 'Change the password; other login tokens end.',
+      access: 'login token',
+      takes: 'PasswordChange',
+      gives: { 204: nothing() },
+      refuses: [429],
+    },
+  },
+  '/api/auth/tokens': {
+    get: get("The caller's API tokens.", 'any token', many('ApiToken'), {
+      query: [parameter('query', 'user_id', uuid, 'Those of another user, for administrators.')],
+    }),
+    post: {
+      summary: 'Make an API token.',
+      access: 'login token',
+      takes: 'NewApiToken',
+      gives: { 201: one('CreatedApiToken') },
+      refuses: [409],
+    },
+  },
+  '/api/auth/tokens/{id}': { delete: { summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } } },
+  '/api/keys/rotate': { post: { summary: 'Sign with a new key from now on.', access: 'admin', gives: { 201: one('Key') } } },
+
+  '/api/users': {
+    get: get('All users.', 'admin', many('User', 'Link'), { query: wholeOrPaged }),
+    post: {
+      summary: 'Make a user.',
+      access: 'admin',
+      takes: 'NewUser',
+      gives: { 201: one('User', 'Location') },
+      refuses: [409, 429],
+    },
+  },
+  '/api/users/{id}': {
+    get: get('One user.', 'admin', one('User')),
+    put: {
+      summary: 'Change role, groups or enabled; what is omitted stays.',
+      access: 'admin',
+      takes: 'UserUpdate',
+      gives: { 200: one('User') },
+      refuses: [409],
+    },
+  },
+
+  '/api/policies': {
+    get: get('All policies.', 'admin', many('Policy', REVISION, 'Link'), { query: wholeOrPaged }),
+    post: {
+      summary: 'Create a policy.',
+      access: 'admin',
+      takes: 'NewPolicy',
+      gives: { 201: one('Policy', REVISION, 'ETag', 'Location') },
+    },
+  },
+  '/api/policies/{id}': {
+    get: get('One policy.', 'admin', one('Policy', REVISION, 'ETag')),
+    put: {
+      summary: 'Update a policy; what is omitted stays, `subjects` replaces the set.',
+      access: 'admin',
+      takes: 'PolicyUpdate',
+      gives: { 200: one('Policy', REVISION, 'ETag') },
+      conditional: true,
+    },
+    delete: { summary: 'Delete a policy.', access: 'admin', gives: { 204: nothing(REVISION) }, conditional: true },
+  },
+  '/api/policies/{id}/subjects': {
+    post: {
+      summary: 'Add a subject. 200: it was there already.',
+      access: 'admin',
+      takes: 'NewPolicySubject',
+      gives: { 200: one('PolicySubject', REVISION), 201: one('PolicySubject', REVISION) },
+      conditional: true,
+    },
+  },
+  '/api/policies/{id}/subjects/{subjectId}': {
+    delete: { summary: 'Remove a subject.', access: 'admin', gives: { 204: nothing(REVISION) }, conditional: true },
+  },
+
+  '/api/targets': {
+    get: get('All targets.', 'admin', many('Target', 'Link'), { query: wholeOrPaged }),
+    post: {
+      summary: 'Register a target.',
+      access: 'admin',
+      takes: 'NewTarget',
+      gives: { 201: one('Target', 'ETag', 'Location') },
+      refuses: [409],
+    },
+  },
+  '/api/targets/{id}': {
+    get: get('One target.', 'admin', one('Target', 'ETag')),
+    put: {
+      summary: 'Update a target; what is omitted stays. Another origin disables its credentials until they are set again.',
+      access: 'admin',
+      takes: 'TargetUpdate',
+      gives: { 200: one('Target', 'ETag') },
+      refuses: [409],
+      conditional: true,
+    },
+    delete: {
+      summary: 'Delete a target that no policy names, and its credentials.',
+      access: 'admin',
+      gives: { 204: nothing() },
+      refuses: [409],
+      conditional: true,
+    },
+  },
+  '/api/targets/{id}/credentials': {
+    get: get('The credentials of a target, never their values.', 'admin', many('Credential')),
+  },
+  '/api/targets/{id}/credentials/default': {
+    put: {
+      summary: "Set the gateway's credential for this target.",
+      access: 'admin',
+      takes: 'NewCredential',
+      gives: { 200: one('Credential'), 201: one('Credential') },
+    },
+    delete: { summary: 'Delete it.', access: 'admin', gives: { 204: nothing() } },
+  },
+
+  '/api/logs': { get: get('Every decision, newest first.', 'admin or auditor', many('LogEntry', 'Link'), { query: paged }) },
+  '/api/logs/{id}': { get: get('One decision.', 'admin or auditor', one('LogEntry')) },
+  '/api/changes': { get: get('Who changed what, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }) },
+
+  '/api/openapi.json': { get: get('This document.', 'open', one('OpenApi')) },
+  '/health/live': { get: get('The process runs.', 'open', one('Live')) },
+  '/health/ready': {
+    get: { summary: 'Requests can be taken.', access: 'open', gives: { 200: one('Ready'), 503: one('Ready') } },
+  },
+  '/metrics': {
+    get: get('For Prometheus; from loopback without a token.', 'admin', {
+      schema: { type: 'string' },
+      headers: [],
+      mediaType: 'text/plain',
+    }),
+  },
+  '/.well-known/jwks.json': { get: get('Public keys of the tokens.', 'open', one('KeySet')) },
+  '/.well-known/oauth-protected-resource': { get: get('How to authenticate (RFC 9728).', 'open', one('ResourceMetadata')) },
+  '/.well-known/oauth-protected-resource/mcp': { get: get('The same for /mcp.', 'open', one('ResourceMetadata')) },
+  '/.well-known/oauth-protected-resource/mcp/{name}': {
+    get: get('The same for one target.', 'open', one('ResourceMetadata')),
+  },
+};
+
+const PROBLEMS: Readonly<Record<number, string>> = {
+  400: 'Something in the request is wrong.',
+  401: 'No valid token, or wrong credentials.',
+  403: 'Not allowed.',
+  404: 'Nothing has this id.',
+  409: 'In conflict with what is there.',
+  412: 'The resource is not the one that If-Match names.',
+  413: 'The body is too large.',
+  415: 'The body is not JSON.',
+  429: 'Too many requests; Retry-After says when.',
+  500: 'The gateway failed.',
+  503: 'Temporarily unavailable; Retry-After says when.',
+};
+
+/** The statuses with which an operation may refuse. 403 and 400 are always among them: Host and Origin are checked first, and the form of a request. */
+function refusals(path: string, operation: Operation): number[] {
+  const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
+  if (operation.access !== 'open') statuses.push(401, 413, 415);
+  if (operation.takes) statuses.push(413, 415);
+  if (path.includes('{')) statuses.push(404);
+  if (operation.conditional) statuses.push(412);
+  return [...new Set(statuses)].filter((status) => !(status in operation.gives)).sort((a, b) => a - b);
+}
+
+function responseOf({ schema, headers, mediaType }: Given, description: string): Schema {
+  return {
+    description,
+    ...(headers.length === 0
+      ? {}
+      : {
+          headers: Object.fromEntries(headers.map((name) => [name, { schema: { type: 'string' }, description: HEADERS[name] }])),
+        }),
+    ...(schema === null ? {} : { content: { [mediaType]: { schema } } }),
+  };
+}
+
+const problem = (status: number): Schema =>
+  responseOf({ schema: ref('Problem'), headers: [], mediaType: 'application/problem+json' }, PROBLEMS[status] ?? '');
+
+function operationOf(path: string, operation: Operation): Schema {
+  const { summary, access, takes, gives, query = [], headers = [], conditional } = operation;
+  const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
+    in: 'path',
+    name,
+    required: true,
+    schema: name === 'name' ? { type: 'string' } : uuid,
+  }));
+  const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'ETag of the resource as it was read.');
+  return {
+    summary,
+    ...(access === 'open' ? { security: [] } : { description: `Needs: ${access}.` }),
+    parameters: [...segments, ...query, ...headers, ...(conditional ? [ifMatch] : [])],
+    ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: ref(takes) } } } } : {}),
+    responses: {
+      ...Object.fromEntries(Object.entries(gives).map(([status, given]) => [status, responseOf(given, summary)])),
+      ...Object.fromEntries(refusals(path, operation).map((status) => [status, problem(status)])),
+    },
+  };
+}
+
+export function openapiDocument() {
+  const paths = Object.entries(PATHS).map(([path, operations]) => [
+    path,
+    Object.fromEntries(Object.entries(operations).map(([method, operation]) => [method, operationOf(path, operation)])),
+  ]);
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Portcullis',
+      version: '1',
+      description: 'A policy-as-code gateway in front of MCP servers. Additions may come; what is here stays.',
+    },
+    security: [{ bearer: [] }],
+    paths: Object.fromEntries(paths) as Record<string, Record<string, { responses: Record<string, Schema> }>>,
+    components: {
+      securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
+      schemas: SCHEMAS,
+    },
+  };
+}
+
+/** Open to everyone. */
+export function openapiRoutes(): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  const document = openapiDocument();
+  router.get('/openapi.json', (_req, res) => {
+    res.json(document);
+  });
+  return router;
+}

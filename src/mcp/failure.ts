@@ -1,0 +1,99 @@
+/** What a client is told when its target did not give a proper answer. */
+import { isObject, type JsonObject, readJson } from '../http/json.ts';
+import { type Answer, noSession, refuse, rpcError } from './answer.ts';
+import { MODERN_REVISION, SESSION_REVISIONS, unsupportedVersion } from './era.ts';
+import type { ExchangeDeps } from './exchange.ts';
+import { isFault, readAll, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
+import { CODES, type RpcId, readMessage } from './message.ts';
+import { rebuildResponse } from './rebuild.ts';
+import type { Awaited, RelayContext } from './relay.ts';
+
+const FAILURE_BYTES = 64 * 1024;
+
+/** A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
+export async function relayFailure(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  answer: UpstreamAnswer,
+): Promise<Answer> {
+  const { id } = awaited;
+  const error = await ownError(answer, id);
+  answer.discard();
+  if (context.session !== null && isLostSession(answer.status, error)) {
+    awaited.end('upstream_error');
+    return noSession(id);
+  }
+  if (error !== null) {
+    awaited.end('error');
+    const supported = servedVersions(error);
+    if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
+    return { kind: 'message', status: answer.status, text: error.text };
+  }
+  awaited.end('upstream_error');
+  deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
+  const text = errorTextFor(context.target.name, answer.status);
+  const failure = rpcError(id, CODES.internal, text);
+  if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
+  return { ...failure, headers: { 'retry-after': answer.retryAfter } };
+}
+
+export interface OwnError {
+  /** The whole message for the client. */
+  readonly text: string;
+  readonly error: JsonObject;
+}
+
+/** The target's error for this request; null where the answer is none. */
+export async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnError | null> {
+  if ((answer.status !== 400 && answer.status !== 404) || answer.type !== 'json') return null;
+  const bytes = await readAll(answer, FAILURE_BYTES);
+  const reading = isFault(bytes) ? null : readJson(bytes, { exact: false, spanDepth: 2 });
+  if (!reading?.ok || !isObject(reading.value) || !isObject(reading.value.error)) return null;
+  const message = readMessage(reading.value);
+  const isOwn = message.kind === 'response' && (message.id === id || message.id === null);
+  return isOwn ? { text: rebuildResponse(id, 'error', reading), error: reading.value.error } : null;
+}
+
+/** Of the versions that a version error names, those that the gateway serves, too; null for any other error. */
+export function servedVersions(own: OwnError | null): readonly string[] | null {
+  const { code, data } = own?.error ?? {};
+  if (code !== CODES.unsupportedVersion || !isObject(data) || !Array.isArray(data.supported)) return null;
+  const { supported } = data;
+  return [MODERN_REVISION, ...SESSION_REVISIONS].filter((version) => supported.includes(version));
+}
+
+function requestedVersion({ error }: OwnError): string {
+  const requested = isObject(error.data) ? error.data.requested : undefined;
+  return typeof requested === 'string' ? requested : 'unknown';
+}
+
+/** HTTP 404 by the specification; server-everything and the SDKs' examples say it with 400. */
+function isLostSession(status: number, own: OwnError | null): boolean {
+  return status === 404 || (status === 400 && own !== null && /\bsession\b/i.test(String(own.error.message)));
+}
+
+/** Nothing of what the target said: its challenges and locations are between it and the gateway. */
+function errorTextFor(targetName: string, status: number): string {
+  const target = `The target \`${targetName}\``;
+  if (status === 401 || status === 403) return `${target} refuses the gateway's credential`;
+  if (status === 429) return `${target} is limiting the rate of requests`;
+  if (status >= 300 && status < 400) return `${target} redirects, which the gateway does not follow`;
+  return `${target} failed (HTTP ${status})`;
+}
+
+const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
+  credential: 'has an unusable credential: an administrator must set it again',
+  timeout: 'did not answer in time',
+  aborted: 'was not waited for',
+  unreachable: 'cannot be reached',
+  too_large: 'sent an answer that is too large',
+};
+
+export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, fault: UpstreamFault): Answer {
+  awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
+  if (fault.fault !== 'aborted') {
+    deps.log.warn({ target: context.target.name, fault: fault.fault, err: fault.cause }, 'a target could not be used');
+  }
+  return rpcError(awaited.id, CODES.internal, `The target \`${context.target.name}\` ${FAULT_TEXTS[fault.fault]}`);
+}

@@ -1,0 +1,139 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import test from 'ava';
+import { eachServer } from '../support/databases/engines.ts';
+import { rest } from '../support/gateway.ts';
+import { dataDir, runGateway, spawnGateway } from '../support/process.ts';
+
+const account = { email: 'admin@example.com', password: 'a long passphrase' };
+const key = (byte: number) => Buffer.alloc(32, byte).toString('base64');
+
+test('every mistake in the environment is named, nothing starts, and no value is printed', async (t) => {
+  const gateway = await spawnGateway(t, { PORT: 'x', REGISTRATION: 'y', MASTER_KEY: 'hunter2' });
+  t.is(await gateway.ended, 1);
+  t.regex(gateway.output(), /PORT must/);
+  t.regex(gateway.output(), /REGISTRATION must/);
+  t.regex(gateway.output(), /MASTER_KEY must/);
+  t.notRegex(gateway.output(), /hunter2|at .*\.ts/);
+});
+
+test('a database that is not there is one clear line', async (t) => {
+  const gateway = await spawnGateway(t, { DATA_DIR: dataDir(t), DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' });
+  t.is(await gateway.ended, 1);
+  t.regex(gateway.output(), /^portcullis: The database at 127\.0\.0\.1:1\/x cannot be used: .*\n$/);
+  t.notRegex(gateway.output(), /hunter2/);
+});
+
+test('a taken port is one clear line', async (t) => {
+  const first = await runGateway(t, { DATA_DIR: dataDir(t) });
+  const second = await spawnGateway(t, { DATA_DIR: dataDir(t), PORT: new URL(first.url).port });
+  t.is(await second.ended, 1);
+  t.regex(second.output(), /cannot listen: .*EADDRINUSE/);
+});
+
+test('SIGTERM ends it with 0 and lets go of the database; SIGKILL loses nothing that was answered', async (t) => {
+  const folder = dataDir(t);
+  const first = await runGateway(t, { DATA_DIR: folder });
+  t.is((await rest(first.url, 'POST', '/api/auth/register', { body: account })).status, 201);
+  first.child.kill('SIGTERM');
+  t.is(await first.ended, 0);
+
+  const second = await runGateway(t, { DATA_DIR: folder });
+  const { body } = await rest<{ token: string }>(second.url, 'POST', '/api/auth/login', { body: account });
+  second.child.kill('SIGKILL');
+  t.is(await second.ended, 'SIGKILL');
+
+  const third = await runGateway(t, { DATA_DIR: folder });
+  t.is((await rest(third.url, 'GET', '/api/auth/me', { token: body.token })).status, 200, 'the login outlives the process');
+});
+
+test('logs are JSON lines without secrets', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), LOG_LEVEL: 'trace' });
+  await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
+  const { body } = await rest<{ token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
+  await rest(gateway.url, 'GET', `/api/users?limit=1&token=${body.token}`, { token: body.token });
+  await rest(gateway.url, 'GET', '/api/users', { token: `${body.token}x` });
+  gateway.child.kill('SIGTERM');
+  await gateway.ended;
+  const lines = gateway.output().trim().split('\n');
+  t.true(lines.length >= 4);
+  for (const line of lines) t.notThrows(() => JSON.parse(line), line);
+  t.false(gateway.output().includes(account.password));
+  t.false(gateway.output().includes(body.token));
+});
+
+test('a replica with another master key does not start', async (t) => {
+  const folder = dataDir(t);
+  const first = await runGateway(t, { DATA_DIR: folder, MASTER_KEY: key(1) });
+  first.child.kill('SIGTERM');
+  await first.ended;
+  const second = await spawnGateway(t, { DATA_DIR: folder, MASTER_KEY: key(2) });
+  t.is(await second.ended, 1);
+  t.regex(second.output(), /master key/i);
+});
+
+eachServer(test, 'four replicas start at once on an empty database', async (t, at) => {
+  const environment = { DATABASE_URL: at.url, MASTER_KEY: key(1), LOG_LEVEL: 'error' };
+  const gateways = await Promise.all(Array.from({ length: 4 }, () => runGateway(t, { ...environment, DATA_DIR: dataDir(t) })));
+  const [first] = gateways;
+  await rest(first?.url ?? '', 'POST', '/api/auth/register', { body: account });
+  const { body } = await rest<{ token: string }>(first?.url ?? '', 'POST', '/api/auth/login', { body: account });
+  for (const gateway of gateways) t.is((await rest(gateway.url, 'GET', '/api/users', { token: body.token })).status, 200);
+});
+
+test('it listens on loopback unless told otherwise', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t) });
+  if (process.platform !== 'linux') {
+    t.pass('only Linux shows this as a file');
+    return;
+  }
+  const port = Number(new URL(gateway.url).port).toString(16).toUpperCase().padStart(4, '0');
+  const listening = ['/proc/net/tcp', '/proc/net/tcp6']
+    .flatMap((file) => readFileSync(file, 'utf8').split('\n'))
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, local, , state]) => state === '0A' && local?.endsWith(`:${port}`));
+  t.deepEqual(
+    listening.map(([, local]) => local),
+    [`0100007F:${port}`],
+  );
+});
+
+test('portcullis user reset-password: a new password, and the logins from before are over', async (t) => {
+  const folder = dataDir(t);
+  const first = await runGateway(t, { DATA_DIR: folder });
+  await rest(first.url, 'POST', '/api/auth/register', { body: account });
+  const { body: before } = await rest<{ token: string }>(first.url, 'POST', '/api/auth/login', { body: account });
+  const command = async (...args: string[]) => {
+    const child = spawn(process.execPath, ['--import=ts-blank-space/register', 'src/cli/portcullis.ts', ...args], {
+      env: { PATH: process.env['PATH'], DATA_DIR: folder },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let out = '';
+    let err = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      out += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      err += text;
+    });
+    const [code] = await once(child, 'close');
+    return { code, out, err };
+  };
+  t.like(await command('user', 'reset-password', account.email), { code: 1 }, 'the gateway holds the file');
+  first.child.kill('SIGTERM');
+  await first.ended;
+
+  t.is((await command()).code, 0);
+  t.is((await command('user', 'remove')).code, 2);
+  const unknown = await command('user', 'reset-password', 'nobody@example.com');
+  t.is(unknown.code, 1);
+  t.regex(unknown.err, /No user has the e-mail nobody@example\.com/);
+  const reset = await command('user', 'reset-password', account.email.toUpperCase());
+  t.is(reset.code, 0, reset.err);
+
+  const second = await runGateway(t, { DATA_DIR: folder });
+  t.is((await rest(second.url, 'GET', '/api/auth/me', { token: before.token })).status, 401);
+  t.is((await rest(second.url, 'POST', '/api/auth/login', { body: account })).status, 401);
+  t.is((await rest(second.url, 'POST', '/api/auth/login', { body: { ...account, password: reset.out.trim() } })).status, 200);
+});

@@ -1,0 +1,62 @@
+/** The gateway as a process of its own, as `npm start` runs it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { freePort } from '../../demo/everything.ts';
+
+export interface GatewayProcess {
+  readonly url: string;
+  readonly child: ChildProcess;
+  /** Everything it has printed so far, both streams. */
+  output(): string;
+  /** Resolves with the exit code, or the signal that ended it. */
+  readonly ended: Promise<number | string>;
+}
+
+/** `environment` is all that the process gets. Does not wait for anything. */
+export async function spawnGateway(t: ExecutionContext, environment: Record<string, string>): Promise<GatewayProcess> {
+  const port = environment['PORT'] ?? String(await freePort());
+  const child = spawn(process.execPath, ['--import=ts-blank-space/register', 'src/main.ts'], {
+    env: { PATH: process.env['PATH'], PORT: port, ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+  }
+  const ended = once(child, 'close').then(([code, signal]: (number | string | null)[]) => code ?? signal ?? 'unknown');
+  t.teardown(async () => {
+    child.kill('SIGKILL');
+    await ended;
+  });
+  return { url: `http://127.0.0.1:${port}`, child, output: () => output, ended };
+}
+
+/** `spawnGateway`, and waits until it is ready; fails where it ends first. */
+export async function runGateway(t: ExecutionContext, environment: Record<string, string>): Promise<GatewayProcess> {
+  const gateway = await spawnGateway(t, environment);
+  let over = false;
+  void gateway.ended.then(() => {
+    over = true;
+  });
+  while (!over) {
+    const ready = await fetch(`${gateway.url}/health/ready`).then(
+      (answer) => answer.status === 200,
+      () => false,
+    );
+    if (ready) return gateway;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`the gateway ended: ${gateway.output()}`);
+}
+
+export function dataDir(t: ExecutionContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-data-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
