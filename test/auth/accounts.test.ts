@@ -2,7 +2,7 @@ import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { PASSWORD, startRest } from '../support/rest.ts';
 
-eachEngine(test, 'of many first registrations at once exactly one becomes administrator', async (t, database) => {
+eachEngine(test.serial, 'of many first registrations at once exactly one becomes administrator', async (t, database) => {
   const rest = await startRest(t, database.url);
   const answers = await Promise.all(
     Array.from({ length: 50 }, (_, i) =>
@@ -14,27 +14,31 @@ eachEngine(test, 'of many first registrations at once exactly one becomes admini
   t.is(answers.filter((answer) => answer.body.role === 'user').length, 49);
 });
 
-eachEngine(test, 'registration shows the user and no secret; an e-mail is taken in any letter case', async (t, database) => {
-  const rest = await startRest(t, database.url);
-  const { status, body, text } = await rest.call('POST', '/api/auth/register', {
-    body: { email: '  Ann@Example.com ', password: PASSWORD },
-  });
-  t.is(status, 201);
-  t.deepEqual(Object.keys(body), ['id', 'email', 'role', 'groups', 'enabled', 'created_at', 'updated_at']);
-  t.is(body['email'], 'Ann@Example.com');
-  t.is(body.role, 'admin');
-  t.deepEqual(body['groups'], []);
-  t.false(text.includes('argon2'));
+eachEngine(
+  test.serial,
+  'registration shows the user and no secret; an e-mail is taken in any letter case',
+  async (t, database) => {
+    const rest = await startRest(t, database.url);
+    const { status, body, text } = await rest.call('POST', '/api/auth/register', {
+      body: { email: '  Ann@Example.com ', password: PASSWORD },
+    });
+    t.is(status, 201);
+    t.deepEqual(Object.keys(body), ['id', 'email', 'role', 'groups', 'enabled', 'created_at', 'updated_at']);
+    t.is(body['email'], 'Ann@Example.com');
+    t.is(body.role, 'admin');
+    t.deepEqual(body['groups'], []);
+    t.false(text.includes('argon2'));
 
-  const again = await rest.call('POST', '/api/auth/register', { body: { email: 'ann@example.COM', password: PASSWORD } });
-  t.is(again.status, 409);
-  t.is(again.body.code, 'email_taken');
-  const login = await rest.call('POST', '/api/auth/login', { body: { email: 'ANN@example.com', password: PASSWORD } });
-  t.is(login.status, 200);
-  t.deepEqual(login.body['user'], body);
-});
+    const again = await rest.call('POST', '/api/auth/register', { body: { email: 'ann@example.COM', password: PASSWORD } });
+    t.is(again.status, 409);
+    t.is(again.body.code, 'email_taken');
+    const login = await rest.call('POST', '/api/auth/login', { body: { email: 'ANN@example.com', password: PASSWORD } });
+    t.is(login.status, 200);
+    t.deepEqual(login.body['user'], body);
+  },
+);
 
-eachEngine(test, 'racing registrations of one e-mail make one user', async (t, database) => {
+eachEngine(test.serial, 'racing registrations of one e-mail make one user', async (t, database) => {
   const rest = await startRest(t, database.url);
   const answers = await Promise.all(
     Array.from({ length: 10 }, () => rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } })),
@@ -43,7 +47,7 @@ eachEngine(test, 'racing registrations of one e-mail make one user', async (t, d
   t.is(answers.find((answer) => answer.status === 201)?.body.role, 'admin');
 });
 
-eachEngine(test, 'closed registration lets in the first alone', async (t, database) => {
+eachEngine(test.serial, 'closed registration lets in the first alone', async (t, database) => {
   const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });
   t.is((await rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } })).body.role, 'admin');
   const second = await rest.call('POST', '/api/auth/register', { body: { email: 'c@d', password: PASSWORD } });
@@ -51,7 +55,7 @@ eachEngine(test, 'closed registration lets in the first alone', async (t, databa
   t.is(second.body.code, 'registration_closed');
 });
 
-eachEngine(test, 'beyond loopback the first registration needs the setup code, later ones do not', async (t, database) => {
+eachEngine(test.serial, 'beyond loopback the first registration needs the setup code, later ones do not', async (t, database) => {
   const rest = await startRest(t, database.url, { HOST: '0.0.0.0', ALLOWED_HOSTS: '127.0.0.1' });
   const register = (email: string, headers: Record<string, string> = {}) =>
     rest.call('POST', '/api/auth/register', { body: { email, password: PASSWORD }, headers });
@@ -65,7 +69,7 @@ eachEngine(test, 'beyond loopback the first registration needs the setup code, l
   t.is((await register('c@d')).body.role, 'user');
 });
 
-eachEngine(test, 'unknown e-mail, wrong password and disabled user get the same answer', async (t, database) => {
+eachEngine(test.serial, 'unknown e-mail, wrong password and disabled user get the same answer', async (t, database) => {
   const rest = await startRest(t, database.url);
   const admin = await rest.account('admin@example.com');
   const other = await rest.account('other@example.com');
@@ -115,7 +119,7 @@ test.serial('more passwords than can wait are refused', async (t) => {
   t.false(await passwords.verify(null, 'x'), 'and those that come later are served');
 });
 
-eachEngine(test, 'me, logout, and a new password that ends the other logins', async (t, database) => {
+eachEngine(test.serial, 'me, logout, and a new password that ends the other logins', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { id, token } = await rest.account('a@example.com');
   const me = async (bearer: unknown) => (await rest.call('GET', '/api/auth/me', { token: String(bearer) })).status;
@@ -144,7 +148,7 @@ eachEngine(test, 'me, logout, and a new password that ends the other logins', as
   t.truthy(await login('another password'));
 });
 
-eachEngine(test, 'API tokens: made with a login, shown once, limited, revoked at once', async (t, database) => {
+eachEngine(test.serial, 'API tokens: made with a login, shown once, limited, revoked at once', async (t, database) => {
   const rest = await startRest(t, database.url, { API_TOKEN_LIMIT: '3' });
   const { token } = await rest.account('admin@example.com');
   const user = await rest.account('user@example.com');
@@ -185,7 +189,7 @@ eachEngine(test, 'API tokens: made with a login, shown once, limited, revoked at
   t.true((await create(user.token)).status === 201, 'a revoked token makes room');
 });
 
-eachEngine(test, 'a disabled user has no valid token, and has them again when enabled', async (t, database) => {
+eachEngine(test.serial, 'a disabled user has no valid token, and has them again when enabled', async (t, database) => {
   const rest = await startRest(t, database.url);
   const admin = await rest.account('admin@example.com');
   const user = await rest.account('user@example.com');
@@ -199,7 +203,7 @@ eachEngine(test, 'a disabled user has no valid token, and has them again when en
   t.deepEqual(await statuses(), [200, 200]);
 });
 
-eachEngine(test, 'login tokens end after 12 hours, API tokens do not', async (t, database) => {
+eachEngine(test.serial, 'login tokens end after 12 hours, API tokens do not', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { token } = await rest.account('a@example.com');
   const api = (await rest.call('POST', '/api/auth/tokens', { token, body: { name: 'x' } })).body.token;

@@ -36,7 +36,7 @@ async function sqlite(t: ExecutionContext): Promise<string> {
   return url;
 }
 
-test('both readers come to the same verdict on every token', async (t) => {
+test.serial('both readers come to the same verdict on every token', async (t) => {
   const rest = await startRest(t, await sqlite(t));
   const { id, token: good } = await rest.account('a@example.com');
   const verify = createVerifier(rest.keys, rest.rules);
@@ -177,7 +177,7 @@ test('both readers come to the same verdict on every token', async (t) => {
   t.false(rest.logged().includes(good.slice(-40)), 'no token is logged');
 });
 
-test('two Authorization headers are refused, whichever comes first', async (t) => {
+test.serial('two Authorization headers are refused, whichever comes first', async (t) => {
   const rest = await startRest(t, await sqlite(t));
   const { token } = await rest.account('a@example.com');
   for (const authorization of [
@@ -189,7 +189,7 @@ test('two Authorization headers are refused, whichever comes first', async (t) =
   }
 });
 
-test('a remembered token still expires', async (t) => {
+test.serial('a remembered token still expires', async (t) => {
   const rest = await startRest(t, await sqlite(t));
   const { token } = await rest.account('a@example.com');
   const verify = createVerifier(rest.keys, rest.rules);
@@ -198,7 +198,7 @@ test('a remembered token still expires', async (t) => {
   t.true(isRefusal(await verify(`Bearer ${token}`)));
 });
 
-eachEngine(test, 'keys rotate with overlap, on every replica', async (t, database, engine) => {
+eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, database, engine) => {
   const rest = await startRest(t, database.url);
   const { token } = await rest.account('admin@example.com');
   const user = await rest.account('user@example.com');
@@ -254,7 +254,7 @@ eachEngine(test, 'keys rotate with overlap, on every replica', async (t, databas
   t.is((await rest.changes.list(1, null))[0]?.action, 'key.rotate');
 });
 
-test('unknown key ids read the table at most once a second, all who wait together', async (t) => {
+test.serial('unknown key ids read the table at most once a second, all who wait together', async (t) => {
   const rest = await startRest(t, await sqlite(t));
   let reads = 0;
   rest.database.knex.on('query', ({ sql }: { sql: string }) => {
@@ -270,7 +270,7 @@ test('unknown key ids read the table at most once a second, all who wait togethe
   t.true(reads <= 2);
 });
 
-eachEngine(test, 'another master key is refused with a clear message, and changes nothing', async (t, { url }) => {
+eachEngine(test.serial, 'another master key is refused with a clear message, and changes nothing', async (t, { url }) => {
   const config = url.startsWith('sqlite:')
     ? { kind: 'sqlite' as const, path: url.slice('sqlite:'.length) }
     : { kind: 'mysql' as const, url, allowWeakDurability: false, poolSize: 3 };

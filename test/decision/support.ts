@@ -2,6 +2,7 @@
 import type { Decision, NamedObject, PrincipalFacts } from '../../src/decision/decision.ts';
 import type { PolicyModule } from '../../src/decision/engine.ts';
 import { loadInstance } from '../../src/decision/instance.ts';
+import type { Policy } from '../../src/policies/document.ts';
 import type { Answer } from './oracle.ts';
 
 export const answerOf = ({ effect, policy }: Decision): Answer => ({ effect, policyId: policy?.id ?? null });
@@ -29,4 +30,22 @@ export function loadDocument(module: PolicyModule, json: string): (rule: string,
     const step = steps.next();
     if (step.done === true) return (rule, input) => step.value.evaluate(`portcullis/${rule}`, JSON.stringify(input));
   }
+}
+
+/** An enabled allow of every tool for everyone, but for what is given. */
+export function policyWith(given: Partial<Policy> & { readonly id: string }): Policy {
+  return {
+    name: `policy ${given.id}`,
+    description: null,
+    target_id: null,
+    resource_type: 'tool',
+    resource_pattern: null,
+    effect: 'allow',
+    priority: 0,
+    enabled: true,
+    subjects: [{ id: 's', subject_type: 'everyone', subject_value: null }],
+    created_at: 0,
+    updated_at: 0,
+    ...given,
+  };
 }

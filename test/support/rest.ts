@@ -1,5 +1,5 @@
 /** The REST API over real HTTP with the parts that make it, so that tests can forge what only the gateway's own keys can make. */
-import { createServer, request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { ExecutionContext } from 'ava';
 import { createAdminister } from '../../src/auth/administer.ts';
 import { type Admit, judgeIdentity, type Snapshot } from '../../src/auth/admission.ts';
@@ -46,8 +46,8 @@ export interface Request {
   readonly token?: string | undefined;
   /** A string is sent as it is. */
   readonly body?: unknown;
-  /** An array of name, value, name, value ... where one name is to be sent twice. */
-  readonly headers?: OutgoingHttpHeaders;
+  /** A list of values is sent as so many headers. */
+  readonly headers?: Readonly<Record<string, string | string[]>>;
 }
 
 export interface Rest {

@@ -1,0 +1,204 @@
+import test from 'ava';
+import { eachEngine } from '../support/databases/engines.ts';
+import { type Body, PASSWORD, startRest } from '../support/rest.ts';
+
+const paths = (body: Body) => body.errors?.map(({ path }) => path);
+
+eachEngine(test.serial, 'users are for administrators', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const admin = await rest.account('admin@example.com');
+  const user = await rest.account('user@example.com');
+  for (const [method, path, body] of [
+    ['GET', '/api/users', undefined],
+    ['GET', `/api/users/${user.id}`, undefined],
+    ['PUT', `/api/users/${user.id}`, { role: 'admin' }],
+    ['POST', '/api/users', { email: 'c@d', password: PASSWORD }],
+  ] as const) {
+    t.is((await rest.call(method, path, { body })).status, 401, `${method} ${path}`);
+    t.is((await rest.call(method, path, { body, token: user.token })).status, 403, `${method} ${path}`);
+    t.true((await rest.call(method, path, { body, token: admin.token })).status < 300, `${method} ${path}`);
+  }
+});
+
+eachEngine(
+  test,
+  'an administrator makes users, reads them in pages, and changes role and groups at once',
+  async (t, database) => {
+    const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });
+    const { token, id } = await rest.account('admin@example.com');
+    const made = await rest.call('POST', '/api/users', {
+      token,
+      body: { email: 'bob@example.com', password: PASSWORD, role: 'auditor', groups: ['eng', 'Eng', 'eng '] },
+    });
+    t.is(made.status, 201);
+    t.is(made.headers.location, `/api/users/${made.body.id}`);
+    t.is(made.body.role, 'auditor');
+    t.deepEqual(made.body['groups'], ['eng', 'Eng', 'eng '], 'byte for byte');
+    t.is((await rest.call('POST', '/api/users', { token, body: { email: 'BOB@example.com', password: PASSWORD } })).status, 409);
+    const plain = await rest.call('POST', '/api/users', { token, body: { email: 'eve@example.com', password: PASSWORD } });
+    t.is(plain.body.role, 'user');
+
+    const path = `/api/users/${made.body.id}`;
+    t.deepEqual((await rest.call('GET', path, { token })).body, made.body);
+    const bob = await rest.call('POST', '/api/auth/login', { body: { email: 'bob@example.com', password: PASSWORD } });
+    t.is(bob.status, 200);
+
+    // What was read can be put back, and what is omitted stays.
+    t.deepEqual((await rest.call('PUT', path, { token, body: made.body })).body, made.body);
+    const sequence = (await rest.changes.position()).sequence;
+    const updated = await rest.call('PUT', path, { token, body: { groups: ['ops'] } });
+    t.is(updated.status, 200);
+    t.is(updated.body.role, 'auditor');
+    t.deepEqual(updated.body['groups'], ['ops']);
+    t.is((await rest.changes.position()).sequence, sequence + 1);
+    const [change] = await rest.changes.list(1, null);
+    t.is(change?.action, 'user.update');
+    t.is(change?.actor.id, id);
+    t.is(change?.request_id, updated.headers['x-request-id'] as string);
+    t.deepEqual(change?.before as unknown, made.body);
+    t.deepEqual(change?.after as unknown, updated.body);
+    const me = await rest.call('GET', '/api/auth/me', { token: bob.body.token });
+    t.deepEqual(me.body['groups'], ['ops']);
+
+    const all = await rest.call('GET', '/api/users', { token });
+    const emails = (body: unknown) => (body as { email: string }[]).map(({ email }) => email);
+    t.deepEqual(emails(all.body), ['admin@example.com', 'bob@example.com', 'eve@example.com']);
+    t.is(all.headers.link, undefined);
+    const first = await rest.call('GET', '/api/users?limit=2', { token });
+    t.deepEqual(emails(first.body), ['admin@example.com', 'bob@example.com']);
+    const next = /^<([^>]+)>; rel="next"$/.exec(String(first.headers.link))?.[1] ?? '';
+    const second = await rest.call('GET', next, { token });
+    t.deepEqual(emails(second.body), ['eve@example.com']);
+    t.is(second.headers.link, undefined);
+    for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=x', 'cursor=bm9uc2Vuc2U', 'limit=1&limit=2', 'role=admin']) {
+      t.is((await rest.call('GET', `/api/users?${query}`, { token })).status, 400, query);
+    }
+  },
+);
+
+eachEngine(test.serial, 'bad members are named by their paths, and nothing of them is stored', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { token, id } = await rest.account('admin@example.com');
+  const path = `/api/users/${id}`;
+  const before = (await rest.call('GET', path, { token })).body;
+  const cases: readonly (readonly [body: unknown, expected: readonly string[]])[] = [
+    [{ rol: 'x', grups: [] }, ['rol', 'grups']],
+    [{ role: 1 }, ['role']],
+    [{ role: '' }, ['role']],
+    [{ role: null }, ['role']],
+    [{ role: 'a\u0000b' }, ['role']],
+    [{ role: 'a\u0085b' }, ['role']],
+    [{ role: 'x'.repeat(257) }, ['role']],
+    [{ groups: 'x' }, ['groups']],
+    [{ groups: ['a', 'a'] }, ['groups.1']],
+    [{ groups: ['a', ''] }, ['groups.1']],
+    [{ groups: [{ name: 'x' }] }, ['groups.0']],
+    [{ groups: ['a\nb', 'ok', 'c\u007f'] }, ['groups.0', 'groups.2']],
+    [{ groups: Array.from({ length: 40 }, (_, i) => `${i}`.padStart(120, 'g')) }, ['groups']],
+    [{ groups: Array.from({ length: 20 }, (_, i) => '\u{1F600}'.repeat(70) + i) }, ['groups']],
+    [{ enabled: 'true' }, ['enabled']],
+    [{ enabled: 1 }, ['enabled']],
+    [{ id: before.id?.toUpperCase() }, ['id']],
+    [{ email: 'other@example.com', created_at: before['created_at'], updated_at: 'x' }, ['email', 'updated_at']],
+    [[], ['']],
+    ['"text"', ['']],
+    ['null', ['']],
+  ];
+  for (const [body, expected] of cases) {
+    const answer = await rest.call('PUT', path, { token, body });
+    t.is(answer.status, 400, JSON.stringify(body));
+    t.is(answer.headers['content-type'], 'application/problem+json');
+    t.deepEqual(paths(answer.body), [...expected], JSON.stringify(body).slice(0, 200));
+  }
+  t.is((await rest.call('PUT', path, { token })).status, 400, 'no body');
+  t.deepEqual((await rest.call('GET', path, { token })).body, before);
+  t.is(
+    (await rest.call('PUT', path, { token, body: { role: 'admin', groups: ['x'.repeat(256), '\u{1F600}'.repeat(256)] } })).status,
+    200,
+  );
+
+  for (const [body, expected] of [
+    [{}, ['email', 'password']],
+    [{ email: 'no at', password: PASSWORD }, ['email']],
+    [{ email: 'two@@x', password: PASSWORD }, ['email']],
+    [{ email: '@x', password: PASSWORD }, ['email']],
+    [{ email: `${'x'.repeat(253)}@y`, password: PASSWORD }, ['email']],
+    [{ email: 'a\u0000@b', password: PASSWORD }, ['email']],
+    [{ email: 'a@b', password: 'seven77' }, ['password']],
+    [{ email: 'a@b', password: '\u{1F600}'.repeat(7) }, ['password']],
+    [{ email: 'a@b', password: 'x'.repeat(257) }, ['password']],
+    [{ email: 'a@b', password: 12345678 }, ['password']],
+    [{ email: ['a@b'], password: PASSWORD, role: 'admin' }, ['email', 'role']],
+  ] as const) {
+    const answer = await rest.call('POST', '/api/auth/register', { body });
+    t.is(answer.status, 400, JSON.stringify(body));
+    t.deepEqual(paths(answer.body), [...expected], JSON.stringify(body));
+  }
+  t.is(
+    (
+      await rest.call('POST', '/api/auth/register', {
+        body: { email: `${'x'.repeat(252)}@y`, password: '\u{1F600}'.repeat(256) },
+      })
+    ).status,
+    201,
+  );
+});
+
+eachEngine(test.serial, 'ids name one user or none', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { token, id } = await rest.account('admin@example.com');
+  for (const path of ['x', '00000000-0000-0000-0000-000000000000', id.toUpperCase(), `${id}%20`, `${id}/`, '%2e', `${id}%00`]) {
+    t.is((await rest.call('GET', `/api/users/${path}`, { token })).status, 404, path);
+    t.is((await rest.call('PUT', `/api/users/${path}`, { token, body: { role: 'x' } })).status, 404, path);
+  }
+});
+
+eachEngine(test.serial, 'the last administrator that is enabled stays, also when two go at once', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const first = await rest.account('first@example.com');
+  const put = (id: string, token: string, body: object) => rest.call('PUT', `/api/users/${id}`, { token, body });
+  for (const body of [{ role: 'user' }, { enabled: false }, { role: 'Admin' }, { role: 'admin ' }]) {
+    const refused = await put(first.id, first.token, body);
+    t.is(refused.status, 409, JSON.stringify(body));
+    t.is(refused.body.code, 'last_administrator');
+  }
+  t.is((await put(first.id, first.token, { groups: ['x'] })).status, 200);
+  const second = await rest.account('second@example.com');
+  t.is((await put(second.id, first.token, { role: 'admin', enabled: false })).status, 200);
+  t.is((await put(first.id, first.token, { role: 'user' })).status, 409, 'a disabled administrator does not count');
+  t.is((await put(second.id, first.token, { enabled: true })).status, 200);
+
+  const each = await Promise.all([put(first.id, second.token, { role: 'user' }), put(second.id, first.token, { role: 'user' })]);
+  const statuses = each.map((answer) => answer.status).sort();
+  t.is(statuses[0], 200);
+  t.true(statuses[1] === 403 || statuses[1] === 409, String(statuses));
+  const token = each[0]?.status === 200 ? second.token : first.token;
+  const left = await rest.call('GET', '/api/users', { token });
+  t.is((left.body as unknown as { role: string }[]).filter(({ role }) => role === 'admin').length, 1);
+});
+
+eachEngine(test.serial, 'a right lost after admission is found out in the transaction', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const admin = await rest.account('admin@example.com');
+  const second = await rest.account('second@example.com');
+  await rest.call('PUT', `/api/users/${second.id}`, { token: admin.token, body: { role: 'admin' } });
+  // Both are admitted while both are administrators; whoever comes second must be refused.
+  const answers = await Promise.all(
+    Array.from({ length: 6 }, (_, i) =>
+      i === 0
+        ? rest.call('PUT', `/api/users/${second.id}`, { token: admin.token, body: { enabled: false } })
+        : rest.call('PUT', `/api/users/${second.id}`, { token: second.token, body: { groups: [`g${i}`] } }),
+    ),
+  );
+  t.is(answers[0]?.status, 200);
+  t.true(answers.slice(1).every(({ status }) => status === 200 || status === 401 || status === 403));
+  const log = (await rest.changes.list(20, null)).map(({ actor, after }) => [
+    actor.id,
+    (after as { enabled?: boolean })?.enabled,
+  ]);
+  const disabling = log.findIndex(([actor, enabled]) => actor === admin.id && enabled === false);
+  t.true(
+    log.slice(0, disabling).every(([actor]) => actor !== second.id),
+    'no change by the disabled one after that',
+  );
+});
