@@ -1,13 +1,53 @@
-/** Starts the published MCP server `@modelcontextprotocol/server-everything` on loopback. */
+/** The published MCP server `@modelcontextprotocol/server-everything`, on loopback, in a process of its own. */
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-export interface Everything {
+export interface Upstream {
   readonly url: string;
   stop(): Promise<void>;
+}
+
+const START_MS = 60_000;
+
+export async function startEverything(): Promise<Upstream> {
+  const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
+  const entry = join(dirname(manifest), 'dist', 'index.js');
+  const preload = fileURLToPath(new URL('loopback-only.js', import.meta.url));
+  const child = spawn(process.execPath, ['--import', preload, entry, 'streamableHttp'], {
+    // Its tool `get-env` prints its environment, so it gets next to none.
+    env: { PATH: process.env['PATH'], PORT: '0' },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const killWithUs = (): void => {
+    child.kill('SIGKILL');
+  };
+  process.once('exit', killWithUs);
+  const port = await new Promise<string>((resolve, reject) => {
+    let text = '';
+    const late = setTimeout(() => reject(new Error(`server-everything did not start: ${text}`)), START_MS);
+    child.stderr.on('data', (chunk: Buffer) => {
+      text += chunk;
+      const found = /listening on port (\d+)/.exec(text)?.[1];
+      if (found === undefined) return;
+      clearTimeout(late);
+      resolve(found);
+    });
+    child.once('error', reject);
+    child.once('exit', (code) => reject(new Error(`server-everything ended with ${code}: ${text}`)));
+  });
+  return {
+    url: `http://127.0.0.1:${port}/mcp`,
+    async stop() {
+      process.off('exit', killWithUs);
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    },
+  };
 }
 
 /** A port of loopback that was free a moment ago. */
@@ -18,38 +58,4 @@ export async function freePort(): Promise<number> {
   await new Promise((resolve) => server.close(resolve));
   if (address === null || typeof address === 'string') throw new Error('The machine has no free port');
   return address.port;
-}
-
-export async function startEverything(): Promise<Everything> {
-  const port = await freePort();
-  const require = createRequire(import.meta.url);
-  const entry = join(dirname(require.resolve('@modelcontextprotocol/server-everything/package.json')), 'dist', 'index.js');
-  const preload = fileURLToPath(new URL('loopback-only.js', import.meta.url));
-  const child = spawn(process.execPath, ['--import', preload, entry, 'streamableHttp'], {
-    // Its tool `get-env` prints its environment, so it gets next to none.
-    env: { PATH: process.env['PATH'], PORT: String(port) },
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  const killWithUs = (): void => {
-    child.kill('SIGKILL');
-  };
-  process.once('exit', killWithUs);
-  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  let said = '';
-  await new Promise<void>((resolve, reject) => {
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      said = (said + text).slice(-4000);
-      if (said.includes('listening on port')) resolve();
-    });
-    child.once('error', reject);
-    void ended.then(() => reject(new Error(`server-everything ended before it listened:\n${said}`)));
-  });
-  return {
-    url: `http://127.0.0.1:${port}/mcp`,
-    async stop() {
-      process.off('exit', killWithUs);
-      child.kill('SIGKILL');
-      await ended;
-    },
-  };
 }

@@ -1,12 +1,12 @@
-// Preload for servers that would listen on all interfaces: every TCP listen() without a host binds to 127.0.0.1.
+// Preload for servers that we did not write: whatever they listen on, they listen on 127.0.0.1, and say on which port.
 import net from 'node:net';
 
-const { listen } = net.Server.prototype;
-net.Server.prototype.listen = function (...args) {
-  const isPort = (value) => typeof value === 'number' || (typeof value === 'string' && /^\d+$/.test(value));
-  if (isPort(args[0]) && typeof args[1] !== 'string') args.splice(1, 0, '127.0.0.1');
-  else if (args[0] !== null && typeof args[0] === 'object' && isPort(args[0].port) && !args[0].host) {
-    args[0] = { ...args[0], host: '127.0.0.1' };
-  }
-  return listen.apply(this, args);
+const listen = net.Server.prototype.listen;
+net.Server.prototype.listen = function (first, ...rest) {
+  const callback = rest.findLast((argument) => typeof argument === 'function');
+  const port = typeof first === 'object' && first !== null ? first.port : first;
+  return listen.call(this, { port: Number(port), host: '127.0.0.1' }, () => {
+    process.stderr.write(`listening on port ${this.address().port}\n`);
+    callback?.();
+  });
 };

@@ -15,6 +15,7 @@
 #   suffix     [rank, one line, text]
 #   contains   [rank, one line, text]
 #   regex      [rank, pattern]
+#   guarded    [least rank, length, first characters -> [rank, pattern] of those that can only match names that begin so]
 #
 # "One line" means that only names without a line break fit. What is dear to try is tried only if its rank could still win.
 package portcullis.gateway
@@ -32,24 +33,18 @@ decisions := [verdict(rank) | some rank in ranks]
 # METADATA
 # description: May this caller use this target at all?
 # entrypoint: true
-target := verdict(min(array.concat([data.unmatched], [rank |
-	some node in nodes
-	some [kind, value] in subjects
-	rank := node.use[kind][value]
-])))
+target := verdict(min(array.concat([data.unmatched], held_in([node.use | some node in nodes]))))
 
-# The next three are for sets with more regexes than one WASM instance can hold (src/decision/instances.ts). There, a bucket
-# also has
-#   elsewhere  [least rank, number of the instance that holds regexes of this bucket]
-# and the least rank of all that were asked decides.
+# The next three are for sets with more regexes than one WASM instance can hold (src/decision/partition.ts). Other instances
+# then hold them, the number of one stands in place of the pattern, and the least rank of all that were asked decides.
 
 # METADATA
 # description: The answers so far, and the instances whose regexes could still win.
 # entrypoint: true
 survey := {"decisions": decisions, "elsewhere": {entry[1] |
-	some bucket in buckets
-	some entry in bucket.elsewhere
-	entry[0] < max(ranks)
+	some i, name in input.names
+	some entry in candidates(name, ranks[i])
+	is_number(entry[1])
 }}
 
 # METADATA
@@ -73,12 +68,23 @@ verdict(rank) := {"effect": data.order[rank][0], "policy": data.order[rank][1], 
 
 # The least rank of the policies that fit this name.
 first(name) := min(array.concat([cheapest], [entry[0] |
-	some entry in regexes
-	entry[0] < cheapest
+	some entry in candidates(name, cheapest)
+	is_string(entry[1])
 	regex.match(entry[1], name)
 ])) if {
 	cheapest := first_without_regex(name)
 }
+
+# Regexes that may match and would decide before this rank.
+candidates(name, rank) := array.concat(
+	[entry | some entry in regexes; entry[0] < rank],
+	[entry |
+		some group in guarded
+		group[0] < rank
+		some entry in group[2][substring(name, 0, group[1])]
+		entry[0] < rank
+	],
+)
 
 first_without_regex(name) := min(array.concat(
 	array.concat([first_for_all_names], [ranks[name] | some ranks in exacts]),
@@ -125,16 +131,20 @@ substrings := [entry | some bucket in buckets; some entry in bucket.contains]
 
 regexes := [entry | some bucket in buckets; some entry in bucket.regex]
 
-buckets := [bucket |
-	some node in nodes
-	by_subject := node[input.type]
-	some [kind, value] in subjects
-	bucket := by_subject[kind][value]
-]
+guarded := [group | some bucket in buckets; some group in bucket.guarded]
+
+buckets := held_in([node[input.type] | some node in nodes])
+
+# What these tables hold for the caller.
+held_in(tables) := array.concat(
+	array.concat(
+		[table.everyone[""] | some table in tables],
+		[table.role[input.role] | some table in tables],
+	),
+	array.concat(
+		[table.group[group] | some table in tables; some group in input.groups],
+		[table.user[input.sub] | some table in tables],
+	),
+)
 
 nodes := array.concat([data.index.every], [node | node := data.index.targets[input.target]])
-
-subjects := array.concat(
-	[["everyone", ""], ["role", input.role], ["user", input.sub]],
-	[["group", group] | some group in input.groups],
-)

@@ -3,6 +3,7 @@ import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
 import { v7 as uuidv7 } from 'uuid';
 import { createChangesRoutes } from './audit/changes-routes.ts';
+import type { AuditWriter } from './audit/event.ts';
 import { createLogRoutes } from './audit/routes.ts';
 import { createAuditWriter } from './audit/writer.ts';
 import { createAdminister } from './auth/administer.ts';
@@ -23,10 +24,11 @@ import { createChanges, makeCounter } from './db/changes.ts';
 import { type Connection, type Database, openDatabase } from './db/database.ts';
 import { createCurrent } from './decision/current.ts';
 import { createEngine, loadPolicyModule } from './decision/engine.ts';
+import { addressOf } from './http/address.ts';
 import { createApp } from './http/app.ts';
 import { createMetrics } from './http/metrics.ts';
-// OPENAPI import { openapiRoutes } from './http/openapi.ts';
-import { checkOrigin } from './http/origin.ts';
+import { openapiRoutes } from './http/openapi.ts';
+import { meetOrigin } from './http/origin.ts';
 import { createRateLimits } from './http/rate-limit.ts';
 import { createLog, type Log } from './log.ts';
 import { createMcpHandler } from './mcp/endpoint.ts';
@@ -93,7 +95,14 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     gateTimeoutMs: GATE_TIMEOUT_MS,
   });
   await current.fresh();
-  const audit = createAuditWriter({ database, log, now });
+  const writer = createAuditWriter({ database, log, now });
+  const audit: AuditWriter = {
+    ...writer,
+    async decision(record) {
+      await writer.decision(record);
+      metrics.decisions.inc({ effect: record.effect, reason: record.reason });
+    },
+  };
 
   // Callers.
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
@@ -107,6 +116,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
 
   // What administrators change.
   const policyEdits = createPolicyEdits({
+    database,
     administer,
     targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null,
     checkPattern: module.checkPattern,
@@ -133,7 +143,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     ready: async () => ({ state: await current.fresh().then(() => true) }),
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
-      // OPENAPI { path: '', router: openapiRoutes() },
+      { path: '', router: openapiRoutes() },
     ],
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },
@@ -152,7 +162,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     seal: createSeal([keys.sealingKey]),
     publicUrl: config.publicUrl,
     limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
-    checkOrigin: (req) => checkOrigin(req, config),
+    checkOrigin: (req, res) => meetOrigin(req, res, config),
+    addressOf: (req) => addressOf(req, config.trustProxy),
     rateLimit: async ({ address, principal }) => (await limits.mcp(principal ?? '', address))?.retryAfter ?? null,
     now,
     newId,
@@ -172,9 +183,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       }
     },
     async close() {
-      await drain(server, config.drainMs);
+      const drained = drain(server, config.drainMs);
+      mcp.endStreams();
+      await drained;
       await mcp.close();
-      await audit.close();
+      await writer.close();
       await database.close();
     },
   };

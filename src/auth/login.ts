@@ -4,7 +4,7 @@ import type { Change } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import { AppError, invalidRequest } from '../errors.ts';
-import { type User, userStore } from '../users/store.ts';
+import { ADMIN, type User, userStore } from '../users/store.ts';
 import type { Administer, Caller } from './administer.ts';
 import type { DraftToken } from './issue.ts';
 import type { Passwords } from './passwords.ts';
@@ -54,6 +54,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
         const now = await userStore(trx).credentials({ id: found.user.id });
         if (!user?.enabled || now?.passwordHash !== found.passwordHash) throw wrong();
         const record = draft.record(user);
+        await tokenStore(trx).deleteExpiredOf(user.id, record.created_at);
         await tokenStore(trx).insert(record);
         return { user, record };
       });
@@ -109,7 +110,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       const missing = (): AppError => new AppError('not_found', 'You have no API token with this id.');
       const record = await tokenStore(database.knex).find(id);
       const own = record?.user_id === caller.principal.sub;
-      if (record?.kind !== 'api' || (!own && caller.principal.role !== 'admin')) throw missing();
+      if (record?.kind !== 'api' || (!own && caller.principal.role !== ADMIN)) throw missing();
       await administer(caller, own ? 'own' : 'admin', async (trx) => {
         if (!(await tokenStore(trx).revoke(id, now()))) throw missing();
         return { result: null, changes: [revoked(id, { name: record.name, user_id: record.user_id })] };

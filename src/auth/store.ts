@@ -30,8 +30,8 @@ export interface TokenStore {
   revokeLoginsOf(userId: string, exceptTokenId: string | null, now: number): Promise<number>;
   /** How many API tokens the user holds that are not revoked. */
   count(userId: string): Promise<number>;
-  /** Forgets login tokens that expired before `time`. */
-  deleteExpired(time: number): Promise<number>;
+  /** Forgets the user's login tokens that expired before `time`. */
+  deleteExpiredOf(userId: string, time: number): Promise<number>;
 }
 
 const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at'] as const;
@@ -77,8 +77,8 @@ export function tokenStore(db: Connection): TokenStore {
       return Number(row?.n ?? 0);
     },
 
-    async deleteExpired(time) {
-      return await db('tokens').whereNotNull('expires_at').where('expires_at', '<', time).delete();
+    async deleteExpiredOf(userId, time) {
+      return await db('tokens').where({ user_id: userId }).where('expires_at', '<', time).delete();
     },
   };
 }

@@ -32,6 +32,8 @@ export interface PolicyModule {
   readonly hash: string;
   /** Admission of patterns by the very engine that will run them. */
   readonly checkPattern: PatternCheck;
+  /** The same for patterns already stored, of which only those that stay regular expressions are put to the engine. */
+  readonly checkStoredPattern: PatternCheck;
   instantiate(): Bare;
 }
 
@@ -79,21 +81,27 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   if (needed.length > 0) throw new Error(`gateway.wasm needs built-ins of the host: ${needed.join(', ')}`);
 
   const admission = finish(loadInstance(bare, [{ path: [], value: '{}' }], 0));
-  const checkPattern = createPatternCheck((pattern) => {
+  function isValid(pattern: string): boolean {
     try {
       return admission.evaluate('portcullis/gateway/valid_pattern', JSON.stringify({ pattern })) === true;
     } catch {
       return false;
     }
-  });
-  const module: PolicyModule = { hash, checkPattern, instantiate };
-  passGoldenQuestions(finish(loadEngine(compile(GOLDEN_POLICIES, module), { module, revision: 0 })));
+  }
+  const module: PolicyModule = {
+    hash,
+    checkPattern: createPatternCheck(isValid),
+    checkStoredPattern: createPatternCheck(isValid, ({ shapes }) => shapes === null),
+    instantiate,
+  };
+  const compiled = compile(GOLDEN_POLICIES, { checkPattern: module.checkStoredPattern });
+  passGoldenQuestions(finish(loadEngine(compiled, { module, revision: 0 })));
   return module;
 }
 
 /** Compiles, loads and tries a policy set, in slices between which other work runs. */
 export async function createEngine({ policies, ...options }: EngineOptions): Promise<LoadedEngine> {
-  const compiled = await inSlices(compileInSteps(policies, options.module));
+  const compiled = await inSlices(compileInSteps(policies, { checkPattern: options.module.checkStoredPattern }));
   return inSlices(loadEngine(compiled, options));
 }
 
@@ -142,8 +150,8 @@ function* loadEngine(
     return value.map(read);
   }
 
-  function askMany(facts: PrincipalFacts, target: string, type: string, names: readonly string[]): Decision[] {
-    const input = toInput({ ...facts, target, type, names });
+  function askMany({ sub, role, groups }: PrincipalFacts, target: string, type: string, names: readonly string[]): Decision[] {
+    const input = toInput({ groups, names, role, sub, target, type });
     if (others.length === 0) {
       return readList(main.evaluate('portcullis/gateway/decisions', input), names.length, (item) => readVerdict(item).decision);
     }
@@ -184,17 +192,18 @@ function* loadEngine(
     engineHash: module.hash,
     compiled,
     findings,
-    decide: ({ sub, role, groups }, target, { resource_type: type, resource_name: name }) =>
+    decide: (principal, target, { resource_type: type, resource_name: name }) =>
       orFault(() => {
-        const facts = { sub, role, groups };
-        if (others.length > 0) return askMany(facts, target, type, [name])[0] ?? FAULT;
-        return readVerdict(main.evaluate('portcullis/gateway/decision', toInput({ ...facts, target, type, name }))).decision;
+        if (others.length > 0) return askMany(principal, target, type, [name])[0] ?? FAULT;
+        const { sub, role, groups } = principal;
+        return readVerdict(main.evaluate('portcullis/gateway/decision', toInput({ groups, name, role, sub, target, type })))
+          .decision;
       }, FAULT),
-    decideMany: ({ sub, role, groups }, target, objects) => {
+    decideMany: (principal, target, objects) => {
       const decisions = new Array<Decision>(objects.length).fill(FAULT);
       for (const { type, places } of batches(objects)) {
         const names = places.map((place) => objects[place]?.resource_name ?? '');
-        const answers = orFault(() => askMany({ sub, role, groups }, target, type, names), []);
+        const answers = orFault(() => askMany(principal, target, type, names), []);
         places.forEach((place, i) => {
           decisions[place] = answers[i] ?? FAULT;
         });

@@ -1,5 +1,5 @@
 /** How a compiled document is laid out over WASM instances. */
-import type { Bucket, BySubject, CompiledDocument, IndexNode, Rank } from '../policies/compile.ts';
+import type { Bucket, BySubject, CompiledDocument, IndexNode, RegexEntry } from '../policies/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
 import type { DataPiece } from './instance.ts';
 
@@ -19,35 +19,37 @@ export interface Layout {
   readonly others: readonly (() => Iterable<DataPiece>)[];
 }
 
-type Regexes = NonNullable<Bucket['regex']>;
 type Located = readonly [path: readonly string[], bucket: Bucket];
 
 export function layOut(document: CompiledDocument, maxPatterns: number): Layout {
   const all = [...nodes(document)].flatMap(([path, node]) => [...buckets(path, node)]);
-  const distinct = new Set(all.flatMap(([, { regex = [] }]) => regex.map(([, pattern]) => pattern)));
+  const distinct = new Set(all.flatMap(([, bucket]) => patternsOf(bucket)));
   if (distinct.size <= maxPatterns) return { main: () => mainPieces(document, (bucket) => bucket), others: [] };
 
-  const parts: { readonly patterns: Set<string>; readonly held: [path: readonly string[], regex: Regexes][] }[] = [];
-  const elsewhere = new Map<Bucket, [Rank, number][]>();
+  const parts: { readonly patterns: Set<string>; readonly held: Located[] }[] = [];
+  const homes = new Map<Bucket, Map<string, number>>();
   for (const [path, bucket] of all) {
-    for (const regex of chunks(bucket.regex ?? [], maxPatterns)) {
+    const home = new Map<string, number>();
+    for (const pattern of patternsOf(bucket)) {
       let part = parts.at(-1);
-      if (part === undefined || new Set([...part.patterns, ...regex.map(([, pattern]) => pattern)]).size > maxPatterns) {
+      if (part === undefined || (part.patterns.size === maxPatterns && !part.patterns.has(pattern))) {
         part = { patterns: new Set(), held: [] };
         parts.push(part);
       }
-      for (const [, pattern] of regex) part.patterns.add(pattern);
-      part.held.push([path, regex]);
-      const [[least] = [0]] = regex;
-      elsewhere.set(bucket, [...(elsewhere.get(bucket) ?? []), [least, parts.length - 1]]);
+      part.patterns.add(pattern);
+      home.set(pattern, parts.length - 1);
+    }
+    homes.set(bucket, home);
+    for (const number of new Set(home.values())) {
+      parts[number]?.held.push([path, onlyRegexes(bucket, (pattern) => home.get(pattern) === number)]);
     }
   }
-  const withoutRegex = (bucket: Bucket): object => {
-    const { regex, ...rest } = bucket;
-    return regex === undefined ? rest : { ...rest, elsewhere: elsewhere.get(bucket) };
+  const numbered = (bucket: Bucket): object => {
+    const home = homes.get(bucket);
+    return withRegexes(bucket, ([rank, pattern]) => [rank, home?.get(pattern)]);
   };
   return {
-    main: () => mainPieces(document, withoutRegex),
+    main: () => mainPieces(document, numbered),
     others: parts.map(
       ({ held }) =>
         () =>
@@ -56,8 +58,32 @@ export function layOut(document: CompiledDocument, maxPatterns: number): Layout 
   };
 }
 
-function* chunks(regex: Regexes, size: number): Generator<Regexes> {
-  for (let from = 0; from < regex.length; from += size) yield regex.slice(from, from + size);
+function patternsOf({ regex = [], guarded = [] }: Bucket): string[] {
+  const entries = [...regex, ...guarded.flatMap(([, , table]) => Object.values(table).flat())];
+  return [...new Set(entries.map(([, pattern]) => pattern))];
+}
+
+/** The bucket with something else in place of each regex. */
+function withRegexes(bucket: Bucket, change: (entry: RegexEntry) => unknown): object {
+  const { regex, guarded } = bucket;
+  return {
+    ...bucket,
+    regex: regex?.map(change),
+    guarded: guarded?.map(([least, length, table]) => [least, length, mapValues(table, (list) => list.map(change))]),
+  };
+}
+
+/** What the bucket holds of these regexes. */
+function onlyRegexes({ regex = [], guarded = [] }: Bucket, belongs: (pattern: string) => boolean): Bucket {
+  const kept = (list: readonly RegexEntry[]): RegexEntry[] => list.filter(([, pattern]) => belongs(pattern));
+  const groups = guarded.map(([least, length, table]) => {
+    const lists = Object.entries(table).flatMap(([head, list]) => {
+      const rest = kept(list);
+      return rest.length > 0 ? [[head, rest] as const] : [];
+    });
+    return [least, length, tableOf(lists)] as const;
+  });
+  return { regex: kept(regex), guarded: groups };
 }
 
 function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[], node: IndexNode]> {
@@ -89,12 +115,9 @@ function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => obje
   }
 }
 
-function* partPieces(
-  { unmatched }: CompiledDocument,
-  held: Iterable<readonly [readonly string[], Regexes]>,
-): Generator<DataPiece> {
+function* partPieces({ unmatched }: CompiledDocument, held: Iterable<Located>): Generator<DataPiece> {
   yield { path: [], value: `{${EMPTY_INDEX},"order":[],"unmatched":${unmatched}}` };
-  for (const [path, regex] of held) yield { path, value: JSON.stringify({ regex }) };
+  for (const [path, bucket] of held) yield { path, value: JSON.stringify(bucket) };
 }
 
 /** The value as one piece, or member by member where that would be too long. */
@@ -105,9 +128,13 @@ function* pieces(path: readonly string[], value: object): Generator<DataPiece> {
   else for (const [key, member] of Object.entries(value)) yield* pieces([...path, key], member);
 }
 
-/** No prototype: names such as `__proto__` are keys like any other. */
 function mapValues<T, U>(from: Readonly<Record<string, T>>, change: (value: T) => U): Record<string, U> {
-  const to = Object.create(null) as Record<string, U>;
-  for (const [key, value] of Object.entries(from)) to[key] = change(value);
-  return to;
+  return tableOf(Object.entries(from).map(([key, value]) => [key, change(value)]));
+}
+
+/** No prototype: names such as `__proto__` are keys like any other. */
+function tableOf<T>(entries: Iterable<readonly [string, T]>): Record<string, T> {
+  const table = Object.create(null) as Record<string, T>;
+  for (const [key, value] of entries) table[key] = value;
+  return table;
 }

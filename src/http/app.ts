@@ -83,10 +83,10 @@ function begin({ config, log, metrics }: AppParts, table: RouteTable): RequestHa
       metrics.requests.inc({ method: known, route, status });
       const took = Math.round(performance.now() - began);
       const user = contextOf(res).admission?.principal.sub;
-      log.info(
-        { request_id: requestId, method: known, route, status, took_ms: took, user_id: user },
-        STATUS_CODES[status] ?? 'closed',
-      );
+      // What asks all the time would bury what people ask.
+      const level = route.startsWith('/api/') ? 'info' : 'debug';
+      const line = { request_id: requestId, method: known, route, status, took_ms: took, user_id: user };
+      log[level](line, STATUS_CODES[status] ?? 'closed by the client');
     });
     const refusal = checkOrigin(req, config);
     if (refusal) throw refusal;

@@ -59,6 +59,12 @@ const get = (summary: string, access: Access, given: Given, more: Partial<Operat
   gives: { 200: given },
   ...more,
 });
+/** 304: it is what If-None-Match names. */
+const tagged = (summary: string, given: Given): Operation => ({
+  ...get(summary, 'admin', given),
+  gives: { 200: given, 304: nothing('ETag') },
+  headers: [parameter('header', 'If-None-Match', { type: 'string' }, 'ETag of what is known already.')],
+});
 const REVISION = 'Portcullis-Revision';
 
 export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'post' | 'put' | 'delete', Operation>>>>> = {
@@ -141,7 +147,7 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
     },
   },
   '/api/policies/{id}': {
-    get: get('One policy.', 'admin', one('Policy', REVISION, 'ETag')),
+    get: tagged('One policy.', one('Policy', REVISION, 'ETag')),
     put: {
       summary: 'Update a policy; what is omitted stays, `subjects` replaces the set.',
       access: 'admin',
@@ -157,6 +163,7 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
       access: 'admin',
       takes: 'NewPolicySubject',
       gives: { 200: one('PolicySubject', REVISION), 201: one('PolicySubject', REVISION) },
+      refuses: [409],
       conditional: true,
     },
   },
@@ -175,7 +182,7 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
     },
   },
   '/api/targets/{id}': {
-    get: get('One target.', 'admin', one('Target', 'ETag')),
+    get: tagged('One target.', one('Target', 'ETag')),
     put: {
       summary: 'Update a target; what is omitted stays. Another origin disables its credentials until they are set again.',
       access: 'admin',

@@ -53,3 +53,12 @@ export function answerPreflight(req: IncomingMessage, res: ServerResponse): bool
   res.end();
   return true;
 }
+
+/** All of the above, for a route outside of the app. `answered`: the request was a preflight. */
+export function meetOrigin(req: IncomingMessage, res: ServerResponse, rules: OriginRules): AppError | 'answered' | null {
+  const refusal = checkOrigin(req, rules);
+  if (refusal) return refusal;
+  if (answerPreflight(req, res)) return 'answered';
+  allowOrigin(req, res);
+  return null;
+}

@@ -41,7 +41,9 @@ export function isOutage(error: unknown): boolean {
   if (typeof code === 'string' && (OUTAGE_CODES.has(code) || code.startsWith('SQLITE_IOERR'))) return true;
   // mysql2 calls errors fatal that end the connection; what else says so is a closed worker or pool.
   return (
-    fatal === true || error.name === 'KnexTimeoutError' || /SQLite worker has ended|^aborted$|closed state/.test(error.message)
+    fatal === true ||
+    error.name === 'KnexTimeoutError' ||
+    /SQLite worker has ended|^aborted$|closed state|^Unable to acquire a connection/.test(error.message)
   );
 }
 

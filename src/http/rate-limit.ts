@@ -15,6 +15,8 @@ export interface RateLimits {
 }
 
 const SECONDS = 60;
+/** What one e-mail may take of an address's share: several people may sit behind one address. */
+const EMAIL_SHARE = 1 / 6;
 
 /** Two parts that cannot run into each other. */
 const pair = (a: string, b: string): string => JSON.stringify([a, b]);
@@ -32,7 +34,7 @@ async function consume(limiter: RateLimiterMemory, key: string): Promise<AppErro
 
 export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp'>): RateLimits {
   const byAddress = new RateLimiterMemory({ points: limits.login, duration: SECONDS });
-  const byAddressAndEmail = new RateLimiterMemory({ points: limits.login, duration: SECONDS });
+  const byAddressAndEmail = new RateLimiterMemory({ points: Math.ceil(limits.login * EMAIL_SHARE), duration: SECONDS });
   const byPrincipal = new RateLimiterMemory({ points: limits.mcp, duration: SECONDS });
   return {
     async password(address, email) {

@@ -1,18 +1,7 @@
 /** Connections to targets: bounded, and never to link-local addresses, where clouds keep their instance credentials. */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
-import { BlockList, isIP, isIPv6 } from 'node:net';
 import { Agent, buildConnector } from 'undici';
-
-const LINK_LOCAL = new BlockList();
-LINK_LOCAL.addSubnet('169.254.0.0', 16, 'ipv4');
-LINK_LOCAL.addSubnet('fe80::', 10, 'ipv6');
-LINK_LOCAL.addAddress('fd00:ec2::254', 'ipv6');
-
-/** Also for IPv4 addresses written as IPv6 ones (`::ffff:169.254.1.1`), which BlockList maps back. */
-export function isLinkLocal(address: string): boolean {
-  const bare = address.replace(/^\[|\]$/g, '').replace(/%.*$/, '');
-  return isIP(bare) !== 0 && LINK_LOCAL.check(bare, isIPv6(bare) ? 'ipv6' : 'ipv4');
-}
+import { isLinkLocal } from '../targets/address.ts';
 
 class LinkLocalAddress extends Error {}
 

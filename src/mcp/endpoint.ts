@@ -3,9 +3,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { VerifyToken } from '../auth/admission.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { AppError } from '../errors.ts';
+import { readBytes } from '../http/body.ts';
 import { readJson } from '../http/json.ts';
 import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
-import { readBody } from './body.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
 import type { ExchangeDeps } from './exchange.ts';
@@ -21,15 +21,19 @@ export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras'> {
   readonly verify: VerifyToken;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
-  /** Checks the `Host` and `Origin` headers. */
-  readonly checkOrigin: (req: IncomingMessage) => AppError | null;
+  /** Checks the `Host` and `Origin` headers and lets allowed pages read the answer. `answered`: it was a CORS preflight. */
+  readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
+  /** Where the request comes from, for counting. */
+  readonly addressOf: (req: IncomingMessage) => string;
   /** Seconds to wait, or null. `principal` is null for a caller whose token is not good. */
   readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
 }
 
 export interface McpHandler {
   (req: IncomingMessage, res: ServerResponse, next: () => void): void;
-  /** Ends every exchange with a target, and with it every open stream. */
+  /** Ends the standing streams, which would keep a server from closing; requests under way go on. */
+  endStreams(): void;
+  /** Ends every exchange with a target. */
   close(): Promise<void>;
 }
 
@@ -39,7 +43,7 @@ const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 /** State of the handler that no exchange shares with another process. */
 interface Endpoint extends McpDeps, ExchangeDeps {
   /** Open standing streams by principal. */
-  readonly streams: Map<string, number>;
+  readonly streams: Map<string, Set<AbortController>>;
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
@@ -49,27 +53,31 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
     else next();
   };
-  return Object.assign(handle, { close: () => forwarder.close() });
+  const endStreams = (): void => {
+    for (const stream of [...endpoint.streams.values()].flatMap((streams) => [...streams])) stream.abort();
+  };
+  return Object.assign(handle, { endStreams, close: () => forwarder.close() });
 }
 
 async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const requestId = endpoint.newId();
   res.setHeader('X-Request-Id', requestId);
   res.on('error', () => undefined);
+  const { publicUrl, log, limits } = endpoint;
+  const context = { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs };
   try {
     const answer = await answerRequest(endpoint, req, res);
-    if (answer !== null) await writeAnswer(res, answer, { requestId, keepAliveMs: endpoint.limits.keepAliveMs });
-  } catch (err) {
-    endpoint.log.error({ err, request_id: requestId }, 'an MCP request failed');
-    if (res.headersSent) res.destroy();
-    else writeProblem(res, new AppError('internal', 'The gateway failed; the request id tells where to look.'), requestId);
+    if (answer !== null) await writeAnswer(res, answer, context);
+  } catch (error) {
+    writeProblem(res, error, context);
   }
 }
 
-/** null: the client is gone. */
+/** null: answered already. */
 async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
-  const refused = endpoint.checkOrigin(req);
+  const refused = endpoint.checkOrigin(req, res);
+  if (refused === 'answered') return null;
   if (refused !== null) return problem(refused);
   const targetName = TARGET_PATH.exec(req.url ?? '')?.[1];
   if (targetName === undefined) return problem(new AppError('not_found', 'The path is /mcp/<target>.'));
@@ -81,17 +89,15 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
 
   const claims = await endpoint.verify(headers.authorization);
   const principal = isRefusal(claims) ? null : principalKey(claims);
-  const wait = await endpoint.rateLimit({ address: req.socket.remoteAddress ?? '', principal });
+  const wait = await endpoint.rateLimit({ address: endpoint.addressOf(req), principal });
   if (wait !== null) return tooMany('Too many requests.', wait);
   if (isRefusal(claims)) return unauthenticated(endpoint, targetName, claims);
 
   const unfit = checkHeaders(req.method, headers);
   if (unfit !== null) return problem(unfit);
-  const body = await readBody(req, endpoint.limits.bodyBytes);
-  if (body === 'aborted') return null;
-  if (body === 'too_large') {
-    return problem(new AppError('too_large', `A body has at most ${endpoint.limits.bodyBytes} bytes.`), { connection: 'close' });
-  }
+  const body = await readBytes(req, endpoint.limits.bodyBytes).catch((error: AppError) => error);
+  // What is left of the body would be taken for the next request.
+  if (!Buffer.isBuffer(body)) return problem(body, { connection: 'close' });
   if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));
   const inbound = req.method === 'POST' ? readPost(body, headers) : null;
   if (inbound !== null && 'answer' in inbound) return inbound.answer;
@@ -103,7 +109,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     try {
       const admission = await endpoint.admit(claims);
       if (isRefusal(admission)) return unauthenticated(endpoint, targetName, admission);
-      return { claims, admission, targetName, arrivedAt, gone, version };
+      return { claims, admission, targetName, arrivedAt, gone: gone.signal, version };
     } catch (err) {
       if (!(err instanceof AppError)) endpoint.log.error({ err }, 'the state of the gateway could not be read');
       const known = err instanceof AppError ? err : undefined;
@@ -111,7 +117,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     }
   };
   if (inbound !== null) return respond(endpoint, inbound, admit);
-  return serveSession(endpoint, req.method, headers, admit, res);
+  return serveSession(endpoint, req.method, headers, admit, res, gone);
 }
 
 /** GET and DELETE belong to a session; 2026-07-28 has neither. */
@@ -121,6 +127,7 @@ async function serveSession(
   headers: McpHeaders,
   admit: Admitting,
   res: ServerResponse,
+  gone: AbortController,
 ): Promise<Answer> {
   if ((headers.protocol.version ?? '') >= MODERN_REVISION) {
     return problem(new AppError('method_not_allowed', 'This revision has POST only.'), { allow: 'POST' });
@@ -132,13 +139,12 @@ async function serveSession(
   if (session === null) return problem(new AppError('not_found', 'Session not found'));
   if (method === 'DELETE') return performDelete(endpoint, caller, session);
   const key = principalKey(caller.claims);
-  const open = endpoint.streams.get(key) ?? 0;
-  if (open >= endpoint.limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
-  endpoint.streams.set(key, open + 1);
+  const open = endpoint.streams.get(key) ?? new Set();
+  if (open.size >= endpoint.limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
+  endpoint.streams.set(key, open.add(gone));
   res.once('close', () => {
-    const left = (endpoint.streams.get(key) ?? 1) - 1;
-    if (left === 0) endpoint.streams.delete(key);
-    else endpoint.streams.set(key, left);
+    open.delete(gone);
+    if (open.size === 0 && endpoint.streams.get(key) === open) endpoint.streams.delete(key);
   });
   return performGet(endpoint, caller, session, headers.lastEventId);
 }
@@ -181,10 +187,10 @@ function readPost(body: Buffer, headers: McpHeaders): Inbound | { readonly answe
   return { answer: { kind: 'message', status: 400, text } };
 }
 
-function clientGone(res: ServerResponse): AbortSignal {
+function clientGone(res: ServerResponse): AbortController {
   const controller = new AbortController();
   res.once('close', () => {
     if (!res.writableFinished) controller.abort();
   });
-  return controller.signal;
+  return controller;
 }

@@ -4,6 +4,7 @@ import type { AuditWriter, Outcome } from '../audit/event.ts';
 import type { Admission, Admit } from '../auth/admission.ts';
 import type { TokenClaims } from '../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import type { Log } from '../log.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
@@ -28,12 +29,6 @@ import type { Seal } from './seal.ts';
 import { openState, type Session, sealSession } from './sessions.ts';
 import { discoversModern, isWrongEra, type UpstreamEras } from './upstream-era.ts';
 
-export interface McpLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
-
 export interface ExchangeDeps {
   readonly admit: Admit;
   readonly audit: AuditWriter;
@@ -43,7 +38,7 @@ export interface ExchangeDeps {
   readonly limits: McpLimits;
   readonly now: () => number;
   readonly newId: () => string;
-  readonly log: McpLog;
+  readonly log: Log;
 }
 
 /** One authenticated HTTP request. */
@@ -100,12 +95,30 @@ export async function performRequest(
   }
   const body = rebuildCall(message, located, { ...replacedParams(message, manner), ...state });
   if (manner.era === 'session') {
-    const sent = { method: 'POST', target, body, version: caller.version, ...(session === null ? {} : { session }) } as const;
+    const signal = lingering(caller.gone, deps.limits.idleMs);
+    const sent = {
+      method: 'POST',
+      target,
+      body,
+      signal,
+      version: caller.version,
+      ...(session === null ? {} : { session }),
+    } as const;
     return performInSession(deps, context, awaited, sent);
   }
   const modern = { version: manner.revision, method, name: nameHeader(method, params), params: manner.paramHeaders };
   // In 2026-07-28 a client that closes the connection cancels its request.
   return performModern(deps, context, awaited, { method: 'POST', target, body, modern, signal: caller.gone });
+}
+
+/**
+ * In the session revisions a client that closes the connection cancels nothing: the call runs on, so that its end is
+ * recorded, but not for ever, because nobody waits for it.
+ */
+function lingering(gone: AbortSignal, graceMs: number): AbortSignal {
+  const controller = new AbortController();
+  gone.addEventListener('abort', () => void setTimeout(() => controller.abort(), graceMs).unref(), { once: true });
+  return controller.signal;
 }
 
 function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string): (outcome: Outcome) => void {

@@ -26,11 +26,13 @@ export async function relayFailure(
   }
   if (error !== null) {
     awaited.end('error');
+    if (context.era === 'modern' && error.error.code === CODES.badSession) deps.eras.forget(context.target);
     const supported = servedVersions(error);
     if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
     return { kind: 'message', status: answer.status, text: error.text };
   }
   awaited.end('upstream_error');
+  if (context.era === 'modern') deps.eras.forget(context.target);
   deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
   const text = errorTextFor(context.target.name, answer.status);
   const failure = rpcError(id, CODES.internal, text);
@@ -84,6 +86,7 @@ function errorTextFor(targetName: string, status: number): string {
 
 const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
   credential: 'has an unusable credential: an administrator must set it again',
+  transport: 'uses a transport that this gateway does not serve',
   timeout: 'did not answer in time',
   aborted: 'was not waited for',
   unreachable: 'cannot be reached',

@@ -61,11 +61,7 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   }
   const filtered = filterComplete(draft, context);
   if (!filtered.ok) return filtered;
-  if (isCacheable(context)) {
-    // The result depends on the caller's rights, which may change at any time.
-    setMember(draft, 'ttlMs', 0);
-    setMember(draft, 'cacheScope', 'private');
-  }
+  forbidCaching(draft, context);
   return { ok: true, text: applyEdits(draft), shown: filtered.shown };
 }
 
@@ -230,6 +226,7 @@ function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
   const { inputRequests, requestState } = draft.value;
   const meta = context.params?._meta;
   const declared = isObject(meta) ? meta[META_KEYS.capabilities] : undefined;
+  if (inputRequests !== undefined && !isObject(inputRequests)) return fault('the input requests are no object');
   for (const asked of isObject(inputRequests) ? Object.values(inputRequests) : []) {
     if (!isObject(asked) || !isObject(declared) || !isDeclared(declared, asked.method)) {
       return fault('the target asks for something that the client does not offer');
@@ -242,9 +239,15 @@ function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
   return { ok: true, text: applyEdits(draft), shown: null };
 }
 
-function isCacheable({ era, method, operation }: ResultContext): boolean {
-  if (operation.kind === 'list') return true;
-  return era === 'modern' && (method === 'server/discover' || method === 'resources/read');
+/**
+ * The result depends on the caller's rights, which may change at any time. 2026-07-28 requires the hints; in a session they
+ * are only replaced, because clients heed them there, too.
+ */
+function forbidCaching(draft: Draft, { era, method, operation }: ResultContext): void {
+  const isCacheable = operation.kind === 'list' || method === 'server/discover' || method === 'resources/read';
+  if (!isCacheable) return;
+  if (era === 'modern' || 'ttlMs' in draft.value) setMember(draft, 'ttlMs', 0);
+  if (era === 'modern' || 'cacheScope' in draft.value) setMember(draft, 'cacheScope', 'private');
 }
 
 function setMember(draft: Draft, name: string, value: JsonValue): void {

@@ -48,7 +48,7 @@ export interface UpstreamAnswer {
 
 /** No answer: what happened, for the log; the client learns only that the target could not be used. */
 export interface UpstreamFault {
-  readonly fault: 'credential' | 'timeout' | 'aborted' | 'unreachable' | 'too_large';
+  readonly fault: 'credential' | 'transport' | 'timeout' | 'aborted' | 'unreachable' | 'too_large';
   readonly cause?: unknown;
 }
 
@@ -66,8 +66,9 @@ export function createForwarder(limits: ForwardLimits): Forwarder {
   return {
     async send(request) {
       if (request.target.credential === 'unusable') return { fault: 'credential' };
-      const url = new URL(request.target.url);
+      if (request.target.transport !== 'streamable-http') return { fault: 'transport' };
       try {
+        const url = new URL(request.target.url);
         // Redirects are not followed: undici follows none unless told to.
         const answer = await agent.request({
           origin: url.origin,

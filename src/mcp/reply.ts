@@ -1,17 +1,16 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems where there is no JSON-RPC message to answer. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
-import { type AppError, ERRORS } from '../errors.ts';
+import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from './answer.ts';
 import { formatEvent, KEEP_ALIVE } from './sse.ts';
 
-export interface ReplyOptions {
-  readonly requestId: string;
+export interface ReplyContext extends ProblemContext {
   readonly keepAliveMs: number;
 }
 
 /** Resolves when the answer is written or the client is gone. */
-export async function writeAnswer(res: ServerResponse, answer: Answer, options: ReplyOptions): Promise<void> {
+export async function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Promise<void> {
   switch (answer.kind) {
     case 'message':
       res.writeHead(answer.status, { ...answer.headers, 'content-type': 'application/json', 'cache-control': 'no-store' });
@@ -21,24 +20,23 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, options: 
       res.writeHead(answer.status).end();
       return;
     case 'problem':
-      writeProblem(res, answer.error, options.requestId, answer.headers);
+      writeProblem(res, answer.error, context, answer.headers);
       return;
     case 'stream':
-      await writeStream(res, answer.events, answer.drain, options.keepAliveMs);
+      await writeStream(res, answer.events, answer.drain, context.keepAliveMs);
   }
 }
 
-/** RFC 9457. */
 export function writeProblem(
   res: ServerResponse,
-  error: AppError,
-  requestId: string,
+  error: unknown,
+  context: ProblemContext,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  const { title, status } = ERRORS[error.code];
-  const retry = error.retryAfter === undefined ? {} : { 'retry-after': String(error.retryAfter) };
-  res.writeHead(status, { ...headers, ...retry, 'content-type': 'application/problem+json', 'cache-control': 'no-store' });
-  res.end(JSON.stringify({ type: 'about:blank', title, status, detail: error.message, code: error.code, request_id: requestId }));
+  const problem = problemOf(error, context);
+  // Header names are compared without case: those of the answer replace the general ones.
+  for (const [name, value] of Object.entries({ ...problem.headers, ...headers })) res.setHeader(name, value);
+  sendProblem(res, { ...problem, headers: {} });
 }
 
 async function writeStream(

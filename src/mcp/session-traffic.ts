@@ -156,9 +156,11 @@ async function pass(deps: ExchangeDeps, caller: Caller, session: Session, method
 
 /** Streams and ends that the target does not offer are its answer; the rest is told in the gateway's words. */
 function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | UpstreamFault): Answer {
-  finish(deps, caller, verdict, 'upstream_error');
+  finish(deps, caller, verdict, isFault(answer) && answer.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   if (isFault(answer)) {
-    deps.log.warn({ target: caller.targetName, fault: answer.fault, err: answer.cause }, 'a target could not be used');
+    if (answer.fault !== 'aborted') {
+      deps.log.warn({ target: caller.targetName, fault: answer.fault, err: answer.cause }, 'a target could not be used');
+    }
     return problem(new AppError('unavailable', `The target \`${caller.targetName}\` cannot be used`, { retryAfter: 5 }));
   }
   answer.discard();

@@ -14,6 +14,8 @@ export interface UpstreamEras {
   /** Asks the target if it is not known. */
   speaksModern(target: RoutedTarget, signal: AbortSignal): Promise<boolean | UpstreamFault>;
   learn(target: RoutedTarget, modern: boolean): void;
+  /** After a failure that a change of the target may explain. */
+  forget(target: RoutedTarget): void;
 }
 
 export function createUpstreamEras(forwarder: Forwarder, now: () => number): UpstreamEras {
@@ -24,6 +26,7 @@ export function createUpstreamEras(forwarder: Forwarder, now: () => number): Ups
   };
   return {
     learn,
+    forget: (target) => void known.delete(keyOf(target)),
     async speaksModern(target, signal) {
       const entry = known.get(keyOf(target));
       if (entry !== undefined && now() < entry.until) return entry.modern;

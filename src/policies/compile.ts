@@ -42,9 +42,13 @@ export interface Bucket {
   /** `[rank, one line, text]`, by rank. */
   suffix?: (readonly [Rank, boolean, string])[];
   contains?: (readonly [Rank, boolean, string])[];
-  /** `[rank, pattern]`, by rank. */
-  regex?: (readonly [Rank, string])[];
+  regex?: RegexEntry[];
+  /** `[least rank, length, first characters -> regexes of names that begin so]`, by least rank. */
+  guarded?: (readonly [Rank, number, Table<RegexEntry[]>])[];
 }
+
+/** Lists of them are sorted by rank. */
+export type RegexEntry = readonly [Rank, pattern: string];
 
 export type BySubject<T> = Readonly<Record<SubjectType, Table<T>>>;
 export type IndexNode = { readonly use: BySubject<Rank> } & Readonly<Record<ResourceType, BySubject<Bucket>>>;
@@ -94,7 +98,7 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
   const findings: Finding[] = [];
   const read: ReadPolicy[] = [];
   for (const [i, policy] of policies.entries()) {
-    if (i % 200 === 199) yield;
+    if (i % 50 === 49) yield;
     if (!policy.enabled) continue;
     const strict = readStrictly(policy, checkPattern, (message) =>
       findings.push({ policyId: policy.id, policyName: policy.name, message }),
@@ -107,7 +111,7 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
 
   const index = { every: newNode(), targets: newTable<IndexNode>() };
   for (const [rank, policy] of read.entries()) {
-    if (rank % 200 === 199) yield;
+    if (rank % 50 === 49) yield;
     let node = index.every;
     if (policy.target !== null) {
       node = index.targets[policy.target] ?? newNode();
@@ -205,52 +209,73 @@ const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects
 
 /** Policies come in reading order, so what is already there decides before. */
 function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
-  const shapes = policy.pattern === null ? [ANY_NAME] : shapesOf(policy.pattern);
+  const form = policy.pattern === null ? ANY_NAME : formOf(policy.pattern);
   const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
   const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];
   for (const [kind, value = ''] of policy.subjects as readonly [SubjectType, string?][]) {
     if (speaksOfTarget) node.use[kind][value] ??= rank;
     for (const type of types) {
       node[type][kind][value] ??= {};
-      placeInBucket(node[type][kind][value], shapes, policy.pattern, rank);
+      const bucket = node[type][kind][value];
+      if (bucket.any !== undefined) continue;
+      if ('shapes' in form) for (const shape of form.shapes) placeShape(bucket, shape, rank);
+      else placeRegex(bucket, form, rank);
     }
   }
 }
 
-const ANY_NAME: Shape = { kind: 'contains', text: '', oneLine: false };
+type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly heads: readonly string[] | null };
+const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }] };
 
-function shapesOf(pattern: string): readonly Shape[] | null {
+function formOf(pattern: string): Form {
   const reading = readPattern(pattern);
-  return typeof reading === 'string' ? null : reading.shapes;
+  // What has been read strictly can be read.
+  if (typeof reading === 'string') throw new Error(reading);
+  return reading.shapes === null ? { pattern, heads: reading.heads } : { shapes: reading.shapes };
 }
 
-function placeInBucket(bucket: Bucket, shapes: readonly Shape[] | null, pattern: string | null, rank: Rank): void {
-  if (bucket.any !== undefined) return;
-  if (shapes === null) {
+function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {
+  if (kind === 'exact') {
+    bucket.exact ??= newTable();
+    bucket.exact[text] ??= rank;
+  } else if (text === '' && !oneLine) {
+    bucket.any ??= rank;
+  } else if (kind === 'prefix') {
+    const length = [...text].length;
+    bucket.prefix ??= [];
+    let entry = bucket.prefix.find((known) => known[1] === oneLine && known[2] === length);
+    if (entry === undefined) {
+      entry = [rank, oneLine, length, newTable()];
+      bucket.prefix.push(entry);
+    }
+    entry[3][text] ??= rank;
+  } else {
+    bucket[kind] ??= [];
+    if (!bucket[kind].some((known) => known[1] === oneLine && known[2] === text)) bucket[kind].push([rank, oneLine, text]);
+  }
+}
+
+function placeRegex(bucket: Bucket, { pattern, heads }: { pattern: string; heads: readonly string[] | null }, rank: Rank): void {
+  if (heads === null) {
     bucket.regex ??= [];
-    if (pattern !== null && !bucket.regex.some(([, known]) => known === pattern)) bucket.regex.push([rank, pattern]);
+    addRegex(bucket.regex, [rank, pattern]);
     return;
   }
-  for (const { kind, text, oneLine } of shapes) {
-    if (kind === 'exact') {
-      bucket.exact ??= newTable();
-      bucket.exact[text] ??= rank;
-    } else if (text === '' && !oneLine) {
-      bucket.any = rank;
-    } else if (kind === 'prefix') {
-      const length = [...text].length;
-      bucket.prefix ??= [];
-      let heads = bucket.prefix.find((entry) => entry[1] === oneLine && entry[2] === length);
-      if (heads === undefined) {
-        heads = [rank, oneLine, length, newTable()];
-        bucket.prefix.push(heads);
-      }
-      heads[3][text] ??= rank;
-    } else {
-      bucket[kind] ??= [];
-      if (!bucket[kind].some((entry) => entry[1] === oneLine && entry[2] === text)) bucket[kind].push([rank, oneLine, text]);
+  bucket.guarded ??= [];
+  for (const head of heads) {
+    const length = [...head].length;
+    let entry = bucket.guarded.find((known) => known[1] === length);
+    if (entry === undefined) {
+      entry = [rank, length, newTable()];
+      bucket.guarded.push(entry);
     }
+    entry[2][head] ??= [];
+    addRegex(entry[2][head], [rank, pattern]);
   }
+}
+
+function addRegex(list: RegexEntry[], entry: RegexEntry): void {
+  if (!list.some(([, pattern]) => pattern === entry[1])) list.push(entry);
 }
 
 /** JSON with members sorted by code unit and no white space (RFC 8785, of which integers and well-formed texts need no more). */

@@ -1,17 +1,18 @@
-/** Changes to the policy set: what they would make of it is checked under the lock of the change, so that no two can add up to something refused. */
+/** Changes to the policy set. What they would make of it is known before they are stored, so that no two can add up to something refused. */
 import type { Administer, Caller } from '../auth/administer.ts';
 import type { Change, Position } from '../db/changes.ts';
-import type { Transaction } from '../db/database.ts';
+import type { Connection, Database } from '../db/database.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
 import type { Policy, PolicySubject } from './document.ts';
 import { checkPolicySet, type PatternCheck } from './pattern.ts';
-import { type PolicyDocument, type PolicyUpdate, policyJson, type SubjectDocument, subjectKey } from './schema.ts';
+import { POLICY_LIMITS, type PolicyDocument, type PolicyUpdate, policyJson, type SubjectDocument, subjectKey } from './schema.ts';
 import { type PolicyStore, policyStore } from './store.ts';
 
 export interface PolicyEditParts {
+  readonly database: Database;
   readonly administer: Administer;
-  readonly targetExists: (trx: Transaction, id: string) => Promise<boolean>;
+  readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
   /** Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. */
   readonly tryPolicies: (policies: readonly Policy[]) => Promise<unknown>;
@@ -43,28 +44,33 @@ export interface PolicyEdits {
   removeSubject(caller: Caller, id: string, subjectId: string, ifMatch: string | undefined): Promise<Edited<null>>;
 }
 
+/** What an edit comes to, worked out on the policies of one moment. */
+interface Plan<T> {
+  readonly result: T;
+  /** The set as it would be; null where nothing is added that could be refused. */
+  readonly wouldBe: readonly Policy[] | null;
+  /** null: nothing changes. */
+  readonly apply: ((store: PolicyStore) => Promise<Change>) | null;
+}
+
 export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
-  const { administer, newId, now } = parts;
+  const { database, administer, newId, now } = parts;
 
-  const requirePolicy = async (store: PolicyStore, id: string, ifMatch: string | undefined): Promise<Policy> => {
-    const policy = await store.find(id);
-    if (!policy) throw new AppError('not_found', 'No policy has this id.');
-    requireMatch(ifMatch, policyEtag(policy));
-    return policy;
-  };
+  /**
+   * Everything is checked under the lock, but for the trial: it takes long and needs no database, so it is made before,
+   * and again under the lock only if the set has moved meanwhile. `plan` must give the same for the same policies.
+   */
+  async function edit<T>(caller: Caller, plan: (db: Connection) => Promise<Plan<T>>): Promise<Edited<T>> {
+    const early = await database.snapshot(plan);
+    if (early.wouldBe) await tryOut(early.wouldBe);
+    return administer(caller, 'admin', async (trx) => {
+      const { result, wouldBe, apply } = await plan(trx);
+      if (wouldBe && JSON.stringify(wouldBe) !== JSON.stringify(early.wouldBe)) await tryOut(wouldBe);
+      return { result, changes: apply ? [await apply(policyStore(trx))] : [] };
+    });
+  }
 
-  async function requireSound(trx: Transaction, policy: Policy, wouldBe: readonly Policy[]): Promise<void> {
-    const errors: FieldError[] = [];
-    if (policy.target_id !== null && !(await parts.targetExists(trx, policy.target_id))) {
-      errors.push({ path: 'target_id', message: 'no target has this id' });
-    }
-    const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
-    if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
-    if (errors.length > 0) throw invalidRequest(errors);
-    for (const { message, policyIds } of checkPolicySet(wouldBe)) {
-      if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
-    }
-    if (errors.length > 0) throw invalidRequest(errors);
+  async function tryOut(wouldBe: readonly Policy[]): Promise<void> {
     try {
       await parts.tryPolicies(wouldBe);
     } catch (error) {
@@ -75,63 +81,117 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     }
   }
 
-  async function replace(trx: Transaction, before: Policy, after: Policy, verb: string): Promise<Change[]> {
-    const store = policyStore(trx);
-    const others = (await store.all()).filter((policy) => policy.id !== after.id);
-    await requireSound(trx, after, [...others, after]);
-    await store.update(before, after);
-    return [changeOf(verb, before, after)];
+  const requirePolicy = async (db: Connection, id: string, ifMatch: string | undefined): Promise<Policy> => {
+    const policy = await policyStore(db).find(id);
+    if (!policy) throw new AppError('not_found', 'No policy has this id.');
+    requireMatch(ifMatch, policyEtag(policy));
+    return policy;
+  };
+
+  /** The set with `policy` in it. Throws AppError `invalid_request`. */
+  async function soundSetWith(db: Connection, policy: Policy): Promise<Policy[]> {
+    const errors: FieldError[] = [];
+    if (policy.target_id !== null && !(await parts.targetExists(db, policy.target_id))) {
+      errors.push({ path: 'target_id', message: 'no target has this id' });
+    }
+    const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
+    if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
+    if (errors.length > 0) throw invalidRequest(errors);
+    const others = (await policyStore(db).all()).filter(({ id }) => id !== policy.id);
+    const wouldBe = [...others, policy];
+    for (const { message, policyIds } of checkPolicySet(wouldBe)) {
+      if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
+    }
+    if (errors.length > 0) throw invalidRequest(errors);
+    return wouldBe;
   }
 
-  return {
-    create: (caller, document) =>
-      administer(caller, 'admin', async (trx) => {
-        const store = policyStore(trx);
-        const time = now();
-        const subjects = document.subjects.map((subject) => ({ ...subject, id: newId() }));
-        const policy: Policy = { ...document, id: newId(), subjects: sorted(subjects), created_at: time, updated_at: time };
-        await requireSound(trx, policy, [...(await store.all()), policy]);
-        await store.insert(policy);
-        return { result: policy, changes: [changeOf('create', null, policy)] };
-      }),
+  const replacing = async <T>(db: Connection, before: Policy, after: Policy, verb: string, result: T): Promise<Plan<T>> => ({
+    result,
+    wouldBe: await soundSetWith(db, after),
+    apply: async (store) => {
+      await store.update(before, after);
+      return changeOf(verb, before, after);
+    },
+  });
 
-    update: (caller, id, update, ifMatch) =>
-      administer(caller, 'admin', async (trx) => {
-        const before = await requirePolicy(policyStore(trx), id, ifMatch);
-        const after = updated(before, update, newId, now());
-        if (after === before) return { result: before, changes: [] };
-        return { result: after, changes: await replace(trx, before, after, 'update') };
-      }),
+  return {
+    create(caller, document) {
+      const time = now();
+      const subjects = document.subjects.map((subject) => ({ ...subject, id: newId() }));
+      const policy: Policy = { ...document, id: newId(), subjects: sorted(subjects), created_at: time, updated_at: time };
+      return edit(caller, async (db) => ({
+        result: policy,
+        wouldBe: await soundSetWith(db, policy),
+        apply: async (store) => {
+          await store.insert(policy);
+          return changeOf('create', null, policy);
+        },
+      }));
+    },
+
+    update(caller, id, update, ifMatch) {
+      const time = now();
+      const ids = new Map<string, string>();
+      const idOf = (key: string): string => {
+        const made = ids.get(key) ?? newId();
+        ids.set(key, made);
+        return made;
+      };
+      return edit(caller, async (db) => {
+        const before = await requirePolicy(db, id, ifMatch);
+        const after = updated(before, update, idOf, time);
+        if (after === before) return { result: before, wouldBe: null, apply: null };
+        return replacing(db, before, after, 'update', after);
+      });
+    },
 
     delete: (caller, id, ifMatch) =>
-      administer(caller, 'admin', async (trx) => {
-        const store = policyStore(trx);
-        const policy = await requirePolicy(store, id, ifMatch);
-        await store.delete(id);
-        return { result: null, changes: [changeOf('delete', policy, null)] };
+      edit(caller, async (db) => {
+        const policy = await requirePolicy(db, id, ifMatch);
+        return {
+          result: null,
+          wouldBe: null,
+          apply: async (store) => {
+            await store.delete(id);
+            return changeOf('delete', policy, null);
+          },
+        };
       }),
 
-    addSubject: (caller, id, document, ifMatch) =>
-      administer<AddedSubject>(caller, 'admin', async (trx) => {
-        const before = await requirePolicy(policyStore(trx), id, ifMatch);
-        const there = before.subjects.find((subject) => subjectKey(subject) === subjectKey(document));
-        if (there) return { result: { subject: there, added: false }, changes: [] };
-        const subject: PolicySubject = { ...document, id: newId() };
-        const after = { ...before, subjects: sorted([...before.subjects, subject]), updated_at: now() };
-        return { result: { subject, added: true }, changes: await replace(trx, before, after, 'add_subject') };
-      }),
+    addSubject(caller, id, document, ifMatch) {
+      const time = now();
+      const subject: PolicySubject = { ...document, id: newId() };
+      return edit<AddedSubject>(caller, async (db) => {
+        const before = await requirePolicy(db, id, ifMatch);
+        const there = before.subjects.find((known) => subjectKey(known) === subjectKey(subject));
+        if (there) return { result: { subject: there, added: false }, wouldBe: null, apply: null };
+        if (before.subjects.length >= POLICY_LIMITS.subjects) {
+          throw new AppError('limit_reached', `A policy has at most ${POLICY_LIMITS.subjects} subjects.`);
+        }
+        const after = { ...before, subjects: sorted([...before.subjects, subject]), updated_at: time };
+        return replacing(db, before, after, 'add_subject', { subject, added: true });
+      });
+    },
 
-    removeSubject: (caller, id, subjectId, ifMatch) =>
-      administer(caller, 'admin', async (trx) => {
-        const store = policyStore(trx);
-        const before = await requirePolicy(store, id, ifMatch);
+    removeSubject(caller, id, subjectId, ifMatch) {
+      const time = now();
+      return edit(caller, async (db) => {
+        const before = await requirePolicy(db, id, ifMatch);
         const subjects = before.subjects.filter((subject) => subject.id !== subjectId);
         if (subjects.length === before.subjects.length)
           throw new AppError('not_found', 'The policy has no subject with this id.');
-        const after = { ...before, subjects, updated_at: now() };
-        await store.update(before, after);
-        return { result: null, changes: [changeOf('remove_subject', before, after)] };
-      }),
+        const after = { ...before, subjects, updated_at: time };
+        return {
+          result: null,
+          wouldBe: null,
+          apply: async (store) => {
+            await store.update(before, after);
+            return changeOf('remove_subject', before, after);
+          },
+        };
+      });
+    },
   };
 }
 
@@ -151,7 +211,7 @@ function changeOf(verb: string, before: Policy | null, after: Policy | null): Ch
 }
 
 /** The very `before` if nothing changes. Throws AppError `invalid_request` where a read-only member is not as it was read. */
-function updated(before: Policy, update: PolicyUpdate, newId: () => string, time: number): Policy {
+function updated(before: Policy, update: PolicyUpdate, idOf: (subjectKey: string) => string, time: number): Policy {
   const errors: FieldError[] = [];
   const shown = policyJson(before);
   for (const path of ['id', 'created_at', 'updated_at'] as const) {
@@ -173,7 +233,7 @@ function updated(before: Policy, update: PolicyUpdate, newId: () => string, time
   const { id: _, created_at: __, updated_at: ___, subjects: given, ...members } = update;
   const wanted = given && new Map(given.map((subject) => [subjectKey(subject), subject]));
   const subjects = wanted
-    ? sorted([...wanted].map(([key, subject]) => there.get(key) ?? { ...subject, id: newId() }))
+    ? sorted([...wanted].map(([key, subject]) => there.get(key) ?? { ...subject, id: idOf(key) }))
     : before.subjects;
   const after: Policy = { ...before, ...members, subjects };
   const same = JSON.stringify(policyJson(after)) === JSON.stringify(shown);

@@ -2,7 +2,8 @@
  * Patterns as plain comparisons, where that is provably the same: a pattern whose alternatives are finite sets of texts
  * between anchors or `.*` needs no regular expression. In doubt, it stays one.
  */
-import { ANY, ANY_BUT_NEWLINE, type Node, type Ranges } from './re2.ts';
+import { ANY, ANY_BUT_NEWLINE, type Ranges } from './characters.ts';
+import type { Node } from './re2.ts';
 
 export interface Shape {
   readonly kind: 'exact' | 'prefix' | 'suffix' | 'contains';
@@ -23,6 +24,41 @@ export function lower(node: Node): Shape[] | null {
     shapes.push(...lowered);
   }
   return shapes;
+}
+
+/** Texts such that every name that matches begins with one of them. null: no such texts, or too many to be of use. */
+export function heads(node: Node): string[] | null {
+  if (node.kind === 'alternate') {
+    const each = node.items.map(heads);
+    return each.some((texts) => texts === null) ? null : few(each.flatMap((texts) => texts ?? []));
+  }
+  const [anchor, ...items] = flatten(node);
+  if (anchor?.kind === 'alternate' && items.length === 0) return heads(anchor);
+  if (anchor?.kind !== 'assert' || anchor.at !== 'text_start') return null;
+  const texts = beginnings(items);
+  return texts.includes('') ? null : texts;
+}
+
+/** Heads need not be longer to tell names apart: from there on, what would multiply them is left out. */
+const LONG_HEAD = 3;
+
+/** How texts that match the items one after the other may begin, as far as that can be listed. */
+function beginnings(items: readonly Node[]): string[] {
+  let texts = [''];
+  for (const item of items) {
+    const all = language(item);
+    const next = all ?? (item.kind === 'alternate' ? item.items.flatMap((branch) => beginnings(flatten(branch))) : firsts(item));
+    const longer: string[] | null = product(texts, () => next);
+    if (longer === null || (longer.length > texts.length && texts.every((text) => text.length >= LONG_HEAD))) break;
+    texts = longer;
+    if (all === null) break;
+  }
+  return texts;
+}
+
+/** A repeated item begins as it does once. */
+function firsts(item: Node): string[] | null {
+  return item.kind === 'repeat' && item.min > 0 ? beginnings(flatten(item.item)) : null;
 }
 
 /** What may stand between the text and an end of the name: nothing, anything, or anything but a line break. */
@@ -103,6 +139,8 @@ function product(heads: readonly string[] | null, tails: () => string[] | null):
   if (heads === null) return null;
   const all = tails();
   if (all === null || heads.length * all.length > MAX_TEXTS) return null;
+  const [only] = all;
+  if (all.length === 1 && only !== undefined) return heads.map((head) => head + only);
   return few(heads.flatMap((head) => all.map((tail) => head + tail)));
 }
 
@@ -112,6 +150,10 @@ const few = (texts: string[]): string[] | null => {
 };
 
 function characters(ranges: Ranges): string[] | null {
+  const [first] = ranges;
+  if (ranges.length === 1 && first !== undefined && first[0] === first[1]) {
+    return isPrintable(first[0]) ? [String.fromCodePoint(first[0])] : null;
+  }
   const size = ranges.reduce((sum, [low, high]) => sum + high - low + 1, 0);
   if (size > MAX_TEXTS) return null;
   const codes = ranges.flatMap(([low, high]) => Array.from({ length: high - low + 1 }, (_, i) => low + i));

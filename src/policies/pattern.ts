@@ -1,6 +1,6 @@
 /** Which resource patterns are admitted, and what they cost. */
 import type { Policy } from './document.ts';
-import { lower, type Shape } from './lower.ts';
+import { heads, lower, type Shape } from './lower.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 
 export const MAX_PATTERN_LENGTH = 512;
@@ -13,6 +13,8 @@ export interface PatternReading {
   readonly cost: number;
   /** Plain comparisons that are the same as the pattern; null where only a regular expression is. */
   readonly shapes: readonly Shape[] | null;
+  /** Of a regular expression: texts of which every matching name begins with one; null if there are none. */
+  readonly heads: readonly string[] | null;
 }
 
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
@@ -35,21 +37,27 @@ export function readPattern(pattern: string): PatternReading | string {
   if (price > MAX_PATTERN_COST) {
     return `The pattern costs ${price}, more than ${MAX_PATTERN_COST}: repeat less, or repeat smaller sets of characters.`;
   }
-  return { cost: price, shapes: lower(tree) };
+  const shapes = lower(tree);
+  return { cost: price, shapes, heads: shapes === null ? heads(tree) : null };
 }
 
 /** null: admitted; otherwise one plain sentence that says why not. Patterns already judged are remembered. */
 export type PatternCheck = (pattern: string) => string | null;
 
-const REMEMBERED = 20_000;
+const REMEMBERED = 100_000;
 
-export function createPatternCheck(isValid: IsValidPattern): PatternCheck {
+/** `runs`: is it the engine that will run such a pattern, so that the engine must be asked? */
+export function createPatternCheck(
+  isValid: IsValidPattern,
+  runs: (reading: PatternReading) => boolean = () => true,
+): PatternCheck {
   const judged = new Map<string, string | null>();
   return (pattern) => {
     let problem = judged.get(pattern);
     if (problem === undefined) {
       const reading = readPattern(pattern);
-      problem = typeof reading === 'string' ? reading : isValid(pattern) ? null : 'RE2 does not accept the pattern.';
+      if (typeof reading === 'string') problem = reading;
+      else problem = !runs(reading) || isValid(pattern) ? null : 'RE2 does not accept the pattern.';
       if (judged.size >= REMEMBERED) judged.clear();
       judged.set(pattern, problem);
     }

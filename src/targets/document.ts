@@ -1,7 +1,7 @@
 /** Targets and their credentials on the wire: what a request may hold, and how they are shown. */
-import { BlockList, isIP } from 'node:net';
 import Joi from 'joi';
 import { text, uuid, validate } from '../http/validate.ts';
+import { isLinkLocal } from './address.ts';
 import { type Target, TRANSPORTS, type Transport, type UpstreamCredential } from './target.ts';
 
 /** A target as somebody wrote it, defaults filled in. */
@@ -17,18 +17,6 @@ export interface TargetUpdate extends Partial<TargetDocument> {
 const SUPPORTED: readonly Transport[] = ['streamable-http'];
 const MAX_URL = 2048;
 
-const linkLocal = new BlockList();
-linkLocal.addSubnet('169.254.0.0', 16, 'ipv4');
-linkLocal.addSubnet('fe80::', 10, 'ipv6');
-// The same IPv4 network as a NAT64 gateway is asked for it.
-linkLocal.addSubnet('64:ff9b::a9fe:0', 112, 'ipv6');
-
-/** Where clouds keep the credentials of their machines. `address` is what a name resolved to, or a literal. */
-export function isLinkLocal(address: string): boolean {
-  const family = isIP(address);
-  return family !== 0 && linkLocal.check(address, family === 4 ? 'ipv4' : 'ipv6');
-}
-
 /** Why the gateway does not connect to such a URL, or null. */
 function urlProblem(value: string): string | null {
   if (value.length > MAX_URL) return `must have at most ${MAX_URL} characters`;
@@ -37,7 +25,7 @@ function urlProblem(value: string): string | null {
   if (authority === undefined) return 'must begin with http:// or https:// and a host';
   if (authority.includes('@')) return 'must not hold a user or password: set a credential of the target instead';
   if (value.includes('#')) return 'must not have a fragment';
-  if (isLinkLocal(new URL(value).hostname.replace(/^\[|\]$/g, ''))) return 'must not be a link-local address';
+  if (isLinkLocal(new URL(value).hostname)) return 'must not be a link-local address';
   return null;
 }
 
@@ -46,9 +34,11 @@ const members = {
     .pattern(/^[a-z][a-z0-9-]{0,62}$/)
     .messages({ 'string.pattern.base': 'must begin with a letter a-z and hold only a-z, 0-9 and -, at most 63 in all' }),
   description: text(4096).allow(null, ''),
-  transport: Joi.valid(...TRANSPORTS).custom((value: Transport, helpers) =>
-    SUPPORTED.includes(value) ? value : helpers.message({ custom: `${value} is not supported yet: use streamable-http` }),
-  ),
+  transport: Joi.string().custom((value: string, helpers) => {
+    const known = TRANSPORTS.find((transport) => transport === value);
+    if (known === undefined) return helpers.message({ custom: `must be one of [${TRANSPORTS.join(', ')}]` });
+    return SUPPORTED.includes(known) ? known : helpers.message({ custom: `${known} is not supported yet: use streamable-http` });
+  }),
   url: Joi.string().custom((value: string, helpers) => {
     const problem = urlProblem(value);
     return problem === null ? value : helpers.message({ custom: problem });

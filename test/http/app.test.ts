@@ -1,26 +1,5 @@
-import { connect } from 'node:net';
-import test, { type ExecutionContext } from 'ava';
-import { createSqlite } from '../support/databases/sqlite.ts';
-import { PASSWORD, type Rest, startRest } from '../support/rest.ts';
-
-async function start(t: ExecutionContext, environment: Record<string, string> = {}): Promise<Rest> {
-  const { url, drop } = await createSqlite();
-  t.teardown(drop);
-  return startRest(t, url, environment);
-}
-
-/** Bytes to the socket as they are; resolves with all that came back. */
-function raw(port: number, text: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const socket = connect(port, '127.0.0.1', () => socket.end(text));
-    let answer = '';
-    socket.on('data', (chunk) => {
-      answer += chunk;
-    });
-    socket.on('close', () => resolve(answer));
-    socket.on('error', reject);
-  });
-}
+import test from 'ava';
+import { PASSWORD, sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
 
 test.serial('every answer has an id and its headers, every refusal is a problem', async (t) => {
   const rest = await start(t);
@@ -116,7 +95,6 @@ test.serial('Host and Origin are checked on every route, and each comes at most 
     '127.0.0.1@evil.example',
     'localhost:80:80',
     '127.0.0.2',
-    '',
   ]) {
     for (const path of ['/health/live', '/.well-known/jwks.json', '/metrics', '/api/users', '/nothing']) {
       t.is(await status({ host }, path), 403, `${host} ${path}`);
@@ -138,6 +116,8 @@ test.serial('Host and Origin are checked on every route, and each comes at most 
     'GET /health/live HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\nConnection: close\r\n\r\n',
   );
   t.regex(twice, /^HTTP\/1.1 40[03] /);
+  const empty = await raw(rest.port, 'GET /health/live HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n');
+  t.regex(empty, /^HTTP\/1.1 403 /);
   const none = await raw(rest.port, 'GET /health/live HTTP/1.0\r\n\r\n');
   t.regex(none, /^HTTP\/1.1 403 /);
   const absolute = await raw(
@@ -171,78 +151,6 @@ test.serial('a preflight is answered for allowed origins alone, and reaches no h
   const read = await rest.call('GET', '/api/users', { headers: { origin: 'https://app.example.com' } });
   t.is(read.status, 401);
   t.is(read.headers['access-control-allow-origin'], 'https://app.example.com');
-});
-
-test.serial('bodies are JSON with one reading, and bounded', async (t) => {
-  const rest = await start(t);
-  const { token, id } = await rest.account('a@example.com');
-  const put = (body: string | Buffer, headers: Record<string, string | string[]> = {}) =>
-    rest.call('PUT', `/api/users/${id}`, { token, body, headers });
-  const refusals: readonly (readonly [text: string | Buffer, reason: RegExp])[] = [
-    ['{"role":"admin","role":"user"}', /second member/],
-    ['{"role":"admin","r\\u006fle":"user"}', /second member/],
-    ['{"groups":["a"],}', /JSON/],
-    ['{"role":"admin"} {}', /after the end/],
-    ['\ufeff{}', /byte order mark/],
-    [Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), /UTF-8/],
-    [`{"groups":${'['.repeat(70)}${']'.repeat(70)}}`, /deeper/],
-    ['{"__proto__":{"role":"admin"}}', /__proto__/],
-    ['{"role":"\\ud800"}', /surrogate/],
-    ['{role:"x"}', /JSON/],
-    ["{'role':'x'}", /JSON/],
-    ['NaN', /JSON/],
-    ['', /required/],
-  ];
-  for (const [text, reason] of refusals) {
-    const answer = await put(text);
-    t.is(answer.status, 400, String(text));
-    t.regex(String(answer.body.detail), reason, String(text));
-  }
-  for (const type of [
-    ...['text/plain', 'application/x-www-form-urlencoded', 'application/json; charset=utf-16', 'application/json, text/plain'],
-    ...['application/jsonp', 'application/json; charset=utf-8; x=y', 'application/vnd.api+json', ''],
-  ]) {
-    t.is((await put('{}', { 'content-type': type })).status, 415, type);
-  }
-  for (const type of ['application/json', 'APPLICATION/JSON; Charset="UTF-8"', 'application/json;charset=utf-8']) {
-    t.is((await put('{}', { 'content-type': type })).status, 200, type);
-  }
-  t.is((await put('{}', { 'content-encoding': 'gzip' })).status, 415);
-  t.is((await put('{}', { 'content-type': ['application/json', 'application/json'] })).status, 415);
-  t.is((await rest.call('GET', '/api/users', { token, body: {} })).status, 400);
-
-  const million = `{"role":"${'x'.repeat(1024 * 1024)}"}`;
-  t.is((await put(million)).status, 413);
-  const chunked = await new Promise<number>((resolve, reject) => {
-    import('node:http').then(({ request }) => {
-      const req = request(
-        {
-          host: '127.0.0.1',
-          port: rest.port,
-          method: 'PUT',
-          path: `/api/users/${id}`,
-          headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', 'transfer-encoding': 'chunked' },
-        },
-        (res) => {
-          res.resume();
-          resolve(res.statusCode ?? 0);
-        },
-      );
-      req.on('error', reject);
-      for (let i = 0; i < 20; i++) req.write('x'.repeat(64 * 1024));
-      req.end();
-    }, reject);
-  });
-  t.is(chunked, 413);
-  t.is((await rest.call('POST', '/api/auth/login', { body: `{"email":"${'x'.repeat(20_000)}"}` })).status, 413);
-  const unverified = await rest.call('PUT', `/api/users/${id}`, { body: million });
-  t.is(unverified.status, 401, 'the body of an unknown caller is not read');
-  const cut = await raw(
-    rest.port,
-    'POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"email":',
-  );
-  t.false(cut.includes(' 200 '));
-  t.is((await rest.call('GET', '/health/live')).status, 200);
 });
 
 test.serial('passwords are limited by address, whatever the e-mail', async (t) => {
@@ -338,13 +246,13 @@ test.serial('a fault tells the caller nothing, and the log no secret', async (t)
     body: { current_password: 'not my passphrase', new_password: 'my next passphrase' },
   });
   await rest.call('GET', '/api/auth/me?token=in-the-query', { token: `${token}x` });
-  const hash = (await rest.database.knex('users').first()).password_hash;
-  await rest.database.knex.schema.dropTable('tokens');
+  const { password_hash: hash } = await rest.database.knex('users').first();
+  await rest.call('GET', '/api/auth/me', { token });
+  await rest.database.knex.schema.renameTable('users', 'users_away');
   const broken = await rest.call('GET', '/api/auth/me', { token });
   t.is(broken.status, 500);
   t.is(broken.body.code, 'internal');
-  t.false(/sqlite|select|tokens/i.test(broken.text), broken.text);
-  await rest.database.knex.schema.renameTable('users', 'users_away');
+  t.false(/sqlite|select|users/i.test(broken.text), broken.text);
   t.is((await rest.call('POST', '/api/auth/register', { body: { email: 'b@example.com', password } })).status, 500);
   const logged = rest.logged();
   for (const secret of [

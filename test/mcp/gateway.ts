@@ -7,6 +7,7 @@ import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit
 import type { Principal, TokenClaims } from '../../src/auth/principal.ts';
 import type { Decision, Engine, NamedObject } from '../../src/decision/decision.ts';
 import { AppError } from '../../src/errors.ts';
+import { createLog } from '../../src/log.ts';
 import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
@@ -33,6 +34,7 @@ export interface TestGateway {
   admissions: number;
   /** Method, object and effect of each decision: `tools/call tool echo allow`. */
   audited(): string[];
+  endStreams(): void;
   stop(): Promise<void>;
 }
 
@@ -113,9 +115,10 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
           .filter((part) => part !== null)
           .join(' '),
       ),
+    endStreams: () => undefined,
     stop: async () => undefined,
   };
-  const log = (fields: object) => void logged.push(fields);
+  const log = createLog('debug', { write: (line) => void logged.push(JSON.parse(line) as object) });
   const engine = fakeEngine(gateway);
   const handler = createMcpHandler({
     verify: async (authorization) => {
@@ -144,11 +147,12 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     seal: createSeal([Buffer.alloc(32, 7)]),
     publicUrl: 'https://gateway.test',
     checkOrigin: () => null,
+    addressOf: () => '127.0.0.1',
     rateLimit: async () => null,
     limits: { ...DEFAULT_LIMITS, ...limits },
     now: () => gateway.now ?? Date.now(),
     newId: () => uuid(),
-    log: { info: log, warn: log, error: log },
+    log,
     ...deps,
   });
   const server = createServer((req, res) => handler(req, res, () => void res.writeHead(418).end('next')));
@@ -161,7 +165,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     await once(server, 'close');
   };
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  return Object.assign(gateway, { origin, stop });
+  return Object.assign(gateway, { origin, stop, endStreams: handler.endStreams });
 }
 
 function claimsOf(sub: string): TokenClaims {

@@ -8,6 +8,7 @@ import { type Config, readConfig } from '../../src/config.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
 import type { Log } from '../../src/log.ts';
 import { createSqlite } from './databases/sqlite.ts';
+import { assertConforms } from './openapi.ts';
 
 export interface Answer<T> {
   readonly status: number;
@@ -85,6 +86,7 @@ export async function startGateway(
         t.fail(`${method} ${path}: expected ${expected}, got ${answer.status}: ${JSON.stringify(answer.body)}`);
         throw new Error('unexpected status');
       }
+      if (path.startsWith('/api/')) assertConforms(method, path, answer.status, answer.body);
       return answer;
     },
   };

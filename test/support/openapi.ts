@@ -18,6 +18,7 @@ const ajv = new Ajv2020({
   allErrors: true,
   formats: { 'date-time': /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/ },
 });
+ajv.addVocabulary(['components']);
 ajv.addSchema({ $id: 'doc', components: { schemas: closed(document.components.schemas) } }, 'doc', undefined, false);
 
 const compiled = new Map<string, ValidateFunction>();

@@ -1,8 +1,8 @@
 /** The REST API over real HTTP with the parts that make it, so that tests can forge what only the gateway's own keys can make. */
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { createAdminister } from '../../src/auth/administer.ts';
-import { type Admit, judgeIdentity, type Snapshot } from '../../src/auth/admission.ts';
 import { createAuthenticate } from '../../src/auth/authenticate.ts';
 import { createDraftToken } from '../../src/auth/issue.ts';
 import { createKeyRing, type KeyRing, makeKeys } from '../../src/auth/keys.ts';
@@ -16,12 +16,15 @@ import { AUDIENCE, ISSUER, type TokenRules } from '../../src/auth/verify.ts';
 import { type Config, readConfig } from '../../src/config.ts';
 import { type Changes, createChanges, makeCounter } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
+import { createCurrent } from '../../src/decision/current.ts';
+import type { Decision, Engine } from '../../src/decision/decision.ts';
 import { createApp } from '../../src/http/app.ts';
 import { createMetrics } from '../../src/http/metrics.ts';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
 import { createLog } from '../../src/log.ts';
 import { userRoutes } from '../../src/users/routes.ts';
 import { userStore } from '../../src/users/store.ts';
+import { createSqlite } from './databases/sqlite.ts';
 
 export interface Answer {
   readonly status: number;
@@ -74,6 +77,19 @@ export interface Rest {
 export const PASSWORD = 'correct horse battery';
 const MASTER_KEY = Buffer.alloc(32, 7);
 
+/** No route here decides anything; the policies have their own tests. */
+function denyAll(revision: number): Engine {
+  const denied: Decision = { effect: 'deny', reason: 'default', policy: null };
+  return {
+    revision,
+    dataHash: '',
+    engineHash: '',
+    decide: () => denied,
+    decideMany: (_principal, _target, objects) => objects.map(() => denied),
+    decideTarget: () => denied,
+  };
+}
+
 /** `url` as in DATABASE_URL. Ends with the test. */
 export async function startRest(t: ExecutionContext, url: string, environment: Record<string, string> = {}): Promise<Rest> {
   const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', LOGIN_RATE_LIMIT: '100000', ...environment });
@@ -89,13 +105,19 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   const changes = await createChanges(database, now);
   const keys = await createKeyRing(database.knex, vault);
   const rules: TokenRules = { issuer: ISSUER, audience: AUDIENCE, now };
-  const admit: Admit = async (claims) =>
-    database.snapshot(async (db) => {
+  const { admit } = createCurrent({
+    database,
+    changes,
+    policies: async () => [],
+    targets: async () => new Map(),
+    identity: async (db, claims) => {
       const token = await tokenStore(db).find(claims.jti);
-      const user = await userStore(db).find(claims.sub);
-      const principal = judgeIdentity(claims, token && user ? { token, user } : null);
-      return 'refused' in principal ? principal : { principal, snapshot: {} as Snapshot };
-    });
+      const user = token && (await userStore(db).find(token.user_id));
+      return user ? { token, user } : null;
+    },
+    build: async (_policies, revision) => denyAll(revision),
+    gateTimeoutMs: 5_000,
+  });
   const administer = createAdminister({ changes });
   const passwords = createPasswords();
   const draftToken = createDraftToken(keys, rules);
@@ -153,6 +175,26 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
       if (registered.status !== 201 || status !== 200) throw new Error(`no account: ${registered.text} ${JSON.stringify(body)}`);
       return { id: String(registered.body.id), token: String(body.token) };
     },
+  });
+}
+
+/** For what does not depend on the database. */
+export async function startRestOnSqlite(t: ExecutionContext, environment: Record<string, string> = {}): Promise<Rest> {
+  const { url, drop } = await createSqlite();
+  t.teardown(drop);
+  return startRest(t, url, environment);
+}
+
+/** Bytes to the socket as they are; resolves with all that came back. */
+export function sendRaw(port: number, text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () => socket.end(text));
+    let answer = '';
+    socket.on('data', (chunk) => {
+      answer += chunk;
+    });
+    socket.on('close', () => resolve(answer));
+    socket.on('error', reject);
   });
 }
 

@@ -11,8 +11,8 @@ eachEngine(test.serial, 'users are for administrators', async (t, database) => {
   for (const [method, path, body] of [
     ['GET', '/api/users', undefined],
     ['GET', `/api/users/${user.id}`, undefined],
-    ['PUT', `/api/users/${user.id}`, { role: 'admin' }],
     ['POST', '/api/users', { email: 'c@d', password: PASSWORD }],
+    ['PUT', `/api/users/${user.id}`, { role: 'admin' }],
   ] as const) {
     t.is((await rest.call(method, path, { body })).status, 401, `${method} ${path}`);
     t.is((await rest.call(method, path, { body, token: user.token })).status, 403, `${method} ${path}`);

@@ -1,0 +1,149 @@
+package portcullis.gateway_test
+
+import data.portcullis.gateway
+
+# Two targets' worth of every form; ranks are places in order.
+order := [
+	["deny", "p0"], ["allow", "p1"], ["deny", "p2"], ["allow", "p3"], ["deny", "p4"],
+	["allow", "p5"], ["deny", "p6"], ["allow", "p7"], ["allow", "p8"], ["allow", "p9"],
+]
+
+nobody := {"everyone": {}, "role": {}, "group": {}, "user": {}}
+
+index := {
+	"every": {
+		"use": object.union(nobody, {"role": {"dev": 9}}),
+		"tool": object.union(nobody, {"role": {"dev": {"any": 9}}}),
+		"resource": nobody,
+		"prompt": nobody,
+	},
+	"targets": {"t": {
+		"use": object.union(nobody, {"user": {"eve": 0}}),
+		"tool": object.union(nobody, {
+			"everyone": {"": {
+				"exact": {"ping": 1},
+				"prefix": [[2, false, 4, {"get_": 2}], [3, true, 5, {"list_": 3}]],
+				"suffix": [[4, false, "_raw"], [5, true, "_line"]],
+				"contains": [[6, false, "secret"]],
+			}},
+			"group": {"ops": {
+				"regex": [[7, "^[0-9]+$"]],
+				"guarded": [[8, 2, {"x_": [[8, "^x_[0-9]+$"]]}]],
+			}},
+			"user": {"eve": {"any": 0}},
+		}),
+		"resource": nobody,
+		"prompt": nobody,
+	}},
+}
+
+ann := {"sub": "ann", "role": "user", "groups": ["ops"], "target": "t", "type": "tool"}
+
+asked(given) := object.union(ann, given)
+
+rank(given) := answer if {
+	answer := gateway.decision.rank with data.index as index
+		with data.order as order
+		with data.unmatched as 10
+		with input as asked(given)
+}
+
+test_default_deny if {
+	answer := gateway.decision with data.index as index
+		with data.order as order
+		with data.unmatched as 10
+		with input as asked({"name": "other"})
+	answer == {"effect": "deny", "policy": null, "rank": null, "reason": "default"}
+}
+
+test_whole_answer if {
+	answer := gateway.decision with data.index as index
+		with data.order as order
+		with data.unmatched as 10
+		with input as asked({"name": "ping"})
+	answer == {"effect": "allow", "policy": "p1", "rank": 1, "reason": "matched"}
+}
+
+test_forms if {
+	rank({"name": "ping"}) == 1
+	rank({"name": "get_x"}) == 2
+	rank({"name": "list_x"}) == 3
+	rank({"name": "x_raw"}) == 4
+	rank({"name": "x_line"}) == 5
+	rank({"name": "a_secret_b"}) == 6
+	rank({"name": "123"}) == 7
+	rank({"name": "x_1"}) == 8
+	rank({"name": "y_1"}) == null
+}
+
+test_least_rank_wins if {
+	rank({"name": "get_secret_raw"}) == 2
+	rank({"name": "secret_raw"}) == 4
+	rank({"name": "ping", "sub": "eve"}) == 0
+}
+
+test_one_line if {
+	rank({"name": "list_\n"}) == null
+	rank({"name": "\n_line"}) == null
+	rank({"name": "get_\n"}) == 2
+	rank({"name": "\n_raw"}) == 4
+}
+
+test_callers if {
+	rank({"name": "123", "groups": []}) == null
+	rank({"name": "123", "role": "dev"}) == 7
+	rank({"name": "other", "role": "dev"}) == 9
+	rank({"name": "other", "role": "dev", "target": "u"}) == 9
+	rank({"name": "ping", "target": "u"}) == null
+	rank({"name": "ping", "type": "prompt"}) == null
+}
+
+test_list_is_calls if {
+	names := ["ping", "get_x", "other", "123"]
+	answers := gateway.decisions with data.index as index
+		with data.order as order
+		with data.unmatched as 10
+		with input as asked({"names": names})
+	[answer.rank | some answer in answers] == [rank({"name": name}) | some name in names]
+}
+
+test_target if {
+	usable({}) == null
+	usable({"sub": "eve"}) == 0
+	usable({"role": "dev"}) == 9
+	usable({"role": "dev", "target": "u"}) == 9
+}
+
+usable(given) := answer if {
+	answer := gateway.target.rank with data.index as index
+		with data.order as order
+		with data.unmatched as 10
+		with input as asked(given)
+}
+
+test_instance_numbers_are_not_patterns if {
+	elsewhere := {
+		"every": index.every,
+		"targets": {"t": object.union(index.targets.t, {"tool": object.union(nobody, {"group": {"ops": {
+			"any": 5,
+			"regex": [[3, 0], [7, 1]],
+			"guarded": [[4, 2, {"x_": [[4, 2]]}]],
+		}}})})},
+	}
+	answer := gateway.survey with data.index as elsewhere
+		with data.order as order
+		with data.unmatched as 10
+		with input as asked({"names": ["x_1", "other"]})
+	[decision.rank | some decision in answer.decisions] == [5, 5]
+	answer.elsewhere == {0, 2}
+}
+
+test_verdicts if {
+	answers := gateway.verdicts with data.order as order with data.unmatched as 10 with input as {"ranks": [3, 10]}
+	[answer.policy | some answer in answers] == ["p3", null]
+}
+
+test_valid_pattern if {
+	gateway.valid_pattern with input as {"pattern": "^a"}
+	not gateway.valid_pattern with input as {"pattern": "("}
+}

@@ -1,0 +1,64 @@
+import test from 'ava';
+import { createConnection, type RowDataPacket } from 'mysql2/promise';
+import { createAuditWriter } from '../../src/audit/writer.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { decision } from './records.ts';
+
+eachEngine(
+  test.serial,
+  'whatever was acknowledged is there, once, though connections die at any moment',
+  async (t, at, engine) => {
+    // SQLite's only connection is a thread of the process.
+    if (engine === 'sqlite') {
+      t.pass();
+      return;
+    }
+    const database = await openTestDatabase(t, at);
+    const writer = createAuditWriter({ database, log: { warn: () => {} }, now: Date.now });
+    const killer = await createConnection(at.url);
+    t.teardown(() => killer.end());
+
+    const acknowledged: string[] = [];
+    let refused = 0;
+    let ended = false;
+    const client = async (): Promise<void> => {
+      while (!ended) {
+        const record = decision();
+        try {
+          await writer.decision(record);
+          acknowledged.push(record.id);
+        } catch {
+          refused++;
+        }
+      }
+    };
+    const { pathname } = new URL(at.url);
+    const kill = async (): Promise<void> => {
+      for (let round = 0; round < 40; round++) {
+        await new Promise((resolve) => setTimeout(resolve, 5 + 25 * Math.random()));
+        const [rows] = await killer.query<RowDataPacket[]>('show processlist');
+        for (const { Id, db } of rows) {
+          if (Id !== killer.threadId && db === pathname.slice(1))
+            await killer.query(`kill connection ${Number(Id)}`).catch(() => {});
+        }
+      }
+    };
+    const clients = Array.from({ length: 16 }, client);
+    await kill().finally(() => {
+      ended = true;
+    });
+    await Promise.all(clients);
+    await writer.close();
+
+    const rows: { id: string }[] = await database.knex('audit_decisions').select('id');
+    const stored = new Set(rows.map(({ id }) => id));
+    t.true(acknowledged.length > 0);
+    t.deepEqual(
+      acknowledged.filter((id) => !stored.has(id)),
+      [],
+    );
+    t.is(rows.length, stored.size);
+    t.log(`${acknowledged.length} acknowledged, ${refused} refused`);
+  },
+);

@@ -1,0 +1,65 @@
+import { request } from 'node:http';
+import test from 'ava';
+import { sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
+
+test.serial('bodies are JSON with one reading, and bounded', async (t) => {
+  const rest = await start(t);
+  const { token, id } = await rest.account('a@example.com');
+  const put = (body: string | Buffer, headers: Record<string, string | string[]> = {}) =>
+    rest.call('PUT', `/api/users/${id}`, { token, body, headers });
+  const refusals: readonly (readonly [text: string | Buffer, reason: RegExp])[] = [
+    ['{"role":"admin","role":"user"}', /second member/],
+    ['{"role":"admin","r\\u006fle":"user"}', /second member/],
+    ['{"groups":["a"],}', /JSON/],
+    ['{"role":"admin"} {}', /after the end/],
+    ['\ufeff{}', /byte order mark/],
+    [Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), /UTF-8/],
+    [`{"groups":${'['.repeat(70)}${']'.repeat(70)}}`, /deeper/],
+    ['{"__proto__":{"role":"admin"}}', /__proto__/],
+    ['{"role":"\\ud800"}', /surrogate/],
+    ['{role:"x"}', /JSON/],
+    ["{'role':'x'}", /JSON/],
+    ['NaN', /JSON/],
+    ['', /required/],
+  ];
+  for (const [text, reason] of refusals) {
+    const answer = await put(text);
+    t.is(answer.status, 400, String(text));
+    t.regex(String(answer.body.detail), reason, String(text));
+  }
+  for (const type of [
+    ...['text/plain', 'application/x-www-form-urlencoded', 'application/json; charset=utf-16', 'application/json, text/plain'],
+    ...['application/jsonp', 'application/json; charset=utf-8; x=y', 'application/vnd.api+json', ''],
+  ]) {
+    t.is((await put('{}', { 'content-type': type })).status, 415, type);
+  }
+  for (const type of ['application/json', 'APPLICATION/JSON; Charset="UTF-8"', 'application/json;charset=utf-8']) {
+    t.is((await put('{}', { 'content-type': type })).status, 200, type);
+  }
+  t.is((await put('{}', { 'content-encoding': 'gzip' })).status, 415);
+  t.is((await put('{}', { 'content-type': ['application/json', 'application/json'] })).status, 415);
+  t.is((await rest.call('GET', '/api/users', { token, body: {} })).status, 400);
+
+  const million = `{"role":"${'x'.repeat(1024 * 1024)}"}`;
+  t.is((await put(million)).status, 413);
+  const chunked = await new Promise<number>((resolve, reject) => {
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json', 'transfer-encoding': 'chunked' };
+    const req = request({ host: '127.0.0.1', port: rest.port, method: 'PUT', path: `/api/users/${id}`, headers }, (res) => {
+      res.resume();
+      resolve(res.statusCode ?? 0);
+    });
+    req.on('error', reject);
+    for (let i = 0; i < 20; i++) req.write('x'.repeat(64 * 1024));
+    req.end();
+  });
+  t.is(chunked, 413);
+  t.is((await rest.call('POST', '/api/auth/login', { body: `{"email":"${'x'.repeat(20_000)}"}` })).status, 413);
+  const unverified = await rest.call('PUT', `/api/users/${id}`, { body: million });
+  t.is(unverified.status, 401, 'the body of an unknown caller is not read');
+  const cut = await raw(
+    rest.port,
+    'POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"email":',
+  );
+  t.false(cut.includes(' 200 '));
+  t.is((await rest.call('GET', '/health/live')).status, 200);
+});

@@ -1,0 +1,108 @@
+import test from 'ava';
+import express, { type Router } from 'express';
+import { openapiDocument } from '../../src/http/openapi.ts';
+import { type Mount, routeTable } from '../../src/http/route-table.ts';
+import { person, startGateway } from '../support/gateway.ts';
+import { assertConforms } from '../support/openapi.ts';
+
+/** Every router that an app mounts from now on, with its path. */
+function watchMounts(): Mount[] {
+  const mounts: Mount[] = [];
+  const { use } = express.application;
+  express.application.use = function (this: unknown, ...args: unknown[]) {
+    const [path] = args;
+    for (const handler of args) {
+      if (typeof handler === 'function' && 'stack' in handler && typeof path === 'string') {
+        mounts.push({ path: path === '/' ? '' : path, router: handler as unknown as Router });
+      }
+    }
+    return Reflect.apply(use, this, args);
+  } as typeof use;
+  return mounts;
+}
+
+test('the document has every route that is mounted, and no other', async (t) => {
+  const mounts = watchMounts();
+  const gateway = await startGateway(t);
+  const mounted = routeTable(mounts).flatMap(({ template, methods }) =>
+    [...methods].map((method) => `${method} ${template.replaceAll(/:(\w+)/g, '{$1}')}`),
+  );
+  const { body } = await gateway.rest<ReturnType<typeof openapiDocument>>(200, 'GET', '/api/openapi.json');
+  t.deepEqual(body, JSON.parse(JSON.stringify(openapiDocument())));
+  const documented = Object.entries(body.paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  t.deepEqual([...new Set(mounted)].sort(), documented.sort());
+});
+
+test('what is open is said to be open, and nothing else answers without a token', async (t) => {
+  const gateway = await startGateway(t);
+  for (const [path, operations] of Object.entries(openapiDocument().paths)) {
+    for (const [method, operation] of Object.entries(operations)) {
+      // Prometheus reads it from loopback without a token.
+      if (path === '/metrics') continue;
+      const concrete = path.replace('{name}', 'a-target').replaceAll(/\{\w+\}/g, '0190163d-8694-739b-aea5-966c26f8ad90');
+      const open = (operation as { security?: unknown[] }).security?.length === 0;
+      const answer = await fetch(gateway.url + concrete, { method: method.toUpperCase() });
+      const body = (await answer.json()) as { code?: string };
+      assertConforms(method, concrete, answer.status, body);
+      if (open) t.not(body.code, 'unauthenticated', `${method} ${path}`);
+      else t.is(answer.status, 401, `${method} ${path}`);
+    }
+  }
+});
+
+test('the administration of an empty gateway conforms, refusals too', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const user = await person(gateway, 'user@example.com');
+  const call = async (method: string, path: string, token: string, body?: unknown) => {
+    const answer = await fetch(gateway.url + path, {
+      method,
+      headers: { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await answer.text();
+    const read = text === '' ? undefined : JSON.parse(text);
+    t.notThrows(() => assertConforms(method, path, answer.status, read));
+    return { status: answer.status, body: read };
+  };
+  for (const path of [
+    '/api/auth/me',
+    '/api/auth/tokens',
+    '/api/users',
+    '/api/policies',
+    '/api/targets',
+    '/api/logs',
+    '/api/changes',
+  ]) {
+    t.is((await call('GET', path, admin.token)).status, 200, path);
+    const own = path.startsWith('/api/auth/');
+    t.is((await call('GET', path, user.token)).status, own ? 200 : 403, path);
+  }
+  t.is((await call('PUT', `/api/users/${user.id}`, admin.token, { role: 'auditor', groups: ['a'] })).status, 200);
+  t.is((await call('GET', '/api/logs', user.token)).status, 200);
+  t.is((await call('GET', '/api/changes', user.token)).status, 200);
+  t.is((await call('GET', '/api/policies', user.token)).status, 403);
+  t.is((await call('POST', '/api/auth/tokens', user.token, { name: 'mine' })).status, 201);
+  t.is((await call('POST', '/api/auth/tokens', user.token, { nam: 'mine' })).status, 400);
+  t.is((await call('POST', '/api/keys/rotate', admin.token)).status, 201);
+  t.is((await call('GET', '/api/users?limit=1', admin.token)).status, 200);
+  t.is((await call('GET', '/api/users?limit=0', admin.token)).status, 400);
+  t.is((await call('PUT', `/api/users/${admin.id}`, admin.token, { role: 'user' })).status, 409);
+  t.is((await call('POST', '/api/users', admin.token, { email: 'user@example.com', password: 'long enough' })).status, 409);
+  t.is((await call('PATCH', '/api/users', admin.token)).status, 405);
+  t.is((await call('GET', '/api/nothing', admin.token)).status, 404);
+  t.is((await call('POST', '/api/auth/logout', user.token)).status, 204);
+  t.is((await call('GET', '/api/auth/me', user.token)).status, 401);
+});
+
+test('an answer that the contract does not have is noticed', (t) => {
+  const live = { live: true };
+  t.notThrows(() => assertConforms('GET', '/health/live', 200, live));
+  t.throws(() => assertConforms('GET', '/health/live', 200, { live: 'yes' }));
+  t.throws(() => assertConforms('GET', '/health/live', 200, { live: true, more: 1 }));
+  t.throws(() => assertConforms('GET', '/health/live', 201, live));
+  t.throws(() => assertConforms('DELETE', `/api/auth/tokens/x`, 204, {}));
+  t.throws(() => assertConforms('GET', '/api/nothing', 404, {}));
+});

@@ -1,0 +1,277 @@
+/** The HTTP layer: headers, bodies and paths that two readers would read differently, and the walls around the endpoint. */
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import test from 'ava';
+import { AppError } from '../../src/errors.ts';
+import type { McpDeps } from '../../src/mcp/endpoint.ts';
+import { byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
+import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { call, inSession, modern, open, send } from './raw.ts';
+
+async function setUp(
+  t: { teardown(stop: () => Promise<void>): void },
+  { deps = {}, limits = {} }: { deps?: Partial<McpDeps>; limits?: object } = {},
+): Promise<{ gateway: TestGateway; upstream: RecordingUpstream }> {
+  const upstream = await startRecording(byMethod({ 'tools/call': { content: [] } }));
+  const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true }, deps, limits });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return { gateway, upstream };
+}
+
+const OK = call('tools/call', { name: 'ok' });
+
+test('headers that must be single are refused when they are not', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const session = await open(gateway);
+  const before = upstream.received.length;
+  for (const headers of [
+    ['authorization', 'Bearer bob'],
+    ['content-type', 'text/plain'],
+    ['host', 'evil.test'],
+    ['mcp-session-id', session, 'mcp-session-id', session],
+    ['mcp-name', 'ok', 'Mcp-Name', 'secret'],
+    ['mcp-method', 'a', 'MCP-METHOD', 'b'],
+    ['origin', 'http://a', 'origin', 'http://b'],
+  ]) {
+    const reply = await send(gateway, { headers, body: OK });
+    t.is(reply.status, 400, headers.join());
+    t.is(reply.headers['content-type'], 'application/problem+json');
+  }
+  t.is(upstream.received.length, before);
+});
+
+test('headers with bytes outside ASCII, or too many of them, are refused', async (t) => {
+  const { gateway } = await setUp(t);
+  t.is((await send(gateway, { headers: ['mcp-name', 'caf\u00e9'], body: OK })).status, 400);
+  const params = Array.from({ length: 65 }, (_, i) => [`mcp-param-${i}`, 'x']).flat();
+  t.is((await send(gateway, { headers: params, body: OK })).status, 400);
+  t.is((await send(gateway, { headers: ['x-long', 'x'.repeat(20_000)], body: OK })).status, 431);
+});
+
+test('only JSON in UTF-8 without encodings is read', async (t) => {
+  const { gateway } = await setUp(t);
+  const typed = (type: string) => ({ without: ['content-type'], headers: ['content-type', type], body: OK });
+  const types = [
+    'application/json; charset=utf-16',
+    'application/json; charset=latin1',
+    'text/plain',
+    'multipart/form-data',
+    'application/jsonx',
+  ];
+  for (const type of types) t.is((await send(gateway, typed(type))).status, 415, type);
+  t.is((await send(gateway, { without: ['content-type'], body: OK })).status, 415);
+  t.is((await send(gateway, { headers: ['content-encoding', 'gzip'], body: OK })).status, 415);
+  // Past the header checks: the session is missing.
+  for (const type of ['application/json; charset=utf-8', 'Application/JSON;charset="UTF-8"'])
+    t.is((await send(gateway, typed(type))).code, -32000, type);
+});
+
+test('an answer that the client does not accept is not made', async (t) => {
+  const { gateway } = await setUp(t);
+  const accept = async (value: string) =>
+    (await send(gateway, { without: ['accept'], headers: ['accept', value], body: OK })).status;
+  t.is(await accept('application/json'), 406);
+  t.is(await accept('text/event-stream'), 406);
+  t.is(await accept('text/html, application/json'), 406);
+  t.is(await accept('application/json, text/event-stream;q=0.5'), 400);
+  t.is(await accept('*/*'), 400);
+  t.is((await send(gateway, { without: ['accept'], body: OK })).status, 400);
+});
+
+test('a body beyond the limit is refused, announced or not, while others are served', async (t) => {
+  const { gateway, upstream } = await setUp(t, { limits: { bodyBytes: 1000 } });
+  const session = await open(gateway);
+  const large = JSON.stringify(call('tools/call', { name: 'ok', arguments: { x: 'x'.repeat(2000) } }));
+  const before = upstream.received.length;
+  t.is((await send(gateway, inSession(session, large))).status, 413);
+  const chunked = await send(
+    gateway,
+    inSession(session, large, { without: ['content-length'], headers: ['transfer-encoding', 'chunked'] }),
+  );
+  t.is(chunked.status, 413);
+  t.is(upstream.received.length, before);
+  t.is((await send(gateway, inSession(session, OK))).status, 200);
+});
+
+test('without a good token: 401 with a challenge, whatever else is wrong', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const challenge = 'Bearer resource_metadata="https://gateway.test/.well-known/oauth-protected-resource/mcp/t"';
+  const none = await send(gateway, { user: null, body: '{' });
+  t.deepEqual([none.status, none.headers['www-authenticate']], [401, challenge]);
+  t.is(JSON.parse(none.text).code, 'unauthenticated');
+  for (const authorization of ['Basic YTpi', 'Bearer wrong', 'Bearer alice, Bearer bob', 'alice', 'Bearer']) {
+    const reply = await send(gateway, { user: null, headers: ['authorization', authorization], body: OK });
+    t.deepEqual([reply.status, reply.headers['www-authenticate']], [401, `${challenge}, error="invalid_token"`], authorization);
+  }
+  t.is(
+    (await send(gateway, { user: null, path: '/mcp/t?access_token=alice', headers: ['cookie', 'token=alice'], body: OK })).status,
+    401,
+  );
+  for (const method of ['GET', 'DELETE']) t.is((await send(gateway, { user: null, method })).status, 401);
+  t.deepEqual([upstream.received.length, gateway.decisions.length, gateway.admissions], [0, 0, 0]);
+  // The scheme is not case-sensitive: past authentication, the session is missing.
+  t.is((await send(gateway, { user: null, headers: ['authorization', 'bearer alice'], body: OK })).code, -32000);
+});
+
+test('a revoked token is 401 although its signature is good', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const session = await open(gateway);
+  const before = [upstream.received.length, gateway.decisions.length];
+  gateway.revoked.add('alice');
+  const reply = await send(gateway, inSession(session, OK));
+  t.is(reply.status, 401);
+  t.regex(String(reply.headers['www-authenticate']), /error="invalid_token"/);
+  t.deepEqual([upstream.received.length, gateway.decisions.length], before);
+});
+
+test('nothing of the client goes to the target but the message', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const session = await open(gateway);
+  const headers = [
+    'x-forwarded-user',
+    'root',
+    'x-user',
+    'root',
+    'forwarded',
+    'for=1.2.3.4',
+    'cookie',
+    'a=b',
+    'proxy-authorization',
+    'x',
+  ];
+  await send(
+    gateway,
+    inSession(session, OK, { headers: [...headers, 'x-upstream-key', 'forged', 'traceparent', 'x', 'mcp-param-a', 'x'] }),
+  );
+  const sent = upstream.received.at(-1)?.headers ?? {};
+  const usual = [
+    'accept',
+    'connection',
+    'content-length',
+    'content-type',
+    'host',
+    'mcp-session-id',
+    'user-agent',
+    'x-upstream-key',
+  ];
+  t.deepEqual(Object.keys(sent).sort(), usual);
+  t.is(sent['x-upstream-key'], 'gateway-secret');
+  t.is(sent['mcp-session-id'], 'upstream-session-1');
+  t.notRegex(JSON.stringify(upstream.received), /Bearer|alice/);
+});
+
+test('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  upstream.script = byMethod({ 'tools/call': { content: [] } }, { modern: true });
+  const raw = modern('tools/call', { name: 'ok' }, { headers: { 'mcp-param-region': 'eu', 'mcp-session-id': 'anything' } });
+  const reply = await send(gateway, raw);
+  t.is(reply.status, 200);
+  t.is(reply.headers['mcp-session-id'], undefined);
+  const sent = upstream.received.at(-1)?.headers ?? {};
+  t.is(sent['mcp-param-region'], 'eu');
+  t.is(sent['mcp-name'], 'ok');
+  t.is(sent['mcp-session-id'], undefined);
+});
+
+test('paths: one form, and everything else is no target', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  for (const path of [
+    '/mcp',
+    '/mcp/',
+    '/mcp/t/',
+    '/mcp/T',
+    '/mcp/../admin',
+    '/mcp/%74',
+    '/mcp/t%00',
+    '/mcp//t',
+    '/mcp/t;x',
+    '/mcp?x',
+    '/mcp/1t',
+  ]) {
+    t.is((await send(gateway, { path, body: OK })).status, 404, path);
+  }
+  for (const path of ['/MCP/t', '/mcp%2ft', '/mcpx', '/', '/api/mcp/t', 'http://evil.test/mcp/t']) {
+    t.is((await send(gateway, { path, body: OK })).status, 418, path);
+  }
+  t.is(upstream.received.length, 0);
+  for (const method of ['PUT', 'OPTIONS', 'PATCH', 'HEAD']) {
+    const reply = await send(gateway, { method });
+    t.deepEqual([reply.status, reply.headers.allow], [405, 'POST, GET, DELETE'], method);
+  }
+  t.is((await send(gateway, { method: 'GET', body: OK, headers: ['mcp-session-id', 'x'] })).status, 400);
+});
+
+test('Host and Origin are judged before anything else', async (t) => {
+  const { gateway } = await setUp(t, { deps: { checkOrigin: () => new AppError('origin_not_allowed', 'no') } });
+  const reply = await send(gateway, { user: null, body: OK });
+  t.deepEqual([reply.status, JSON.parse(reply.text).code], [403, 'origin_not_allowed']);
+});
+
+test('too many requests: 429 with the time to wait, counted by principal, and by address alone without one', async (t) => {
+  const keys: object[] = [];
+  const rateLimit: McpDeps['rateLimit'] = async (key) => {
+    keys.push(key);
+    return 7;
+  };
+  const { gateway, upstream } = await setUp(t, { deps: { rateLimit } });
+  for (const user of ['alice', 'wrong']) {
+    const reply = await send(gateway, { user, body: OK });
+    t.deepEqual([reply.status, reply.headers['retry-after']], [429, '7']);
+  }
+  const address = '127.0.0.1';
+  t.deepEqual(keys, [
+    { address, principal: '["https://gateway.test","alice"]' },
+    { address, principal: null },
+  ]);
+  t.is(upstream.received.length, 0);
+});
+
+test('every answer has a request id, and problems repeat it', async (t) => {
+  const { gateway } = await setUp(t);
+  const [problem, message] = [await send(gateway, { path: '/mcp', body: OK }), await send(gateway, { body: OK })];
+  t.regex(String(problem.headers['x-request-id']), /^[0-9a-f-]{36}$/);
+  t.is(JSON.parse(problem.text).request_id, problem.headers['x-request-id']);
+  t.truthy(message.headers['x-request-id']);
+});
+
+for (const [what, head] of [
+  ['length and chunks', 'Content-Length: 5\r\nTransfer-Encoding: chunked'],
+  ['two lengths', 'Content-Length: 5\r\nContent-Length: 6'],
+  ['a signed length', 'Content-Length: +5'],
+  ['an unknown coding', 'Transfer-Encoding: chunked, identity'],
+  ['a folded header', 'X-A: b\r\n c\r\nContent-Length: 5'],
+] as const) {
+  test(`smuggling through ${what} ends at the listener`, async (t) => {
+    const { gateway, upstream } = await setUp(t);
+    const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
+    let text = '';
+    socket.on('data', (chunk) => {
+      text += chunk;
+    });
+    socket.write(
+      `POST /mcp/t HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\nContent-Type: application/json\r\n${head}\r\n\r\n0\r\n\r\n`,
+    );
+    await once(socket, 'close');
+    t.regex(text, /^HTTP\/1\.1 400 /);
+    t.is(upstream.received.length, 0);
+  });
+}
+
+test('the gate is asked after the last byte of the body, not before', async (t) => {
+  const { gateway } = await setUp(t);
+  const session = await open(gateway);
+  const before = gateway.admissions;
+  const body = JSON.stringify(OK);
+  const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
+  const head = `POST /mcp/t HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\nContent-Type: application/json\r\nMcp-Session-Id: ${session}`;
+  socket.write(`${head}\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body.slice(0, -1)}`);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  t.is(gateway.admissions, before);
+  socket.write(body.slice(-1));
+  socket.resume();
+  await once(socket, 'close');
+  t.is(gateway.admissions, before + 1);
+});

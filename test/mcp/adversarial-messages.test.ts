@@ -1,0 +1,350 @@
+/** Messages that mean one thing to the gateway and another to the target, if it let them. */
+import test from 'ava';
+import { byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
+import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { call, inSession, MODERN, modern, open, send } from './raw.ts';
+
+interface Setup {
+  readonly gateway: TestGateway;
+  readonly upstream: RecordingUpstream;
+  readonly session: string;
+  /** What the target saw and what was audited since the session was opened. */
+  since(): { readonly seen: string[]; readonly audited: string[] };
+}
+
+const CONTENT = { content: [{ type: 'text', text: 'done' }] };
+
+/** alice may use the tool, prompt and resources called ok or public. */
+async function setUp(
+  t: { teardown(stop: () => Promise<void>): void },
+  era: 'session' | 'modern' = 'session',
+  revision?: string,
+): Promise<Setup> {
+  const upstream = await startRecording(
+    byMethod({ 'tools/call': CONTENT, 'prompts/get': { messages: [] }, 'resources/subscribe': {} }, { modern: era === 'modern' }),
+  );
+  const allowed = /^(ok|cafe\u0301|__proto__|file:\/\/\/public\/.*)$/;
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { alice: ({ resource_name }) => allowed.test(resource_name) },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const session = era === 'session' ? await open(gateway, revision === undefined ? {} : { revision }) : '';
+  if (era === 'modern') await send(gateway, modern('server/discover'));
+  const [seen, audited] = [upstream.received.length, gateway.decisions.length];
+  return {
+    gateway,
+    upstream,
+    session,
+    since: () => ({ seen: upstream.seen().slice(seen), audited: gateway.audited().slice(audited) }),
+  };
+}
+
+const NOTHING = { seen: [], audited: [] };
+
+for (const [what, body, codes] of [
+  ['a second name', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","name":"secret"}}', [-32700]],
+  [
+    'a second name by an escape',
+    '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","\\u006eame":"secret"}}',
+    [-32700],
+  ],
+  ['a second method', '{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{"name":"secret"}}', [-32700]],
+  ['second params', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok"},"params":{"name":"secret"}}', [-32700]],
+  [
+    'a second uri',
+    '{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///public/a","uri":"file:///b"}}',
+    [-32700],
+  ],
+  ['Name beside name', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","Name":"secret"}}', [-32600]],
+  ['paramſ', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok"},"paramſ":{"name":"secret"}}', [-32600]],
+  ['a Kelvin sign', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","tas\u212a":{}}}', [-32600]],
+  ['Method', '{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","params":{"name":"secret"}}', [-32600]],
+  ['__proto__', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","__proto__":{"name":"secret"}}}', [-32700]],
+  ['no id', '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"ok"}}', [-32600]],
+  ['no id on a subscription', '{"jsonrpc":"2.0","method":"resources/subscribe","params":{"uri":"file:///public/a"}}', [-32600]],
+  ['id null', '{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"ok"}}', [-32600]],
+  ['id 1.5', '{"jsonrpc":"2.0","id":1.5,"method":"tools/call","params":{"name":"ok"}}', [-32600]],
+  ['id 1e400', '{"jsonrpc":"2.0","id":1e400,"method":"tools/call","params":{"name":"ok"}}', [-32700]],
+  ['id 2^60', '{"jsonrpc":"2.0","id":1152921504606846976,"method":"tools/call","params":{"name":"ok"}}', [-32700]],
+  ['id {}', '{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{"name":"ok"}}', [-32600]],
+  ['params as an array', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["ok"]}', [-32600]],
+  ['an invented response', '{"jsonrpc":"2.0","id":"invented","result":{}}', [-32600]],
+  ['a response to an id of the target', '{"jsonrpc":"2.0","id":5,"result":{}}', [-32600]],
+  ['a batch', '[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok"}}]', [-32600]],
+  ['a nested batch', '[[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok"}}]]', [-32600]],
+  ['a batch of responses', '[{"jsonrpc":"2.0","id":1,"result":{}}]', [-32600]],
+  ['a byte order mark', '\ufeff{"jsonrpc":"2.0","id":1,"method":"ping"}', [-32700]],
+  ['200,000 nested arrays', '['.repeat(200_000), [-32700]],
+  ['a million keys', `{${Array.from({ length: 300_000 }, (_, i) => `"${i}":0`).join()}}`, [-32700]],
+] as const) {
+  test(`400 and nothing forwarded: ${what}`, async (t) => {
+    const { gateway, session, since } = await setUp(t);
+    const reply = await send(gateway, inSession(session, body));
+    t.is(reply.status, 400);
+    t.deepEqual([reply.code], [...codes]);
+    t.deepEqual(since(), NOTHING);
+  });
+}
+
+test('methods are compared byte for byte; unknown ones go nowhere', async (t) => {
+  const { gateway, session, since } = await setUp(t);
+  for (const method of [
+    'Tools/Call',
+    ' tools/call',
+    'tools/call\0',
+    'tools//call',
+    'acme/danger',
+    'tasks/list',
+    'skills/get',
+    '__proto__',
+  ]) {
+    const reply = await send(gateway, inSession(session, call(method, { name: 'ok' })));
+    t.deepEqual([reply.status, reply.code], [200, -32601], method);
+  }
+  t.deepEqual(since(), NOTHING);
+});
+
+test('methods of 2026-07-28 likewise, with HTTP 404', async (t) => {
+  const { gateway, since } = await setUp(t, 'modern');
+  for (const method of ['Tools/Call', 'acme/danger', 'tasks/list', 'skills/get', 'subscriptions/listen', 'initialize', 'ping']) {
+    const reply = await send(gateway, modern(method, { name: 'ok' }));
+    t.deepEqual([reply.status, reply.code], [404, -32601], method);
+  }
+  t.deepEqual(since(), NOTHING);
+});
+
+test('names are compared byte for byte', async (t) => {
+  const { gateway, session, since } = await setUp(t);
+  for (const name of ['OK', 'ok ', ' ok', 'ok\u200b', 'caf\u00e9', 'constructor', 'оk']) {
+    const reply = await send(gateway, inSession(session, call('tools/call', { name })));
+    t.deepEqual([reply.status, reply.code], [200, 403], name);
+  }
+  t.is(since().audited.length, 7);
+  t.true(since().audited.every((line) => line.endsWith('deny')));
+  t.deepEqual(since().seen, []);
+  const allowed = await send(gateway, inSession(session, call('tools/call', { name: 'cafe\u0301' })));
+  t.is(allowed.code, undefined);
+});
+
+test('names that are no names are refused before any decision', async (t) => {
+  const { gateway, session, since } = await setUp(t);
+  for (const name of [1, ['ok'], { toString: 'ok' }, null, '', 'o\nk', 'x'.repeat(257)]) {
+    const reply = await send(gateway, inSession(session, call('tools/call', { name })));
+    t.deepEqual([reply.status, reply.code], [200, -32602], JSON.stringify(name));
+  }
+  t.deepEqual(since(), NOTHING);
+});
+
+test('only params.name names the tool', async (t) => {
+  const { gateway, upstream, session, since } = await setUp(t);
+  const params = { tool: 'secret', _meta: { name: 'secret', method: 'x' }, arguments: { name: 'secret' }, name: 'ok' };
+  const reply = await send(gateway, inSession(session, call('tools/call', params)));
+  t.is(reply.code, undefined);
+  t.deepEqual(since(), { seen: ['tools/call'], audited: ['tools/call tool ok allow'] });
+  t.deepEqual(upstream.received.at(-1)?.message?.params, params);
+});
+
+test('a denied call is answered in band and goes nowhere', async (t) => {
+  const { gateway, session, since } = await setUp(t);
+  const reply = await send(gateway, inSession(session, call('tools/call', { name: 'secret' })));
+  t.deepEqual([reply.status, reply.code], [200, 403]);
+  const { error } = JSON.parse(reply.text);
+  t.deepEqual(error.data, { decision_id: gateway.decisions.at(-1)?.id, reason: 'default' });
+  t.is(gateway.outcomes.at(-1)?.outcome, 'denied');
+  t.deepEqual(since(), { seen: [], audited: ['tools/call tool secret deny'] });
+});
+
+test('arguments reach the target as they were written', async (t) => {
+  const { gateway, upstream, session } = await setUp(t);
+  const args = '{"float": 1.0, "e":1E2, "text":"\\u00e9\\/", "deep":[[{"name":"x"}]]}';
+  await send(
+    gateway,
+    inSession(session, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","arguments":${args}}}`),
+  );
+  t.true(upstream.received.at(-1)?.text.includes(`"arguments":${args}`));
+});
+
+test('1 and "1" are two ids', async (t) => {
+  const { gateway, session } = await setUp(t);
+  const replies = await Promise.all(
+    [1, '1'].map((id) => send(gateway, inSession(session, call('tools/call', { name: 'ok' }, id)))),
+  );
+  t.deepEqual(
+    replies.map(({ text }) => JSON.parse(text).id),
+    [1, '1'],
+  );
+});
+
+test('unknown notifications, and any without a session, are accepted and dropped', async (t) => {
+  const { gateway, session, since } = await setUp(t);
+  const notify = (method: string) => ({ jsonrpc: '2.0', method, params: {} });
+  t.is((await send(gateway, inSession(session, notify('notifications/acme')))).status, 202);
+  t.is((await send(gateway, inSession(session, notify('notifications/tasks/status')))).status, 202);
+  t.is((await send(gateway, { body: notify('notifications/cancelled') })).status, 202);
+  t.deepEqual(since(), NOTHING);
+  t.is((await send(gateway, inSession(session, notify('notifications/cancelled')))).status, 202);
+  t.deepEqual(since(), { seen: ['notifications/cancelled'], audited: ['notifications/cancelled allow'] });
+});
+
+const headers = (changes: Record<string, string | undefined>) => modern('tools/call', { name: 'ok' }, { headers: changes });
+
+test('2026-07-28: headers that are missing or differ from the body are refused', async (t) => {
+  const { gateway, since } = await setUp(t, 'modern');
+  for (const raw of [
+    headers({ 'mcp-name': 'secret' }),
+    modern('tools/call', { name: 'secret' }, { headers: { 'mcp-name': 'ok' } }),
+    headers({ 'mcp-method': 'tools/list' }),
+    headers({ 'mcp-method': 'Tools/Call' }),
+    headers({ 'mcp-method': undefined }),
+    headers({ 'mcp-name': undefined }),
+    headers({ 'mcp-name': '=?base64?b2s?=' }),
+    headers({ 'mcp-name': '=?base64?b2s=\t?=' }),
+    headers({ 'mcp-name': '=?base64?c2VjcmV0?=' }),
+    headers({ 'mcp-name': '=?base64?PT9iYXNlNjQ/YjJzPT89?=' }),
+    headers({ 'mcp-protocol-version': undefined }),
+    headers({ 'mcp-protocol-version': '2025-11-25' }),
+  ]) {
+    const reply = await send(gateway, raw);
+    t.deepEqual([reply.status, reply.code], [400, -32020], JSON.stringify(raw.headers));
+  }
+  t.deepEqual(since(), NOTHING);
+  t.is((await send(gateway, headers({ 'mcp-name': '=?base64?b2s=?=' }))).code, undefined);
+});
+
+test('versions: header and body never disagree, and unknown ones are named', async (t) => {
+  const { gateway, since } = await setUp(t, 'modern');
+  const version = ['mcp-protocol-version', MODERN];
+  const bare = await send(gateway, { headers: version, body: call('tools/call', { name: 'ok' }) });
+  t.deepEqual([bare.status, bare.code], [400, -32602]);
+  const discover = await send(gateway, { body: call('server/discover') });
+  t.deepEqual([discover.status, discover.code], [200, -32601]);
+  const initialize = await send(gateway, {
+    headers: version,
+    body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {} }),
+  });
+  t.deepEqual([initialize.status, initialize.code], [400, -32020]);
+  const response = await send(gateway, { headers: version, body: { jsonrpc: '2.0', id: 1, result: {} } });
+  t.deepEqual([response.status, response.code], [400, -32600]);
+  const batch = await send(gateway, { headers: version, body: [modern('tools/call', { name: 'ok' }).body] });
+  t.deepEqual([batch.status, batch.code], [400, -32600]);
+  const future = modern('tools/call', { name: 'ok' }, { headers: { 'mcp-protocol-version': '2027-01-01' } });
+  const text = JSON.stringify(future.body).replace(MODERN, '2027-01-01');
+  const unsupported = await send(gateway, { ...future, body: text });
+  t.deepEqual([unsupported.status, unsupported.code], [400, -32022]);
+  t.deepEqual(JSON.parse(unsupported.text).error.data, { supported: [MODERN], requested: '2027-01-01' });
+  t.deepEqual(since(), NOTHING);
+});
+
+test('an error for an id that cannot be read has id null in a session, none in 2026-07-28', async (t) => {
+  const { gateway } = await setUp(t, 'modern');
+  t.is(JSON.parse((await send(gateway, { body: '{' })).text).id, null);
+  t.false('id' in JSON.parse((await send(gateway, { headers: ['mcp-protocol-version', MODERN], body: '{' })).text));
+});
+
+test('a batch of 2025-03-26: each element is decided and forwarded by itself', async (t) => {
+  const { gateway, upstream, session, since } = await setUp(t, 'session', '2025-03-26');
+  const batch = [call('tools/call', { name: 'ok' }, 1), call('tools/call', { name: 'secret' }, 2), call('acme/x', {}, 3)];
+  const reply = await send(
+    gateway,
+    inSession(session, [...batch, { jsonrpc: '2.0', method: 'notifications/cancelled', params: {} }]),
+  );
+  const answers = JSON.parse(reply.text) as { id: number; error?: { code: number } }[];
+  t.deepEqual(
+    answers.map(({ id, error }) => [id, error?.code]),
+    [
+      [1, undefined],
+      [2, 403],
+      [3, -32601],
+    ],
+  );
+  t.deepEqual(since().seen.toSorted(), ['notifications/cancelled', 'tools/call']);
+  t.true(upstream.received.every(({ text }) => !text.startsWith('[')));
+  t.deepEqual(since().audited.toSorted(), [
+    'notifications/cancelled allow',
+    'tools/call tool ok allow',
+    'tools/call tool secret deny',
+  ]);
+});
+
+test('a batch that no revision allows is refused whole', async (t) => {
+  const { gateway, session, since } = await setUp(t, 'session', '2025-03-26');
+  const ok = (id: unknown) => call('tools/call', { name: 'ok' }, id);
+  for (const batch of [
+    [],
+    [ok(1), ok(1)],
+    [ok(1), call('initialize', { protocolVersion: '2025-03-26', capabilities: {} }, 2)],
+    Array.from({ length: 51 }, (_, id) => ok(id)),
+    [ok(1), [ok(2)]],
+    [ok(1), 1],
+    [ok(1), modern('tools/call', { name: 'ok' }, { id: 2 }).body],
+    [ok(1), { jsonrpc: '2.0', method: 'tools/call', params: { name: 'ok' } }],
+  ]) {
+    const reply = await send(gateway, inSession(session, batch));
+    t.deepEqual([reply.status, reply.code], [400, -32600], JSON.stringify(batch).slice(0, 80));
+  }
+  t.deepEqual(since(), NOTHING);
+});
+
+test('a batch in a session of a later revision is refused', async (t) => {
+  for (const revision of ['2025-06-18', '2025-11-25']) {
+    const { gateway, session, since } = await setUp(t, 'session', revision);
+    for (const more of [{}, { headers: ['mcp-protocol-version', '2025-03-26'] }]) {
+      const reply = await send(gateway, inSession(session, [call('tools/call', { name: 'ok' })], more));
+      t.deepEqual([reply.status, reply.code], [400, -32600]);
+    }
+    t.deepEqual(since(), NOTHING);
+  }
+});
+
+const URIS = [
+  'file:///public/../secret',
+  'file:///public/%2e%2e/secret',
+  'file:///public/%2E%2E/secret',
+  'file:///public/..%2fsecret',
+  'file:///public/%252e%252e/secret',
+  'file:///public/\\..\\secret',
+  'file:///public//secret',
+  'file:///public/./a',
+  'file:///public/%00',
+  'file:///public/a\tb',
+  'FILE:///public/a',
+  'file:/public/a',
+  'file://localhost/public/a',
+  'file:///public/a?x',
+  'file:///public/a#x',
+  'file:///public/{id}/data',
+  'file:///public/а',
+];
+
+for (const method of ['resources/read', 'resources/subscribe']) {
+  test(`${method}: a URI with more than one reading is denied and audited as such`, async (t) => {
+    const { gateway, session, since } = await setUp(t);
+    for (const uri of URIS) {
+      const reply = await send(gateway, inSession(session, call(method, { uri })));
+      t.deepEqual([reply.status, reply.code], [200, 403], uri);
+      t.is(JSON.parse(reply.text).error.data.reason, 'not_canonical');
+    }
+    t.deepEqual(since(), { seen: [], audited: URIS.map((uri) => `${method} resource ${uri} deny not_canonical`) });
+  });
+}
+
+test('completion: denied, unknown and non-canonical references answer alike', async (t) => {
+  const { gateway, session, since } = await setUp(t);
+  const complete = (ref: object) =>
+    send(gateway, inSession(session, call('completion/complete', { ref, argument: { name: 'a', value: '' } })));
+  for (const ref of [
+    { type: 'ref/prompt', name: 'secret' },
+    { type: 'ref/prompt', name: 'no-such' },
+    { type: 'ref/resource', uri: 'file:///secret/{a}' },
+    { type: 'ref/resource', uri: 'file:///public/../secret' },
+  ]) {
+    t.deepEqual((await complete(ref)).code, 403, JSON.stringify(ref));
+  }
+  t.is((await complete({ type: 'ref/other', name: 'ok' })).code, -32602);
+  t.deepEqual(since().seen, []);
+  t.is(since().audited.length, 4);
+});

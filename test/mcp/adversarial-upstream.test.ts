@@ -1,0 +1,467 @@
+/** Targets that misbehave, parts of the gateway that are down, and what a caller can learn from either. */
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { request } from 'node:http';
+import test from 'ava';
+import type { McpLimits } from '../../src/mcp/limits.ts';
+import {
+  answerJson,
+  answerText,
+  byMethod,
+  type Message,
+  type RecordingUpstream,
+  type Script,
+  startRecording,
+} from '../support/upstreams/recording.ts';
+import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { call, inSession, MODERN, modern, open, send } from './raw.ts';
+
+interface Setup {
+  readonly gateway: TestGateway;
+  readonly upstream: RecordingUpstream;
+  readonly session: string;
+  /** Answers the next calls with this, everything else as usual. */
+  onCall(script: (message: Message, res: ServerResponse) => void): void;
+}
+
+async function setUp(
+  t: { teardown(stop: () => Promise<void>): void },
+  limits: Partial<McpLimits> = {},
+  script: Script = byMethod({}),
+): Promise<Setup> {
+  const upstream = await startRecording(script);
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { alice: ({ resource_name }) => resource_name.includes('ok') },
+    limits,
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const session = await open(gateway);
+  const onCall: Setup['onCall'] = (answer) => {
+    upstream.script = (received, res) =>
+      received.message?.method?.includes('/') && received.message.id !== undefined
+        ? answer(received.message, res)
+        : script(received, res);
+  };
+  return { gateway, upstream, session, onCall };
+}
+
+const OK = call('tools/call', { name: 'ok' });
+const lastOutcome = (gateway: TestGateway): string | undefined => gateway.outcomes.at(-1)?.outcome;
+const result = (id: unknown, value: object): string => JSON.stringify({ jsonrpc: '2.0', id, result: value });
+
+for (const [what, answer] of [
+  ['another id', (res) => answerText(res, result(2, { content: [] }))],
+  ['the id as a string', (res) => answerText(res, result('1', { content: [] }))],
+  ['a repeated member', (res) => answerText(res, '{"jsonrpc":"2.0","id":1,"result":{"content":[],"content":[1]}}')],
+  ['no JSON', (res) => answerText(res, '<html>')],
+  ['a batch', (res) => answerText(res, `[${result(1, { content: [] })}]`)],
+  ['a result that is no object', (res) => answerText(res, '{"jsonrpc":"2.0","id":1,"result":[]}')],
+  ['result and error', (res) => answerText(res, '{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}')],
+  ['a request', (res) => answerText(res, '{"jsonrpc":"2.0","id":1,"method":"elicitation/create"}')],
+  ['text', (res) => answerText(res, 'hello', 'text/plain')],
+  ['nothing', (res) => res.writeHead(202).end()],
+  ['an event of another id', (res) => answerText(res, `data: ${result(2, { content: [] })}\n\n`, 'text/event-stream')],
+  ['a stream without an answer', (res) => answerText(res, ': nothing\n\n', 'text/event-stream')],
+  [
+    'a stream that is no text',
+    (res) => res.writeHead(200, { 'content-type': 'text/event-stream' }).end(Buffer.from([0xff, 0xfe])),
+  ],
+  ['a server error', (res) => answerText(res, '{"error":"internal stack trace"}', 'application/json', 500)],
+  ['a broken connection', (res) => res.destroy()],
+] as [string, (res: ServerResponse) => void][]) {
+  test(`-32603 in the gateway's words when the target answers with ${what}`, async (t) => {
+    const { gateway, session, onCall } = await setUp(t);
+    onCall((_, res) => answer(res));
+    const reply = await send(gateway, inSession(session, OK));
+    t.is(reply.status, 200);
+    const message = JSON.parse(/^(?:.*\n)?data: (.*)$/m.exec(reply.text)?.[1] ?? reply.text);
+    t.deepEqual([message.id, message.error.code], [1, -32603]);
+    t.notRegex(reply.text, /stack trace|html/);
+    t.is(lastOutcome(gateway), 'upstream_error');
+  });
+}
+
+test('challenges, cookies and redirects of the target stay between it and the gateway', async (t) => {
+  const { gateway, upstream, session, onCall } = await setUp(t);
+  for (const [status, headers] of [
+    [401, { 'www-authenticate': 'Bearer resource_metadata="http://evil"', 'set-cookie': 'a=b' }],
+    [403, { 'www-authenticate': 'Bearer error="insufficient_scope"' }],
+    [302, { location: 'http://127.0.0.1:1/internal' }],
+    [307, { location: '/elsewhere' }],
+  ] as const) {
+    onCall((_, res) => void res.writeHead(status, headers as never).end('secret of the target'));
+    const before = upstream.received.length;
+    const reply = await send(gateway, inSession(session, OK));
+    t.deepEqual([reply.status, reply.code], [200, -32603]);
+    for (const name of ['www-authenticate', 'set-cookie', 'location']) t.is(reply.headers[name], undefined);
+    t.notRegex(reply.text, /secret of the target/);
+    t.is(upstream.received.length, before + 1);
+  }
+  onCall((_, res) => void res.writeHead(429, { 'retry-after': '9' }).end());
+  t.is((await send(gateway, inSession(session, OK))).headers['retry-after'], '9');
+  onCall(({ id }, res) =>
+    answerJson(
+      res,
+      { jsonrpc: '2.0', id, result: { content: [] } },
+      { 'set-cookie': 'a=b', 'mcp-session-id': 'x', 'x-powered-by': 'y' },
+    ),
+  );
+  const reply = await send(gateway, inSession(session, OK));
+  t.is(reply.code, undefined);
+  for (const name of ['set-cookie', 'mcp-session-id', 'x-powered-by']) t.is(reply.headers[name], undefined);
+});
+
+test("the target's own error is its answer", async (t) => {
+  const { gateway, session, onCall } = await setUp(t);
+  onCall(({ id }, res) =>
+    answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'bad arguments', data: { n: 1 } } }),
+  );
+  const reply = await send(gateway, inSession(session, OK));
+  t.deepEqual(JSON.parse(reply.text), {
+    jsonrpc: '2.0',
+    id: 1,
+    error: { code: -32602, message: 'bad arguments', data: { n: 1 } },
+  });
+  t.is(lastOutcome(gateway), 'error');
+});
+
+test('answers, events and silence are bounded', async (t) => {
+  const { gateway, session, onCall } = await setUp(t, { answerBytes: 10_000, idleMs: 200, headersMs: 200 });
+  const pour = (res: ServerResponse, type: string): void => {
+    res.writeHead(200, { 'content-type': type });
+    const more = (): void => {
+      while (!res.destroyed && res.write('x'.repeat(5000)));
+      if (!res.destroyed) res.once('drain', more);
+    };
+    more();
+  };
+  for (const answer of [
+    (res: ServerResponse) => pour(res, 'application/json'),
+    (res: ServerResponse) => pour(res, 'text/event-stream'),
+    (res: ServerResponse) => void res.writeHead(200, { 'content-type': 'application/json' }).write('{'),
+    (res: ServerResponse) => void res.writeHead(200, { 'content-type': 'text/event-stream' }).write(':\n\n'),
+    () => undefined,
+  ]) {
+    onCall((_, res) => answer(res));
+    const reply = await send(gateway, inSession(session, OK));
+    t.regex(reply.text, /"code":-32603/);
+    t.is(lastOutcome(gateway), 'upstream_error');
+  }
+});
+
+test('events go out one message each, whatever the target puts between the lines', async (t) => {
+  const { gateway, session, onCall } = await setUp(t);
+  const content = [{ type: 'text', text: '\n\ndata: {"jsonrpc":"2.0"}\n\n\r\u2028 é' }];
+  onCall(({ id }, res) => {
+    const pretty = JSON.stringify({ jsonrpc: '2.0', id, result: { content } }, null, 2).replaceAll('\n', '\rdata: ');
+    const log = '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}';
+    const bytes = Buffer.from(`event: evil\rid: 1\rfoo: bar\rdata: ${log}\r\r: comment\revent: ping\rdata: ${pretty}\r\r`);
+    const cut = bytes.indexOf(0xc3) + 1;
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write(bytes.subarray(0, cut));
+    setTimeout(() => res.end(bytes.subarray(cut)), 20);
+  });
+  const reply = await send(gateway, inSession(session, OK));
+  const lines = reply.text.split('\n').filter((line) => line !== '' && !line.startsWith('id: '));
+  t.deepEqual(
+    lines.map((line) => line.slice(0, 14)),
+    ['event: message', 'data: {"jsonrp', 'event: message', 'data: {"jsonrp'],
+  );
+  t.deepEqual(JSON.parse(lines[3]?.slice(6) ?? '').result.content, content);
+});
+
+test('of two answers the first counts, and notifications of other requests are not for this stream', async (t) => {
+  const { gateway, session, onCall } = await setUp(t);
+  onCall((_, res) => {
+    const progress = (progressToken: string) =>
+      `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"${progressToken}","progress":1}}\n\n`;
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.end(
+      `${progress('mine')}${progress('other')}data: ${result(1, { content: [1] })}\n\ndata: ${result(1, { content: [2] })}\n\n`,
+    );
+  });
+  const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok', _meta: { progressToken: 'mine' } })));
+  t.deepEqual(reply.text.match(/"progressToken":"\w+"|"content":\[\d\]/g), ['"progressToken":"mine"', '"content":[1]']);
+});
+
+test('2026-07-28: no log messages without a level, no questions on the stream', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  upstream.script = byMethod({ 'tools/call': {} }, { modern: true });
+  await send(gateway, modern('server/discover'));
+  upstream.script = ({ message }, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write('data: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}\n\n');
+    res.end(
+      `data: {"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{}}\n\ndata: ${result(message?.id, { content: [] })}\n\n`,
+    );
+  };
+  const reply = await send(gateway, modern('tools/call', { name: 'ok' }));
+  t.notRegex(reply.text, /notifications\/message|elicitation/);
+  t.regex(reply.text, /-32603/);
+});
+
+test('an unusable credential: nothing is forwarded', async (t) => {
+  const { gateway, upstream, session } = await setUp(t);
+  gateway.targets.set('t', routed('t', upstream.url, { credential: 'unusable' }));
+  const before = upstream.received.length;
+  const reply = await send(gateway, inSession(session, OK));
+  t.deepEqual([reply.status, reply.code], [200, -32603]);
+  t.regex(reply.text, /credential/);
+  t.is(upstream.received.length, before);
+});
+
+test('a target of a transport that is not served: nothing is forwarded', async (t) => {
+  const { gateway, upstream, session } = await setUp(t);
+  const before = upstream.received.length;
+  for (const transport of ['sse', 'stdio'] as const) {
+    gateway.targets.set('t', routed('t', upstream.url, { transport }));
+    const reply = await send(gateway, inSession(session, OK));
+    t.deepEqual([reply.status, reply.code], [200, -32603]);
+    t.regex(reply.text, /transport/);
+  }
+  t.is(upstream.received.length, before);
+});
+
+test('a target without a credential gets none', async (t) => {
+  const { gateway, upstream, session } = await setUp(t);
+  gateway.targets.set('t', routed('t', upstream.url, { credential: 'none' }));
+  await send(gateway, inSession(session, OK));
+  t.is(upstream.received.at(-1)?.headers['x-upstream-key'], undefined);
+  t.is(upstream.received.at(-1)?.headers.authorization, undefined);
+});
+
+test('a target that cannot be reached, or is link-local, is an error in band', async (t) => {
+  const { gateway, session } = await setUp(t);
+  for (const url of ['http://127.0.0.1:1/mcp', 'http://169.254.169.254/latest/meta-data']) {
+    gateway.targets.set('t', routed('t', url));
+    const reply = await send(gateway, inSession(session, OK));
+    t.deepEqual([reply.status, reply.code], [200, -32603]);
+    t.regex(reply.text, /cannot be reached/);
+  }
+});
+
+test('a lost session of the target is a lost session', async (t) => {
+  const { gateway, session, onCall } = await setUp(t);
+  onCall((_, res) => answerText(res, '', 'text/plain', 404));
+  t.is((await send(gateway, inSession(session, OK))).status, 404);
+  onCall((_, res) =>
+    answerJson(
+      res,
+      { jsonrpc: '2.0', id: null, error: { code: -32000, message: 'Bad Request: No valid session ID provided' } },
+      {},
+      400,
+    ),
+  );
+  const reply = await send(gateway, inSession(session, OK));
+  t.deepEqual([reply.status, reply.code], [404, -32001]);
+});
+
+test('a failing audit log: 503, and nothing is forwarded', async (t) => {
+  const { gateway, upstream, session } = await setUp(t);
+  const before = upstream.received.length;
+  gateway.auditDown = true;
+  for (const params of [{ name: 'ok' }, { name: 'secret' }]) {
+    const reply = await send(gateway, inSession(session, call('tools/call', params)));
+    t.deepEqual([reply.status, reply.code], [503, -32603]);
+    t.truthy(reply.headers['retry-after']);
+  }
+  t.is((await send(gateway, inSession(session, { jsonrpc: '2.0', method: 'notifications/initialized' }))).status, 503);
+  for (const method of ['GET', 'DELETE'])
+    t.is((await send(gateway, { method, headers: ['mcp-session-id', session] })).status, 503);
+  t.is(upstream.received.length, before);
+});
+
+test('what a list shows is recorded before it is answered, or it is not answered', async (t) => {
+  const { gateway, session, onCall } = await setUp(t);
+  onCall(({ id }, res) => {
+    gateway.auditDown = true;
+    answerJson(res, { jsonrpc: '2.0', id, result: { tools: [{ name: 'ok' }] } });
+  });
+  const reply = await send(gateway, inSession(session, call('tools/list')));
+  t.is(reply.code, -32603);
+  t.notRegex(reply.text, /"ok"/);
+  t.deepEqual(gateway.shown, []);
+});
+
+test('a state that cannot be had: 503; a broken engine: denied, recorded as an error, lists empty', async (t) => {
+  const { gateway, upstream, session } = await setUp(t, {}, byMethod({ 'tools/list': { tools: [{ name: 'ok' }] } }));
+  const before = upstream.received.length;
+  gateway.stateDown = true;
+  const down = await send(gateway, inSession(session, OK));
+  t.deepEqual([down.status, down.code, down.headers['retry-after'], JSON.parse(down.text).id], [503, -32603, '3', 1]);
+  t.is((await send(gateway, { method: 'GET', headers: ['mcp-session-id', session] })).status, 503);
+  gateway.stateDown = false;
+  gateway.engineDown = true;
+  t.is((await send(gateway, inSession(session, OK))).code, 404);
+  t.is(gateway.audited().at(-1), 'tools/call tool ok deny error');
+  t.is(upstream.received.length, before);
+});
+
+test('a target that is forbidden answers like one that does not exist', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  gateway.targets.set('u', routed('u', upstream.url));
+  const before = upstream.received.length;
+  const ask = async (user: string, path: string) => {
+    const initialize = await send(gateway, {
+      user,
+      path,
+      body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {} }),
+    });
+    const stateless = await send(gateway, { ...modern('tools/call', { name: 'ok' }), user, path });
+    const own = await send(gateway, { ...modern('resources/read', { uri: 'file:///a/../b' }), user, path });
+    const missing = await send(gateway, { user, path, method: 'GET', headers: ['mcp-session-id', 'x'] });
+    return [initialize, stateless, own, missing].map(({ status, text }) => [status, text.replace(/"request_id":"[^"]*"/, '')]);
+  };
+  const forbidden = await ask('bob', '/mcp/u');
+  const unknown = await ask('bob', '/mcp/v');
+  t.deepEqual(unknown, JSON.parse(JSON.stringify(forbidden).replaceAll('`u`', '`v`')));
+  const text = 'no target `u`, or no policy lets you use it';
+  t.deepEqual(forbidden[0], [200, JSON.stringify({ jsonrpc: '2.0', id: 1, error: { code: 404, message: text } })]);
+  t.is(upstream.received.length, before);
+  t.deepEqual(gateway.audited().slice(-6), [
+    'initialize deny',
+    'tools/call tool ok deny',
+    'resources/read resource file:///a/../b deny not_canonical',
+    'initialize deny no_target',
+    'tools/call tool ok deny no_target',
+    'resources/read resource file:///a/../b deny no_target',
+  ]);
+  t.is(gateway.decisions.at(-1)?.target_id, null);
+});
+
+test('a page of which nothing may be seen keeps its cursor, and the cursor goes on as it was', async (t) => {
+  const { gateway, upstream, session, onCall } = await setUp(t);
+  onCall(({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, result: { tools: [{ name: 'secret' }], nextCursor: 'c2' } }));
+  const reply = await send(gateway, inSession(session, call('tools/list', { cursor: 'c1' })));
+  t.like(JSON.parse(reply.text).result, { tools: [], nextCursor: 'c2' });
+  t.is(upstream.received.at(-1)?.message?.params?.cursor, 'c1');
+  t.like(gateway.shown.at(-1), { names: [], hidden: 1 });
+});
+
+test('a target of sessions alone sends clients of 2026-07-28 to a session, once it is known as such', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const before = upstream.received.length;
+  for (const method of ['tools/call', 'server/discover', 'tools/call']) {
+    const reply = await send(gateway, modern(method, method === 'tools/call' ? { name: 'ok' } : {}));
+    t.deepEqual([reply.status, reply.code], [400, -32022], method);
+    t.deepEqual(JSON.parse(reply.text).error.data, { supported: ['2025-11-25', '2025-06-18', '2025-03-26'], requested: MODERN });
+  }
+  // The gateway's own question, the client's, and none for a target that is known.
+  t.deepEqual(upstream.seen().slice(before), ['server/discover', 'server/discover']);
+});
+
+test('a version error of the target names what it and the gateway both serve', async (t) => {
+  const { gateway, onCall } = await setUp(t);
+  onCall(({ id }, res) => {
+    const data = { supported: ['2027-01-01', MODERN, '2024-11-05'], requested: 'x' };
+    answerJson(res, { jsonrpc: '2.0', id, error: { code: -32022, message: 'no', data } }, {}, 400);
+  });
+  const reply = await send(gateway, modern('server/discover'));
+  t.deepEqual([reply.status, JSON.parse(reply.text).error.data.supported], [400, [MODERN]]);
+});
+
+test('a client that opens a session with a target of 2026-07-28 alone is told so', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  upstream.script = ({ message }, res) =>
+    answerJson(
+      res,
+      { jsonrpc: '2.0', id: message?.id, error: { code: -32022, message: 'no', data: { supported: [MODERN] } } },
+      {},
+      400,
+    );
+  const reply = await send(gateway, { body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {} }) });
+  t.deepEqual([reply.status, reply.code, reply.headers['mcp-session-id']], [400, -32022, undefined]);
+});
+
+test('initialize: the client offers what the gateway carries, in a revision that it serves', async (t) => {
+  const { gateway, upstream, session } = await setUp(t);
+  const capabilities = {
+    elicitation: {},
+    tasks: { list: {} },
+    extensions: { 'io.modelcontextprotocol/tasks': {}, 'acme/x': {} },
+  };
+  await send(gateway, {
+    body: call('initialize', { protocolVersion: '2031-01-01', capabilities, clientInfo: { name: 'a', version: '1' } }),
+  });
+  t.deepEqual(upstream.received.at(-1)?.message?.params, {
+    protocolVersion: '2025-11-25',
+    capabilities: { elicitation: {}, extensions: { 'acme/x': {} } },
+    clientInfo: { name: 'a', version: '1' },
+  });
+  await send(gateway, inSession(session, call('tools/call', { name: 'ok', task: { ttl: 1 } })));
+  t.is(upstream.received.at(-1)?.message?.method, 'tools/call');
+  t.is(upstream.received.at(-1)?.message?.params?.task, undefined);
+});
+
+/** Sends a request and goes away once the target has it; says whether the target's connection was closed. */
+async function leave(
+  setup: Setup,
+  headers: readonly string[],
+  body: object,
+): Promise<{ closed: () => boolean; finish: () => void }> {
+  let closed = false;
+  let finish = (): void => undefined;
+  const arrived = new Promise<void>((resolve) => {
+    setup.onCall(({ id }, res) => {
+      res.on('close', () => {
+        closed = !res.writableFinished;
+      });
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      res.flushHeaders();
+      finish = () => void res.end(`data: ${result(id, { content: [] })}\n\n`);
+      resolve();
+    });
+  });
+  const text = JSON.stringify(body);
+  const usual = [
+    'host',
+    'x',
+    'authorization',
+    'Bearer alice',
+    'content-type',
+    'application/json',
+    'content-length',
+    String(text.length),
+  ];
+  const req = request(`${setup.gateway.origin}/mcp/t`, { method: 'POST', headers: [...usual, ...headers] as never });
+  req.end(text);
+  await Promise.all([arrived, once(req, 'response')]);
+  req.on('error', () => undefined);
+  req.destroy();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  return { closed: () => closed, finish };
+}
+
+test('a client of 2026-07-28 that goes away cancels its call', async (t) => {
+  const setup = await setUp(t);
+  setup.upstream.script = byMethod({}, { modern: true });
+  await send(setup.gateway, modern('server/discover'));
+  const { headers = [], body } = modern('tools/call', { name: 'ok' });
+  const { closed } = await leave(setup, headers, body as object);
+  t.true(closed());
+  t.is(lastOutcome(setup.gateway), 'cancelled');
+});
+
+test('a client that goes away in a session does not: the call runs on, and its end is recorded', async (t) => {
+  const setup = await setUp(t);
+  const { closed, finish } = await leave(setup, ['mcp-session-id', setup.session], OK);
+  t.false(closed());
+  finish();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  t.is(lastOutcome(setup.gateway), 'ok');
+});
+
+test('no secret of either side reaches the log', async (t) => {
+  const { gateway, session, onCall } = await setUp(t);
+  onCall((_, res) => res.destroy());
+  await send(gateway, inSession(session, call('tools/call', { name: 'ok', arguments: { password: 'hunter2' } })));
+  const log = JSON.stringify(gateway.logged, (_, value) =>
+    value instanceof Error ? { ...value, message: value.message } : value,
+  );
+  t.true(gateway.logged.length > 0);
+  t.notRegex(log, /hunter2|gateway-secret|Bearer/);
+});

@@ -1,0 +1,97 @@
+import test from 'ava';
+import type { JsonValue } from '../../src/http/json.ts';
+import { itemObject, readOperation } from '../../src/mcp/operation.ts';
+
+const code = (era: 'session' | 'modern', method: string, params = {}) => {
+  const operation = readOperation(era, method, params);
+  return 'code' in operation ? [operation.status, operation.code] : operation.kind;
+};
+
+test('each method is decided on what it names', (t) => {
+  const object = (method: string, params: Record<string, string | Record<string, string>>) => {
+    const operation = readOperation('session', method, params);
+    return 'kind' in operation && operation.kind === 'object' ? Object.values(operation.object).join(' ') : operation;
+  };
+  const argument = { name: 'a', value: '' };
+  t.is(object('tools/call', { name: 'ok', tool: 'other' }), 'tool ok');
+  t.is(object('prompts/get', { name: 'ok' }), 'prompt ok');
+  t.is(object('resources/read', { uri: 'file:///a' }), 'resource file:///a');
+  t.is(object('resources/subscribe', { uri: 'file:///a' }), 'resource file:///a');
+  t.is(object('completion/complete', { ref: { type: 'ref/prompt', name: 'p' }, argument }), 'prompt p');
+  t.is(object('completion/complete', { ref: { type: 'ref/resource', uri: 'file:///{x}' }, argument }), 'resource file:///{x}');
+});
+
+test('methods that name nothing are decided on the target, lists item by item', (t) => {
+  for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/unsubscribe'])
+    t.is(code('session', method), 'target');
+  t.is(code('modern', 'server/discover'), 'target');
+  for (const method of ['tools/list', 'prompts/list', 'resources/list', 'resources/templates/list']) {
+    t.is(code('session', method), 'list');
+    t.is(code('modern', method), 'list');
+  }
+});
+
+test('any other method is unknown, also those of another revision', (t) => {
+  const odd = [
+    'Tools/Call',
+    ' tools/call',
+    'tools/call\0',
+    'tools//call',
+    'acme/danger',
+    '',
+    'constructor',
+    '__proto__',
+    'toString',
+  ];
+  for (const method of [...odd, 'tasks/list', 'tasks/get', 'subscriptions/listen', 'skills/get', 'server/discover']) {
+    t.deepEqual(code('session', method), [200, -32601], method);
+  }
+  for (const method of [
+    ...odd,
+    'initialize',
+    'ping',
+    'logging/setLevel',
+    'resources/subscribe',
+    'tasks/get',
+    'subscriptions/listen',
+  ]) {
+    t.deepEqual(code('modern', method), [404, -32601], method);
+  }
+});
+
+test('names are texts of 1 to 256 characters without control characters', (t) => {
+  const call = (name: unknown) => code('session', 'tools/call', { name } as object);
+  for (const name of [1, ['ok'], { toString: 'ok' }, null, true, '', 'a\0', 'a\u0085', 'x'.repeat(257)]) {
+    t.deepEqual(call(name), [200, -32602], JSON.stringify(name));
+  }
+  t.deepEqual(code('session', 'tools/call'), [200, -32602]);
+  for (const name of ['__proto__', 'constructor', 'ok ', 'x'.repeat(256), '𝒳'.repeat(256)]) t.is(call(name), 'object');
+});
+
+test('references of completions must be whole', (t) => {
+  const complete = (ref: object, argument: object = { name: 'a', value: '' }) =>
+    code('session', 'completion/complete', { ref, argument } as object);
+  t.deepEqual(complete({ type: 'ref/other', name: 'p' }), [200, -32602]);
+  t.deepEqual(complete({ type: 'ref/prompt' }), [200, -32602]);
+  t.deepEqual(complete({ type: 'ref/prompt', name: 'p' }, {}), [200, -32602]);
+});
+
+test('a URI with more than one reading is marked', (t) => {
+  const canonical = (uri: string) => {
+    const operation = readOperation('session', 'resources/read', { uri });
+    return 'kind' in operation && operation.kind === 'object' && operation.canonical;
+  };
+  t.true(canonical('file:///public/a'));
+  t.false(canonical('file:///public/../a'));
+  t.deepEqual(code('session', 'resources/read', { uri: `file:///${'a'.repeat(2048)}` }), [200, -32602]);
+});
+
+test('items that a call could not name have no object', (t) => {
+  const tools = { member: 'tools', key: 'name', resource_type: 'tool', template: false } as const;
+  const resources = { member: 'resources', key: 'uri', resource_type: 'resource', template: false } as const;
+  t.deepEqual(itemObject(tools, { name: 'ok' }), { resource_type: 'tool', resource_name: 'ok' });
+  for (const item of [null, 'ok', {}, { name: 1 }, { name: 'a\n' }, { name: '\ud800' }] as JsonValue[])
+    t.is(itemObject(tools, item), null);
+  t.is(itemObject(resources, { uri: 'file:///a/../b' }), null);
+  t.truthy(itemObject({ ...resources, key: 'uriTemplate', template: true }, { uriTemplate: 'file:///{x}/../b' }));
+});

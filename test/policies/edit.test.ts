@@ -1,0 +1,151 @@
+import test, { type ExecutionContext } from 'ava';
+import { v7 as uuidv7 } from 'uuid';
+import type { Administer, Caller } from '../../src/auth/administer.ts';
+import { createChanges } from '../../src/db/changes.ts';
+import { AppError } from '../../src/errors.ts';
+import type { Policy } from '../../src/policies/document.ts';
+import { createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
+import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
+import { policyStore } from '../../src/policies/store.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { policyBody } from './policies.ts';
+
+const caller: Caller = {
+  requestId: 'request',
+  principal: { issuer: 'i', sub: 'admin', email: 'a@example.com', role: 'admin', groups: [], token_id: 't', token_kind: 'login' },
+};
+
+async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicyEditParts> = {}) {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) =>
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'request' }, work);
+  let time = 1_000;
+  const tried: (readonly Policy[])[] = [];
+  const edits = createPolicyEdits({
+    database,
+    administer,
+    targetExists: async (_trx, id) => id.startsWith('0'),
+    checkPattern: (pattern) => (pattern.includes('bad') ? 'The pattern is bad.' : null),
+    tryPolicies: async (policies) => void tried.push(policies),
+    newId: uuidv7,
+    now: () => ++time,
+    ...over,
+  });
+  return { edits, tried, changes, store: policyStore(database.knex) };
+}
+
+const fields = (error: AppError | undefined) => error?.errors?.map(({ path }) => path);
+const refused = async (t: ExecutionContext, work: Promise<unknown>) => t.throwsAsync<AppError>(work, { instanceOf: AppError });
+
+eachEngine(test.serial, 'the set is tried as it would be, and what cannot be compiled is not stored', async (t, at) => {
+  let fault: Error | null = null;
+  const tried: string[][] = [];
+  const { edits, store, changes } = await start(t, at, {
+    tryPolicies: async (policies) => {
+      tried.push(policies.map(({ name, priority }) => `${name} ${priority}`).sort());
+      if (fault) throw fault;
+    },
+  });
+  const one = (await edits.create(caller, readPolicy(policyBody({ name: 'one' })))).result;
+  await edits.create(caller, readPolicy(policyBody({ name: 'two' })));
+  await edits.update(caller, one.id, readPolicyUpdate({ priority: 11 }), undefined);
+  t.deepEqual(tried, [['one 10'], ['one 10', 'two 10'], ['one 11', 'two 10']]);
+
+  const before = await store.all();
+  fault = new Error('out of memory');
+  for (const work of [
+    () => edits.create(caller, readPolicy(policyBody({ name: 'three' }))),
+    () => edits.update(caller, one.id, readPolicyUpdate({ name: 'other' }), undefined),
+    () => edits.addSubject(caller, one.id, readSubject({ subject_type: 'role', subject_value: 'x' }), undefined),
+  ]) {
+    const error = await refused(t, work());
+    t.is(error?.code, 'invalid_request');
+    t.false(error?.message.includes('memory'));
+  }
+  fault = new AppError('unavailable', 'Not now.');
+  t.is((await refused(t, edits.create(caller, readPolicy(policyBody()))))?.code, 'unavailable');
+  t.deepEqual(await store.all(), before);
+  t.is((await changes.list(10, null)).length, 3);
+
+  // A set that cannot be built must be possible to repair.
+  fault = new Error('out of memory');
+  await edits.delete(caller, one.id, undefined);
+});
+
+eachEngine(test.serial, 'a set that moved during the trial is tried again as it is', async (t, at) => {
+  const tried: string[][] = [];
+  const { edits, store } = await start(t, at, {
+    tryPolicies: async (policies) => {
+      tried.push(policies.map(({ name }) => name));
+      if (tried.length === 1) await edits.create(caller, readPolicy(policyBody({ name: 'meanwhile' })));
+      if (policies.length > 1) throw new Error('too much');
+    },
+  });
+  await refused(t, edits.create(caller, readPolicy(policyBody({ name: 'slow' }))));
+  t.deepEqual(tried, [['slow'], ['meanwhile'], ['meanwhile', 'slow']]);
+  t.is((await store.all()).length, 1);
+});
+
+eachEngine(test.serial, 'a policy takes subjects up to its limit', async (t, at) => {
+  const { edits } = await start(t, at);
+  const subjects = Array.from({ length: 1000 }, (_, i) => ({ subject_type: 'group', subject_value: `g${i}` }));
+  const { result } = await edits.create(caller, readPolicy(policyBody({ subjects })));
+  const add = (subject_value: string) =>
+    edits.addSubject(caller, result.id, readSubject({ subject_type: 'group', subject_value }), undefined);
+  t.false((await add('g7')).result.added);
+  t.is((await refused(t, add('more')))?.code, 'limit_reached');
+});
+
+eachEngine(test.serial, 'target and pattern are checked together, on every way in', async (t, at) => {
+  const { edits, tried } = await start(t, at);
+  const target_id = '10000000-0000-7000-8000-000000000000';
+  const known = target_id.replace('1', '0');
+  const wrong = { target_id, resource_pattern: 'bad' };
+  t.deepEqual(fields(await refused(t, edits.create(caller, readPolicy(policyBody(wrong))))), ['target_id', 'resource_pattern']);
+  const { result } = await edits.create(caller, readPolicy(policyBody({ target_id: known })));
+  t.deepEqual(fields(await refused(t, edits.update(caller, result.id, readPolicyUpdate(wrong), undefined))), [
+    'target_id',
+    'resource_pattern',
+  ]);
+  // Switched off is no way in either: it could be switched on.
+  t.deepEqual(
+    fields(
+      await refused(t, edits.update(caller, result.id, readPolicyUpdate({ resource_pattern: 'bad', enabled: false }), undefined)),
+    ),
+    ['resource_pattern'],
+  );
+  t.is(tried.length, 1);
+});
+
+eachEngine(test.serial, 'what changes nothing moves nothing, and each change is recorded as it was and is', async (t, at) => {
+  const { edits, changes } = await start(t, at);
+  const created = await edits.create(caller, readPolicy(policyBody()));
+  const { id } = created.result;
+  const etag = policyEtag(created.result);
+  for (const update of [{}, { name: created.result.name }, { subjects: [{ subject_type: 'everyone', subject_value: null }] }]) {
+    const { result, position } = await edits.update(caller, id, readPolicyUpdate(update), etag);
+    t.deepEqual(result, created.result);
+    t.deepEqual(position, created.position);
+  }
+  const changed = await edits.update(caller, id, readPolicyUpdate({ description: 'why' }), etag);
+  t.is(changed.result.created_at, created.result.created_at);
+  t.true(changed.result.updated_at > created.result.updated_at);
+  t.is(changed.position.revision, 2);
+  const [last] = await changes.list(1, null);
+  t.like(last, { action: 'policy.update', object_id: id, before: { id, description: null }, after: { id, description: 'why' } });
+});
+
+eachEngine(test.serial, 'two edits that are too much together: one is refused', async (t, at) => {
+  const { edits, store } = await start(t, at);
+  // 16 times 3602 is more than one bucket may hold; each of them alone is admitted.
+  const results = await Promise.allSettled(
+    Array.from({ length: 16 }, (_, i) =>
+      edits.create(caller, readPolicy(policyBody({ resource_pattern: `${i}[a-z]{900}[0-9]{900}` }))),
+    ),
+  );
+  const stored = (await store.all()).length;
+  t.true(stored > 0 && stored < 16, String(stored));
+  t.is(results.filter(({ status }) => status === 'fulfilled').length, stored);
+});

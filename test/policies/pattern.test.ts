@@ -1,0 +1,170 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { loadPolicyModule } from '../../src/decision/engine.ts';
+import {
+  checkPolicySet,
+  createPatternCheck,
+  MAX_BUCKET_COST,
+  MAX_PATTERN_COST,
+  readPattern,
+} from '../../src/policies/pattern.ts';
+import { policyWith } from '../decision/support.ts';
+
+const { checkPattern } = await loadPolicyModule();
+
+const ADMITTED = [
+  ...[
+    '^get_issue$',
+    'read',
+    '^(get|list)_',
+    '(?i)^kiosk$',
+    '[[:alpha:]]+',
+    '[^[:space:]]',
+    '\\Qa.b\\E',
+    '^\\x41\\x{1F600}$',
+    '(?P<verb>get)_x',
+  ],
+  ...[
+    'a{1000}',
+    'a{,5}',
+    'a{',
+    '[]a]',
+    '[a-]',
+    '[^]a]',
+    '\\_',
+    '\\012',
+    '\\0',
+    'a|',
+    '(?:)',
+    '(?i:a)b',
+    '(?s-m:a.)',
+    'é+',
+    'x*?y+?z??',
+    '(?m)^a$',
+  ],
+  'a'.repeat(512),
+  '😀'.repeat(512),
+];
+
+for (const pattern of ADMITTED) {
+  test(`admitted: ${pattern.slice(0, 40)}`, (t) => t.is(checkPattern(pattern), null));
+}
+
+const REFUSED: readonly (readonly [pattern: string, message: RegExp])[] = [
+  ['', /empty/],
+  ['a'.repeat(513), /longer than 512/],
+  ['a\0b', /control character/],
+  ['a\nb', /control character/],
+  ['a\u0085b', /control character/],
+  ['a\ud800', /half a character/],
+  ['(?=a)', /RE2 has no lookahead/],
+  ['(?!a)', /RE2 has no lookahead/],
+  ['(?<=a)b', /RE2 has no lookahead or lookbehind/],
+  ['(?<!a)b', /RE2 has no lookahead or lookbehind/],
+  ['(a)\\1', /RE2 has no back-references/],
+  ['(?<n>x)', /RE2 knows/],
+  ['(?>a)', /RE2 has no atomic groups/],
+  ['(?P<n>a)(?P<n>b)', /named n/],
+  ['\\pL', /Unicode classes/],
+  ['\\P{Lu}', /Unicode classes/],
+  ['[\\p{Greek}]', /Unicode classes/],
+  ['\\C', /half a character/],
+  ['(?i)é', /outside ASCII/],
+  ['(?i)\\x{e9}', /outside ASCII/],
+  ['(?i)[a-é]', /outside ASCII/],
+  ['(?i)[\\xe0-\\xff]', /outside ASCII/],
+  ['x(?i:\\Qß\\E)', /outside ASCII/],
+  ['a{1001}', /at most 1000/],
+  ['a{2,1}', /counts down/],
+  ['[z-a]', /counts down/],
+  ['a**', /repeated directly/],
+  ['a{2}{3}', /repeated directly/],
+  ['*a', /nothing before \*/],
+  ['(|+)', /nothing before \+/],
+  ['(', /not closed/],
+  [')', /closes no group/],
+  ['[a', /not closed/],
+  ['[a-\\d]', /no escape \\d/],
+  ['[[:foo:]]', /no class/],
+  ['\\q', /no escape \\q/],
+  ['\\u0041', /no escape \\u/],
+  ['\\Z', /no escape \\Z/],
+  ['a\\', /ends with a backslash/],
+  ['\\x{110000}', /beyond the last/],
+  ['\\x{d800}', /surrogate/],
+  ['\\Qabc', /needs its/],
+  ['.{1,1000}', /costs \d+, more than/],
+  ['((a{1,30}){1,30}){1,30}', /costs \d+, more than/],
+  ['(.{1,100}-){1,10}', /costs \d+, more than/],
+];
+
+for (const [pattern, message] of REFUSED) {
+  test(`refused: ${JSON.stringify(pattern).slice(0, 40)}`, (t) => {
+    const problem = checkPattern(pattern);
+    t.regex(problem ?? 'admitted', message);
+    t.regex(problem ?? '', /^[^\n]+\.$/, 'one sentence');
+  });
+}
+
+test('what this parser admits and the engine does not is refused all the same', (t) => {
+  const check = createPatternCheck(() => false);
+  t.regex(check('^a$') ?? '', /RE2 does not accept/);
+});
+
+test('whatever the text, admission answers, and what it admits the engine accepts', (t) => {
+  const parts = fc.constantFrom(
+    ...'a|b|(|)|[|]|{|}|*|+|?|\\|^|$|.|-|,|:|1|2|i|s|P|<|>|=|x|d|W|Q|E|z|A|é|&'.split('|'),
+    '|',
+    '[:alpha:]',
+    '(?i)',
+    '(?:',
+    '\\b',
+    '{2,3}',
+  );
+  const { checkPattern: fresh } = { checkPattern };
+  fc.assert(
+    fc.property(fc.array(parts, { minLength: 1, maxLength: 12 }), (texts) => {
+      const pattern = texts.join('');
+      // The admitted ones have been accepted by the engine within; none of those that this parser reads may have been refused there.
+      return typeof readPattern(pattern) === 'string' || fresh(pattern) === null;
+    }),
+    { numRuns: 20_000 },
+  );
+  t.pass();
+});
+
+test('the cost grows with repetition and with the bytes of what is repeated', (t) => {
+  const costOf = (pattern: string): number => {
+    const reading = readPattern(pattern);
+    return typeof reading === 'string' ? Number.POSITIVE_INFINITY : reading.cost;
+  };
+  t.true(costOf('a{100}') > 10 * costOf('a{5}'));
+  t.true(costOf('.{50}') > 5 * costOf('a{50}'));
+  t.true(costOf('[a-z]{50}') <= costOf('[a-zé]{50}'));
+  t.is(costOf('^get_issue$'), costOf('^get_issue$'));
+  t.true(costOf('^[a-z0-9_-]{1,64}$') < MAX_PATTERN_COST / 4, 'what people write is far from the limit');
+});
+
+test('a set is refused when the regexes of one bucket cost too much together', (t) => {
+  const dear = (n: number) => `^x${n}[a-z0-9]{1,900}$`;
+  const each = readPattern(dear(10));
+  t.not(typeof each, 'string');
+  const count = Math.ceil(MAX_BUCKET_COST / (typeof each === 'string' ? 1 : each.cost)) + 1;
+  const set = Array.from({ length: count }, (_, n) => policyWith({ id: `p${n}`, resource_pattern: dear(10 + n) }));
+  const [problem, ...more] = checkPolicySet(set);
+  t.deepEqual(more, []);
+  t.regex(problem?.message ?? '', /^The patterns for everyone, tool, every target cost \d+ together, more than \d+\.$/);
+  t.is(problem?.policyIds.length, count);
+  t.deepEqual(checkPolicySet(set.slice(0, count - 2)), []);
+  t.deepEqual(
+    checkPolicySet(set.map((policy, n) => ({ ...policy, target_id: `t${n % 2}` }))),
+    [],
+    'other targets are other buckets',
+  );
+  t.deepEqual(checkPolicySet(set.map((policy) => ({ ...policy, enabled: false }))), [], 'disabled policies cost nothing');
+  t.deepEqual(
+    checkPolicySet(set.map((policy) => ({ ...policy, resource_pattern: dear(10) }))),
+    [],
+    'one pattern is counted once',
+  );
+});

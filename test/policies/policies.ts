@@ -1,0 +1,32 @@
+import type { Policy } from '../../src/policies/document.ts';
+import type { PolicyJson } from '../../src/policies/schema.ts';
+
+export type PolicyAnswer = PolicyJson;
+
+/** The members that creation requires. */
+export const policyBody = (over: object = {}): Record<string, unknown> => ({
+  name: 'Everyone may echo',
+  resource_type: 'tool',
+  effect: 'allow',
+  priority: 10,
+  subjects: [{ subject_type: 'everyone' }],
+  ...over,
+});
+
+export function policy(id: string, over: Partial<Policy> = {}): Policy {
+  return {
+    id,
+    name: id,
+    description: null,
+    target_id: null,
+    resource_type: 'tool',
+    resource_pattern: null,
+    effect: 'allow',
+    priority: 0,
+    enabled: true,
+    subjects: [],
+    created_at: 1,
+    updated_at: 2,
+    ...over,
+  };
+}

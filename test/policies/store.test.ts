@@ -1,0 +1,83 @@
+import test from 'ava';
+import { policyStore } from '../../src/policies/store.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { policy } from './policies.ts';
+
+eachEngine(test.serial, 'what is stored is read back, each policy with its own subjects', async (t, at) => {
+  const store = policyStore((await openTestDatabase(t, at)).knex);
+  const full = policy('b', {
+    name: 'Ä "quoted" \\ \u{1f600}',
+    description: 'd'.repeat(4096),
+    target_id: 't',
+    resource_type: 'all',
+    resource_pattern: '^é\\d+$',
+    effect: 'deny',
+    priority: -2147483648,
+    enabled: false,
+    subjects: [
+      { id: 's1', subject_type: 'everyone', subject_value: null },
+      { id: 's2', subject_type: 'role', subject_value: 'admin' },
+      { id: 's3', subject_type: 'role', subject_value: 'Admin' },
+      { id: 's4', subject_type: 'role', subject_value: 'admin ' },
+      { id: 's5', subject_type: 'group', subject_value: 'admin' },
+    ],
+  });
+  const bare = policy('a', { priority: 2147483647 });
+  await store.insert(full);
+  await store.insert(bare);
+  t.deepEqual(await store.all(), [bare, full]);
+  t.deepEqual(await store.find('b'), full);
+  t.is(await store.find('B'), null);
+  t.deepEqual(await store.page(1, null), [bare]);
+  t.deepEqual(await store.page(5, 'a'), [full]);
+  t.deepEqual(await store.page(null, 'a'), [full]);
+  t.deepEqual(await store.page(5, 'b'), []);
+  t.true(await store.namesTarget('t'));
+  t.false(await store.namesTarget('T'));
+});
+
+eachEngine(test.serial, 'an update keeps the subjects that stay; a deletion leaves nothing', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = policyStore(knex);
+  const other = policy('z', { subjects: [{ id: 'o', subject_type: 'role', subject_value: 'x' }] });
+  const before = policy('a', {
+    subjects: [
+      { id: '1', subject_type: 'role', subject_value: 'x' },
+      { id: '2', subject_type: 'role', subject_value: 'y' },
+    ],
+  });
+  await store.insert(other);
+  await store.insert(before);
+  const after = policy('a', {
+    name: 'changed',
+    updated_at: 9,
+    subjects: [
+      { id: '2', subject_type: 'role', subject_value: 'y' },
+      { id: '3', subject_type: 'group', subject_value: 'z' },
+    ],
+  });
+  await store.update(before, after);
+  t.deepEqual(await store.all(), [after, other]);
+  await store.delete('a');
+  t.deepEqual(await store.all(), [other]);
+  t.is((await knex('policy_subjects')).length, 1);
+});
+
+eachEngine(test.serial, 'a thousand subjects', async (t, at) => {
+  const store = policyStore((await openTestDatabase(t, at)).knex);
+  const subjects = Array.from({ length: 1000 }, (_, i) => ({
+    id: String(i).padStart(4, '0'),
+    subject_type: 'group' as const,
+    subject_value: `g${i}`,
+  }));
+  await store.insert(policy('a', { subjects }));
+  t.deepEqual((await store.find('a'))?.subjects, subjects);
+});
+
+eachEngine(test.serial, 'a row that no edit can have made stops the load', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  await policyStore(knex).insert(policy('a'));
+  await knex('policies').where('id', 'a').update({ effect: 'Allow' });
+  await t.throwsAsync(policyStore(knex).all(), { message: /no edit can have made/ });
+});

@@ -1,0 +1,192 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import fc from 'fast-check';
+import { readPattern } from '../../src/policies/pattern.ts';
+import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../src/policies/yaml.ts';
+
+const starters = join(import.meta.dirname, '../../policies');
+
+const minimal = `name: Everyone may echo
+resource_type: tool
+effect: allow
+priority: 10
+subjects: [everyone]
+`;
+
+const parsed = (text: string): PolicyFile => {
+  const result = parsePolicyFile(text, 'a.yaml');
+  if ('errors' in result) throw new Error(result.errors.map(describePolicyFileError).join('\n'));
+  return result.policy;
+};
+const mistakes = (text: string): string[] => {
+  const result = parsePolicyFile(text, 'a.yaml');
+  return 'errors' in result ? result.errors.map(describePolicyFileError) : [];
+};
+
+test('a file says what it must; the rest has defaults', (t) => {
+  t.deepEqual(parsed(minimal), {
+    name: 'Everyone may echo',
+    description: null,
+    target: null,
+    resource_type: 'tool',
+    resource_pattern: null,
+    effect: 'allow',
+    priority: 10,
+    enabled: true,
+    subjects: [{ subject_type: 'everyone', subject_value: null }],
+  });
+});
+
+test('subjects read like a sentence, each once', (t) => {
+  const text = minimal.replace(
+    '[everyone]',
+    '[role: admin, {group: "a b"}, role: admin, user: 0190163d-8694-739b-aea5-966c26f8ad90, role: everyone]',
+  );
+  t.deepEqual(parsed(text).subjects, [
+    { subject_type: 'role', subject_value: 'admin' },
+    { subject_type: 'group', subject_value: 'a b' },
+    { subject_type: 'user', subject_value: '0190163d-8694-739b-aea5-966c26f8ad90' },
+    { subject_type: 'role', subject_value: 'everyone' },
+  ]);
+});
+
+test('a pattern needs no quotes and keeps its backslashes', (t) => {
+  t.is(parsed(`${minimal}resource_pattern: ^get-\\w+$\n`).resource_pattern, '^get-\\w+$');
+});
+
+test('every mistake is named with its place', (t) => {
+  const text = `name: ""
+target: Not a slug
+resource_type: tools
+effect: Allow
+priority: "10"
+enabled: yes
+colour: red
+subjects:
+  - nobody
+  - role: a
+    group: b
+  - user: a@example.com
+  - everyone: true
+  - role: 5
+`;
+  const found = mistakes(text);
+  t.deepEqual(
+    found.map((line) => line.replace(/^a\.yaml:(\d+):(\d+): (\S+) .*/, '$1:$2 $3')),
+    [
+      '1:1 name',
+      '2:1 target',
+      '3:1 resource_type',
+      '4:1 effect',
+      '5:1 priority',
+      '6:1 enabled',
+      '7:1 colour',
+      '9:5 subjects.0',
+      '10:5 subjects.1',
+      '12:5 subjects.2.user',
+      '13:5 subjects.3.everyone',
+      '14:5 subjects.4.role',
+    ],
+  );
+  t.regex(found[6] ?? '', /colour is not a key of a policy/);
+});
+
+for (const [title, text, place] of [
+  ['an empty file', '', '1:1'],
+  ['comments alone', '# nothing\n', '1:1'],
+  ['a list', '- a\n', '1:1'],
+  ['a text', 'hello\n', '1:1'],
+  ['a duplicate key', `${minimal}priority: 11\n`, '6:1'],
+  ['a second document', `${minimal}---\n${minimal}`, '6:1'],
+  ['an anchor', minimal.replace('Everyone may echo', '&a Everyone'), '1:10'],
+  ['an alias', `${minimal.replace('name: ', 'name: &a ')}description: *a\n`, '1:10'],
+  ['a tag', minimal.replace('10', '!!int "10"'), '4:17'],
+  ['an unknown tag', minimal.replace('10', '!x 10'), '4:11'],
+  ['another version of YAML', `%YAML 1.1\n---\n${minimal}`, '1:1'],
+  ['a broken flow', minimal.replace(']', ''), '6:1'],
+  ['a tab as indentation', minimal.replace('[everyone]', '\n\t- everyone'), '6:1'],
+  ['a missing key', minimal.replace('effect: allow\n', ''), '1:1'],
+] as const) {
+  test(`refused: ${title}`, (t) => {
+    const [first = 'nothing'] = mistakes(text);
+    t.true(first.startsWith(`a.yaml:${place}: `), first);
+  });
+}
+
+test('files that are deep or long are refused in time', (t) => {
+  const began = Date.now();
+  t.true(mistakes('['.repeat(60_000)).length > 0);
+  t.true(mistakes('a: '.repeat(20_000)).length > 0);
+  t.true(mistakes(`# ${'x'.repeat(70_000)}\n${minimal}`).length > 0);
+  t.true(Date.now() - began < 5_000);
+});
+
+test('what is formatted is read back the same', (t) => {
+  const word = (max: number) =>
+    fc.oneof(
+      fc.string({ unit: 'grapheme', minLength: 1, maxLength: max }).filter((s) => !/\p{Cc}/u.test(s) && s.isWellFormed()),
+      fc.constantFrom(
+        'yes',
+        'null',
+        '~',
+        '010',
+        '1e3',
+        '- a',
+        'a: b',
+        '#',
+        ' a ',
+        "'",
+        '"',
+        '*a',
+        '&a',
+        '!a',
+        '%',
+        '@',
+        '\u{1f600}',
+        '\u2028',
+        '\ufeff',
+        '<<',
+        '---',
+        '...',
+      ),
+    );
+  const subject = fc.oneof(
+    fc.constant({ subject_type: 'everyone' as const, subject_value: null }),
+    fc.record({ subject_type: fc.constantFrom('role' as const, 'group' as const), subject_value: word(20) }),
+    fc.record({ subject_type: fc.constant('user' as const), subject_value: fc.constant('0190163d-8694-739b-aea5-966c26f8ad90') }),
+  );
+  const file: fc.Arbitrary<PolicyFile> = fc.record({
+    name: word(100),
+    description: fc.option(word(300)),
+    target: fc.option(fc.constantFrom('everything', 'a', 'no', 'y', 'null')),
+    resource_type: fc.constantFrom('all', 'tool', 'resource', 'prompt'),
+    resource_pattern: fc.option(word(60)),
+    effect: fc.constantFrom('allow', 'deny'),
+    priority: fc.integer(),
+    enabled: fc.boolean(),
+    subjects: fc.uniqueArray(subject, { maxLength: 5, selector: (s) => JSON.stringify(s) }),
+  });
+  fc.assert(
+    fc.property(file, (policy) => {
+      const text = formatPolicyFile(policy);
+      t.deepEqual(parsed(text), policy);
+      t.is(formatPolicyFile(parsed(text)), text);
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test('the starter policies are read, their patterns admitted, and their names differ', (t) => {
+  const files = readdirSync(starters).filter((name) => name.endsWith('.yaml'));
+  t.true(files.length >= 4);
+  const policies = files.map((name) => {
+    const text = readFileSync(join(starters, name), 'utf8');
+    t.true(text.startsWith('# '), `${name} explains itself`);
+    return parsed(text);
+  });
+  for (const { resource_pattern, name } of policies) {
+    if (resource_pattern !== null) t.not(typeof readPattern(resource_pattern), 'string', name);
+  }
+  t.is(new Set(policies.map(({ name }) => name)).size, files.length);
+});

@@ -1,0 +1,154 @@
+import test from 'ava';
+import type { CredentialJson } from '../../src/targets/credentials.ts';
+import type { TargetJson } from '../../src/targets/document.ts';
+import { policyBody } from '../policies/policies.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { type Person, person, startGateway, type TestGateway } from '../support/gateway.ts';
+
+const NOBODY = '0190163d-8694-739b-aea5-966c26f8ad90';
+
+const caller =
+  (gateway: TestGateway, who: Person, all: string[] = []) =>
+  async <T>(expected: number, method: string, path: string, body?: unknown, headers: Record<string, string> = {}) => {
+    const answer = await gateway.rest<T>(expected, method, `/api${path}`, {
+      token: who.token,
+      headers,
+      ...(body === undefined ? {} : { body }),
+    });
+    all.push(JSON.stringify(answer.body ?? ''));
+    return answer;
+  };
+
+eachEngine(test.serial, 'a target lives: registered, read, changed, deleted once no policy names it', async (t, at) => {
+  const gateway = await startGateway(t, at.url);
+  const call = caller(gateway, await person(gateway, 'admin@example.com'));
+  const url = 'http://127.0.0.1:9/mcp';
+  const created = await call<TargetJson>(201, 'POST', '/targets', { name: 'one', url });
+  const { id } = created.body;
+  t.like(created.body, { name: 'one', url, description: null, transport: 'streamable-http', enabled: true });
+  t.is(created.headers.get('location'), `/api/targets/${id}`);
+  const read = await call<TargetJson>(200, 'GET', `/targets/${id}`);
+  t.deepEqual(read.body, created.body);
+  t.is(read.headers.get('etag'), created.headers.get('etag'));
+  t.deepEqual((await call(200, 'PUT', `/targets/${id}`, read.body)).body, read.body);
+
+  t.like((await call(409, 'POST', '/targets', { name: 'one', url })).body, { code: 'target_name_taken' });
+  const two = (await call<TargetJson>(201, 'POST', '/targets', { name: 'two', url })).body;
+  t.like((await call(409, 'PUT', `/targets/${two.id}`, { name: 'one' })).body, { code: 'target_name_taken' });
+  t.deepEqual((await call(200, 'GET', '/targets')).body, [read.body, two]);
+  const page = await call<TargetJson[]>(200, 'GET', '/targets?limit=1');
+  t.deepEqual(page.body, [read.body]);
+  const next = /^<\/api(.*)>; rel="next"$/.exec(page.headers.get('link') ?? '')?.[1] ?? '';
+  t.deepEqual((await call(200, 'GET', next)).body, [two]);
+
+  const etag = read.headers.get('etag') ?? '';
+  const put = await call<TargetJson>(
+    200,
+    'PUT',
+    `/targets/${id}`,
+    { description: 'The first', enabled: false },
+    { 'if-match': etag },
+  );
+  t.like(put.body, { description: 'The first', enabled: false, name: 'one' });
+  await call(412, 'PUT', `/targets/${id}`, { enabled: true }, { 'if-match': etag });
+  await call(412, 'DELETE', `/targets/${id}`, undefined, { 'if-match': etag });
+  await call(400, 'PUT', `/targets/${id}`, { id: NOBODY });
+  await call(400, 'PUT', `/targets/${id}`, { updated_at: read.body.updated_at });
+  await call(400, 'POST', '/targets', { name: 'three', url, transport: 'stdio' });
+
+  const policy = (await call<{ id: string }>(201, 'POST', '/policies', policyBody({ target_id: id }))).body;
+  t.like((await call(409, 'DELETE', `/targets/${id}`)).body, { code: 'target_in_use' });
+  await call(204, 'DELETE', `/policies/${policy.id}`);
+  await call(204, 'DELETE', `/targets/${id}`);
+  for (const [method, path, body] of [
+    ['GET', ''],
+    ['PUT', '', {}],
+    ['DELETE', ''],
+    ['GET', '/credentials'],
+    ['PUT', '/credentials/default', { type: 'bearer', value: 'v' }],
+    ['DELETE', '/credentials/default'],
+  ] as const) {
+    await call(404, method, `/targets/${id}${path}`, body);
+  }
+  await call(400, 'POST', '/policies', policyBody({ target_id: id }));
+  const { body: changes } = await call<{ action: string }[]>(200, 'GET', '/changes');
+  t.deepEqual(
+    changes.filter(({ action }) => action.startsWith('target')).map(({ action }) => action),
+    ['target.delete', 'target.update', 'target.create', 'target.create'],
+  );
+});
+
+eachEngine(test.serial, 'a credential is set and never seen again; another origin disables it', async (t, at) => {
+  const gateway = await startGateway(t, at.url);
+  const seen: string[] = [];
+  const call = caller(gateway, await person(gateway, 'admin@example.com'), seen);
+  const { id } = (await call<TargetJson>(201, 'POST', '/targets', { name: 'one', url: 'http://127.0.0.1:9/mcp' })).body;
+  const path = `/targets/${id}/credentials`;
+  t.deepEqual((await call(200, 'GET', path)).body, []);
+  await call(404, 'DELETE', `${path}/default`);
+
+  const set = await call<CredentialJson>(201, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2' });
+  t.like(set.body, { subject_type: 'default', subject_value: null, type: 'bearer', name: 'authorization', usable: true });
+  t.deepEqual((await call(200, 'GET', path)).body, [set.body]);
+  const other = await call<CredentialJson>(200, 'PUT', `${path}/default`, { type: 'header', name: 'X-Key', value: 'hunter2' });
+  t.like(other.body, { type: 'header', name: 'x-key', usable: true, created_at: set.body.created_at });
+  await call(400, 'PUT', `${path}/default`, { type: 'header', name: 'Cookie', value: 'hunter2' });
+  await call(400, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2\n' });
+
+  const usable = async (): Promise<boolean | undefined> => (await call<CredentialJson[]>(200, 'GET', path)).body[0]?.usable;
+  await call(200, 'PUT', `/targets/${id}`, { url: 'http://127.0.0.1:9/other' });
+  t.true(await usable());
+  await call(200, 'PUT', `/targets/${id}`, { url: 'http://127.0.0.1:10/mcp' });
+  t.false(await usable());
+  await call(200, 'PUT', `/targets/${id}`, { url: 'http://127.0.0.1:9/mcp' });
+  t.false(await usable());
+  await call(200, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2' });
+  t.true(await usable());
+  await call(204, 'DELETE', `${path}/default`);
+  t.deepEqual((await call(200, 'GET', path)).body, []);
+  await call(200, 'GET', '/changes');
+  t.false(seen.join().includes('hunter2'));
+  t.true(seen.join().includes('credential.set'));
+});
+
+eachEngine(test.serial, 'a policy and the deletion of its target cannot both succeed', async (t, at) => {
+  const gateway = await startGateway(t, at.url);
+  const admin = await person(gateway, 'admin@example.com');
+  const call = caller(gateway, admin);
+  for (let round = 0; round < 5; round++) {
+    const { id } = (await call<TargetJson>(201, 'POST', '/targets', { name: `t${round}`, url: 'http://127.0.0.1:9/' })).body;
+    const raw = async (method: string, path: string, body?: object) =>
+      (
+        await fetch(`${gateway.url}/api${path}`, {
+          method,
+          headers: { authorization: `Bearer ${admin.token}`, ...(body ? { 'content-type': 'application/json' } : {}) },
+          ...(body ? { body: JSON.stringify(body) } : {}),
+        })
+      ).status;
+    const statuses = await Promise.all([
+      raw('POST', '/policies', policyBody({ target_id: id })),
+      raw('DELETE', `/targets/${id}`),
+    ]);
+    t.true(['201,409', '400,204'].includes(String(statuses)), String(statuses));
+  }
+});
+
+test.serial('only administrators, only with a token', async (t) => {
+  const gateway = await startGateway(t);
+  await person(gateway, 'admin@example.com');
+  const user = await person(gateway, 'user@example.com');
+  for (const [method, path] of [
+    ['GET', ''],
+    ['POST', ''],
+    ['GET', `/${NOBODY}`],
+    ['PUT', `/${NOBODY}`],
+    ['DELETE', `/${NOBODY}`],
+    ['GET', `/${NOBODY}/credentials`],
+    ['PUT', `/${NOBODY}/credentials/default`],
+    ['DELETE', `/${NOBODY}/credentials/default`],
+  ] as const) {
+    await gateway.rest(401, method, `/api/targets${path}`);
+    await gateway.rest(403, method, `/api/targets${path}`, { token: user.token });
+  }
+  t.pass();
+});
