@@ -15,7 +15,8 @@
 #   suffix     [rank, one line, text]
 #   contains   [rank, one line, text]
 #   regex      [rank, pattern]
-#   guarded    [least rank, length, first characters -> [rank, pattern] of those that can only match names that begin so]
+#   guarded    [least rank, length, characters -> [rank, pattern]]: regexes that only match names that begin with these
+#              characters, or end with them where the length is negative
 #
 # "One line" means that only names without a line break fit. What is dear to try is tried only if its rank could still win.
 package portcullis.gateway
@@ -62,8 +63,8 @@ verdicts := [verdict(rank) | some rank in input.ranks]
 # entrypoint: true
 valid_pattern := regex.is_valid(input.pattern)
 
-verdict(rank) := {"effect": data.order[rank][0], "policy": data.order[rank][1], "rank": rank, "reason": "matched"} if {
-	rank < data.unmatched
+verdict(rank) := {"effect": decided[0], "policy": decided[1], "rank": rank, "reason": "matched"} if {
+	decided := data.order[rank]
 } else := {"effect": "deny", "policy": null, "rank": null, "reason": "default"}
 
 # The least rank of the policies that fit this name.
@@ -81,10 +82,18 @@ candidates(name, rank) := array.concat(
 	[entry |
 		some group in guarded
 		group[0] < rank
-		some entry in group[2][substring(name, 0, group[1])]
+		some entry in group[2][edge(name, group[1])]
 		entry[0] < rank
 	],
 )
+
+edge(name, length) := substring(name, 0, length) if length > 0
+
+edge(name, length) := substring(name, start, -1) if {
+	length < 0
+	start := count(name) + length
+	start >= 0
+}
 
 first_without_regex(name) := min(array.concat(
 	array.concat([first_for_all_names], [ranks[name] | some ranks in exacts]),

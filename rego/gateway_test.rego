@@ -28,7 +28,7 @@ index := {
 			}},
 			"group": {"ops": {
 				"regex": [[7, "^[0-9]+$"]],
-				"guarded": [[8, 2, {"x_": [[8, "^x_[0-9]+$"]]}]],
+				"guarded": [[8, 2, {"x_": [[8, "^x_[0-9]+$"]]}], [8, -2, {"_z": [[8, "^[0-9]+_z$"]]}]],
 			}},
 			"user": {"eve": {"any": 0}},
 		}),
@@ -74,6 +74,8 @@ test_forms if {
 	rank({"name": "123"}) == 7
 	rank({"name": "x_1"}) == 8
 	rank({"name": "y_1"}) == null
+	rank({"name": "1_z"}) == 8
+	rank({"name": "z"}) == null
 }
 
 test_least_rank_wins if {

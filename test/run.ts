@@ -19,7 +19,7 @@ let avaRuns = false;
 async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>, interrupted: AbortSignal): Promise<Tally> {
   const tally = createTally();
   const colours = process.stdout.isTTY && !process.env.NO_COLOR ? { FORCE_COLOR: '1' } : {};
-  const env = { ...process.env, ...colours, ...urls };
+  const env = { ...process.env, ...colours, ...urls, PORTCULLIS_TEST_BUILT: 'true' };
   const child = guardian.start(process.execPath, [ava, ...process.argv.slice(2)], { env });
   const { pid, stdout } = child;
   if (pid === undefined || stdout === null) throw new Error('ava did not start');
@@ -40,11 +40,14 @@ async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>
   return tally;
 }
 
+/** Tests that start the gateway as a process start what users do. */
+const build = (guardian: Guardian): Promise<string> => guardian.run('npm', ['run', '--silent', 'build'], { timeoutMs: 300_000 });
+
 async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boolean> {
   const opa = findOpa();
   if ('missing' in opa) say(`not run: what compares with stock OPA (${opa.missing}). To have it: ${OPA_HINT}`);
   const wanted = new Set((process.env.PORTCULLIS_TEST_DATABASES || 'sqlite,mariadb,mysql').split(','));
-  const databases = await startDatabases(guardian, wanted, say);
+  const [databases] = await Promise.all([startDatabases(guardian, wanted, say), build(guardian)]);
   try {
     const servers = Object.keys(databases.urls).length;
     if (servers === 0) say('ATTENTION: no MySQL and no MariaDB here. This run is on SQLite alone.');

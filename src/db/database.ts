@@ -105,21 +105,23 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
 
 /** `firstRows` runs under the migration lock, once the schema is up to date. Throws AppError `unavailable` with a reason an operator can act on. */
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
-  const db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config);
+  let db: Knex | undefined;
   try {
+    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config);
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
     await migrate(db, collation, firstRows);
   } catch (error) {
-    await db.destroy();
+    await db?.destroy();
     if (error instanceof AppError) throw error;
     throw new AppError('unavailable', explain(config, error), { cause: error });
   }
+  const opened = db;
   return {
     kind: config.kind,
-    knex: db,
+    knex: opened,
     snapshot: (work) =>
-      config.kind === 'sqlite' ? db.transaction(work) : db.transaction(work, { isolationLevel: 'repeatable read' }),
-    close: () => db.destroy(),
+      config.kind === 'sqlite' ? opened.transaction(work) : opened.transaction(work, { isolationLevel: 'repeatable read' }),
+    close: () => opened.destroy(),
   };
 }
 

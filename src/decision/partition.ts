@@ -13,7 +13,7 @@ export const MAX_PATTERNS = 99;
 const PIECE_BYTES = 500_000;
 
 export interface Layout {
-  /** All but the regexes held elsewhere. */
+  /** All but the regexes held elsewhere: in place of each stands the number of its instance. */
   readonly main: () => Iterable<DataPiece>;
   /** Regexes alone, for each further instance, in the order that `elsewhere` counts. */
   readonly others: readonly (() => Iterable<DataPiece>)[];
@@ -26,31 +26,32 @@ export function layOut(document: CompiledDocument, maxPatterns: number): Layout 
   const distinct = new Set(all.flatMap(([, bucket]) => patternsOf(bucket)));
   if (distinct.size <= maxPatterns) return { main: () => mainPieces(document, (bucket) => bucket), others: [] };
 
-  const parts: { readonly patterns: Set<string>; readonly held: Located[] }[] = [];
+  // The main instance is asked every question, so it holds its fill, too: what is in its part 0 is not asked elsewhere.
+  const parts: { readonly patterns: Set<string>; readonly held: Located[] }[] = [{ patterns: new Set(), held: [] }];
   const homes = new Map<Bucket, Map<string, number>>();
   for (const [path, bucket] of all) {
     const home = new Map<string, number>();
     for (const pattern of patternsOf(bucket)) {
-      let part = parts.at(-1);
-      if (part === undefined || (part.patterns.size === maxPatterns && !part.patterns.has(pattern))) {
-        part = { patterns: new Set(), held: [] };
-        parts.push(part);
-      }
-      part.patterns.add(pattern);
-      home.set(pattern, parts.length - 1);
+      let part = parts.findIndex(
+        ({ patterns }, i) => (i === 0 || i === parts.length - 1) && (patterns.has(pattern) || patterns.size < maxPatterns),
+      );
+      if (part === -1) part = parts.push({ patterns: new Set(), held: [] }) - 1;
+      parts[part]?.patterns.add(pattern);
+      home.set(pattern, part);
     }
     homes.set(bucket, home);
-    for (const number of new Set(home.values())) {
-      parts[number]?.held.push([path, onlyRegexes(bucket, (pattern) => home.get(pattern) === number)]);
+    for (const part of new Set(home.values())) {
+      if (part > 0) parts[part]?.held.push([path, onlyRegexes(bucket, (pattern) => home.get(pattern) === part)]);
     }
   }
-  const numbered = (bucket: Bucket): object => {
-    const home = homes.get(bucket);
-    return withRegexes(bucket, ([rank, pattern]) => [rank, home?.get(pattern)]);
-  };
+  const numbered = (bucket: Bucket): object =>
+    withRegexes(bucket, ([rank, pattern]) => {
+      const part = homes.get(bucket)?.get(pattern) ?? 0;
+      return part === 0 ? [rank, pattern] : [rank, part - 1];
+    });
   return {
     main: () => mainPieces(document, numbered),
-    others: parts.map(
+    others: parts.slice(1).map(
       ({ held }) =>
         () =>
           partPieces(document, held),

@@ -4,7 +4,7 @@ import type { RequestHandler } from 'express';
 import { AppError, invalidRequest } from '../errors.ts';
 import { readJson } from './json.ts';
 
-const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*)?;?[\t ]*$/i;
+const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 
 /** The whole body. Throws AppError `too_large` without reading on, and `invalid_request` when it breaks off. */
 export async function readBytes(req: IncomingMessage, limit: number): Promise<Buffer> {

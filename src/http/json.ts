@@ -254,7 +254,10 @@ function decimal(literal: string): string {
   const negative = mantissa.startsWith('-');
   const [whole = '', fraction = ''] = (negative ? mantissa.slice(1) : mantissa).split('.');
   const digits = (whole + fraction).replace(/^0+/, '');
-  const significant = digits.replace(/0+$/, '');
+  // Not /0+$/, whose cost is the square of a run of zeros that does not end the text.
+  let end = digits.length;
+  while (digits[end - 1] === '0') end--;
+  const significant = digits.slice(0, end);
   if (significant === '') return '0';
   const scale = Number(exponent) - fraction.length + (digits.length - significant.length);
   return `${negative ? '-' : ''}${significant}e${scale}`;

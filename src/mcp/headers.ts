@@ -23,7 +23,8 @@ export function readHeaders(raw: readonly string[]): McpHeaders | { readonly pro
   const params: [string, string][] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = (raw[at] ?? '').toLowerCase();
-    const value = (raw[at + 1] ?? '').replace(/^[ \t]+|[ \t]+$/g, '');
+    // Node has taken the blanks at both ends; a regular expression for them would cost the square of those within.
+    const value = raw[at + 1] ?? '';
     const isProtocol = name.startsWith('mcp-');
     if (headers.has(name) && (isProtocol || SINGLE.includes(name)))
       return { problem: `The header ${name} is sent more than once.` };

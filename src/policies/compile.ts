@@ -14,7 +14,7 @@ import {
   SUBJECT_TYPES,
   type SubjectType,
 } from './document.ts';
-import type { Shape } from './lower.ts';
+import type { Guard, Shape } from './lower.ts';
 import { type PatternCheck, readPattern } from './pattern.ts';
 
 /** A policy as `rego/reference.rego` reads it. */
@@ -43,7 +43,7 @@ export interface Bucket {
   suffix?: (readonly [Rank, boolean, string])[];
   contains?: (readonly [Rank, boolean, string])[];
   regex?: RegexEntry[];
-  /** `[least rank, length, first characters -> regexes of names that begin so]`, by least rank. */
+  /** `[least rank, length, characters -> regexes of names that begin so, or end so where the length is negative]`, by least rank. */
   guarded?: (readonly [Rank, number, Table<RegexEntry[]>])[];
 }
 
@@ -224,14 +224,14 @@ function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
   }
 }
 
-type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly heads: readonly string[] | null };
+type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly guard: Guard | null };
 const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }] };
 
 function formOf(pattern: string): Form {
   const reading = readPattern(pattern);
   // What has been read strictly can be read.
   if (typeof reading === 'string') throw new Error(reading);
-  return reading.shapes === null ? { pattern, heads: reading.heads } : { shapes: reading.shapes };
+  return reading.shapes === null ? { pattern, guard: reading.guard } : { shapes: reading.shapes };
 }
 
 function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {
@@ -255,22 +255,22 @@ function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank):
   }
 }
 
-function placeRegex(bucket: Bucket, { pattern, heads }: { pattern: string; heads: readonly string[] | null }, rank: Rank): void {
-  if (heads === null) {
+function placeRegex(bucket: Bucket, { pattern, guard }: { pattern: string; guard: Guard | null }, rank: Rank): void {
+  if (guard === null) {
     bucket.regex ??= [];
     addRegex(bucket.regex, [rank, pattern]);
     return;
   }
   bucket.guarded ??= [];
-  for (const head of heads) {
-    const length = [...head].length;
+  for (const text of guard.texts) {
+    const length = guard.side === 'start' ? [...text].length : -[...text].length;
     let entry = bucket.guarded.find((known) => known[1] === length);
     if (entry === undefined) {
       entry = [rank, length, newTable()];
       bucket.guarded.push(entry);
     }
-    entry[2][head] ??= [];
-    addRegex(entry[2][head], [rank, pattern]);
+    entry[2][text] ??= [];
+    addRegex(entry[2][text], [rank, pattern]);
   }
 }
 

@@ -26,39 +26,56 @@ export function lower(node: Node): Shape[] | null {
   return shapes;
 }
 
-/** Texts such that every name that matches begins with one of them. null: no such texts, or too many to be of use. */
-export function heads(node: Node): string[] | null {
+/** Every name that matches begins with one of the texts, or ends with one. */
+export interface Guard {
+  readonly side: 'start' | 'end';
+  readonly texts: readonly string[];
+}
+
+/** null: there are no such texts, or too many to be of use. */
+export function guard(node: Node): Guard | null {
+  for (const side of ['start', 'end'] as const) {
+    const texts = edges(node, side);
+    if (texts !== null) return { side, texts };
+  }
+  return null;
+}
+
+function edges(node: Node, side: Guard['side']): string[] | null {
   if (node.kind === 'alternate') {
-    const each = node.items.map(heads);
+    const each = node.items.map((item) => edges(item, side));
     return each.some((texts) => texts === null) ? null : few(each.flatMap((texts) => texts ?? []));
   }
-  const [anchor, ...items] = flatten(node);
-  if (anchor?.kind === 'alternate' && items.length === 0) return heads(anchor);
-  if (anchor?.kind !== 'assert' || anchor.at !== 'text_start') return null;
-  const texts = beginnings(items);
+  const items = flatten(node);
+  const [anchor, ...inward] = side === 'start' ? items : items.reverse();
+  if (anchor?.kind === 'alternate' && inward.length === 0) return edges(anchor, side);
+  if (anchor?.kind !== 'assert' || anchor.at !== `text_${side}`) return null;
+  const texts = outermost(inward, side);
   return texts.includes('') ? null : texts;
 }
 
-/** Heads need not be longer to tell names apart: from there on, what would multiply them is left out. */
-const LONG_HEAD = 3;
+/** Edges need not be longer to tell names apart: from there on, what would multiply them is left out. */
+const LONG_EDGE = 3;
 
-/** How texts that match the items one after the other may begin, as far as that can be listed. */
-function beginnings(items: readonly Node[]): string[] {
+/** How texts that match the items, given from the edge inwards, may look at that edge, as far as that can be listed. */
+function outermost(inward: readonly Node[], side: Guard['side']): string[] {
   let texts = [''];
-  for (const item of items) {
+  for (const item of inward) {
     const all = language(item);
-    const next = all ?? (item.kind === 'alternate' ? item.items.flatMap((branch) => beginnings(flatten(branch))) : firsts(item));
-    const longer: string[] | null = product(texts, () => next);
-    if (longer === null || (longer.length > texts.length && texts.every((text) => text.length >= LONG_HEAD))) break;
+    const next = all ?? edgeOfOne(item, side);
+    const longer: string[] | null = side === 'start' ? product(texts, () => next) : product(next, () => texts);
+    if (longer === null || (longer.length > texts.length && texts.every((text) => text.length >= LONG_EDGE))) break;
     texts = longer;
     if (all === null) break;
   }
   return texts;
 }
 
-/** A repeated item begins as it does once. */
-function firsts(item: Node): string[] | null {
-  return item.kind === 'repeat' && item.min > 0 ? beginnings(flatten(item.item)) : null;
+/** A repeated item looks at its edges as it does once. */
+function edgeOfOne(item: Node, side: Guard['side']): string[] | null {
+  const inward = (node: Node): Node[] => (side === 'start' ? flatten(node) : flatten(node).reverse());
+  if (item.kind === 'alternate') return few(item.items.flatMap((branch) => outermost(inward(branch), side)));
+  return item.kind === 'repeat' && item.min > 0 ? outermost(inward(item.item), side) : null;
 }
 
 /** What may stand between the text and an end of the name: nothing, anything, or anything but a line break. */

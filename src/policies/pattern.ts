@@ -1,6 +1,6 @@
 /** Which resource patterns are admitted, and what they cost. */
 import type { Policy } from './document.ts';
-import { heads, lower, type Shape } from './lower.ts';
+import { type Guard, guard, lower, type Shape } from './lower.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 
 export const MAX_PATTERN_LENGTH = 512;
@@ -13,8 +13,8 @@ export interface PatternReading {
   readonly cost: number;
   /** Plain comparisons that are the same as the pattern; null where only a regular expression is. */
   readonly shapes: readonly Shape[] | null;
-  /** Of a regular expression: texts of which every matching name begins with one; null if there are none. */
-  readonly heads: readonly string[] | null;
+  /** Of a regular expression: what spares most names the trial. */
+  readonly guard: Guard | null;
 }
 
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
@@ -38,7 +38,7 @@ export function readPattern(pattern: string): PatternReading | string {
     return `The pattern costs ${price}, more than ${MAX_PATTERN_COST}: repeat less, or repeat smaller sets of characters.`;
   }
   const shapes = lower(tree);
-  return { cost: price, shapes, heads: shapes === null ? heads(tree) : null };
+  return { cost: price, shapes, guard: shapes === null ? guard(tree) : null };
 }
 
 /** null: admitted; otherwise one plain sentence that says why not. Patterns already judged are remembered. */

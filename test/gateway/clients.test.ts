@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { modernClient, sessionClient } from '../support/mcp.ts';
+import { startDualEra } from '../support/upstreams/dual-era.ts';
 import { type World, world } from '../support/world.ts';
 
 /** What is common to the clients of both SDK lines. */
@@ -143,4 +144,40 @@ test('a role that changes decides the next call of the same session, both ways',
   await t.throwsAsync(client.callTool({ name: 'echo', arguments: { message: 'x' } }), { message: /no target/ });
   await become({ role: 'developer' });
   t.true((await tools()).length > 10);
+});
+
+eachEngine(test, 'SDK 2.x on 2026-07-28: the same through a target that speaks it, without a session', async (t, at) => {
+  const upstream = await startDualEra();
+  t.teardown(() => upstream.stop());
+  const w = await world(t, at.url, upstream.url);
+  await w.allow({ name: 'ok', resource_type: 'tool', resource_pattern: '^ok$' });
+  await w.allow({ name: 'public', resource_type: 'resource', resource_pattern: '^file:///public/' });
+  await w.allow({ name: 'prompt', resource_type: 'prompt', resource_pattern: '^ok$' });
+  const client = await modernClient(t, w.mcp, w.token);
+
+  t.deepEqual(
+    (await client.listTools()).tools.map(({ name }) => name),
+    ['ok'],
+  );
+  t.deepEqual(
+    (await client.listResources()).resources.map(({ uri }) => uri),
+    ['file:///public/a.txt'],
+  );
+  t.deepEqual(
+    (await client.listPrompts()).prompts.map(({ name }) => name),
+    ['ok'],
+  );
+  await client.callTool({ name: 'ok', arguments: {} });
+  t.is((await client.readResource({ uri: 'file:///public/a.txt' })).contents.length, 1);
+  t.is((await client.getPrompt({ name: 'ok' })).messages.length, 1);
+  await t.throwsAsync(client.callTool({ name: 'secret', arguments: {} }), { message: /secret/ });
+  await t.throwsAsync(client.readResource({ uri: 'file:///secret/b.txt' }), { message: /secret/ });
+
+  t.deepEqual(upstream.ran, ['ok']);
+  t.deepEqual(w.target.recorder.objects(), ['tools/call ok', 'resources/read file:///public/a.txt', 'prompts/get ok']);
+  for (const { headers } of w.target.recorder.received) {
+    t.is(headers['mcp-protocol-version'], '2026-07-28');
+    t.is(headers['mcp-session-id'], undefined);
+    t.is(headers.authorization, undefined);
+  }
 });

@@ -94,7 +94,12 @@ eachEngine(
     for (let kill = 0; kill < KILLS; kill++) {
       answers = 0;
       const callers = Array.from({ length: CALLERS }, caller);
-      await new Promise((resolve) => setTimeout(resolve, 100 + Math.random() * 400));
+      const moment = 50 + Math.floor(Math.random() * 150);
+      await new Promise<void>((resolve) => {
+        onAnswer = (answered) => {
+          if (answered === moment) resolve();
+        };
+      });
       gateway.child.kill('SIGKILL');
       await gateway.ended;
       await Promise.all(callers);

@@ -1,4 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
+import { readConfig } from '../../src/config.ts';
+import { AppError } from '../../src/errors.ts';
+import { createGateway } from '../../src/gateway.ts';
 import { cuttable } from '../support/cuttable.ts';
 import { eachServer } from '../support/databases/engines.ts';
 import { call, openSession, post } from '../support/mcp.ts';
@@ -11,6 +14,19 @@ async function until(t: ExecutionContext, what: string, holds: () => Promise<boo
   }
   t.fail(`never: ${what}`);
 }
+
+test('a database that cannot be opened is a clear refusal at start', async (t) => {
+  const error = await t.throwsAsync(
+    createGateway(
+      readConfig({ DATABASE_URL: 'sqlite:/dev/null/portcullis.db', MASTER_KEY: Buffer.alloc(32).toString('base64') }),
+    ),
+    {
+      instanceOf: AppError,
+    },
+  );
+  t.is(error.code, 'unavailable');
+  t.regex(error.message, /\/dev\/null\/portcullis\.db cannot be opened/);
+});
 
 for (const trouble of ['cut', 'freeze'] as const) {
   eachServer(

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import test from 'ava';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
-import { dataDir, runGateway, spawnGateway } from '../support/process.ts';
+import { dataDir, program, runGateway, spawnGateway } from '../support/process.ts';
 
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
 const key = (byte: number) => Buffer.alloc(32, byte).toString('base64');
@@ -105,7 +105,7 @@ test('portcullis user reset-password: a new password, and the logins from before
   await rest(first.url, 'POST', '/api/auth/register', { body: account });
   const { body: before } = await rest<{ token: string }>(first.url, 'POST', '/api/auth/login', { body: account });
   const command = async (...args: string[]) => {
-    const child = spawn(process.execPath, ['--import=ts-blank-space/register', 'src/cli/portcullis.ts', ...args], {
+    const child = spawn(process.execPath, [...program('cli/portcullis'), ...args], {
       env: { PATH: process.env['PATH'], DATA_DIR: folder },
       stdio: ['ignore', 'pipe', 'pipe'],
     });

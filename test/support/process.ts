@@ -16,10 +16,16 @@ export interface GatewayProcess {
   readonly ended: Promise<number | string>;
 }
 
+/** How to run a file of `src/` with node: as it was built for this run, or from its source where a test runs alone. */
+export function program(file: string): string[] {
+  const built = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
+  return built ? [`dist/${file}.js`] : ['--import=ts-blank-space/register', `src/${file}.ts`];
+}
+
 /** `environment` is all that the process gets. Does not wait for anything. */
 export async function spawnGateway(t: ExecutionContext, environment: Record<string, string>): Promise<GatewayProcess> {
   const port = environment['PORT'] ?? String(await freePort());
-  const child = spawn(process.execPath, ['--import=ts-blank-space/register', 'src/main.ts'], {
+  const child = spawn(process.execPath, program('main'), {
     env: { PATH: process.env['PATH'], PORT: port, ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
