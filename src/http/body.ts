@@ -6,6 +6,9 @@ import { readJson } from './json.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 
+/** Far above the largest policy. Each bad member is named in the answer, so that their number must be bounded. */
+const MAX_VALUES = 10_000;
+
 /** The whole body. Throws AppError `too_large` without reading on, and `invalid_request` when it breaks off. */
 export async function readBytes(req: IncomingMessage, limit: number): Promise<Buffer> {
   const tooLarge = (): AppError => new AppError('too_large', `The body must have at most ${limit} bytes.`);
@@ -54,7 +57,7 @@ export function jsonBody(limit: number): RequestHandler {
       checkContentType(req);
       const bytes = await readBytes(req, limit);
       if (bytes.length > 0) {
-        const reading = readJson(bytes);
+        const reading = readJson(bytes, { maxValues: MAX_VALUES });
         if (!reading.ok) throw invalidRequest([{ path: '', message: `the body is not acceptable JSON: ${reading.reason}` }]);
         req.body = reading.value;
       }

@@ -29,17 +29,24 @@ function segmentsAreCanonical(path: string): boolean {
   const segments = path.split('/');
   return segments.every((segment, index) => {
     if (segment === '') return index === 0 || index === segments.length - 1;
-    return decodings(segment).every((text) => text !== '.' && text !== '..' && !/[/\\\0]/.test(text));
+    const texts = decodings(segment);
+    return texts !== null && texts.every((text) => text !== '.' && text !== '..' && !/[/\\\0]/.test(text));
   });
 }
 
-/** The segment as each further round of percent-decoding would read it: upstreams decode once, twice or not at all. */
-function decodings(segment: string): string[] {
+/** More than any upstream decodes; each round costs the length of the segment. */
+const MAX_DECODINGS = 8;
+
+/**
+ * The segment as each further round of percent-decoding would read it: upstreams decode once, twice or not at all. null: it
+ * goes on and on.
+ */
+function decodings(segment: string): string[] | null {
   const seen = [segment];
-  for (let text = segment; ; ) {
+  for (let text = segment; seen.length <= MAX_DECODINGS; seen.push(text)) {
     const next = text.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
     if (next === text) return seen;
-    seen.push(next);
     text = next;
   }
+  return null;
 }

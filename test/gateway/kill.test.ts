@@ -76,7 +76,7 @@ eachEngine(
     let lists = 0;
     let n = 0;
     let answers = 0;
-    const onAnswer: (answered: number) => void = () => {};
+    let onAnswer: (answered: number) => void = () => {};
     /** Calls, denied calls and lists in turn, until the gateway is gone. */
     const caller = async (): Promise<void> => {
       for (;;) {
