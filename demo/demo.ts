@@ -153,7 +153,6 @@ async function main(): Promise<void> {
   step('8. What the audit log says, newest first (GET /api/logs)');
   interface LogRow {
     created_at: string;
-    user_email: string;
     user_role: string;
     method: string;
     resource_name: string | null;
@@ -163,11 +162,9 @@ async function main(): Promise<void> {
   }
   const logs = await api<LogRow[]>('GET', '/api/logs?limit=20', { token: admin.token });
   for (const row of logs) {
-    const what = `${row.method}${row.resource_name === null ? '' : ` ${row.resource_name}`}`;
     const why = row.policy_name === null ? `no policy (${row.reason})` : `"${row.policy_name}"`;
-    say(
-      `  ${row.created_at.slice(11, 23)}  ${row.user_email} (${row.user_role})  ${what.padEnd(44)} ${row.effect.padEnd(5)} ${why}`,
-    );
+    const columns = [row.created_at.slice(11, 23), row.effect.padEnd(5), row.user_role.padEnd(9), row.method.padEnd(25)];
+    say(`  ${columns.join('  ')}  ${row.resource_name ?? ''}  [${why}]`);
   }
   announce(
     logs.some((row) => row.resource_name === 'get-env' && row.effect === 'deny') &&
