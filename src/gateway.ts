@@ -22,6 +22,7 @@ import { AUDIENCE, createVerifier, ISSUER } from './auth/verify.ts';
 import type { Config } from './config.ts';
 import { createChanges, makeCounter } from './db/changes.ts';
 import { type Connection, type Database, openDatabase } from './db/database.ts';
+import { createDecisionCache } from './decision/cache.ts';
 import { createCurrent } from './decision/current.ts';
 import { createEngine, loadPolicyModule } from './decision/engine.ts';
 import { addressOf } from './http/address.ts';
@@ -52,6 +53,7 @@ export interface Gateway {
 }
 
 const GATE_TIMEOUT_MS = 5_000;
+const DECISIONS_KEPT = 50_000;
 const MAX_HEADER_BYTES = 16 * 1024;
 /** A request must arrive whole in this time; answers may take as long as they take. */
 const REQUEST_TIMEOUT_MS = 60_000;
@@ -80,6 +82,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
 
   // Decisions, and the state that they are made with.
   const module = await loadPolicyModule();
+  const decisions = createDecisionCache(DECISIONS_KEPT);
   const onFault = (err: unknown): void => log.error({ err }, 'a decision failed and was answered with deny');
   const current = createCurrent({
     database,
@@ -90,7 +93,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     build: async (policies, revision) => {
       const engine = await createEngine({ module, policies, revision, onFault });
       for (const finding of engine.findings) log.error({ finding, revision }, 'a stored policy cannot be built as it stands');
-      return engine;
+      return decisions.over(engine);
     },
     gateTimeoutMs: GATE_TIMEOUT_MS,
   });
