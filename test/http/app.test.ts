@@ -171,12 +171,21 @@ test.serial('passwords are limited by address, whatever the e-mail', async (t) =
   t.is(forwarded.status, 429);
 });
 
+test.serial('who tries one e-mail again and again is stopped before others at the same address are', async (t) => {
+  const rest = await start(t, { LOGIN_RATE_LIMIT: '12' });
+  const login = async (email: string) =>
+    (await rest.call('POST', '/api/auth/login', { body: { email, password: PASSWORD } })).status;
+  t.deepEqual([await login('a@b'), await login('A@b'), await login('a@b')], [401, 401, 429]);
+  t.is(await login('c@d'), 401);
+});
+
 test.serial('behind a trusted proxy the address that it wrote counts, not those before', async (t) => {
   const rest = await start(t, { LOGIN_RATE_LIMIT: '2', TRUST_PROXY: 'true' });
+  let people = 0;
   const login = async (address: string) =>
     (
       await rest.call('POST', '/api/auth/login', {
-        body: { email: 'a@b', password: PASSWORD },
+        body: { email: `a${people++}@b`, password: PASSWORD },
         headers: { 'x-forwarded-for': address },
       })
     ).status;
