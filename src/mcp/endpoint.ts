@@ -8,14 +8,15 @@ import { readJson } from '../http/json.ts';
 import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
-import type { ExchangeDeps } from './exchange.ts';
+import { type ExchangeDeps, REVOKED } from './exchange.ts';
 import { createForwarder } from './forward.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
 import { CODES, errorMessage } from './message.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
 import { performDelete, performGet } from './session-traffic.ts';
-import { openSession } from './sessions.ts';
+import { openSession, placeOf } from './sessions.ts';
 import { createUpstreamEras } from './upstream-era.ts';
+import { createWatch, type Watch, type Watched } from './watch.ts';
 
 export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras'> {
   readonly verify: VerifyToken;
@@ -44,11 +45,14 @@ const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 interface Endpoint extends McpDeps, ExchangeDeps {
   /** Open standing streams by principal. */
   readonly streams: Map<string, Set<AbortController>>;
+  readonly watch: Watch;
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
   const forwarder = createForwarder(deps.limits);
-  const endpoint: Endpoint = { ...deps, forwarder, eras: createUpstreamEras(forwarder, deps.now), streams: new Map() };
+  const eras = createUpstreamEras(forwarder, deps.now);
+  const watch = createWatch(deps.admit, deps.limits.watchMs);
+  const endpoint: Endpoint = { ...deps, forwarder, eras, watch, streams: new Map() };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
     else next();
@@ -56,7 +60,11 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const endStreams = (): void => {
     for (const stream of [...endpoint.streams.values()].flatMap((streams) => [...streams])) stream.abort();
   };
-  return Object.assign(handle, { endStreams, close: () => forwarder.close() });
+  const close = (): Promise<void> => {
+    watch.stop();
+    return forwarder.close();
+  };
+  return Object.assign(handle, { endStreams, close });
 }
 
 async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -116,7 +124,10 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
       return req.method === 'POST' ? unavailable(id, known?.retryAfter) : problemUnavailable(known);
     }
   };
-  if (inbound !== null) return respond(endpoint, inbound, admit);
+  if (inbound !== null) {
+    watchOver(endpoint, res, gone, { claims, mayGoOn: null });
+    return respond(endpoint, inbound, admit);
+  }
   return serveSession(endpoint, req.method, headers, admit, res, gone);
 }
 
@@ -141,12 +152,28 @@ async function serveSession(
   const key = principalKey(caller.claims);
   const open = endpoint.streams.get(key) ?? new Set();
   if (open.size >= endpoint.limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
+  // Whoever left while being admitted is not told of again, and would hold the place for ever.
+  if (gone.signal.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
   endpoint.streams.set(key, open.add(gone));
   res.once('close', () => {
     open.delete(gone);
     if (open.size === 0 && endpoint.streams.get(key) === open) endpoint.streams.delete(key);
   });
+  watchOver(endpoint, res, gone, {
+    claims: caller.claims,
+    mayGoOn: ({ principal, snapshot }) => {
+      const target = snapshot.targets.get(caller.targetName);
+      if (target === undefined || placeOf(target) !== session.place) return false;
+      return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
+    },
+  });
   return performGet(endpoint, caller, session, headers.lastEventId);
+}
+
+/** Until the answer is written, or the client gone. */
+function watchOver({ watch }: Endpoint, res: ServerResponse, gone: AbortController, watched: Omit<Watched, 'end'>): void {
+  if (res.closed) return;
+  res.once('close', watch.add({ ...watched, end: () => gone.abort(REVOKED) }));
 }
 
 function principalKey({ iss, sub }: TokenClaims): string {
@@ -189,6 +216,7 @@ function readPost(body: Buffer, headers: McpHeaders): Inbound | { readonly answe
 
 function clientGone(res: ServerResponse): AbortController {
   const controller = new AbortController();
+  if (res.closed) controller.abort();
   res.once('close', () => {
     if (!res.writableFinished) controller.abort();
   });

@@ -26,7 +26,7 @@ import type { Operation } from './operation.ts';
 import { type Located, rebuildCall } from './rebuild.ts';
 import { type Awaited, type RelayContext, relayMessage, relayStream, stateBinding } from './relay.ts';
 import type { Seal } from './seal.ts';
-import { openState, type Session, sealSession } from './sessions.ts';
+import { openState, placeOf, type Session, sealSession } from './sessions.ts';
 import { discoversModern, isWrongEra, type UpstreamEras } from './upstream-era.ts';
 
 export interface ExchangeDeps {
@@ -49,9 +49,11 @@ export interface Caller {
   readonly arrivedAt: number;
   /** What the version header names, if it names one of the session revisions. */
   readonly version: SessionRevision | undefined;
-  /** Aborted when the client is gone. */
+  /** Aborted when the client is gone, or, for the reason REVOKED, when it may no longer go on. */
   readonly gone: AbortSignal;
 }
+
+export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
 
 /** How the client speaks: within a session, opening one, or statelessly. */
 export type Manner =
@@ -81,8 +83,8 @@ export async function performRequest(
   }
   const { target, decisionId } = verdict;
   const session = manner.era === 'session' ? manner.session : null;
-  // The name was given to another target since the session was opened.
-  if (session !== null && session.targetId !== target.id) {
+  // The name was given to another target, or the target has moved, since the session was opened.
+  if (session !== null && session.place !== placeOf(target)) {
     end('error');
     return noSession(id);
   }
@@ -117,7 +119,13 @@ export async function performRequest(
  */
 function lingering(gone: AbortSignal, graceMs: number): AbortSignal {
   const controller = new AbortController();
-  gone.addEventListener('abort', () => void setTimeout(() => controller.abort(), graceMs).unref(), { once: true });
+  const leave = (): void => {
+    if (gone.reason === REVOKED) controller.abort();
+    else setTimeout(() => controller.abort(), graceMs).unref();
+  };
+  // Who is gone before the call begins is not told of again.
+  if (gone.aborted) leave();
+  else gone.addEventListener('abort', leave, { once: true });
   return controller.signal;
 }
 
@@ -152,7 +160,7 @@ function readState(
   const sealed = params?.requestState;
   if (manner.era === 'session' || sealed === undefined) return {};
   if (typeof sealed !== 'string') return null;
-  const binding = stateBinding(target.id, method, params);
+  const binding = stateBinding(placeOf(target), method, params);
   const requestState = openState(deps.seal, caller.admission.principal, caller.targetName, binding, sealed, deps.now());
   return requestState === null ? null : { requestState };
 }
@@ -195,7 +203,7 @@ async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: A
   if (revision === null) return { kind: 'message', status: 200, text };
   const session: Session = {
     id: deps.newId(),
-    targetId: target.id,
+    place: placeOf(target),
     upstreamId: answer.sessionId,
     revision,
     issuedAt: deps.now(),

@@ -25,6 +25,10 @@ export interface ResultContext {
   readonly sealState: (state: string) => string;
 }
 
+/** Each item is decided, and nothing else runs meanwhile: a target must not be able to keep the gateway busy. */
+const MAX_DECIDED = 10_000;
+const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects`;
+
 /** What remained of what the target offered. */
 export interface Shown {
   readonly resource_type: ResourceType;
@@ -93,6 +97,7 @@ function filterList(draft: Draft, shape: ListShape, context: ResultContext): Fil
   const items = draft.value[shape.member];
   const spans = draft.span.members?.get(shape.member)?.items;
   if (!Array.isArray(items) || !spans) return fault(`the answer has no list of ${shape.member}`);
+  if (items.length > MAX_DECIDED) return fault(TOO_MANY);
   const objects = items.map((item) => itemObject(shape, item));
   const readable = objects.filter((object) => object !== null);
   const allowed = new Map(zip(readable, context.decide(readable)));
@@ -157,6 +162,7 @@ function filterContents(draft: Draft, context: ResultContext): Filtered {
 function keepReadable(draft: Draft, member: string, uris: readonly (JsonValue | undefined)[], context: ResultContext): Filtered {
   const asked = uris.filter((uri) => uri !== undefined);
   if (asked.length === 0) return UNCHANGED;
+  if (asked.length > MAX_DECIDED) return fault(TOO_MANY);
   const readable = mayRead(asked, context);
   let next = 0;
   const keep = uris.map((uri) => uri === undefined || readable[next++] === true);
@@ -185,6 +191,7 @@ function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string' || !isObject(argument)) return UNCHANGED;
   const variables = [...ref.uri.matchAll(/\{([^{}]*)\}/g)];
   if (variables.length !== 1 || variables[0]?.[1] !== argument.name) return UNCHANGED;
+  if (completion.values.length > MAX_DECIDED) return fault(TOO_MANY);
   const { uri } = ref;
   const uris = completion.values.map((value) =>
     typeof value === 'string' ? uri.replace(/\{[^{}]*\}/, () => encodeURIComponent(value.toWellFormed())) : null,

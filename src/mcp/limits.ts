@@ -6,12 +6,15 @@ export interface McpLimits extends ForwardLimits {
   /** Standing streams of one principal in this process. */
   readonly streamsPerPrincipal: number;
   readonly keepAliveMs: number;
+  /** How often the right to what is under way is looked at again. */
+  readonly watchMs: number;
 }
 
 export const DEFAULT_LIMITS: McpLimits = {
   bodyBytes: 4 * 1024 * 1024,
   streamsPerPrincipal: 256,
   keepAliveMs: 15_000,
+  watchMs: 1_000,
   connectMs: 5_000,
   headersMs: 600_000,
   idleMs: 600_000,

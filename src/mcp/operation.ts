@@ -84,6 +84,8 @@ function named(resource_type: ResourceType, name: JsonValue | undefined): Operat
 
 function resource(uri: JsonValue | undefined): Operation | Rejection {
   if (typeof uri !== 'string' || uri === '' || Buffer.byteLength(uri) > MAX_URI_BYTES) return invalid('params.uri');
+  // Readers in C, SQLite's among them, end a text at a NUL: the audit log would show another URI than the one asked for.
+  if (uri.includes('\0')) return invalid('params.uri');
   return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isCanonicalUri(uri) };
 }
 

@@ -14,7 +14,7 @@ import { faultOf, isFault, type UpstreamAnswer } from './forward.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
 import { type Located, rebuildAsked, rebuildResponse } from './rebuild.ts';
-import { type Session, type StreamOrigin, sealAskedId, sealEventId, sealState } from './sessions.ts';
+import { placeOf, type Session, type StreamOrigin, sealAskedId, sealEventId, sealState } from './sessions.ts';
 import { createSseReader, SseFault } from './sse.ts';
 
 /** The request whose answer is awaited. */
@@ -148,7 +148,7 @@ async function relayResult(
     operation,
     decide: decideShown(caller.admission, target.id),
     sealState: (state) =>
-      sealState(deps.seal, principal, caller.targetName, stateBinding(target.id, method, params), state, deps.now()),
+      sealState(deps.seal, principal, caller.targetName, stateBinding(placeOf(target), method, params), state, deps.now()),
   });
   if (!filtered.ok) return malformed(deps, context, filtered.fault);
   if (filtered.shown !== null) {
@@ -162,9 +162,9 @@ async function relayResult(
   return { kind: 'final', text: resultMessage(awaited.id, filtered.text), outcome: 'ok' };
 }
 
-export function stateBinding(targetId: string, method: string, params: JsonObject | undefined) {
+export function stateBinding(place: string, method: string, params: JsonObject | undefined) {
   const name = params?.name ?? params?.uri;
-  return { targetId, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
+  return { place, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
 }
 
 /** A request of the target for the client, which answers it under an id that nobody else can use. */

@@ -34,6 +34,10 @@ export function writeProblem(
   headers: Readonly<Record<string, string>> = {},
 ): void {
   const problem = problemOf(error, context);
+  if (res.headersSent) {
+    sendProblem(res, problem);
+    return;
+  }
   // Header names are compared without case: those of the answer replace the general ones.
   for (const [name, value] of Object.entries({ ...problem.headers, ...headers })) res.setHeader(name, value);
   sendProblem(res, { ...problem, headers: {} });

@@ -8,7 +8,7 @@ import { CODES, type RpcNotification, type RpcResponse } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
 import { type Located, rebuildCall, rebuildResponse } from './rebuild.ts';
 import { type Awaited, relayStream } from './relay.ts';
-import { openAskedId, openEventId, type Session } from './sessions.ts';
+import { openAskedId, openEventId, placeOf, type Session } from './sessions.ts';
 
 const TARGET: Operation = { kind: 'target' };
 
@@ -51,7 +51,7 @@ async function post(deps: ExchangeDeps, caller: Caller, session: Session, method
     finish(deps, caller, verdict, 'denied');
     return ACCEPTED;
   }
-  if (session.targetId !== verdict.target.id) return lost(deps, caller, verdict);
+  if (session.place !== placeOf(verdict.target)) return lost(deps, caller, verdict);
   const answer = await deps.forwarder.send({ method: 'POST', target: verdict.target, session, version: caller.version, body });
   if (isFault(answer)) {
     deps.log.warn({ target: caller.targetName, fault: answer.fault }, 'a message did not reach its target');
@@ -149,7 +149,7 @@ async function pass(deps: ExchangeDeps, caller: Caller, session: Session, method
     finish(deps, caller, verdict, 'denied');
     return problem(new AppError('not_found', noTargetText(caller.targetName)));
   }
-  if (session.targetId === verdict.target.id) return { verdict, target: verdict.target };
+  if (session.place === placeOf(verdict.target)) return { verdict, target: verdict.target };
   finish(deps, caller, verdict, 'error');
   return problem(SESSION_GONE);
 }

@@ -13,7 +13,8 @@ import type { Seal } from './seal.ts';
 /** A session of one principal with one target. It authenticates nobody: the token is checked on every request. */
 export interface Session {
   readonly id: string;
-  readonly targetId: string;
+  /** `placeOf` its target. */
+  readonly place: string;
   /** null where the target keeps no session. */
   readonly upstreamId: string | null;
   readonly revision: SessionRevision;
@@ -37,9 +38,16 @@ const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([o
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
+/** A target that has moved is another server, which must get nothing that the old one gave out. */
+export function placeOf({ id, url }: { readonly id: string; readonly url: string }): string {
+  return createHash('sha256')
+    .update(JSON.stringify([id, url]))
+    .digest('base64url');
+}
+
 export function sealSession(seal: Seal, owner: Owner, targetName: string, session: Session): string {
-  const { id, targetId, upstreamId, revision, issuedAt } = session;
-  return seal.seal('session', ofTarget(owner, targetName), { i: id, t: targetId, u: upstreamId, v: revision, a: issuedAt });
+  const { id, place, upstreamId, revision, issuedAt } = session;
+  return seal.seal('session', ofTarget(owner, targetName), { i: id, t: place, u: upstreamId, v: revision, a: issuedAt });
 }
 
 /** null alike for another's session, another target's, an edited one, an old one and nonsense. */
@@ -47,7 +55,7 @@ export function openSession(seal: Seal, owner: Owner, targetName: string, text: 
   if (text.length > MAX_SEALED_LENGTH) return null;
   const content = seal.open('session', ofTarget(owner, targetName), text) as SessionContent | null;
   if (content === null || now - content.a > SESSION_LIFETIME_MS) return null;
-  return { id: content.i, targetId: content.t, upstreamId: content.u, revision: content.v, issuedAt: content.a };
+  return { id: content.i, place: content.t, upstreamId: content.u, revision: content.v, issuedAt: content.a };
 }
 
 interface SessionContent {
@@ -112,7 +120,7 @@ interface EventContent {
 
 /** What a `requestState` of 2026-07-28 belongs to: a retry must be the same request of the same principal. */
 export interface StateBinding {
-  readonly targetId: string;
+  readonly place: string;
   readonly method: string;
   readonly name: string | null;
   readonly arguments: JsonValue | undefined;
@@ -143,8 +151,8 @@ export function openState(
 }
 
 function bindingDigest(binding: StateBinding): string {
-  const { targetId, method, name } = binding;
-  const text = canonical([targetId, method, name, binding.arguments ?? null]);
+  const { place, method, name } = binding;
+  const text = canonical([place, method, name, binding.arguments ?? null]);
   return createHash('sha256').update(text).digest('base64url');
 }
 

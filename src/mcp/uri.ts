@@ -30,7 +30,7 @@ function segmentsAreCanonical(path: string): boolean {
   return segments.every((segment, index) => {
     if (segment === '') return index === 0 || index === segments.length - 1;
     const texts = decodings(segment);
-    return texts !== null && texts.every((text) => text !== '.' && text !== '..' && !/[/\\\0]/.test(text));
+    return texts?.every((text) => text !== '.' && text !== '..' && !/[/\\\0]/.test(text)) === true;
   });
 }
 

@@ -15,7 +15,7 @@ import {
   type SubjectType,
 } from './document.ts';
 import type { Guard, Shape } from './lower.ts';
-import { type PatternCheck, readPattern } from './pattern.ts';
+import { type PatternCheck, type RegexReading, readPattern } from './pattern.ts';
 
 /** A policy as `rego/reference.rego` reads it. */
 export interface ReadPolicy {
@@ -37,18 +37,18 @@ type Table<T> = Record<string, T>;
 export interface Bucket {
   any?: Rank;
   exact?: Table<Rank>;
-  /** `[least rank, one line, length, first characters -> rank]`, by least rank. */
-  prefix?: (readonly [Rank, boolean, number, Table<Rank>])[];
-  /** `[rank, one line, text]`, by rank. */
-  suffix?: (readonly [Rank, boolean, string])[];
-  contains?: (readonly [Rank, boolean, string])[];
-  regex?: RegexEntry[];
-  /** `[least rank, length, characters -> regexes of names that begin so, or end so where the length is negative]`, by least rank. */
-  guarded?: (readonly [Rank, number, Table<RegexEntry[]>])[];
+  /** By length. */
+  edges?: EdgeGroup[];
+  tests?: NameTest[];
 }
 
-/** Lists of them are sorted by rank. */
-export type RegexEntry = readonly [Rank, pattern: string];
+/** `[least rank, length, characters -> tests of names that begin so, or end so where the length is negative]`. */
+export type EdgeGroup = readonly [Rank, length: number, Table<NameTest[]>];
+
+/** Every name that fits contains the text. Lists are sorted by rank. */
+export type NameTest = readonly [Rank, PlainForm, text: string] | RegexTest;
+export type RegexTest = readonly [Rank, 'regex', text: string, pattern: string];
+type PlainForm = `${'' | 'line '}${Exclude<Shape['kind'], 'exact'>}`;
 
 export type BySubject<T> = Readonly<Record<SubjectType, Table<T>>>;
 export type IndexNode = { readonly use: BySubject<Rank> } & Readonly<Record<ResourceType, BySubject<Bucket>>>;
@@ -219,19 +219,19 @@ function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
       const bucket = node[type][kind][value];
       if (bucket.any !== undefined) continue;
       if ('shapes' in form) for (const shape of form.shapes) placeShape(bucket, shape, rank);
-      else placeRegex(bucket, form, rank);
+      else placeRegex(bucket, form.pattern, form.reading, rank);
     }
   }
 }
 
-type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly guard: Guard | null };
+type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly reading: RegexReading };
 const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }] };
 
 function formOf(pattern: string): Form {
   const reading = readPattern(pattern);
   // What has been read strictly can be read.
   if (typeof reading === 'string') throw new Error(reading);
-  return reading.shapes === null ? { pattern, guard: reading.guard } : { shapes: reading.shapes };
+  return 'regex' in reading ? { pattern, reading: reading.regex } : { shapes: reading.shapes };
 }
 
 function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {
@@ -240,42 +240,38 @@ function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank):
     bucket.exact[text] ??= rank;
   } else if (text === '' && !oneLine) {
     bucket.any ??= rank;
-  } else if (kind === 'prefix') {
-    const length = [...text].length;
-    bucket.prefix ??= [];
-    let entry = bucket.prefix.find((known) => known[1] === oneLine && known[2] === length);
-    if (entry === undefined) {
-      entry = [rank, oneLine, length, newTable()];
-      bucket.prefix.push(entry);
-    }
-    entry[3][text] ??= rank;
   } else {
-    bucket[kind] ??= [];
-    if (!bucket[kind].some((known) => known[1] === oneLine && known[2] === text)) bucket[kind].push([rank, oneLine, text]);
+    const test = [rank, oneLine ? `line ${kind}` : kind, text] as const;
+    if (kind === 'contains' || text === '') addTest((bucket.tests ??= []), test);
+    else addAtEdge(bucket, kind === 'prefix' ? 'start' : 'end', text, test);
   }
 }
 
-function placeRegex(bucket: Bucket, { pattern, guard }: { pattern: string; guard: Guard | null }, rank: Rank): void {
-  if (guard === null) {
-    bucket.regex ??= [];
-    addRegex(bucket.regex, [rank, pattern]);
-    return;
-  }
-  bucket.guarded ??= [];
-  for (const text of guard.texts) {
-    const length = guard.side === 'start' ? [...text].length : -[...text].length;
-    let entry = bucket.guarded.find((known) => known[1] === length);
-    if (entry === undefined) {
-      entry = [rank, length, newTable()];
-      bucket.guarded.push(entry);
-    }
-    entry[2][text] ??= [];
-    addRegex(entry[2][text], [rank, pattern]);
-  }
+function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: RegexReading, rank: Rank): void {
+  const test = [rank, 'regex', needs, pattern] as const;
+  if (guard === null) addTest((bucket.tests ??= []), test);
+  else for (const text of guard.texts) addAtEdge(bucket, guard.side, text, test);
 }
 
-function addRegex(list: RegexEntry[], entry: RegexEntry): void {
-  if (!list.some(([, pattern]) => pattern === entry[1])) list.push(entry);
+/** Few lengths mean few questions; the characters that are left out are for the tests. */
+const shorten = (length: number): number => (length < 4 ? length : length - (length % 4));
+
+function addAtEdge(bucket: Bucket, side: Guard['side'], text: string, test: NameTest): void {
+  const characters = [...text];
+  const size = shorten(characters.length);
+  const length = side === 'start' ? size : -size;
+  const key = (side === 'start' ? characters.slice(0, size) : characters.slice(-size)).join('');
+  bucket.edges ??= [];
+  let group = bucket.edges.find((known) => known[1] === length);
+  if (group === undefined) {
+    group = [test[0], length, newTable()];
+    bucket.edges.push(group);
+  }
+  addTest((group[2][key] ??= []), test);
+}
+
+function addTest(list: NameTest[], [rank, ...test]: NameTest): void {
+  if (!list.some((known) => test.every((part, i) => part === known[i + 1]))) list.push([rank, ...test] as NameTest);
 }
 
 /** JSON with members sorted by code unit and no white space (RFC 8785, of which integers and well-formed texts need no more). */

@@ -13,7 +13,7 @@ export interface PatternReading {
   readonly cost: number;
   /** Plain comparisons that are the same as the pattern; null where only a regular expression is. */
   readonly shapes: readonly Shape[] | null;
-  /** Of a regular expression: what spares most names the trial. */
+  /** Of a regular expression. */
   readonly guard: Guard | null;
 }
 

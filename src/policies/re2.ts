@@ -274,7 +274,22 @@ export function parse(pattern: string): Node {
 
   const tree = alternation();
   if (at < runes.length) fail('A ) closes no group.');
+  if (repetitions(tree) > MAX_REPEAT) fail(`Repetitions within repetitions multiply to at most ${MAX_REPEAT} in RE2.`);
   return tree;
+}
+
+/** How often the counted repetitions make the most repeated part stand in the program. */
+function repetitions(node: Node): number {
+  switch (node.kind) {
+    case 'chars':
+    case 'assert':
+      return 1;
+    case 'concat':
+    case 'alternate':
+      return node.items.reduce((most, item) => Math.max(most, repetitions(item)), 1);
+    case 'repeat':
+      return Math.max(1, node.max ?? node.min) * repetitions(node.item);
+  }
 }
 
 /**

@@ -4,8 +4,10 @@ import { BlockList, isIP } from 'node:net';
 const LINK_LOCAL = new BlockList();
 LINK_LOCAL.addSubnet('169.254.0.0', 16, 'ipv4');
 LINK_LOCAL.addSubnet('fe80::', 10, 'ipv6');
-// The same IPv4 network as a NAT64 gateway is asked for it, and the IPv6 name of a cloud's metadata service.
+// The same IPv4 network as a NAT64 gateway, a 6to4 relay and the old IPv4-compatible form name it, and the IPv6 name of a cloud's metadata service.
 LINK_LOCAL.addSubnet('64:ff9b::a9fe:0', 112, 'ipv6');
+LINK_LOCAL.addSubnet('2002:a9fe::', 32, 'ipv6');
+LINK_LOCAL.addSubnet('::a9fe:0', 112, 'ipv6');
 LINK_LOCAL.addAddress('fd00:ec2::254', 'ipv6');
 
 /**

@@ -92,9 +92,9 @@ export function targetJson(target: Target): TargetJson {
 /** Where a credential may go. */
 export const originOf = (url: string): string => new URL(url).origin;
 
-/** Headers that mean something to the connection, to MCP or to the gateway itself. */
+/** Headers that mean something to the connection, to MCP or to the gateway itself; and the one name that no object can hold. */
 const RESERVED_HEADERS =
-  /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage)$/;
+  /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage|__proto__)$/;
 const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
 const MAX_VALUE = 8192;
 

@@ -235,10 +235,11 @@ test('a target without a credential gets none', async (t) => {
 });
 
 test('a target that cannot be reached, or is link-local, is an error in band', async (t) => {
-  const { gateway, session } = await setUp(t);
+  const { gateway } = await setUp(t);
   for (const url of ['http://127.0.0.1:1/mcp', 'http://169.254.169.254/latest/meta-data']) {
     gateway.targets.set('t', routed('t', url));
-    const reply = await send(gateway, inSession(session, OK));
+    const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } };
+    const reply = await send(gateway, { body: call('initialize', params) });
     t.deepEqual([reply.status, reply.code], [200, -32603]);
     t.regex(reply.text, /cannot be reached/);
   }

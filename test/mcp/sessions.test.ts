@@ -17,7 +17,7 @@ import {
 const [newer, older] = [randomBytes(32), randomBytes(32)];
 const seal = createSeal([newer, older]);
 const alice = { issuer: 'i', sub: 'alice' };
-const session: Session = { id: 'r', targetId: 't', upstreamId: 'u', revision: '2025-11-25', issuedAt: 1000 };
+const session: Session = { id: 'r', place: 't', upstreamId: 'u', revision: '2025-11-25', issuedAt: 1000 };
 const HOUR = 3_600_000;
 
 test('a session opens for its principal and target alone, and not for ever', (t) => {
@@ -83,14 +83,14 @@ test('requests of the target and events belong to one session', (t) => {
 });
 
 test('request state returns to the same request alone, within ten minutes', (t) => {
-  const binding: StateBinding = { targetId: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
+  const binding: StateBinding = { place: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
   const text = sealState(seal, alice, 'one', binding, 'upstream state', 0);
   const open = (changes: Partial<StateBinding>, now = 0) => openState(seal, alice, 'one', { ...binding, ...changes }, text, now);
   t.is(open({}), 'upstream state');
   t.is(open({ arguments: { b: [{ d: 2, c: 1 }], a: 1 } }), 'upstream state');
   t.is(open({}, 11 * 60_000), null);
   for (const change of [
-    { targetId: 'x' },
+    { place: 'x' },
     { method: 'prompts/get' },
     { name: 'no' },
     { arguments: { a: 2 } },

@@ -1,0 +1,65 @@
+/**
+ * What goes on after it was admitted, looked at again while it does (law 4). A request is decided once, but its answer, or a
+ * standing stream, may last for hours; a token revoked meanwhile must end it even if nothing is delivered on it.
+ */
+import type { Admission, Admit } from '../auth/admission.ts';
+import { isRefusal, type TokenClaims } from '../auth/principal.ts';
+
+export interface Watched {
+  readonly claims: TokenClaims;
+  /** Of a standing stream: may it go on in this state? A call that was allowed ends as it was begun, whatever policy becomes. */
+  readonly mayGoOn: ((admission: Admission) => boolean) | null;
+  end(): void;
+}
+
+export interface Watch {
+  /** Returns how to leave. */
+  add(watched: Watched): () => void;
+  stop(): void;
+}
+
+interface Entry {
+  readonly watched: Watched;
+  /** What it was last examined in; nothing has changed where it is the same. */
+  snapshot: Admission['snapshot'] | null;
+  goodAt: number;
+}
+
+/** Without a readable state standing streams are ended, because nobody can tell who may still listen. */
+const PATIENCE_MS = 5_000;
+
+export function createWatch(admit: Admit, everyMs: number): Watch {
+  const entries = new Set<Entry>();
+  let looking = false;
+
+  async function examine(entry: Entry): Promise<void> {
+    const { claims, mayGoOn, end } = entry.watched;
+    try {
+      const admission = await admit(claims);
+      entry.goodAt = performance.now();
+      if (isRefusal(admission)) return end();
+      if (admission.snapshot === entry.snapshot) return;
+      entry.snapshot = admission.snapshot;
+      if (mayGoOn?.(admission) === false) end();
+    } catch {
+      if (mayGoOn !== null && performance.now() - entry.goodAt >= PATIENCE_MS) end();
+    }
+  }
+
+  const timer = setInterval(() => {
+    if (looking || entries.size === 0) return;
+    looking = true;
+    void Promise.all([...entries].map(examine)).finally(() => {
+      looking = false;
+    });
+  }, everyMs).unref();
+
+  return {
+    add(watched) {
+      const entry: Entry = { watched, snapshot: null, goodAt: performance.now() };
+      entries.add(entry);
+      return () => void entries.delete(entry);
+    },
+    stop: () => clearInterval(timer),
+  };
+}

@@ -1,0 +1,140 @@
+/** What is under way when a right ends, and what clients that come and go leave behind. */
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { type ClientRequest, request } from 'node:http';
+import test from 'ava';
+import type { Admission } from '../../src/auth/admission.ts';
+import type { McpLimits } from '../../src/mcp/limits.ts';
+import { ISSUER, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
+import { call, inSession, modern, open, send } from '../mcp/raw.ts';
+import { byMethod, type Message, startRecording } from '../support/upstreams/recording.ts';
+
+const silent = (res: ServerResponse): void => {
+  res.writeHead(200, { 'content-type': 'text/event-stream' });
+  res.flushHeaders();
+};
+
+/** `t` streams and says nothing, to standing streams and to calls. */
+async function setUp(t: { teardown(stop: () => Promise<void>): void }, limits: Partial<McpLimits> = {}, isModern = false) {
+  const plain = byMethod({}, { modern: isModern });
+  const calls: { message: Message; res: ServerResponse }[] = [];
+  const upstream = await startRecording((received, res) => {
+    if (received.httpMethod !== 'GET' && received.message?.method !== 'tools/call') return plain(received, res);
+    silent(res);
+    if (received.message) calls.push({ message: received.message, res });
+  });
+  const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true }, limits });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return { gateway, upstream, calls };
+}
+
+const standing = (gateway: TestGateway, session: string): ClientRequest => {
+  const headers = { authorization: 'Bearer alice', accept: 'text/event-stream', 'mcp-session-id': session };
+  const req = request(gateway.url('t'), { headers }).end();
+  req.on('error', () => undefined);
+  return req;
+};
+
+for (const [what, lose] of [
+  ['its token is revoked', (gateway: TestGateway) => void gateway.revoked.add('alice')],
+  ['its target is gone', (gateway: TestGateway) => void gateway.targets.delete('t')],
+  ['policy takes its target', (gateway: TestGateway) => void gateway.rights.delete('alice')],
+] as const) {
+  test(`a standing stream on which nothing is sent ends when ${what}`, async (t) => {
+    const { gateway } = await setUp(t, { watchMs: 50 });
+    const req = standing(gateway, await open(gateway));
+    const [res] = await once(req, 'response');
+    lose(gateway);
+    await once(res.resume(), 'close', { signal: AbortSignal.timeout(5_000) });
+    t.pass();
+  });
+}
+
+for (const isModern of [false, true]) {
+  test(`a call under way is ended by a revoked token, ${isModern ? '2026-07-28' : 'in a session'}`, async (t) => {
+    const { gateway, calls } = await setUp(t, { watchMs: 50 }, isModern);
+    const raw = isModern
+      ? modern('tools/call', { name: 'ok' })
+      : inSession(await open(gateway), call('tools/call', { name: 'ok' }));
+    const reply = send(gateway, raw);
+    while (calls.length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    gateway.revoked.add('alice');
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    for (const { message, res } of calls) {
+      res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { content: ['late'] } })}\n\n`);
+    }
+    t.notRegex((await reply).text, /late/);
+    t.is(gateway.outcomes.at(-1)?.outcome, 'cancelled');
+  });
+}
+
+test('a target that has moved gets no session id of where it was', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const session = await open(gateway);
+  const elsewhere = await startRecording(byMethod({ 'tools/list': { tools: [] } }));
+  t.teardown(() => elsewhere.stop());
+  gateway.targets.set('t', { ...routed('t', upstream.url), url: elsewhere.url });
+  t.is((await send(gateway, inSession(session, call('tools/list')))).status, 404);
+  t.is((await send(gateway, { method: 'DELETE', headers: ['mcp-session-id', session] })).status, 404);
+  t.deepEqual(elsewhere.seen(), []);
+});
+
+test('a list too long to be decided in one go is no answer', async (t) => {
+  const tools = Array.from({ length: 10_001 }, (_, i) => ({ name: `t${i}` }));
+  const upstream = await startRecording(byMethod({ 'tools/list': { tools } }));
+  const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true } });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  t.is((await send(gateway, inSession(await open(gateway), call('tools/list')))).code, -32603);
+});
+
+test('clients that leave while they are admitted hold no places', async (t) => {
+  const admitting = async (sub: string): Promise<Admission> => {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const allow = { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'p', priority: 1 } } as const;
+    const engine = {
+      ...{ revision: 1, dataHash: 'd', engineHash: 'e' },
+      decide: () => allow,
+      decideMany: () => [],
+      decideTarget: () => allow,
+    };
+    const principal = {
+      issuer: ISSUER,
+      sub,
+      email: 'a@x.test',
+      role: 'user',
+      groups: [],
+      token_id: 't',
+      token_kind: 'api',
+    } as const;
+    return { principal, snapshot: { sequence: 1, engine, targets: new Map([['t', routed('t', upstream.url)]]) } };
+  };
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) => (received.httpMethod === 'GET' ? silent(res) : plain(received, res)));
+  const gateway = await startGateway({
+    targets: [],
+    rights: {},
+    limits: { streamsPerPrincipal: 4 },
+    deps: { admit: ({ sub }) => admitting(sub) },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const session = await open(gateway);
+  for (let i = 0; i < 8; i++) {
+    const req = standing(gateway, session);
+    await new Promise((resolve) => setTimeout(resolve, 25));
+    req.destroy();
+  }
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  const req = standing(gateway, session);
+  const [res] = await once(req, 'response');
+  t.is(res.statusCode, 200);
+  req.destroy();
+});
