@@ -163,6 +163,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const dataDir = resolve(env.DATA_DIR);
   const ownName = isLoopback(env.HOST) ? env.HOST : 'localhost';
   const publicUrl = env.PUBLIC_URL ?? `http://${isIP(ownName) === 6 ? `[${ownName}]` : ownName}:${env.PORT}`;
+  const publicName = new URL(publicUrl).hostname.replace(/^\[|\]$/g, '');
   const database: DatabaseConfig = env.DATABASE_URL?.startsWith('mysql:')
     ? { kind: 'mysql', url: env.DATABASE_URL, allowWeakDurability: env.ALLOW_WEAK_DURABILITY, poolSize: env.DATABASE_POOL }
     : { kind: 'sqlite', path: resolve(env.DATABASE_URL?.slice('sqlite:'.length) ?? `${dataDir}/portcullis.db`) };
@@ -177,7 +178,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     allowedHosts: [...LOOPBACK_HOSTS, new URL(publicUrl).hostname, ...env.ALLOWED_HOSTS],
     allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
     registration: env.REGISTRATION,
-    setupCodeRequired: env.FIRST_ADMIN === 'code' && !isLoopback(env.HOST),
+    // Behind a proxy the loopback address is reached from outside, too.
+    setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
     trustProxy: env.TRUST_PROXY,
     logLevel: env.LOG_LEVEL,
     rateLimits: { login: env.LOGIN_RATE_LIMIT, mcp: env.MCP_RATE_LIMIT, apiTokens: env.API_TOKEN_LIMIT },

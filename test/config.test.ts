@@ -52,6 +52,8 @@ test('an address that others can reach asks for the setup code, unless that is w
   t.true(readConfig({ HOST: '0.0.0.0' }).setupCodeRequired);
   t.true(readConfig({ HOST: '10.1.2.3' }).setupCodeRequired);
   t.true(readConfig({ HOST: '127.evil.example' }).setupCodeRequired);
+  t.true(readConfig({ PUBLIC_URL: 'https://gateway.example.com' }).setupCodeRequired, 'a proxy stands before it');
+  t.true(readConfig({ TRUST_PROXY: 'true' }).setupCodeRequired);
   t.false(readConfig({ HOST: '0.0.0.0', FIRST_ADMIN: 'open' }).setupCodeRequired);
   t.false(readConfig({ HOST: '::1' }).setupCodeRequired);
 });

@@ -91,8 +91,7 @@ export function createCurrent(parts: CurrentParts): Current {
   async function reach(deadline: number): Promise<State> {
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
-      if (performance.now() > deadline)
-        throw new AppError('unavailable', 'The newest policies are still being loaded.', { retryAfter: 1 });
+      if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
       loading ??= load().finally(() => {
         loading = null;
       });
@@ -134,13 +133,18 @@ export function createCurrent(parts: CurrentParts): Current {
         for (;;) {
           const snapshot = await reach(deadline);
           const identity = await lookUp(snapshot, claims);
-          if (identity === null) continue;
+          if (identity === null) {
+            if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
+            continue;
+          }
           const principal = judgeIdentity(claims, identity === 'unknown' ? null : identity);
           return 'refused' in principal ? principal : { snapshot, principal };
         }
       }),
   };
 }
+
+const STILL_LOADING = 'The newest state is still being loaded.';
 
 const samePosition = (a: Position, b: Position): boolean => a.sequence === b.sequence && a.nonce === b.nonce;
 

@@ -63,6 +63,16 @@ export function unavailable(id: RpcId | null | undefined, retryAfter = 1): Answe
   };
 }
 
+/** Before anything is decided: there is no row for what was not asked. */
+export function tooManyCalls(id: RpcId): Answer {
+  return {
+    kind: 'message',
+    status: 429,
+    text: errorMessage(id, { code: CODES.internal, message: 'Too many of your calls are under way; wait for one to end' }),
+    headers: { 'retry-after': '1' },
+  };
+}
+
 export function problem(error: AppError, headers?: Readonly<Record<string, string>>): Answer {
   return headers === undefined ? { kind: 'problem', error } : { kind: 'problem', error, headers };
 }

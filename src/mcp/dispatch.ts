@@ -86,7 +86,7 @@ async function respondInSession(
   if ('code' in operation) return refuse(id, operation);
   if (message.method !== 'initialize') {
     return withSession(deps, headers, id, admit, (caller, session) =>
-      performRequest(deps, caller, { era: 'session', session }, message, operation, reading),
+      performRequest(deps, caller, { era: 'session', session: session ?? 'unknown' }, message, operation, reading),
     );
   }
   const caller = await admit(id);
@@ -118,13 +118,16 @@ async function respondNotification(
   );
 }
 
-/** Checks that every answer of a session depends on: admitted caller, version, and a session of theirs on this target. */
+/**
+ * What every answer of a session depends on: admitted caller, version, and a session of theirs on this target. Without
+ * such a session (null) a request is decided and recorded all the same, and then refused.
+ */
 async function withSession(
   deps: ExchangeDeps,
   headers: McpHeaders,
   id: RpcId | null,
   admit: Admitting,
-  perform: (caller: Caller, session: Session) => Promise<Answer>,
+  perform: (caller: Caller, session: Session | null) => Promise<Answer>,
 ): Promise<Answer> {
   const { version } = headers.protocol;
   if (version !== undefined && !isSessionRevision(version)) {
@@ -136,10 +139,11 @@ async function withSession(
   const caller = await admit(id);
   if ('kind' in caller) return caller;
   const session = openSession(deps.seal, caller.admission.principal, caller.targetName, headers.sessionId, deps.now());
-  return session === null ? noSession(id) : perform(caller, session);
+  return perform(caller, session);
 }
 
 const MAX_BATCH = 50;
+const NO_BATCH = `only sessions of ${BATCH_REVISION} take batches, of 1 to ${MAX_BATCH} messages, without initialize, with distinct ids`;
 
 interface Element {
   readonly message: RpcMessage;
@@ -156,9 +160,10 @@ async function respondBatch(
 ): Promise<Answer> {
   const elements = readBatch(values, reading.span.items ?? [], reading.text);
   const hasVersion = headers.protocol.version === undefined || headers.protocol.version === BATCH_REVISION;
-  if (elements === null || headers.sessionId === undefined || !hasVersion) return refuse(null, invalidRequest('batch'));
+  if (elements === null || headers.sessionId === undefined || !hasVersion) return refuse(null, invalidRequest(NO_BATCH));
   return withSession(deps, headers, null, admit, async (caller, session) => {
-    if (session.revision !== BATCH_REVISION) return refuse(null, invalidRequest('batch'));
+    if (session === null) return noSession(null);
+    if (session.revision !== BATCH_REVISION) return refuse(null, invalidRequest(NO_BATCH));
     const answers = await Promise.all(elements.map((element) => respondElement(deps, caller, session, element)));
     const texts = answers.filter((text) => text !== null);
     return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: `[${texts.join()}]` };

@@ -1,7 +1,7 @@
 /** `/mcp/<target>` over HTTP: one flat list of steps from the request to its answer, the first failure answering. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { VerifyToken } from '../auth/admission.ts';
-import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
+import { type AuthRefusal, isRefusal } from '../auth/principal.ts';
 import { AppError } from '../errors.ts';
 import { readBytes } from '../http/body.ts';
 import { readJson } from '../http/json.ts';
@@ -12,13 +12,14 @@ import { type ExchangeDeps, REVOKED } from './exchange.ts';
 import { createForwarder } from './forward.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
 import { CODES, errorMessage } from './message.ts';
+import { createPlaces, principalKey } from './places.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
 import { performDelete, performGet } from './session-traffic.ts';
 import { openSession, placeOf } from './sessions.ts';
 import { createUpstreamEras } from './upstream-era.ts';
 import { createWatch, type Watch, type Watched } from './watch.ts';
 
-export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras'> {
+export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras' | 'calls'> {
   readonly verify: VerifyToken;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
@@ -52,7 +53,8 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const forwarder = createForwarder(deps.limits);
   const eras = createUpstreamEras(forwarder, deps.now);
   const watch = createWatch(deps.admit, deps.limits.watchMs);
-  const endpoint: Endpoint = { ...deps, forwarder, eras, watch, streams: new Map() };
+  const calls = createPlaces(deps.limits.callsPerPrincipal);
+  const endpoint: Endpoint = { ...deps, forwarder, eras, calls, watch, streams: new Map() };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
     else next();
@@ -143,12 +145,15 @@ async function serveSession(
   if ((headers.protocol.version ?? '') >= MODERN_REVISION) {
     return problem(new AppError('method_not_allowed', 'This revision has POST only.'), { allow: 'POST' });
   }
-  if (headers.sessionId === undefined) return problem(new AppError('invalid_request', 'The Mcp-Session-Id header is missing.'));
   const caller = await admit(null);
   if ('kind' in caller) return caller;
-  const session = openSession(endpoint.seal, caller.admission.principal, caller.targetName, headers.sessionId, endpoint.now());
-  if (session === null) return problem(new AppError('not_found', 'Session not found'));
-  if (method === 'DELETE') return performDelete(endpoint, caller, session);
+  const { sessionId } = headers;
+  const claimed =
+    sessionId === undefined
+      ? 'missing'
+      : openSession(endpoint.seal, caller.admission.principal, caller.targetName, sessionId, endpoint.now());
+  if (method === 'DELETE') return performDelete(endpoint, caller, claimed);
+  if (claimed === null || claimed === 'missing') return performGet(endpoint, caller, claimed, undefined);
   const key = principalKey(caller.claims);
   const open = endpoint.streams.get(key) ?? new Set();
   if (open.size >= endpoint.limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
@@ -163,21 +168,17 @@ async function serveSession(
     claims: caller.claims,
     mayGoOn: ({ principal, snapshot }) => {
       const target = snapshot.targets.get(caller.targetName);
-      if (target === undefined || placeOf(target) !== session.place) return false;
+      if (target === undefined || placeOf(target) !== claimed.place) return false;
       return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
     },
   });
-  return performGet(endpoint, caller, session, headers.lastEventId);
+  return performGet(endpoint, caller, claimed, headers.lastEventId);
 }
 
 /** Until the answer is written, or the client gone. */
 function watchOver({ watch }: Endpoint, res: ServerResponse, gone: AbortController, watched: Omit<Watched, 'end'>): void {
   if (res.closed) return;
   res.once('close', watch.add({ ...watched, end: () => gone.abort(REVOKED) }));
-}
-
-function principalKey({ iss, sub }: TokenClaims): string {
-  return JSON.stringify([iss, sub]);
 }
 
 function tooMany(detail: string, retryAfter: number): Answer {

@@ -6,7 +6,7 @@ import type { TokenClaims } from '../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { Log } from '../log.ts';
 import type { RoutedTarget } from '../targets/target.ts';
-import { type Answer, noSession, noTarget, refuse, rpcError, unavailable } from './answer.ts';
+import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
 import { reduceClientCapabilities } from './capabilities.ts';
 import {
@@ -23,6 +23,7 @@ import { type ForwardedRequest, type Forwarder, isFault, type ModernHeaders, rea
 import type { McpLimits } from './limits.ts';
 import { CODES, errorMessage, type RpcId, type RpcRequest } from './message.ts';
 import type { Operation } from './operation.ts';
+import type { Places } from './places.ts';
 import { type Located, rebuildCall } from './rebuild.ts';
 import { type Awaited, type RelayContext, relayMessage, relayStream, stateBinding } from './relay.ts';
 import type { Seal } from './seal.ts';
@@ -35,6 +36,8 @@ export interface ExchangeDeps {
   readonly seal: Seal;
   readonly forwarder: Forwarder;
   readonly eras: UpstreamEras;
+  /** For calls, held until they have ended at the target, whether or not the client waits. */
+  readonly calls: Places;
   readonly limits: McpLimits;
   readonly now: () => number;
   readonly newId: () => string;
@@ -57,7 +60,8 @@ export const REVOKED = new DOMException('The caller may no longer go on', 'Abort
 
 /** How the client speaks: within a session, opening one, or statelessly. */
 export type Manner =
-  | { readonly era: 'session'; readonly session: Session | null }
+  /** null: it opens one. `unknown`: it names one that is none of this caller's on this target. */
+  | { readonly era: 'session'; readonly session: Session | null | 'unknown' }
   | { readonly era: 'modern'; readonly revision: string; readonly paramHeaders: ModernHeaders['params'] };
 
 export async function performRequest(
@@ -69,22 +73,25 @@ export async function performRequest(
   located: Located,
 ): Promise<Answer> {
   const { id, method, params } = message;
+  const leave = deps.calls.take(caller.claims);
+  if (leave === null) return tooManyCalls(id);
   let verdict: Verdict;
   try {
     verdict = await authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation });
   } catch (err) {
+    leave();
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
     return unavailable(id);
   }
-  const end = endOnce(deps, caller, verdict.decisionId);
+  const end = endOnce(deps, caller, verdict.decisionId, leave);
   if (!verdict.allowed) {
     end('denied');
     return verdict.answer === 'no_target' ? noTarget(id, caller.targetName) : denied(id, caller.targetName, operation, verdict);
   }
   const { target, decisionId } = verdict;
   const session = manner.era === 'session' ? manner.session : null;
-  // The name was given to another target, or the target has moved, since the session was opened.
-  if (session !== null && session.place !== placeOf(target)) {
+  // The name may have been given to another target, or the target have moved, since the session was opened.
+  if (session === 'unknown' || (session !== null && session.place !== placeOf(target))) {
     end('error');
     return noSession(id);
   }
@@ -129,11 +136,12 @@ function lingering(gone: AbortSignal, graceMs: number): AbortSignal {
   return controller.signal;
 }
 
-function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string): (outcome: Outcome) => void {
+function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string, leave: () => void): (outcome: Outcome) => void {
   let ended = false;
   return (outcome) => {
     if (ended) return;
     ended = true;
+    leave();
     deps.audit.outcome({ decision_id, outcome, duration_ms: deps.now() - caller.arrivedAt });
   };
 }

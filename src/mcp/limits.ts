@@ -5,6 +5,8 @@ export interface McpLimits extends ForwardLimits {
   readonly bodyBytes: number;
   /** Standing streams of one principal in this process. */
   readonly streamsPerPrincipal: number;
+  /** Calls of one principal under way in this process. */
+  readonly callsPerPrincipal: number;
   readonly keepAliveMs: number;
   /** How often the right to what is under way is looked at again. */
   readonly watchMs: number;
@@ -13,6 +15,7 @@ export interface McpLimits extends ForwardLimits {
 export const DEFAULT_LIMITS: McpLimits = {
   bodyBytes: 4 * 1024 * 1024,
   streamsPerPrincipal: 256,
+  callsPerPrincipal: 512,
   keepAliveMs: 15_000,
   watchMs: 1_000,
   connectMs: 5_000,

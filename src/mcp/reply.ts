@@ -13,7 +13,12 @@ export interface ReplyContext extends ProblemContext {
 export async function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Promise<void> {
   switch (answer.kind) {
     case 'message':
-      res.writeHead(answer.status, { ...answer.headers, 'content-type': 'application/json', 'cache-control': 'no-store' });
+      res.writeHead(answer.status, {
+        ...answer.headers,
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(answer.text),
+        'cache-control': 'no-store',
+      });
       res.end(answer.text);
       return;
     case 'empty':

@@ -16,7 +16,7 @@ const TARGET: Operation = { kind: 'target' };
 export async function performNotification(
   deps: ExchangeDeps,
   caller: Caller,
-  session: Session,
+  session: Session | null,
   message: RpcNotification,
   located: Located,
 ): Promise<Answer> {
@@ -27,10 +27,12 @@ export async function performNotification(
 export async function performResponse(
   deps: ExchangeDeps,
   caller: Caller,
-  session: Session,
+  session: Session | null,
   message: RpcResponse,
   located: Located,
 ): Promise<Answer> {
+  // Nothing can have been asked in a session that does not exist.
+  if (session === null) return noSession(null);
   const asked =
     message.id === null ? null : openAskedId(deps.seal, caller.admission.principal, caller.targetName, session, message.id);
   if (asked === null) {
@@ -39,7 +41,7 @@ export async function performResponse(
   return post(deps, caller, session, asked.method, rebuildResponse(asked.id, message.outcome, located));
 }
 
-async function post(deps: ExchangeDeps, caller: Caller, session: Session, method: string, body: string): Promise<Answer> {
+async function post(deps: ExchangeDeps, caller: Caller, session: Session | null, method: string, body: string): Promise<Answer> {
   let verdict: Verdict;
   try {
     verdict = await ask(deps, caller, method);
@@ -51,7 +53,7 @@ async function post(deps: ExchangeDeps, caller: Caller, session: Session, method
     finish(deps, caller, verdict, 'denied');
     return ACCEPTED;
   }
-  if (session.place !== placeOf(verdict.target)) return lost(deps, caller, verdict);
+  if (session?.place !== placeOf(verdict.target)) return lost(deps, caller, verdict);
   const answer = await deps.forwarder.send({ method: 'POST', target: verdict.target, session, version: caller.version, body });
   if (isFault(answer)) {
     deps.log.warn({ target: caller.targetName, fault: answer.fault }, 'a message did not reach its target');
@@ -78,21 +80,24 @@ function finish(deps: ExchangeDeps, caller: Caller, { decisionId }: Verdict, out
 }
 
 const SESSION_GONE = new AppError('not_found', 'Session not found');
+const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 
 /** The stream of a session, or the rest of one that broke off. */
 export async function performGet(
   deps: ExchangeDeps,
   caller: Caller,
-  session: Session,
+  claimed: ClaimedSession,
   lastEventId: string | undefined,
 ): Promise<Answer> {
+  const passed = await pass(deps, caller, claimed, 'GET');
+  if ('kind' in passed) return passed;
+  const { verdict, target, session } = passed;
   const { principal } = caller.admission;
   const resume = lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, session, lastEventId);
-  if (lastEventId !== undefined && resume === null)
+  if (lastEventId !== undefined && resume === null) {
+    finish(deps, caller, verdict, 'error');
     return problem(new AppError('not_found', 'The event id is not one of this session'));
-  const passed = await pass(deps, caller, session, 'GET');
-  if ('kind' in passed) return passed;
-  const { verdict, target } = passed;
+  }
   const last = resume === null ? {} : { lastEventId: resume.eventId };
   const answer = await deps.forwarder.send({
     method: 'GET',
@@ -123,10 +128,10 @@ function operationOf(method: string): Operation {
   return 'kind' in operation ? operation : TARGET;
 }
 
-export async function performDelete(deps: ExchangeDeps, caller: Caller, session: Session): Promise<Answer> {
-  const passed = await pass(deps, caller, session, 'DELETE');
+export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+  const passed = await pass(deps, caller, claimed, 'DELETE');
   if ('kind' in passed) return passed;
-  const { verdict, target } = passed;
+  const { verdict, target, session } = passed;
   const answer = await deps.forwarder.send({ method: 'DELETE', target, session, version: caller.version });
   if (isFault(answer) || answer.status < 200 || answer.status > 299) return refusal(deps, caller, verdict, answer);
   answer.discard();
@@ -134,10 +139,22 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, session:
   return { kind: 'empty', status: 200 };
 }
 
-type Passed = { readonly verdict: Verdict & { allowed: true }; readonly target: (Verdict & { allowed: true })['target'] };
+/** What the session header of a request came to: null where it is no session of this caller on this target. */
+export type ClaimedSession = Session | 'missing' | null;
 
-/** The decision on the target for a method without a JSON-RPC message. */
-async function pass(deps: ExchangeDeps, caller: Caller, session: Session, method: 'GET' | 'DELETE'): Promise<Passed | Answer> {
+interface Passed {
+  readonly verdict: Verdict & { allowed: true };
+  readonly target: (Verdict & { allowed: true })['target'];
+  readonly session: Session;
+}
+
+/** The decision on the target for a method without a JSON-RPC message, and only then whether there is such a session. */
+async function pass(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: ClaimedSession,
+  method: 'GET' | 'DELETE',
+): Promise<Passed | Answer> {
   let verdict: Verdict;
   try {
     verdict = await ask(deps, caller, method);
@@ -149,9 +166,10 @@ async function pass(deps: ExchangeDeps, caller: Caller, session: Session, method
     finish(deps, caller, verdict, 'denied');
     return problem(new AppError('not_found', noTargetText(caller.targetName)));
   }
-  if (session.place === placeOf(verdict.target)) return { verdict, target: verdict.target };
+  const { target } = verdict;
+  if (session !== null && session !== 'missing' && session.place === placeOf(target)) return { verdict, target, session };
   finish(deps, caller, verdict, 'error');
-  return problem(SESSION_GONE);
+  return problem(session === 'missing' ? SESSION_MISSING : SESSION_GONE);
 }
 
 /** Streams and ends that the target does not offer are its answer; the rest is told in the gateway's words. */

@@ -138,3 +138,31 @@ test('clients that leave while they are admitted hold no places', async (t) => {
   t.is(res.statusCode, 200);
   req.destroy();
 });
+
+test('a principal with too many calls under way waits; whatever way a call ends, its place is free again', async (t) => {
+  const { gateway, calls } = await setUp(t, { callsPerPrincipal: 2 });
+  const session = await open(gateway);
+  const ok = (id: number) => inSession(session, call('tools/call', { name: 'ok' }, id));
+  const answer = (at: number) => {
+    const { message, res } = calls[at] as (typeof calls)[number];
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { content: [] } })}\n\n`);
+  };
+  for (let round = 0; round < 3; round++) {
+    const at = calls.length;
+    const waiting = [send(gateway, ok(at + 1)), send(gateway, ok(at + 2))];
+    while (calls.length < at + 2) await new Promise(setImmediate);
+    const third = await send(gateway, ok(at + 3));
+    t.is(third.status, 429);
+    t.truthy(third.headers['retry-after']);
+    // One is answered, the target breaks the other off.
+    answer(at);
+    calls[at + 1]?.res.destroy();
+    for (const { status } of await Promise.all(waiting)) t.is(status, 200);
+    // Refused before they reach the target: a denied one, one of no session, a method that is none.
+    gateway.rights.delete('alice');
+    await send(gateway, ok(97));
+    gateway.rights.set('alice', () => true);
+    await send(gateway, inSession('no-session', call('tools/call', { name: 'ok' }, 98)));
+    await send(gateway, inSession(session, call('no/method', {}, 99)));
+  }
+});

@@ -34,14 +34,19 @@ test('a session of another, of another target, edited, cut or invented answers l
   const replies = await Promise.all([
     send(gateway, inSession(session, OK, { user: 'bob' })),
     send(gateway, inSession(session, OK, { path: '/mcp/other' })),
-    send(gateway, inSession(session, OK, { path: '/mcp/nowhere' })),
     send(gateway, inSession(forged(session), OK)),
     send(gateway, inSession(session.slice(0, -1), OK)),
     send(gateway, inSession('upstream-session-1', OK)),
   ]);
   for (const { status, text } of replies) t.deepEqual([status, text], [404, replies[0]?.text]);
   t.is(JSON.parse(replies[0]?.text ?? '').error.code, -32001);
-  t.deepEqual([upstream.received.length, gateway.decisions.length], before);
+  const nowhere = await send(gateway, inSession(session, OK, { path: '/mcp/nowhere' }));
+  t.is(JSON.parse(nowhere.text).error.code, 404, 'whether there is such a target is asked first');
+  t.deepEqual(
+    [upstream.received.length, gateway.decisions.length],
+    [before[0], (before[1] ?? 0) + 6],
+    'each attempt is recorded',
+  );
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });
 

@@ -323,13 +323,15 @@ test('a target that is forbidden answers like one that does not exist', async (t
   const text = 'no target `u`, or no policy lets you use it';
   t.deepEqual(forbidden[0], [200, JSON.stringify({ jsonrpc: '2.0', id: 1, error: { code: 404, message: text } })]);
   t.is(upstream.received.length, before);
-  t.deepEqual(gateway.audited().slice(-6), [
+  t.deepEqual(gateway.audited().slice(-8), [
     'initialize deny',
     'tools/call tool ok deny',
     'resources/read resource file:///a/../b deny not_canonical',
+    'GET deny',
     'initialize deny no_target',
     'tools/call tool ok deny no_target',
     'resources/read resource file:///a/../b deny no_target',
+    'GET deny no_target',
   ]);
   t.is(gateway.decisions.at(-1)?.target_id, null);
 });
