@@ -53,12 +53,13 @@ export class ConfigError extends Error {
   }
 }
 
-const list = Joi.string().custom((value: string) =>
+const items = (value: string): string[] =>
   value
     .split(',')
     .map((item) => item.trim())
-    .filter((item) => item !== ''),
-);
+    .filter((item) => item !== '');
+const hostNames = (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every((item) => /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/i.test(item)) ? items(value) : helpers.error('any.invalid');
 const origin = (value: string, helpers: Joi.CustomHelpers) => {
   if (!URL.canParse(value)) return helpers.error('any.invalid');
   const url = new URL(value);
@@ -129,10 +130,13 @@ const schema = Joi.object<Environment>({
     .messages(must('DATABASE_POOL must be a number from 3 to 100')),
   ALLOW_WEAK_DURABILITY: Joi.boolean().default(false).messages(must('ALLOW_WEAK_DURABILITY must be true or false')),
   MASTER_KEY: Joi.string().custom(masterKey).messages(must('MASTER_KEY must be 32 bytes in base64 (openssl rand -base64 32)')),
-  ALLOWED_HOSTS: list.default([]).messages(must('ALLOWED_HOSTS must be host names separated by commas')),
+  ALLOWED_HOSTS: Joi.string()
+    .custom(hostNames)
+    .default([])
+    .messages(must('ALLOWED_HOSTS must be host names without ports, separated by commas')),
   ALLOWED_ORIGINS: Joi.string()
     .custom((value: string, helpers: Joi.CustomHelpers) => {
-      const origins = value.split(',').map((item) => origin(item.trim(), helpers));
+      const origins = items(value).map((item) => origin(item, helpers));
       return origins.every((item) => typeof item === 'string') ? origins : helpers.error('any.invalid');
     })
     .default([])
@@ -157,7 +161,7 @@ const isLoopback = (host: string): boolean =>
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const set = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
   const { value, error } = schema.validate(set, { abortEarly: false, stripUnknown: true });
-  if (error) throw new ConfigError(error.details.map((detail) => detail.message));
+  if (error) throw new ConfigError([...new Set(error.details.map((detail) => detail.message))]);
   const env: Environment = value;
 
   const dataDir = resolve(env.DATA_DIR);

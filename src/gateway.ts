@@ -48,6 +48,8 @@ import { userStore } from './users/store.ts';
 export interface Gateway {
   /** Takes requests once it resolves. Rejects if the address cannot be listened on. */
   listen(): Promise<void>;
+  /** What the first registration needs, while it needs it and nobody has registered. */
+  setupCode(): Promise<string | null>;
   /** Takes no new requests, lets open ones finish for `drainMs`, and releases everything. */
   close(): Promise<void>;
 }
@@ -143,7 +145,16 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     metrics,
     keys,
     authenticate,
-    ready: async () => ({ state: await current.fresh().then(() => true) }),
+    ready: async () => {
+      const works = (work: Promise<unknown>): Promise<boolean> =>
+        work.then(
+          () => true,
+          () => false,
+        );
+      // `state` is the newest policies, targets and identities, and an engine that was built from them.
+      const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(current.fresh())]);
+      return { database: databaseWorks, state: stateWorks };
+    },
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
       { path: '', router: openapiRoutes() },
@@ -167,6 +178,14 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
     checkOrigin: (req, res) => meetOrigin(req, res, config),
     addressOf: (req) => addressOf(req, config.trustProxy),
+    ended: ({ requestId, method, status, tookMs }) => {
+      metrics.requests.inc({ method, route: '/mcp/:target', status });
+      // The audit log has what was decided; here it is what went wrong that somebody will look for.
+      log[status < 400 ? 'debug' : 'info'](
+        { request_id: requestId, method, route: '/mcp/:target', status, took_ms: tookMs },
+        'mcp',
+      );
+    },
     rateLimit: async ({ address, principal }) => (await limits.mcp(principal ?? '', address))?.retryAfter ?? null,
     now,
     newId,
@@ -181,10 +200,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     async listen() {
       await listenOn(server, config);
       log.info({ url: config.publicUrl, database: database.kind }, 'the gateway takes requests');
-      if (await registration.setupCodePending()) {
-        log.warn({ setup_code: setupCode(vault) }, 'the first registration needs this code as Portcullis-Setup-Code');
-      }
     },
+    setupCode: async () => ((await registration.setupCodePending()) ? setupCode(vault) : null),
     async close() {
       const drained = drain(server, config.drainMs);
       mcp.endStreams();

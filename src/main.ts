@@ -1,6 +1,5 @@
 /** The gateway's process: configuration, start, and a graceful end. */
 import { ConfigError, configFromProcess } from './config.ts';
-import { AppError } from './errors.ts';
 import { createGateway } from './gateway.ts';
 
 function fail(lines: readonly string[]): never {
@@ -17,13 +16,14 @@ function readConfiguration() {
   }
 }
 
-const gateway = await createGateway(readConfiguration()).catch((error: unknown) => {
-  if (error instanceof AppError) fail([error.message]);
-  throw error;
-});
-await gateway
-  .listen()
-  .catch((error: unknown) => fail([`cannot listen: ${error instanceof Error ? error.message : String(error)}`]));
+const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+const gateway = await createGateway(readConfiguration()).catch((error: unknown) => fail([reason(error)]));
+await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
+// Not through the log: whatever its level, without the code nobody can begin.
+const code = await gateway.setupCode();
+if (code !== null)
+  process.stderr.write(`portcullis: the first registration needs the setup code ${code} (header Portcullis-Setup-Code)\n`);
 
 let ending = false;
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -31,6 +31,9 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     // A second signal means now.
     if (ending) process.exit(1);
     ending = true;
-    void gateway.close().then(() => process.exit(0));
+    void gateway.close().then(
+      () => process.exit(0),
+      (error: unknown) => fail([`did not end well: ${reason(error)}`]),
+    );
   });
 }

@@ -38,6 +38,7 @@ for (const [variable, values] of Object.entries({
   DATABASE_URL: ['sqlite:', 'mysql://host', 'mysql://u:p@h/db?socket=/tmp/x', '/tmp/x.db'],
   PUBLIC_URL: ['https://gateway.example.com/path', 'https://user@gateway.example.com', 'gateway.example.com'],
   ALLOWED_ORIGINS: ['https://a.example,nonsense'],
+  ALLOWED_HOSTS: ['gateway.example.com:8080', 'http://gateway.example.com', 'a b'],
   TRUST_PROXY: ['sometimes'],
 })) {
   for (const value of values) {

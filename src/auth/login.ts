@@ -51,8 +51,8 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       const { user, record } = await transact(database, async (trx) => {
         // The password may have been changed, and its logins ended, while it was being checked.
         const user = await userStore(trx).lock(found.user.id);
-        const now = await userStore(trx).credentials({ id: found.user.id });
-        if (!user?.enabled || now?.passwordHash !== found.passwordHash) throw wrong();
+        const stored = await userStore(trx).credentials({ id: found.user.id });
+        if (!user?.enabled || stored?.passwordHash !== found.passwordHash) throw wrong();
         const record = draft.record(user);
         await tokenStore(trx).deleteExpiredOf(user.id, record.created_at);
         await tokenStore(trx).insert(record);

@@ -14,7 +14,7 @@ import type { Administer } from './administer.ts';
 import type { KeyRing } from './keys.ts';
 import type { Login } from './login.ts';
 import type { Registration } from './registration.ts';
-import { type TokenRecord, tokenStore } from './store.ts';
+import { TOKEN_NAME_MAX, type TokenRecord, tokenStore } from './store.ts';
 
 export interface AuthParts {
   readonly database: Database;
@@ -35,7 +35,7 @@ const passwordChange = Joi.object<{ current_password: string; new_password: stri
   current_password: password().required(),
   new_password: newPassword().required(),
 }).required();
-const newToken = Joi.object<{ name: string }>({ name: text(256).required() }).required();
+const newToken = Joi.object<{ name: string }>({ name: text(TOKEN_NAME_MAX).required() }).required();
 
 const apiTokenDocument = ({ id, name, created_at }: TokenRecord) => ({
   id,

@@ -2,6 +2,7 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { AppError } from '../errors.ts';
 
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
@@ -40,20 +41,32 @@ export function createVault(masterKey: Buffer): Vault {
   };
 }
 
-/** The master key in `file`, made on first use; only the owner may read it. */
+/** The master key in `file`, made on first use; only the owner may read it. Throws AppError with a reason for the operator. */
 export function masterKeyFile(file: string): Buffer {
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-  const made = `${file}.${process.pid}`;
-  writeFileSync(made, `${randomBytes(32).toString('base64')}\n`, { mode: 0o600 });
+  let text: string;
   try {
-    // Of two processes that start at once, one link succeeds and both read the same, whole key.
+    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+    makeOnce(file, `${randomBytes(32).toString('base64')}\n`);
+    text = readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    throw new AppError('unavailable', `The master key file cannot be used: ${(error as Error).message}`, { cause: error });
+  }
+  const key = Buffer.from(text, 'base64');
+  if (key.length !== 32 || key.toString('base64') !== text) {
+    throw new AppError('unavailable', `The master key file ${file} does not hold 32 bytes in base64.`);
+  }
+  return key;
+}
+
+/** Of processes that come at once, one makes the file, and it is never there half written. */
+function makeOnce(file: string, content: string): void {
+  const made = `${file}.${process.pid}`;
+  writeFileSync(made, content, { mode: 0o600 });
+  try {
     linkSync(made, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   } finally {
     unlinkSync(made);
   }
-  const key = Buffer.from(readFileSync(file, 'utf8').trim(), 'base64');
-  if (key.length !== 32) throw new Error(`${file} does not hold a master key (32 bytes in base64)`);
-  return key;
 }

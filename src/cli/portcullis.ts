@@ -1,9 +1,13 @@
 #!/usr/bin/env node
 /** The `portcullis` command: what an operator does on the host, without a token. */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { userInfo } from 'node:os';
+import { join } from 'node:path';
 import { createPasswords } from '../auth/passwords.ts';
+import { setupCode } from '../auth/registration.ts';
 import { tokenStore } from '../auth/store.ts';
+import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { ConfigError, configFromProcess } from '../config.ts';
 import { createChanges, makeCounter } from '../db/changes.ts';
 import { openDatabase } from '../db/database.ts';
@@ -13,13 +17,21 @@ import { userStore } from '../users/store.ts';
 const USAGE = `Usage: portcullis <command>
 
   user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
+  setup-code                     prints the code that the first registration needs
 
 The command works on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
 belongs to the running gateway: stop that first.
 `;
 
 async function resetPassword(email: string): Promise<void> {
-  const database = await openDatabase(configFromProcess().database, makeCounter);
+  const { database: where } = configFromProcess();
+  if (where.kind === 'sqlite' && !existsSync(where.path)) {
+    throw new AppError(
+      'not_found',
+      `There is no database at ${where.path}: DATA_DIR or DATABASE_URL must be those of the gateway.`,
+    );
+  }
+  const database = await openDatabase(where, makeCounter);
   try {
     const changes = await createChanges(database, Date.now);
     const password = randomBytes(15).toString('base64url');
@@ -54,6 +66,11 @@ async function run(argv: readonly string[]): Promise<number> {
   }
   if (noun === 'user' && verb === 'reset-password' && email !== undefined && rest.length === 0) {
     await resetPassword(email);
+    return 0;
+  }
+  if (noun === 'setup-code' && verb === undefined) {
+    const { masterKey, dataDir } = configFromProcess();
+    process.stdout.write(`${setupCode(createVault(masterKey ?? masterKeyFile(join(dataDir, 'master.key'))))}\n`);
     return 0;
   }
   process.stderr.write(`portcullis: no such command\n\n${USAGE}`);

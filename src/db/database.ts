@@ -16,6 +16,8 @@ export interface Database {
   readonly knex: Knex;
   /** Reads of one moment: everything that `work` reads belongs to the state at its first read. */
   snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
+  /** Rejects unless the database takes writes. */
+  probe(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -82,7 +84,6 @@ interface ServerSettings {
   flush: number;
   log_bin: number;
   sync_binlog: number;
-  lower_case: number;
 }
 
 /** Refuses a server that acknowledges commits which a power cut undoes (law 5); returns the collation that compares bytes and pads nothing. */
@@ -121,6 +122,10 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     knex: opened,
     snapshot: (work) =>
       config.kind === 'sqlite' ? opened.transaction(work) : opened.transaction(work, { isolationLevel: 'repeatable read' }),
+    async probe() {
+      // Writes, but changes nothing, and waits for nobody's lock.
+      await opened('migrations').update({ applied_at: opened.ref('applied_at') });
+    },
     close: () => opened.destroy(),
   };
 }

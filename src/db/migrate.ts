@@ -39,21 +39,22 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
     return work(db);
   }
   const connection = await db.client.acquireConnection();
-  const ask = async (sql: string): Promise<unknown> => {
-    const [rows] = (await db
-      .raw(sql, ['portcullis.migrate', LOCK_SECONDS].slice(0, sql.split('?').length - 1))
-      .connection(connection)) as [Record<string, unknown>[]];
-    return rows[0]?.['answer'];
+  // Names of locks have at most 64 characters; those of databases may have as many.
+  const ask = async (call: string): Promise<unknown> => {
+    const [[row]] = await db
+      .raw(`select ${call} as answer from (select concat('portcullis.', md5(database())) as name) as l`)
+      .connection(connection);
+    return row.answer;
   };
   try {
-    const answer = await ask('select get_lock(concat(?, database()), ?) as answer');
-    if (Number(answer) !== 1)
+    if (Number(await ask(`get_lock(name, ${LOCK_SECONDS})`)) !== 1) {
       throw new AppError('unavailable', 'Another replica has been migrating the database for two minutes.');
+    }
     try {
       await bringUp(db, collation);
       await work(db);
     } finally {
-      await ask('select release_lock(concat(?, database())) as answer');
+      await ask('release_lock(name)');
     }
   } finally {
     await db.client.releaseConnection(connection);

@@ -4,9 +4,9 @@
  * A request is decided with state at least as new as a read of the change counter that began after the request arrived.
  * What is older is never served: a replica that cannot read or build the newer state refuses.
  */
-import type { Identity, Snapshot } from '../auth/admission.ts';
+import type { Admit, Identity, Snapshot } from '../auth/admission.ts';
 import { judgeIdentity } from '../auth/admission.ts';
-import type { AuthRefusal, Principal, TokenClaims } from '../auth/principal.ts';
+import type { TokenClaims } from '../auth/principal.ts';
 import { type Changes, holds, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
@@ -25,16 +25,11 @@ export interface CurrentParts {
   readonly gateTimeoutMs: number;
 }
 
-export interface Admitted {
-  readonly snapshot: Snapshot;
-  readonly principal: Principal;
-}
-
 export interface Current {
   /** State at least as new as this call. Throws AppError `unavailable` where that cannot be had in time. */
   fresh(): Promise<Snapshot>;
   /** `fresh`, and the caller as that state knows it. */
-  admit(claims: TokenClaims): Promise<Admitted | AuthRefusal>;
+  readonly admit: Admit;
 }
 
 /** How many callers' identities one state remembers. */

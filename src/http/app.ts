@@ -35,7 +35,7 @@ export interface AppParts {
 }
 
 const OPEN_BODY_BYTES = 16 * 1024;
-const BODY_BYTES = 1024 * 1024;
+const BODY_BYTES = 4 * 1024 * 1024;
 /** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 

@@ -1,7 +1,7 @@
 /** Request bodies: bounded, JSON alone, and with one reading (law 9). */
 import type { IncomingMessage } from 'node:http';
 import type { RequestHandler } from 'express';
-import { AppError, invalidRequest } from '../errors.ts';
+import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { readJson } from './json.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
@@ -44,6 +44,11 @@ function checkContentType(req: IncomingMessage): void {
 const hasBody = (req: IncomingMessage): boolean =>
   req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0;
 
+const unread = (reason: string, repeated: string | null): FieldError =>
+  repeated === null
+    ? { path: '', message: `the body is not acceptable JSON: ${reason}` }
+    : { path: repeated, message: 'is there a second time' };
+
 /**
  * Puts the parsed body into `req.body`: undefined where there is none. GET, HEAD and DELETE say all in the address, so
  * that a body there is a mistake that should not go unnoticed.
@@ -58,7 +63,7 @@ export function jsonBody(limit: number): RequestHandler {
       const bytes = await readBytes(req, limit);
       if (bytes.length > 0) {
         const reading = readJson(bytes, { maxValues: MAX_VALUES });
-        if (!reading.ok) throw invalidRequest([{ path: '', message: `the body is not acceptable JSON: ${reading.reason}` }]);
+        if (!reading.ok) throw invalidRequest([unread(reading.reason, reading.repeated)]);
         req.body = reading.value;
       }
     } catch (error) {

@@ -1,7 +1,7 @@
 /** Whether the process runs, and whether it should be sent requests. */
 import { Router } from 'express';
 
-/** Each thing that must work before requests are taken, and whether it does. */
+/** Each thing that must work before requests are taken, and whether it does. Does not reject. */
 export type Ready = () => Promise<Readonly<Record<string, boolean>>>;
 
 export function healthRoutes(ready: Ready): Router {
@@ -10,12 +10,12 @@ export function healthRoutes(ready: Ready): Router {
     res.set('Cache-Control', 'no-store').json({ live: true });
   });
   router.get('/ready', async (_req, res) => {
-    const checks = await ready().catch(() => null);
-    const ok = checks !== null && Object.values(checks).every(Boolean);
+    const checks = await ready();
+    const ok = Object.values(checks).every(Boolean);
     res
       .status(ok ? 200 : 503)
       .set('Cache-Control', 'no-store')
-      .json({ ready: ok, checks: checks ?? {} });
+      .json({ ready: ok, checks });
   });
   return router;
 }

@@ -31,18 +31,30 @@ export interface JsonSpan {
   readonly items: readonly JsonSpan[] | null;
 }
 
-/** `reason` is fit for the sender: it names at most a member name of theirs. */
+/**
+ * `reason` is fit for the sender: it names at most a member name of theirs. `repeated` is the path of a member that its
+ * object has twice, dotted; null for any other fault.
+ */
 export type JsonReading =
   | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly reason: string; readonly repeated: string | null };
 
-class JsonFault extends Error {}
+class JsonFault extends Error {
+  readonly repeated: string | null;
+
+  constructor(reason: string, repeated: string | null) {
+    super(reason);
+    this.repeated = repeated;
+  }
+}
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 /** A decimal with no more digits than this is unharmed by a double (IEEE 754: 15 significant digits). */
 const SAFE_DIGITS = 15;
 const FEW_NAMES = 8;
+/** Of a name that is repeated to the sender. */
+const SHOWN_LENGTH = 64;
 
 export function isObject(value: JsonValue | undefined): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -53,7 +65,7 @@ export function readJson(bytes: Uint8Array, rules: Partial<JsonRules> = {}): Jso
   try {
     text = utf8.decode(bytes);
   } catch {
-    return { ok: false, reason: 'the text is not valid UTF-8' };
+    return { ok: false, reason: 'the text is not valid UTF-8', repeated: null };
   }
   return readJsonText(text, rules);
 }
@@ -63,7 +75,7 @@ export function readJsonText(text: string, rules: Partial<JsonRules> = {}): Json
     const span = scan(text, { ...REQUEST_RULES, ...rules });
     return { ok: true, text, value: JSON.parse(text) as JsonValue, span };
   } catch (fault) {
-    if (fault instanceof JsonFault) return { ok: false, reason: fault.message };
+    if (fault instanceof JsonFault) return { ok: false, reason: fault.message, repeated: fault.repeated };
     throw fault;
   }
 }
@@ -72,8 +84,15 @@ function scan(text: string, rules: JsonRules): JsonSpan {
   let at = 0;
   let values = 0;
 
-  const fail = (what: string): never => {
-    throw new JsonFault(`${what} at offset ${at}`);
+  /** By depth: the member or item that is being read there. What stands deeper than the value at hand is left over. */
+  const path: (string | number)[] = [];
+
+  const fail = (what: string, repeated: string | null = null): never => {
+    throw new JsonFault(`${what} at offset ${at}`, repeated);
+  };
+  const failTwice = (name: string, depth: number): never => {
+    const shown = [...path.slice(0, depth), name].map((part) => String(part).slice(0, SHOWN_LENGTH));
+    return fail(`a second member ${JSON.stringify(shown.at(-1))}`, shown.join('.'));
   };
 
   function blank(): void {
@@ -191,13 +210,14 @@ function scan(text: string, rules: JsonRules): JsonSpan {
       const name = string() ? (JSON.parse(text.slice(from, at)) as string) : text.slice(from + 1, at - 1);
       // JSON.parse makes it an own property, but any copy by assignment would set the prototype.
       if (name === '__proto__') fail('the member name __proto__');
-      if (many === null ? few.includes(name) : many.has(name)) fail(`a second member ${JSON.stringify(name.slice(0, 64))}`);
+      if (many === null ? few.includes(name) : many.has(name)) failTwice(name, depth);
       if (many !== null) many.add(name);
       else if (few.push(name) > FEW_NAMES) many = new Set(few);
       blank();
       if (text[at] !== ':') fail('a colon is missing');
       at++;
       blank();
+      path[depth] = name;
       const span = value(depth + 1);
       if (members !== null && span !== null) members.set(name, span);
       blank();
@@ -220,7 +240,8 @@ function scan(text: string, rules: JsonRules): JsonSpan {
       at++;
       return items;
     }
-    for (;;) {
+    for (let index = 0; ; index++) {
+      path[depth] = index;
       const span = value(depth + 1);
       if (items !== null && span !== null) items.push(span);
       blank();

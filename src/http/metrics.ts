@@ -17,7 +17,7 @@ export function createMetrics(): Metrics {
     registry,
     requests: new Counter({
       name: 'portcullis_http_requests_total',
-      help: 'Answered HTTP requests of the API',
+      help: 'Answered HTTP requests',
       labelNames: ['method', 'route', 'status'],
       registers,
     }),

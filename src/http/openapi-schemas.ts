@@ -1,8 +1,12 @@
 /** JSON Schemas (2020-12) of what the REST API takes and gives. */
+import { TOKEN_NAME_MAX } from '../auth/store.ts';
 import { ERRORS } from '../errors.ts';
 import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
 import { POLICY_LIMITS } from '../policies/schema.ts';
-import { TRANSPORTS } from '../targets/target.ts';
+import { CREDENTIAL_LIMITS, TARGET_LIMITS } from '../targets/document.ts';
+import { TARGET_NAME, TRANSPORTS } from '../targets/target.ts';
+import { USER_LIMITS } from '../users/document.ts';
+import { UUID } from './validate.ts';
 
 export type Schema = Readonly<Record<string, unknown>>;
 
@@ -33,13 +37,17 @@ const text = (maxLength: number): Schema => ({ type: 'string', minLength: 1, max
 const integer: Schema = { type: 'integer' };
 const boolean: Schema = { type: 'boolean' };
 const oneOf = (values: readonly string[]): Schema => ({ type: 'string', enum: values });
-export const uuid: Schema = { type: 'string', pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' };
+export const uuid: Schema = { type: 'string', pattern: UUID.source };
 const time: Schema = { type: 'string', format: 'date-time' };
 const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
 const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
-const targetName: Schema = { type: 'string', pattern: '^[a-z][a-z0-9-]{0,62}$' };
-const email = text(254);
-const groups = { ...listOf(text(256)), uniqueItems: true };
+const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
+const email = text(USER_LIMITS.email);
+const password = text(USER_LIMITS.password);
+const newPassword = { ...password, minLength: USER_LIMITS.passwordMin };
+const role = text(USER_LIMITS.name);
+const groups = { ...listOf(text(USER_LIMITS.name)), uniqueItems: true };
+const credentialValue = text(CREDENTIAL_LIMITS.value);
 const times = { created_at: time, updated_at: time };
 
 const subjectType = oneOf(SUBJECT_TYPES);
@@ -66,11 +74,14 @@ const policyMembers = {
 
 const targetMembers = {
   name: targetName,
-  description: orNull({ type: 'string', maxLength: 4096 }),
+  description: orNull({ type: 'string', maxLength: TARGET_LIMITS.description }),
   transport: described('Only `streamable-http` is supported yet.', oneOf(TRANSPORTS)),
-  url: { type: 'string', maxLength: 2048 },
+  url: { type: 'string', maxLength: TARGET_LIMITS.url },
   enabled: boolean,
 };
+
+/** A change of which there is nothing to show but that it happened. */
+const UNSHOWN = 'and for a logout and a password';
 
 const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, Schema> =>
   Object.fromEntries(
@@ -78,14 +89,14 @@ const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, 
   );
 
 const schemas = {
-  Account: strict({ email, password: text(256) }, ['email', 'password']),
-  NewAccount: strict({ email, password: { ...text(256), minLength: 8 } }, ['email', 'password']),
-  PasswordChange: strict({ current_password: text(256), new_password: { ...text(256), minLength: 8 } }, [
+  Account: strict({ email, password }, ['email', 'password']),
+  NewAccount: strict({ email, password: newPassword }, ['email', 'password']),
+  PasswordChange: strict({ current_password: password, new_password: newPassword }, [
     'current_password',
     'new_password',
   ]),
   Login: object({ user: { $ref: '#/components/schemas/User' }, token: described('A JWT, good for 12 hours.', string) }),
-  NewApiToken: strict({ name: text(256) }, ['name']),
+  NewApiToken: strict({ name: text(TOKEN_NAME_MAX) }, ['name']),
   ApiToken: object({ id: uuid, name: string, created_at: time }),
   CreatedApiToken: object({
     api_token: { $ref: '#/components/schemas/ApiToken' },
@@ -94,8 +105,8 @@ const schemas = {
   Key: object({ kid: string, created_at: time }),
 
   User: object({ id: uuid, email: string, role: string, groups: listOf(string), enabled: boolean, ...times }),
-  NewUser: strict({ email, password: { ...text(256), minLength: 8 }, role: text(256), groups }, ['email', 'password']),
-  UserUpdate: strict({ role: text(256), groups, enabled: boolean, ...readOnly({ id: uuid, email: string, ...times }) }, []),
+  NewUser: strict({ email, password: newPassword, role: described('Left out: `user`.', role), groups }, ['email', 'password']),
+  UserUpdate: strict({ role, groups, enabled: boolean, ...readOnly({ id: uuid, email: string, ...times }) }, []),
 
   PolicySubject: object({ id: uuid, subject_type: subjectType, subject_value: orNull(string) }),
   NewPolicySubject: subjectInput,
@@ -129,8 +140,8 @@ const schemas = {
   }),
   NewCredential: {
     oneOf: [
-      strict({ type: { const: 'bearer' }, value: text(8192) }, ['type', 'value']),
-      strict({ type: { const: 'header' }, name: text(256), value: text(8192) }, ['type', 'name', 'value']),
+      strict({ type: { const: 'bearer' }, value: credentialValue }, ['type', 'value']),
+      strict({ type: { const: 'header' }, name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, ['type', 'name', 'value']),
     ],
   },
 
@@ -171,8 +182,10 @@ const schemas = {
     action: string,
     object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key']),
     object_id: string,
-    before: described('As the API showed it; null where it was made.', { type: ['object', 'null'] }),
-    after: described('As the API shows it; null where it was deleted.', { type: ['object', 'null'] }),
+    before: described(`As it was, without secrets; null where it was made, ${UNSHOWN}.`, { type: ['object', 'null'] }),
+    after: described(`As it became, without secrets; null where it was deleted or revoked, ${UNSHOWN}.`, {
+      type: ['object', 'null'],
+    }),
   }),
 
   Live: object({ live: boolean }),

@@ -8,7 +8,7 @@ interface Operation {
   readonly summary: string;
   readonly access: Access;
   readonly takes?: SchemaName;
-  /** What it answers by status; null: no body. */
+  /** What it answers, by status. */
   readonly gives: Readonly<Record<number, Given>>;
   /** Refusals beyond those that follow from the rest. */
   readonly refuses?: readonly number[];
@@ -19,6 +19,7 @@ interface Operation {
 }
 
 interface Given {
+  /** null: no body. */
   readonly schema: Schema | null;
   readonly headers: readonly HeaderName[];
   readonly mediaType: string;
@@ -240,7 +241,7 @@ const PROBLEMS: Readonly<Record<number, string>> = {
   400: 'Something in the request is wrong.',
   401: 'No valid token, or wrong credentials.',
   403: 'Not allowed.',
-  404: 'Nothing has this id.',
+  404: 'Nothing has this id or name.',
   409: 'In conflict with what is there.',
   412: 'The resource is not the one that If-Match names.',
   413: 'The body is too large.',
@@ -251,10 +252,10 @@ const PROBLEMS: Readonly<Record<number, string>> = {
 };
 
 /** The statuses with which an operation may refuse. 403 and 400 are always among them: Host and Origin are checked first, and the form of a request. */
-function refusals(path: string, operation: Operation): number[] {
+function refusals(path: string, method: string, operation: Operation): number[] {
   const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
-  if (operation.access !== 'open') statuses.push(401, 413, 415);
-  if (operation.takes) statuses.push(413, 415);
+  if (operation.access !== 'open') statuses.push(401);
+  if (method === 'post' || method === 'put') statuses.push(413, 415);
   if (path.includes('{')) statuses.push(404);
   if (operation.conditional) statuses.push(412);
   return [...new Set(statuses)].filter((status) => !(status in operation.gives)).sort((a, b) => a - b);
@@ -275,7 +276,7 @@ function responseOf({ schema, headers, mediaType }: Given, description: string):
 const problem = (status: number): Schema =>
   responseOf({ schema: ref('Problem'), headers: [], mediaType: 'application/problem+json' }, PROBLEMS[status] ?? '');
 
-function operationOf(path: string, operation: Operation): Schema {
+function operationOf(path: string, method: string, operation: Operation): Schema {
   const { summary, access, takes, gives, query = [], headers = [], conditional } = operation;
   const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     in: 'path',
@@ -291,7 +292,7 @@ function operationOf(path: string, operation: Operation): Schema {
     ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: ref(takes) } } } } : {}),
     responses: {
       ...Object.fromEntries(Object.entries(gives).map(([status, given]) => [status, responseOf(given, summary)])),
-      ...Object.fromEntries(refusals(path, operation).map((status) => [status, problem(status)])),
+      ...Object.fromEntries(refusals(path, method, operation).map((status) => [status, problem(status)])),
     },
   };
 }
@@ -299,7 +300,7 @@ function operationOf(path: string, operation: Operation): Schema {
 export function openapiDocument() {
   const paths = Object.entries(PATHS).map(([path, operations]) => [
     path,
-    Object.fromEntries(Object.entries(operations).map(([method, operation]) => [method, operationOf(path, operation)])),
+    Object.fromEntries(Object.entries(operations).map(([method, operation]) => [method, operationOf(path, method, operation)])),
   ]);
   return {
     openapi: '3.1.0',

@@ -1,6 +1,7 @@
 /** Paging of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../errors.ts';
+import { UUID } from './validate.ts';
 
 export interface Page {
   /** null: the whole list. */
@@ -18,7 +19,7 @@ export interface PageOptions {
 }
 
 /** Keys of lists in the order of their ids. */
-export const ID_KEY = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+export const ID_KEY = UUID;
 
 /** Reads `limit` and `cursor`; other query parameters than those and `also` are refused. */
 export function readPage(req: Request, options: PageOptions): Page {

@@ -34,7 +34,7 @@ const OUTAGE_CODES = new Set([
   ...['SQLITE_BUSY', 'SQLITE_FULL', 'SQLITE_IOERR', 'SQLITE_READONLY', 'SQLITE_LOCKED'],
 ]);
 
-/** Whether the database is out of reach, rather than the gateway at fault. */
+/** Whether the database cannot be used (out of reach, full, read-only), rather than the gateway at fault. */
 export function isOutage(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, fatal } = error as Error & { code?: unknown; fatal?: unknown };
@@ -56,7 +56,7 @@ function clientFault(error: unknown): AppError | null {
 
 function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
-  if (isOutage(error)) return new AppError('unavailable', 'The database cannot be reached.', { retryAfter: 1, cause: error });
+  if (isOutage(error)) return new AppError('unavailable', 'The database cannot be used at the moment.', { retryAfter: 1, cause: error });
   return clientFault(error) ?? new AppError('internal', 'The gateway failed; its log has the details.', { cause: error });
 }
 

@@ -2,6 +2,9 @@
 import Joi from 'joi';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 
+/** As the gateway makes and shows ids: in lower case, so that comparing texts compares ids. */
+export const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
 const CONTROL = /\p{Cc}/u;
 
 /** A string of 1 to `max` code points without control characters, compared byte for byte: nothing is trimmed or normalized. */
@@ -16,13 +19,15 @@ export function text(max: number): Joi.StringSchema {
 
 export const uuid = (): Joi.StringSchema =>
   Joi.string()
-    .pattern(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
+    .pattern(UUID)
     .messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 
+/** Joi's sentences begin with the name of the member, which is in `path` already; the whole has no name, and is the body. */
 function fieldErrors(error: Joi.ValidationError): FieldError[] {
-  return error.details.map(({ path, type, message, context }) => ({
+  return error.details.map(({ path, type, message }) => ({
     path: path.join('.'),
-    message: type === 'object.unknown' ? `unknown member "${String(context?.['key'])}"` : message.replace(/^"[^"]*" /, ''),
+    message:
+      type === 'object.unknown' ? 'is not a member of this object' : message.replace(/^"[^"]*" /, path.length === 0 ? 'the body ' : ''),
   }));
 }
 
@@ -31,6 +36,17 @@ export function validate<T>(schema: Joi.Schema<T>, value: unknown): T {
   const result = schema.validate(value, { abortEarly: false, convert: false, errors: { wrap: { label: '"' } } });
   if (result.error) throw invalidRequest(fieldErrors(result.error));
   return result.value as T;
+}
+
+/** One error for each member of `given` that is only shown, and is not as it is shown: what was read can be put back. */
+export function readOnlyErrors<Name extends string>(
+  names: readonly Name[],
+  given: Readonly<Partial<Record<Name, unknown>>>,
+  shown: Readonly<Record<Name, unknown>>,
+): FieldError[] {
+  return names
+    .filter((name) => given[name] !== undefined && given[name] !== shown[name])
+    .map((path) => ({ path, message: 'cannot be changed: leave it out, or give it as it was read' }));
 }
 
 /** For a path segment that should be an id: what cannot be one names nothing. */

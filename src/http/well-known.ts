@@ -2,8 +2,7 @@
 import { Router } from 'express';
 import type { KeyRing } from '../auth/keys.ts';
 import { AppError } from '../errors.ts';
-
-const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
+import { TARGET_NAME } from '../targets/target.ts';
 
 export function wellKnownRoutes(keys: KeyRing, publicUrl: string): Router {
   const router = Router({ caseSensitive: true, strict: true });

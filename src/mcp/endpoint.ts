@@ -27,8 +27,19 @@ export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras' | 'call
   readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
   /** Where the request comes from, for counting. */
   readonly addressOf: (req: IncomingMessage) => string;
+  /** Told of every request, whatever became of it. */
+  readonly ended: (request: EndedRequest) => void;
   /** Seconds to wait, or null. `principal` is null for a caller whose token is not good. */
   readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
+}
+
+/** One request on `/mcp`, over. */
+export interface EndedRequest {
+  readonly requestId: string;
+  readonly method: string;
+  /** Of HTTP; 499 where the client left first. */
+  readonly status: number;
+  readonly tookMs: number;
 }
 
 export interface McpHandler {
@@ -73,6 +84,11 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   const requestId = endpoint.newId();
   res.setHeader('X-Request-Id', requestId);
   res.on('error', () => undefined);
+  const began = performance.now();
+  res.once('close', () => {
+    const status = res.writableFinished ? res.statusCode : 499;
+    endpoint.ended({ requestId, method: req.method ?? '', status, tookMs: Math.round(performance.now() - began) });
+  });
   const { publicUrl, log, limits } = endpoint;
   const context = { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs };
   try {

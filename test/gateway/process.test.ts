@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import test from 'ava';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
@@ -23,6 +24,19 @@ test('a database that is not there is one clear line', async (t) => {
   t.is(await gateway.ended, 1);
   t.regex(gateway.output(), /^portcullis: The database at 127\.0\.0\.1:1\/x cannot be used: .*\n$/);
   t.notRegex(gateway.output(), /hunter2/);
+});
+
+test('a data folder or a master key that cannot be used is one clear line', async (t) => {
+  const folder = dataDir(t);
+  writeFileSync(join(folder, 'master.key'), 'no key at all');
+  const [withKey, inFile] = await Promise.all([
+    spawnGateway(t, { DATA_DIR: folder }),
+    spawnGateway(t, { DATA_DIR: join(folder, 'master.key', 'x') }),
+  ]);
+  t.is(await withKey.ended, 1);
+  t.regex(withKey.output(), /^portcullis: The master key file .* does not hold 32 bytes in base64\.\n$/);
+  t.is(await inFile.ended, 1);
+  t.regex(inFile.output(), /^portcullis: The master key file cannot be used: .*\n$/);
 });
 
 test('a taken port is one clear line', async (t) => {
@@ -125,6 +139,7 @@ test('portcullis user reset-password: a new password, and the logins from before
   await first.ended;
 
   t.is((await command()).code, 0);
+  t.regex((await command('setup-code')).out, /^[0-9a-f]{5}(-[0-9a-f]{5}){3}\n$/);
   t.is((await command('user', 'remove')).code, 2);
   const unknown = await command('user', 'reset-password', 'nobody@example.com');
   t.is(unknown.code, 1);

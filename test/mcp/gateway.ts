@@ -149,6 +149,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     checkOrigin: () => null,
     addressOf: () => '127.0.0.1',
     rateLimit: async () => null,
+    ended: () => undefined,
     limits: { ...DEFAULT_LIMITS, ...limits },
     now: () => gateway.now ?? Date.now(),
     newId: () => uuid(),
