@@ -1,6 +1,6 @@
 /** Which resource patterns are admitted, and what they cost. */
 import type { Policy } from './document.ts';
-import { type Guard, guard, lower, type Shape } from './lower.ts';
+import { lower, type Screen, type Shape, screen } from './lower.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 
 export const MAX_PATTERN_LENGTH = 512;
@@ -8,13 +8,15 @@ export const MAX_PATTERN_LENGTH = 512;
 export const MAX_PATTERN_COST = 4_000;
 /** Of the distinct regular expressions that one target, type and subject bring to a decision. */
 export const MAX_BUCKET_COST = 40_000;
+/** Of those that one target and type bring for all subjects: a caller may be in any number of groups. */
+export const MAX_TARGET_COST = 200_000;
 
 export interface PatternReading {
   readonly cost: number;
   /** Plain comparisons that are the same as the pattern; null where only a regular expression is. */
   readonly shapes: readonly Shape[] | null;
-  /** Of a regular expression. */
-  readonly guard: Guard | null;
+  /** Of a regular expression: what spares most names the trial. */
+  readonly screen: Screen | null;
 }
 
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
@@ -38,7 +40,7 @@ export function readPattern(pattern: string): PatternReading | string {
     return `The pattern costs ${price}, more than ${MAX_PATTERN_COST}: repeat less, or repeat smaller sets of characters.`;
   }
   const shapes = lower(tree);
-  return { cost: price, shapes, guard: shapes === null ? guard(tree) : null };
+  return { cost: price, shapes, screen: shapes === null ? screen(tree) : null };
 }
 
 /** null: admitted; otherwise one plain sentence that says why not. Patterns already judged are remembered. */
@@ -73,32 +75,44 @@ export interface SetProblem {
 
 /** Limits on the set as a whole: each pattern is admitted on its own, but all that a decision may try must be affordable too. */
 export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
-  const buckets = new Map<string, { patterns: Map<string, number>; policyIds: Set<string> }>();
+  const buckets = new Map<string, Tried>();
+  const wholes = new Map<string, Tried>();
   for (const policy of policies) {
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.shapes !== null) continue;
     for (const { subject_type, subject_value } of policy.subjects) {
       for (const type of policy.resource_type === 'all' ? ['tool', 'resource', 'prompt'] : [policy.resource_type]) {
-        const key = JSON.stringify([policy.target_id, type, subject_type, subject_value]);
-        const bucket = buckets.get(key) ?? { patterns: new Map(), policyIds: new Set() };
-        bucket.patterns.set(policy.resource_pattern, reading.cost);
-        bucket.policyIds.add(policy.id);
-        buckets.set(key, bucket);
+        addTried(buckets, [policy.target_id, type, subject_type, subject_value], policy, reading.cost);
+        addTried(wholes, [policy.target_id, type], policy, reading.cost);
       }
     }
   }
-  const problems: SetProblem[] = [];
-  for (const [key, { patterns, policyIds }] of buckets) {
+  return [...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST)];
+}
+
+/** Regular expressions that one decision may have to try, and who brought them. */
+interface Tried {
+  readonly patterns: Map<string, number>;
+  readonly policyIds: Set<string>;
+}
+
+function addTried(all: Map<string, Tried>, parts: readonly (string | null)[], policy: Policy, price: number): void {
+  const key = JSON.stringify(parts);
+  const tried = all.get(key) ?? { patterns: new Map(), policyIds: new Set() };
+  tried.patterns.set(policy.resource_pattern ?? '', price);
+  tried.policyIds.add(policy.id);
+  all.set(key, tried);
+}
+
+function overLimit(all: ReadonlyMap<string, Tried>, limit: number): SetProblem[] {
+  return [...all].flatMap(([key, { patterns, policyIds }]) => {
     const total = [...patterns.values()].reduce((sum, price) => sum + price, 0);
-    if (total <= MAX_BUCKET_COST) continue;
-    const [target, type, kind, value] = JSON.parse(key) as (string | null)[];
-    const whom = value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
+    if (total <= limit) return [];
+    const [target, type, kind, value] = JSON.parse(key) as (string | null | undefined)[];
+    const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
     const where = target === null ? 'every target' : `target ${target}`;
-    problems.push({
-      message: `The patterns for ${whom}, ${type}, ${where} cost ${total} together, more than ${MAX_BUCKET_COST}.`,
-      policyIds: [...policyIds].sort(),
-    });
-  }
-  return problems;
+    const message = `The patterns for ${whom}, ${type}, ${where} cost ${total} together, more than ${limit}.`;
+    return [{ message, policyIds: [...policyIds].sort() }];
+  });
 }

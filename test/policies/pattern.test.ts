@@ -148,6 +148,21 @@ test('the cost grows with repetition and with the bytes of what is repeated', (t
   t.true(costOf('^[a-z0-9_-]{1,64}$') < MAX_PATTERN_COST / 4, 'what people write is far from the limit');
 });
 
+test('a set is refused when the regexes of one target and type cost too much over all groups, for a caller may be in all of them', (t) => {
+  const dear = (n: number) => `^x${n}[a-z0-9]{1,900}$`;
+  const each = readPattern(dear(10));
+  const perGroup = Math.floor(MAX_BUCKET_COST / (typeof each === 'string' ? 1 : each.cost)) - 1;
+  const groups = (count: number) =>
+    Array.from({ length: count * perGroup }, (_, n) => {
+      const subjects = [{ id: `s${n}`, subject_type: 'group' as const, subject_value: `g${n % count}` }];
+      return policyWith({ id: `p${n}`, resource_pattern: dear(10 + n), subjects });
+    });
+  t.deepEqual(checkPolicySet(groups(4)), []);
+  const [problem, ...more] = checkPolicySet(groups(6));
+  t.deepEqual(more, []);
+  t.regex(problem?.message ?? '', /^The patterns for all subjects, tool, every target cost \d+ together, more than 200000\.$/);
+});
+
 test('a set is refused when the regexes of one bucket cost too much together', (t) => {
   const dear = (n: number) => `^x${n}[a-z0-9]{1,900}$`;
   const each = readPattern(dear(10));
