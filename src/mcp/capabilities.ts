@@ -1,20 +1,16 @@
 /** What client and target may tell each other they can do: nothing that the gateway would not carry. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
-import type { Era } from './era.ts';
 
 const SERVER_MEMBERS = ['tools', 'resources', 'prompts', 'completions', 'logging'];
 /** Extensions that need no method beyond the served ones. */
 const SERVER_EXTENSIONS = ['io.modelcontextprotocol/ui'];
 /** Tasks need methods of their own in both directions. */
 const TASKS_EXTENSION = 'io.modelcontextprotocol/tasks';
-/** Revision 2026-07-28 delivers these through `subscriptions/listen`, which is not served. */
-const LISTENED = ['listChanged', 'subscribe'];
-
-export function reduceServerCapabilities(capabilities: JsonObject, era: Era): JsonObject {
+export function reduceServerCapabilities(capabilities: JsonObject): JsonObject {
   const reduced: JsonObject = {};
   for (const name of SERVER_MEMBERS) {
     const value = own(capabilities, name);
-    if (value !== undefined) reduced[name] = era === 'modern' && isObject(value) ? without(value, LISTENED) : value;
+    if (value !== undefined) reduced[name] = value;
   }
   const extensions = own(capabilities, 'extensions');
   if (isObject(extensions)) {

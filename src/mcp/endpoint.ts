@@ -1,16 +1,17 @@
 /** `/mcp/<target>` over HTTP: one flat list of steps from the request to its answer, the first failure answering. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { VerifyToken } from '../auth/admission.ts';
-import { type AuthRefusal, isRefusal } from '../auth/principal.ts';
+import type { Admission, VerifyToken } from '../auth/admission.ts';
+import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { AppError } from '../errors.ts';
 import { readBytes } from '../http/body.ts';
-import { readJson } from '../http/json.ts';
+import { isObject, readJson } from '../http/json.ts';
 import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
 import { type ExchangeDeps, REVOKED } from './exchange.ts';
 import { createForwarder } from './forward.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
+import { LISTEN } from './listen.ts';
 import { CODES, errorMessage } from './message.ts';
 import { createPlaces, principalKey } from './places.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
@@ -143,7 +144,13 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     }
   };
   if (inbound !== null) {
-    watchOver(endpoint, res, gone, { claims, mayGoOn: null });
+    const { value } = inbound.reading;
+    if (!isObject(value) || value.method !== LISTEN) {
+      watchOver(endpoint, res, gone, { claims, mayGoOn: null });
+      return respond(endpoint, inbound, admit);
+    }
+    if (!holdStream(endpoint, claims, res, gone)) return tooMany('Too many open streams.', 10);
+    watchOver(endpoint, res, gone, { claims, mayGoOn: (admission) => mayUse(admission, targetName, null) });
     return respond(endpoint, inbound, admit);
   }
   return serveSession(endpoint, req.method, headers, admit, res, gone);
@@ -170,25 +177,32 @@ async function serveSession(
       : openSession(endpoint.seal, caller.admission.principal, caller.targetName, sessionId, endpoint.now());
   if (method === 'DELETE') return performDelete(endpoint, caller, claimed);
   if (claimed === null || claimed === 'missing') return performGet(endpoint, caller, claimed, undefined);
-  const key = principalKey(caller.claims);
-  const open = endpoint.streams.get(key) ?? new Set();
-  if (open.size >= endpoint.limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
   // Whoever left while being admitted is not told of again, and would hold the place for ever.
   if (gone.signal.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
-  endpoint.streams.set(key, open.add(gone));
+  if (!holdStream(endpoint, caller.claims, res, gone)) return tooMany('Too many open streams.', 10);
+  const { claims, targetName } = caller;
+  watchOver(endpoint, res, gone, { claims, mayGoOn: (admission) => mayUse(admission, targetName, claimed.place) });
+  return performGet(endpoint, caller, claimed, headers.lastEventId);
+}
+
+/** A place for a stream that stays open, until it is closed; false: the principal has all that it may have. */
+function holdStream({ streams, limits }: Endpoint, claims: TokenClaims, res: ServerResponse, gone: AbortController): boolean {
+  const key = principalKey(claims);
+  const open = streams.get(key) ?? new Set();
+  if (open.size >= limits.streamsPerPrincipal) return false;
+  streams.set(key, open.add(gone));
   res.once('close', () => {
     open.delete(gone);
-    if (open.size === 0 && endpoint.streams.get(key) === open) endpoint.streams.delete(key);
+    if (open.size === 0 && streams.get(key) === open) streams.delete(key);
   });
-  watchOver(endpoint, res, gone, {
-    claims: caller.claims,
-    mayGoOn: ({ principal, snapshot }) => {
-      const target = snapshot.targets.get(caller.targetName);
-      if (target === undefined || placeOf(target) !== claimed.place) return false;
-      return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
-    },
-  });
-  return performGet(endpoint, caller, claimed, headers.lastEventId);
+  return true;
+}
+
+/** `place`: where the session was opened; null where there is none. */
+function mayUse({ principal, snapshot }: Admission, targetName: string, place: string | null): boolean {
+  const target = snapshot.targets.get(targetName);
+  if (target === undefined || (place !== null && placeOf(target) !== place)) return false;
+  return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
 }
 
 /** Until the answer is written, or the client gone. */

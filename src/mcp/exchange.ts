@@ -7,7 +7,7 @@ import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { Log } from '../log.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
-import { authorize, type Verdict } from './authorize.ts';
+import { authorize, decideShown, type Verdict } from './authorize.ts';
 import { reduceClientCapabilities } from './capabilities.ts';
 import {
   isSessionRevision,
@@ -21,6 +21,7 @@ import {
 import { ownError, relayFailure, servedVersions, upstreamFault } from './failure.ts';
 import { type ForwardedRequest, type Forwarder, isFault, type ModernHeaders, readAll, type UpstreamAnswer } from './forward.ts';
 import type { McpLimits } from './limits.ts';
+import { honoured, type ListenFilter } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcRequest } from './message.ts';
 import type { Operation } from './operation.ts';
 import type { Places } from './places.ts';
@@ -115,9 +116,38 @@ export async function performRequest(
     } as const;
     return performInSession(deps, context, awaited, sent);
   }
+  const listening = operation.kind === 'listen' ? await listenFor(deps, caller, target, decisionId, operation.filter) : undefined;
+  if (listening === null) {
+    end('error');
+    return unavailable(id);
+  }
   const modern = { version: manner.revision, method, name: nameHeader(method, params), params: manner.paramHeaders };
   // In 2026-07-28 a client that closes the connection cancels its request.
-  return performModern(deps, context, awaited, { method: 'POST', target, body, modern, signal: caller.gone });
+  const sent = { method: 'POST', target, modern, signal: caller.gone } as const;
+  if (listening === undefined) return performModern(deps, context, awaited, { ...sent, body });
+  const listen = rebuildCall(message, located, { ...replacedParams(message, manner), notifications: listening });
+  return performModern(deps, { ...context, standing: true, listening }, awaited, { ...sent, body: listen });
+}
+
+/** The part of the filter that the caller may have, recorded before anything is heard; null if it cannot be recorded. */
+async function listenFor(
+  deps: ExchangeDeps,
+  caller: Caller,
+  target: RoutedTarget,
+  decision_id: string,
+  filter: ListenFilter,
+): Promise<JsonObject | null> {
+  const allowed = decideShown(caller.admission, target.id)(filter.resources);
+  const names = filter.resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
+  try {
+    if (filter.resources.length > 0) {
+      await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden: filter.resources.length - names.length });
+    }
+    return honoured(filter, allowed);
+  } catch (err) {
+    deps.log.error({ err }, 'what is listened to could not be recorded; the request is refused');
+    return null;
+  }
 }
 
 /**

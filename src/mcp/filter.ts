@@ -209,7 +209,7 @@ function openedSession(draft: Draft): Filtered {
   const { protocolVersion, capabilities } = draft.value;
   if (!isSessionRevision(protocolVersion)) return fault('the target answers with a revision that the gateway does not serve');
   if (!isObject(capabilities)) return fault('the answer has no capabilities');
-  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, 'session'));
+  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities));
   return UNCHANGED;
 }
 
@@ -217,7 +217,7 @@ function discovered(draft: Draft): Filtered {
   const { supportedVersions, capabilities } = draft.value;
   if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return fault('the answer has no versions or capabilities');
   setMember(draft, 'supportedVersions', supportedVersions.filter(isServedRevision));
-  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, 'modern'));
+  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities));
   return UNCHANGED;
 }
 

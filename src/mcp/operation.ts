@@ -3,6 +3,7 @@ import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { ResourceType } from '../policies/document.ts';
 import type { Era } from './era.ts';
+import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
 import { CODES, type Rejection } from './message.ts';
 import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
 
@@ -22,6 +23,8 @@ export type Operation =
   | { readonly kind: 'object'; readonly object: NamedObject; readonly canonical: boolean }
   /** The target itself is asked for; what the answer shows is decided item by item. */
   | { readonly kind: 'list'; readonly list: ListShape }
+  /** The target is asked for; the resources that are named beside it are decided one by one. */
+  | { readonly kind: 'listen'; readonly filter: ListenFilter }
   | { readonly kind: 'target' };
 
 type Reader = (params: JsonObject) => Operation | Rejection;
@@ -47,11 +50,12 @@ const METHODS: ReadonlyMap<string, { readonly eras: readonly Era[]; readonly rea
   ['resources/subscribe', { eras: ['session'], read: (params) => resource(params.uri) }],
   // Asked as the target: a right to the resource that was lost since must not keep the subscription alive.
   ['resources/unsubscribe', { eras: ['session'], read: TARGET }],
+  [LISTEN, { eras: ['modern'], read: listen }],
   ['completion/complete', { eras: ['session', 'modern'], read: completion }],
 ]);
 
 /** Requests of some revision that this gateway does not serve; as notifications they are malformed all the same. */
-const OTHER_REQUESTS = ['tasks/get', 'tasks/result', 'tasks/list', 'tasks/update', 'tasks/cancel', 'subscriptions/listen'];
+const OTHER_REQUESTS = ['tasks/get', 'tasks/result', 'tasks/list', 'tasks/update', 'tasks/cancel'];
 
 export function readOperation(era: Era, method: string, params: JsonObject | undefined): Operation | Rejection {
   const served = METHODS.get(method);
@@ -75,6 +79,11 @@ const FORWARDED: readonly string[] = [
 
 export function isForwardedNotification(method: string): boolean {
   return FORWARDED.includes(method);
+}
+
+function listen(params: JsonObject): Operation | Rejection {
+  const filter = readListenFilter(params);
+  return 'code' in filter ? filter : { kind: 'listen', filter };
 }
 
 function named(resource_type: ResourceType, name: JsonValue | undefined): Operation | Rejection {

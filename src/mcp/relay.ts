@@ -11,6 +11,7 @@ import { type Era, META_KEYS } from './era.ts';
 import type { Caller, ExchangeDeps } from './exchange.ts';
 import { filterResult, RESULT_SPAN_DEPTH } from './filter.ts';
 import { faultOf, isFault, type UpstreamAnswer } from './forward.ts';
+import { ACKNOWLEDGED, acknowledge, farewell, isHeard } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
 import { type Located, rebuildAsked, rebuildResponse } from './rebuild.ts';
@@ -39,6 +40,8 @@ export interface RelayContext {
   readonly awaited: Awaited | null;
   /** A stream that may stay open: the caller's right to it is looked at again for each message. */
   readonly standing: boolean;
+  /** Of a `subscriptions/listen`: the filter that went to the target. */
+  readonly listening?: JsonObject;
   /** Ids that the client knows requests of the target by, for their cancellation. */
   readonly asked: Map<RpcId, string>;
 }
@@ -80,7 +83,11 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
           continue;
         }
         const seen = await inspect(deps, context, event.data);
-        if (seen.kind === 'close') return;
+        if (seen.kind === 'close') {
+          const end = parting(context);
+          if (end !== null) yield end;
+          return;
+        }
         if (seen.kind === 'pass') yield { data: seen.text, id, retry };
         if (seen.kind === 'final') {
           outcome = seen.outcome;
@@ -95,7 +102,12 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
       yield { data: broken(context, 'The target ended its answer too early').text, final: true };
   } catch (cause) {
     const fault = cause instanceof SseFault ? 'malformed' : faultOf(cause);
-    if (fault === 'aborted') return;
+    if (fault === 'aborted') {
+      // By the client, or by the gateway, whose word the client may be waiting for.
+      const end = parting(context);
+      if (end !== null) yield end;
+      return;
+    }
     outcome = resumable ? null : 'upstream_error';
     deps.log.warn({ target: context.target.name, fault, err: cause }, 'the stream of a target broke off');
     if (!resumable && awaited !== null) yield { data: broken(context, 'The answer of the target broke off').text, final: true };
@@ -103,6 +115,12 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
     answer.discard();
     if (outcome !== null) awaited?.end(outcome);
   }
+}
+
+/** A listener is told that the stream has ended; others learn it from the end of the stream. */
+function parting({ listening, awaited }: RelayContext): OutEvent | null {
+  if (listening === undefined || awaited === null) return null;
+  return { data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true };
 }
 
 /** undefined where the stream cannot be resumed: without a session, and for answers whose filter needs the request. */
@@ -195,6 +213,14 @@ async function relayNotification(
 ): Promise<Seen> {
   const { params } = message;
   const pass: Seen = { kind: 'pass', text: rebuildNotification(message, params, located) };
+  const { listening, awaited } = context;
+  if (listening !== undefined && awaited !== null) {
+    if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
+    if (message.method === 'notifications/resources/updated') return (await mayLearnOf(deps, context, params)) ? pass : DROP;
+    if (message.method !== ACKNOWLEDGED) return pass;
+    const honest = acknowledge(params ?? {}, listening);
+    return { kind: 'pass', text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: honest }) };
+  }
   const meta = context.awaited?.params?._meta;
   switch (message.method) {
     case 'notifications/progress':
@@ -236,6 +262,7 @@ function rebuildNotification(message: RpcNotification, params: JsonObject | unde
 /** An update names a resource, so it is decided when it is delivered, with the state of that moment, and recorded. */
 async function mayLearnOf(deps: ExchangeDeps, { caller }: RelayContext, params: JsonObject | undefined): Promise<boolean> {
   const method = 'notifications/resources/updated';
+  // Revision 2026-07-28 names the resource in the same member.
   const operation = readOperation('session', 'resources/subscribe', params);
   if (!('kind' in operation)) return false;
   const admission = await readmit(deps, caller);

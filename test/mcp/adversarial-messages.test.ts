@@ -110,7 +110,7 @@ test('methods are compared byte for byte; unknown ones go nowhere', async (t) =>
 
 test('methods of 2026-07-28 likewise, with HTTP 404', async (t) => {
   const { gateway, since } = await setUp(t, 'modern');
-  for (const method of ['Tools/Call', 'acme/danger', 'tasks/list', 'skills/get', 'subscriptions/listen', 'initialize', 'ping']) {
+  for (const method of ['Tools/Call', 'acme/danger', 'tasks/list', 'skills/get', 'initialize', 'ping']) {
     const reply = await send(gateway, modern(method, { name: 'ok' }));
     t.deepEqual([reply.status, reply.code], [404, -32601], method);
   }

