@@ -21,7 +21,6 @@ COPY package.json ./
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY rego rego
-COPY policies policies
 RUN install -d -o node -g node -m 0700 /data
 VOLUME /data
 USER node

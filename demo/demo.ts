@@ -44,7 +44,7 @@ async function main(): Promise<void> {
   const target = await startEverything();
   endings.push(() => target.stop());
 
-  // Nothing of the caller's environment: the demo is the same everywhere.
+  // Of the caller's environment PORT alone counts: else the demo is the same everywhere.
   const port = options.once ? await freePort() : Number(process.env['PORT'] ?? 8080);
   const url = `http://127.0.0.1:${port}`;
   const gateway = await createGateway(readConfig({ PORT: String(port), DATA_DIR: dataDir, LOG_LEVEL: 'error' }));

@@ -2,6 +2,8 @@
 import type { Connection } from '../db/database.ts';
 import type { TokenKind } from './principal.ts';
 
+export const TOKEN_NAME_MAX = 256;
+
 export interface TokenRecord {
   /** The claim `jti`. */
   readonly id: string;

@@ -100,7 +100,10 @@ function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
   return (req, res, next) => {
     const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path);
     const [unguarded, protected_] = wellFormed ? [matchRoute(open, req.path), matchRoute(guarded, req.path)] : [null, null];
-    if (!unguarded && !protected_) throw new AppError('not_found', 'Nothing is here.');
+    if (!unguarded && !protected_) {
+      const hint = req.path.length > 1 && req.path.endsWith('/') ? ' Paths do not end in a slash.' : '';
+      throw new AppError('not_found', `Nothing is here.${hint}`);
+    }
     if (answerPreflight(req, res)) return;
     const allowed = methodsOf(unguarded, protected_);
     if (allowed.has(req.method)) return next();

@@ -91,10 +91,7 @@ const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, 
 const schemas = {
   Account: strict({ email, password }, ['email', 'password']),
   NewAccount: strict({ email, password: newPassword }, ['email', 'password']),
-  PasswordChange: strict({ current_password: password, new_password: newPassword }, [
-    'current_password',
-    'new_password',
-  ]),
+  PasswordChange: strict({ current_password: password, new_password: newPassword }, ['current_password', 'new_password']),
   Login: object({ user: { $ref: '#/components/schemas/User' }, token: described('A JWT, good for 12 hours.', string) }),
   NewApiToken: strict({ name: text(TOKEN_NAME_MAX) }, ['name']),
   ApiToken: object({ id: uuid, name: string, created_at: time }),
@@ -141,7 +138,11 @@ const schemas = {
   NewCredential: {
     oneOf: [
       strict({ type: { const: 'bearer' }, value: credentialValue }, ['type', 'value']),
-      strict({ type: { const: 'header' }, name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, ['type', 'name', 'value']),
+      strict({ type: { const: 'header' }, name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, [
+        'type',
+        'name',
+        'value',
+      ]),
     ],
   },
 

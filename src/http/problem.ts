@@ -56,7 +56,8 @@ function clientFault(error: unknown): AppError | null {
 
 function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
-  if (isOutage(error)) return new AppError('unavailable', 'The database cannot be used at the moment.', { retryAfter: 1, cause: error });
+  if (isOutage(error))
+    return new AppError('unavailable', 'The database cannot be used at the moment.', { retryAfter: 1, cause: error });
   return clientFault(error) ?? new AppError('internal', 'The gateway failed; its log has the details.', { cause: error });
 }
 

@@ -18,16 +18,16 @@ export function text(max: number): Joi.StringSchema {
 }
 
 export const uuid = (): Joi.StringSchema =>
-  Joi.string()
-    .pattern(UUID)
-    .messages({ 'string.pattern.base': 'must be a lower-case UUID' });
+  Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 
 /** Joi's sentences begin with the name of the member, which is in `path` already; the whole has no name, and is the body. */
 function fieldErrors(error: Joi.ValidationError): FieldError[] {
   return error.details.map(({ path, type, message }) => ({
     path: path.join('.'),
     message:
-      type === 'object.unknown' ? 'is not a member of this object' : message.replace(/^"[^"]*" /, path.length === 0 ? 'the body ' : ''),
+      type === 'object.unknown'
+        ? 'is not a member of this object'
+        : message.replace(/^"[^"]*" /, path.length === 0 ? 'the body ' : ''),
   }));
 }
 

@@ -1,6 +1,7 @@
 /** What a posted message is, and who in the gateway answers it. */
 import type { JsonReading, JsonSpan, JsonValue } from '../http/json.ts';
 import { ACCEPTED, type Answer, noSession, refuse } from './answer.ts';
+import type { Caller, ExchangeDeps } from './context.ts';
 import {
   BATCH_REVISION,
   checkModernHeaders,
@@ -11,7 +12,7 @@ import {
   MODERN_REVISION,
   unsupportedVersion,
 } from './era.ts';
-import { type Caller, type ExchangeDeps, performRequest } from './exchange.ts';
+import { performRequest } from './exchange.ts';
 import type { McpHeaders } from './headers.ts';
 import {
   CODES,

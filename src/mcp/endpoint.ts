@@ -5,10 +5,11 @@ import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal
 import { AppError } from '../errors.ts';
 import { readBytes } from '../http/body.ts';
 import { isObject, readJson } from '../http/json.ts';
+import { TARGET_NAME } from '../targets/target.ts';
 import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
+import { type ExchangeDeps, REVOKED } from './context.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
-import { type ExchangeDeps, REVOKED } from './exchange.ts';
 import { createForwarder } from './forward.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
 import { LISTEN } from './listen.ts';
@@ -51,7 +52,7 @@ export interface McpHandler {
   close(): Promise<void>;
 }
 
-const TARGET_PATH = /^\/mcp\/([a-z][a-z0-9-]{0,62})(?:\?.*)?$/s;
+const TARGET_PATH = new RegExp(`^/mcp/(${TARGET_NAME.source.slice(1, -1)})(?:\\?.*)?$`, 's');
 const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 
 /** State of the handler that no exchange shares with another process. */
@@ -150,7 +151,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
       return respond(endpoint, inbound, admit);
     }
     if (!holdStream(endpoint, claims, res, gone)) return tooMany('Too many open streams.', 10);
-    watchOver(endpoint, res, gone, { claims, mayGoOn: (admission) => mayUse(admission, targetName, null) });
+    watchOver(endpoint, res, gone, { claims, mayGoOn: mayUseWhereItIs(targetName) });
     return respond(endpoint, inbound, admit);
   }
   return serveSession(endpoint, req.method, headers, admit, res, gone);
@@ -198,10 +199,20 @@ function holdStream({ streams, limits }: Endpoint, claims: TokenClaims, res: Ser
   return true;
 }
 
-/** `place`: where the session was opened; null where there is none. */
-function mayUse({ principal, snapshot }: Admission, targetName: string, place: string | null): boolean {
+/** Without a session, a stream belongs to where the target was when it was first looked at. */
+function mayUseWhereItIs(targetName: string): (admission: Admission) => boolean {
+  let place: string | undefined;
+  return (admission) => {
+    const target = admission.snapshot.targets.get(targetName);
+    place ??= target && placeOf(target);
+    return place !== undefined && mayUse(admission, targetName, place);
+  };
+}
+
+/** `place`: where the stream was opened. */
+function mayUse({ principal, snapshot }: Admission, targetName: string, place: string): boolean {
   const target = snapshot.targets.get(targetName);
-  if (target === undefined || (place !== null && placeOf(target) !== place)) return false;
+  if (target === undefined || placeOf(target) !== place) return false;
   return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
 }
 

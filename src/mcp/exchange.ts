@@ -1,14 +1,12 @@
 /** From an admitted message to its answer: decide, record, forward, relay. Nothing is forwarded before it is recorded. */
 
-import type { AuditWriter, Outcome } from '../audit/event.ts';
-import type { Admission, Admit } from '../auth/admission.ts';
-import type { TokenClaims } from '../auth/principal.ts';
+import type { Outcome } from '../audit/event.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
-import type { Log } from '../log.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
 import { authorize, decideShown, type Verdict } from './authorize.ts';
 import { reduceClientCapabilities } from './capabilities.ts';
+import { type Awaited, type Caller, type ExchangeDeps, REVOKED, type RelayContext } from './context.ts';
 import {
   isSessionRevision,
   META_KEYS,
@@ -18,46 +16,16 @@ import {
   type SessionRevision,
   unsupportedVersion,
 } from './era.ts';
-import { ownError, relayFailure, servedVersions, upstreamFault } from './failure.ts';
-import { type ForwardedRequest, type Forwarder, isFault, type ModernHeaders, readAll, type UpstreamAnswer } from './forward.ts';
-import type { McpLimits } from './limits.ts';
+import { relayFailure, upstreamFault } from './failure.ts';
+import { type ForwardedRequest, isFault, type ModernHeaders, readAll, type UpstreamAnswer } from './forward.ts';
 import { honoured, type ListenFilter } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcRequest } from './message.ts';
 import type { Operation } from './operation.ts';
-import type { Places } from './places.ts';
+import { ownError, servedVersions } from './own-error.ts';
 import { type Located, rebuildCall } from './rebuild.ts';
-import { type Awaited, type RelayContext, relayMessage, relayStream, stateBinding } from './relay.ts';
-import type { Seal } from './seal.ts';
+import { relayMessage, relayStream, stateBinding } from './relay.ts';
 import { openState, placeOf, type Session, sealSession } from './sessions.ts';
-import { discoversModern, isWrongEra, type UpstreamEras } from './upstream-era.ts';
-
-export interface ExchangeDeps {
-  readonly admit: Admit;
-  readonly audit: AuditWriter;
-  readonly seal: Seal;
-  readonly forwarder: Forwarder;
-  readonly eras: UpstreamEras;
-  /** For calls, held until they have ended at the target, whether or not the client waits. */
-  readonly calls: Places;
-  readonly limits: McpLimits;
-  readonly now: () => number;
-  readonly newId: () => string;
-  readonly log: Log;
-}
-
-/** One authenticated HTTP request. */
-export interface Caller {
-  readonly claims: TokenClaims;
-  readonly admission: Admission;
-  readonly targetName: string;
-  readonly arrivedAt: number;
-  /** What the version header names, if it names one of the session revisions. */
-  readonly version: SessionRevision | undefined;
-  /** Aborted when the client is gone, or, for the reason REVOKED, when it may no longer go on. */
-  readonly gone: AbortSignal;
-}
-
-export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
+import { discoversModern, isWrongEra } from './upstream-era.ts';
 
 /** How the client speaks: within a session, opening one, or statelessly. */
 export type Manner =

@@ -1,14 +1,11 @@
 /** What a client is told when its target did not give a proper answer. */
-import { isObject, type JsonObject, readJson } from '../http/json.ts';
+import { isObject } from '../http/json.ts';
 import { type Answer, noSession, refuse, rpcError } from './answer.ts';
-import { MODERN_REVISION, SESSION_REVISIONS, unsupportedVersion } from './era.ts';
-import type { ExchangeDeps } from './exchange.ts';
-import { isFault, readAll, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
-import { CODES, type RpcId, readMessage } from './message.ts';
-import { rebuildResponse } from './rebuild.ts';
-import type { Awaited, RelayContext } from './relay.ts';
-
-const FAILURE_BYTES = 64 * 1024;
+import type { Awaited, ExchangeDeps, RelayContext } from './context.ts';
+import { unsupportedVersion } from './era.ts';
+import type { UpstreamAnswer, UpstreamFault } from './forward.ts';
+import { CODES } from './message.ts';
+import { type OwnError, ownError, servedVersions } from './own-error.ts';
 
 /** A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
 export async function relayFailure(
@@ -38,31 +35,6 @@ export async function relayFailure(
   const failure = rpcError(id, CODES.internal, text);
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };
-}
-
-export interface OwnError {
-  /** The whole message for the client. */
-  readonly text: string;
-  readonly error: JsonObject;
-}
-
-/** The target's error for this request; null where the answer is none. */
-export async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnError | null> {
-  if ((answer.status !== 400 && answer.status !== 404) || answer.type !== 'json') return null;
-  const bytes = await readAll(answer, FAILURE_BYTES);
-  const reading = isFault(bytes) ? null : readJson(bytes, { exact: false, spanDepth: 2 });
-  if (!reading?.ok || !isObject(reading.value) || !isObject(reading.value.error)) return null;
-  const message = readMessage(reading.value);
-  const isOwn = message.kind === 'response' && (message.id === id || message.id === null);
-  return isOwn ? { text: rebuildResponse(id, 'error', reading), error: reading.value.error } : null;
-}
-
-/** Of the versions that a version error names, those that the gateway serves, too; null for any other error. */
-export function servedVersions(own: OwnError | null): readonly string[] | null {
-  const { code, data } = own?.error ?? {};
-  if (code !== CODES.unsupportedVersion || !isObject(data) || !Array.isArray(data.supported)) return null;
-  const { supported } = data;
-  return [MODERN_REVISION, ...SESSION_REVISIONS].filter((version) => supported.includes(version));
 }
 
 function requestedVersion({ error }: OwnError): string {

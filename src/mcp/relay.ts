@@ -3,48 +3,19 @@
 import type { Outcome } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
 import { isObject, type JsonObject, type JsonValue, readJsonText } from '../http/json.ts';
-import type { RoutedTarget } from '../targets/target.ts';
 import type { OutEvent } from './answer.ts';
 import { authorize, decideShown } from './authorize.ts';
 import { isAskable } from './capabilities.ts';
-import { type Era, META_KEYS } from './era.ts';
-import type { Caller, ExchangeDeps } from './exchange.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { META_KEYS } from './era.ts';
 import { filterResult, RESULT_SPAN_DEPTH } from './filter.ts';
 import { faultOf, isFault, type UpstreamAnswer } from './forward.ts';
 import { ACKNOWLEDGED, acknowledge, farewell, isHeard } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
-import { type Operation, readOperation } from './operation.ts';
+import { readOperation } from './operation.ts';
 import { type Located, rebuildAsked, rebuildResponse } from './rebuild.ts';
 import { placeOf, type Session, type StreamOrigin, sealAskedId, sealEventId, sealState } from './sessions.ts';
 import { createSseReader, SseFault } from './sse.ts';
-
-/** The request whose answer is awaited. */
-export interface Awaited {
-  readonly id: RpcId;
-  readonly method: string;
-  /** undefined on a resumed stream: only the sealed origin is known of the request. */
-  readonly params: JsonObject | undefined;
-  readonly operation: Operation;
-  readonly decisionId: string;
-  /** Records how it ended. */
-  readonly end: (outcome: Outcome) => void;
-}
-
-export interface RelayContext {
-  readonly caller: Caller;
-  readonly target: RoutedTarget;
-  readonly era: Era;
-  /** null in 2026-07-28 and while a session is being opened. */
-  readonly session: Session | null;
-  /** null on the standing stream of a session. */
-  readonly awaited: Awaited | null;
-  /** A stream that may stay open: the caller's right to it is looked at again for each message. */
-  readonly standing: boolean;
-  /** Of a `subscriptions/listen`: the filter that went to the target. */
-  readonly listening?: JsonObject;
-  /** Ids that the client knows requests of the target by, for their cancellation. */
-  readonly asked: Map<RpcId, string>;
-}
 
 type Seen =
   | { readonly kind: 'pass'; readonly text: string }

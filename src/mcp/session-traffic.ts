@@ -2,12 +2,12 @@
 import { AppError } from '../errors.ts';
 import { ACCEPTED, type Answer, noSession, noTargetText, problem, problemUnavailable, refuse, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
-import type { Caller, ExchangeDeps } from './exchange.ts';
+import type { Awaited, Caller, ExchangeDeps } from './context.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
 import { CODES, type RpcNotification, type RpcResponse } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
 import { type Located, rebuildCall, rebuildResponse } from './rebuild.ts';
-import { type Awaited, relayStream } from './relay.ts';
+import { relayStream } from './relay.ts';
 import { openAskedId, openEventId, placeOf, type Session } from './sessions.ts';
 
 const TARGET: Operation = { kind: 'target' };

@@ -2,8 +2,8 @@
 import { isObject, type JsonObject, readJson } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { META_KEYS, MODERN_REVISION } from './era.ts';
-import { ownError, servedVersions } from './failure.ts';
 import { type ForwardedRequest, type Forwarder, isFault, readAll, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
+import { ownError, servedVersions } from './own-error.ts';
 
 const PROBE_ANSWER_BYTES = 1024 * 1024;
 const MODERN_TTL_MS = 24 * 60 * 60 * 1000;

@@ -4,6 +4,7 @@ import type { Change, Position } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
+import { readOnlyErrors } from '../http/validate.ts';
 import type { Policy, PolicySubject } from './document.ts';
 import { checkPolicySet, type PatternCheck } from './pattern.ts';
 import { POLICY_LIMITS, type PolicyDocument, type PolicyUpdate, policyJson, type SubjectDocument, subjectKey } from './schema.ts';
@@ -212,13 +213,8 @@ function changeOf(verb: string, before: Policy | null, after: Policy | null): Ch
 
 /** The very `before` if nothing changes. Throws AppError `invalid_request` where a read-only member is not as it was read. */
 function updated(before: Policy, update: PolicyUpdate, idOf: (subjectKey: string) => string, time: number): Policy {
-  const errors: FieldError[] = [];
   const shown = policyJson(before);
-  for (const path of ['id', 'created_at', 'updated_at'] as const) {
-    if (update[path] !== undefined && update[path] !== shown[path]) {
-      errors.push({ path, message: 'cannot be changed: leave it out, or give it as it was read' });
-    }
-  }
+  const errors = readOnlyErrors(['id', 'created_at', 'updated_at'], update, shown);
   const there = new Map(before.subjects.map((subject) => [subjectKey(subject), subject]));
   update.subjects?.forEach((subject, index) => {
     if (subject.id !== undefined && subject.id !== there.get(subjectKey(subject))?.id) {

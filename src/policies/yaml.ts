@@ -1,6 +1,7 @@
 /** Policies as files that people write, review and keep in git: one policy a file. Pure. */
 import Joi from 'joi';
 import { Document, isAlias, isMap, isNode, isScalar, isSeq, LineCounter, parseAllDocuments, visit } from 'yaml';
+import { TARGET_NAME } from '../targets/target.ts';
 import type { Effect, PolicyResourceType } from './document.ts';
 import { POLICY_LIMITS, policyMembers, type SubjectDocument, subjectKey, subjectValues } from './schema.ts';
 
@@ -54,10 +55,7 @@ const subject = Joi.alternatives().conditional(Joi.object().unknown(), {
 
 const schema = Joi.object<Written>({
   ...policyMembers,
-  target: Joi.string()
-    .pattern(/^[a-z][a-z0-9-]{0,62}$/)
-    .allow(null)
-    .messages({ 'string.pattern.base': 'must be the name of a target' }),
+  target: Joi.string().pattern(TARGET_NAME).allow(null).messages({ 'string.pattern.base': 'must be the name of a target' }),
   subjects: Joi.array().items(subject).max(POLICY_LIMITS.subjects).required(),
 })
   .required()

@@ -2,7 +2,7 @@
 import Joi from 'joi';
 import { text, uuid, validate } from '../http/validate.ts';
 import { isLinkLocal } from './address.ts';
-import { type Target, TRANSPORTS, type Transport, type UpstreamCredential } from './target.ts';
+import { TARGET_NAME, type Target, TRANSPORTS, type Transport, type UpstreamCredential } from './target.ts';
 
 /** A target as somebody wrote it, defaults filled in. */
 export type TargetDocument = Omit<Target, 'id' | 'created_at' | 'updated_at'>;
@@ -15,11 +15,12 @@ export interface TargetUpdate extends Partial<TargetDocument> {
 }
 
 const SUPPORTED: readonly Transport[] = ['streamable-http'];
-const MAX_URL = 2048;
+export const TARGET_LIMITS = { description: 4096, url: 2048 } as const;
+export const CREDENTIAL_LIMITS = { name: 256, value: 8192 } as const;
 
 /** Why the gateway does not connect to such a URL, or null. */
 function urlProblem(value: string): string | null {
-  if (value.length > MAX_URL) return `must have at most ${MAX_URL} characters`;
+  if (value.length > TARGET_LIMITS.url) return `must have at most ${TARGET_LIMITS.url} characters`;
   if (!/^[\x21-\x7e]+$/.test(value) || value.includes('\\') || !URL.canParse(value)) return 'must be an absolute URL in ASCII';
   const [, authority] = /^https?:\/\/([^/?#]+)/i.exec(value) ?? [];
   if (authority === undefined) return 'must begin with http:// or https:// and a host';
@@ -31,9 +32,9 @@ function urlProblem(value: string): string | null {
 
 const members = {
   name: Joi.string()
-    .pattern(/^[a-z][a-z0-9-]{0,62}$/)
+    .pattern(TARGET_NAME)
     .messages({ 'string.pattern.base': 'must begin with a letter a-z and hold only a-z, 0-9 and -, at most 63 in all' }),
-  description: text(4096).allow(null, ''),
+  description: text(TARGET_LIMITS.description).allow(null, ''),
   transport: Joi.string().custom((value: string, helpers) => {
     const known = TRANSPORTS.find((transport) => transport === value);
     if (known === undefined) return helpers.message({ custom: `must be one of [${TRANSPORTS.join(', ')}]` });
@@ -96,16 +97,15 @@ export const originOf = (url: string): string => new URL(url).origin;
 const RESERVED_HEADERS =
   /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage|__proto__)$/;
 const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
-const MAX_VALUE = 8192;
 
 const value = Joi.string()
-  .max(MAX_VALUE)
+  .max(CREDENTIAL_LIMITS.value)
   .pattern(/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/)
   .messages({ 'string.pattern.base': 'must be printable ASCII without blanks at its ends' })
   .required();
 
 const headerName = Joi.string()
-  .max(256)
+  .max(CREDENTIAL_LIMITS.name)
   .custom((name: string, helpers) => {
     const lower = name.toLowerCase();
     if (!TOKEN.test(lower)) return helpers.message({ custom: 'must be the name of an HTTP header' });

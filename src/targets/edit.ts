@@ -3,8 +3,9 @@ import type { Administer, Caller } from '../auth/administer.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Change } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
-import { AppError, type FieldError, invalidRequest } from '../errors.ts';
+import { AppError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
+import { readOnlyErrors } from '../http/validate.ts';
 import { type CredentialJson, credentialJson, sealCredential } from './credentials.ts';
 import { originOf, type TargetDocument, type TargetUpdate, targetJson } from './document.ts';
 import { DEFAULT_CREDENTIAL, type TargetStore, targetStore } from './store.ts';
@@ -138,12 +139,7 @@ function credentialChange(verb: string, targetId: string, before: CredentialJson
 /** The very `before` if nothing changes. Throws AppError `invalid_request` where a read-only member is not as it was read. */
 function updated(before: Target, update: TargetUpdate, time: number): Target {
   const shown = targetJson(before);
-  const errors: FieldError[] = [];
-  for (const path of ['id', 'created_at', 'updated_at'] as const) {
-    if (update[path] !== undefined && update[path] !== shown[path]) {
-      errors.push({ path, message: 'cannot be changed: leave it out, or give it as it was read' });
-    }
-  }
+  const errors = readOnlyErrors(['id', 'created_at', 'updated_at'], update, shown);
   if (errors.length > 0) throw invalidRequest(errors);
   const { id: _, created_at: __, updated_at: ___, ...members } = update;
   const after: Target = { ...before, ...members };

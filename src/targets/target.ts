@@ -2,10 +2,13 @@
 export const TRANSPORTS = ['streamable-http', 'sse', 'stdio'] as const;
 export type Transport = (typeof TRANSPORTS)[number];
 
+/** Of targets: they are segments of paths, and prefixes of names where several targets share one endpoint. */
+export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
+
 export interface Target {
   /** Lower-case UUID. */
   readonly id: string;
-  /** `[a-z][a-z0-9-]{0,62}`, unique; the path segment of `/mcp/<name>`. */
+  /** A `TARGET_NAME`, unique; the path segment of `/mcp/<name>`. */
   readonly name: string;
   readonly description: string | null;
   readonly transport: Transport;

@@ -27,19 +27,17 @@ export function userDocument(user: User): UserDocument {
   };
 }
 
-const EMAIL_MAX = 254;
-const PASSWORD_MIN = 8;
-const PASSWORD_MAX = 256;
-const NAME_MAX = 256;
+/** In characters; `name`: of a role or a group. */
+export const USER_LIMITS = { email: 254, passwordMin: 8, password: 256, name: 256 } as const;
 const FACTS_MAX_BYTES = 4096;
 
 /** Trimmed. Whether the address exists shows only when mail is sent to it, so only the plausible is asked for. */
 export const email = (): Joi.StringSchema =>
-  text(EMAIL_MAX * 2).custom((value: string, helpers) => {
+  text(USER_LIMITS.email * 2).custom((value: string, helpers) => {
     const trimmed = value.trim();
     // In lower case, the form that is compared, some letters become two.
-    if (Math.max([...trimmed].length, [...trimmed.toLowerCase()].length) > EMAIL_MAX)
-      return helpers.message({ custom: `must have at most ${EMAIL_MAX} characters` });
+    if (Math.max([...trimmed].length, [...trimmed.toLowerCase()].length) > USER_LIMITS.email)
+      return helpers.message({ custom: `must have at most ${USER_LIMITS.email} characters` });
     // Nor characters that nobody sees: the audit log must not show two users as one.
     if (!/^[^@\s\p{Cf}]+@[^@\s\p{Cf}]+$/u.test(trimmed)) return helpers.message({ custom: 'must be an e-mail address' });
     return trimmed;
@@ -47,16 +45,18 @@ export const email = (): Joi.StringSchema =>
 
 /** For a password to be set. */
 export const newPassword = (): Joi.StringSchema =>
-  text(PASSWORD_MAX).custom((value: string, helpers) =>
-    [...value].length < PASSWORD_MIN ? helpers.message({ custom: `must have at least ${PASSWORD_MIN} characters` }) : value,
+  text(USER_LIMITS.password).custom((value: string, helpers) =>
+    [...value].length < USER_LIMITS.passwordMin
+      ? helpers.message({ custom: `must have at least ${USER_LIMITS.passwordMin} characters` })
+      : value,
   );
 
 /** For a password to be checked: shorter ones are wrong, not malformed. */
-export const password = (): Joi.StringSchema => text(PASSWORD_MAX);
+export const password = (): Joi.StringSchema => text(USER_LIMITS.password);
 
-const role = (): Joi.StringSchema => text(NAME_MAX);
+const role = (): Joi.StringSchema => text(USER_LIMITS.name);
 const groups = (): Joi.ArraySchema =>
-  Joi.array().items(text(NAME_MAX)).unique().messages({ 'array.unique': 'repeats the group at {#dupePos}' });
+  Joi.array().items(text(USER_LIMITS.name)).unique().messages({ 'array.unique': 'repeats the group at {#dupePos}' });
 
 /** Why the two do not fit a token that must fit a header; null when they do. */
 export function factsTooLarge(facts: { readonly role: string; readonly groups: readonly string[] }): string | null {

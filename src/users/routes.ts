@@ -7,8 +7,8 @@ import type { Change } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import { AppError, invalidRequest } from '../errors.ts';
 import { callerOf } from '../http/caller.ts';
-import { readPage, sendPage } from '../http/page.ts';
-import { pathId, uuid, validate } from '../http/validate.ts';
+import { ID_KEY, readPage, sendPage } from '../http/page.ts';
+import { pathId, readOnlyErrors, validate } from '../http/validate.ts';
 import { factsTooLarge, newUser, READ_ONLY, type UserUpdate, userDocument, userUpdate } from './document.ts';
 import { ADMIN, type User, userStore } from './store.ts';
 
@@ -19,17 +19,14 @@ export interface UserRouteParts {
   readonly now: () => number;
 }
 
-const PAGE_MAX = 1000;
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
 export function userRoutes({ database, administer, passwords, now }: UserRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
-    const page = readPage(req, { defaultLimit: null, maxLimit: PAGE_MAX });
-    if (page.cursor !== null && uuid().validate(page.cursor).error) {
-      throw invalidRequest([{ path: 'cursor', message: 'is not a cursor of this list' }]);
-    }
-    const users = await userStore(database.knex).list({ limit: page.limit, after: page.cursor });
+    const page = readPage(req, PAGE);
+    const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
     sendPage(req, res, page, users.map(userDocument), (user) => user.id);
   });
 
@@ -94,9 +91,8 @@ function checkFacts(facts: { readonly role: string; readonly groups: readonly st
 
 /** `before` itself when nothing would change. Throws AppError `invalid_request` for read-only members that differ. */
 function applied(before: User, update: UserUpdate, now: number): User {
-  const shown = userDocument(before);
-  const rewritten = READ_ONLY.filter((name) => update[name] !== undefined && update[name] !== shown[name]);
-  if (rewritten.length > 0) throw invalidRequest(rewritten.map((path) => ({ path, message: 'is read-only' })));
+  const errors = readOnlyErrors(READ_ONLY, update, userDocument(before));
+  if (errors.length > 0) throw invalidRequest(errors);
   const { role = before.role, groups = before.groups, enabled = before.enabled } = update;
   checkFacts({ role, groups });
   const same = role === before.role && enabled === before.enabled && JSON.stringify(groups) === JSON.stringify(before.groups);

@@ -32,8 +32,8 @@ export interface UserStore {
   findByEmail(email: string): Promise<User | null>;
   /** One query whether or not there is such a user, so that the time tells nothing. */
   credentials(by: { readonly id: string } | { readonly email: string }): Promise<Credentials | null>;
-  /** In the order of ids, from after `after`; one more than asked for shows that there are more. */
-  list(page: { readonly limit: number | null; readonly after: string | null }): Promise<User[]>;
+  /** Users by id: at most `limit` (null: every one) whose ids come after `after` (null: from the first). */
+  page(limit: number | null, after: string | null): Promise<User[]>;
   /** Writes role, groups, enabled and updated_at. */
   update(user: User): Promise<void>;
   setPasswordHash(id: string, passwordHash: string, now: number): Promise<void>;
@@ -106,12 +106,12 @@ export function userStore(db: Connection): UserStore {
       return row ? { user: toUser(row), passwordHash: row.password_hash } : null;
     },
 
-    async list({ limit, after }) {
+    async page(limit, after) {
       const rows: UserRow[] = await db('users')
         .select(...COLUMNS)
         .modify((query) => {
           if (after !== null) query.where('id', '>', after);
-          if (limit !== null) query.limit(limit + 1);
+          if (limit !== null) query.limit(limit);
         })
         .orderBy('id');
       return rows.map(toUser);

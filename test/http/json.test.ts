@@ -66,6 +66,19 @@ for (const [what, text, expected] of [
   test(`refuses ${what}`, (t) => t.regex(reason(read(text)), expected));
 }
 
+test('a member that its object has twice is named by its path, no other fault is', (t) => {
+  const repeated = (text: string) => {
+    const reading = read(text);
+    return reading.ok ? 'accepted' : reading.repeated;
+  };
+  t.is(repeated('{"a":1,"a":2}'), 'a');
+  t.is(repeated('{"a":{"b":[[0],{"c":{"d":1}},{"e":1,"f":{"g":1},"e":2}]}}'), 'a.b.2.e');
+  t.is(repeated('[{"x":1},{"x":1,"x":1}]'), '1.x');
+  t.is(repeated(`{"${'k'.repeat(100)}":1,"${'k'.repeat(100)}":1}`), 'k'.repeat(64));
+  t.is(repeated('{"a":}'), null);
+  t.is(repeated('{"__proto__":1}'), null);
+});
+
 test('refuses bytes that are not UTF-8', (t) => {
   t.regex(reason(readJson(Buffer.from([0x22, 0xc3, 0x28, 0x22]))), /UTF-8/);
   t.regex(reason(readJson(Buffer.from([0x22, 0xed, 0xa0, 0x80, 0x22]))), /UTF-8/);

@@ -1,0 +1,33 @@
+/** The error with which a target answers a request, told apart from failures of anything between. */
+import { isObject, type JsonObject, readJson } from '../http/json.ts';
+import { MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
+import { isFault, readAll, type UpstreamAnswer } from './forward.ts';
+import { CODES, type RpcId, readMessage } from './message.ts';
+import { rebuildResponse } from './rebuild.ts';
+
+const FAILURE_BYTES = 64 * 1024;
+
+export interface OwnError {
+  /** The whole message for the client. */
+  readonly text: string;
+  readonly error: JsonObject;
+}
+
+/** The target's error for this request; null where the answer is none. */
+export async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnError | null> {
+  if ((answer.status !== 400 && answer.status !== 404) || answer.type !== 'json') return null;
+  const bytes = await readAll(answer, FAILURE_BYTES);
+  const reading = isFault(bytes) ? null : readJson(bytes, { exact: false, spanDepth: 2 });
+  if (!reading?.ok || !isObject(reading.value) || !isObject(reading.value.error)) return null;
+  const message = readMessage(reading.value);
+  const isOwn = message.kind === 'response' && (message.id === id || message.id === null);
+  return isOwn ? { text: rebuildResponse(id, 'error', reading), error: reading.value.error } : null;
+}
+
+/** Of the versions that a version error names, those that the gateway serves, too; null for any other error. */
+export function servedVersions(own: OwnError | null): readonly string[] | null {
+  const { code, data } = own?.error ?? {};
+  if (code !== CODES.unsupportedVersion || !isObject(data) || !Array.isArray(data.supported)) return null;
+  const { supported } = data;
+  return [MODERN_REVISION, ...SESSION_REVISIONS].filter((version) => supported.includes(version));
+}

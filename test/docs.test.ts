@@ -1,0 +1,89 @@
+/** What `docs/` lists is what the code has: no more, no less. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import test from 'ava';
+import { ERRORS } from '../src/errors.ts';
+import { PATHS } from '../src/http/openapi.ts';
+import { readPolicy } from '../src/policies/schema.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+
+/** Rows of the table with these columns, without its head. */
+function table(text: string, head: string): string[][] {
+  const [, after = ''] = text.split(`\n${head}\n`);
+  const rows = /^(?:\|.*\n?)+/.exec(after)?.[0].trim().split('\n').slice(1) ?? [];
+  return rows.map((row) =>
+    row
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
+  );
+}
+
+const codes = (cell: string): string[] => [...cell.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code);
+
+/** Name -> default, where that is a plain value; null where there is none, or it follows from something else. */
+function variables(): Map<string, string | null> {
+  const [, schema = ''] = read('src/config.ts').split('const schema = Joi.object<Environment>({\n');
+  const entries = (schema.split('\n});')[0] ?? '').split(/^ {2}(?=[A-Z_]+:)/m).filter((entry) => /^[A-Z_]+:/.test(entry));
+  return new Map(
+    entries.map((entry) => {
+      const value = /\.default\(([^)[]+)\)/.exec(entry)?.[1];
+      return [entry.slice(0, entry.indexOf(':')), value?.replace(/^'|'$|(?<=\d)_(?=\d)/g, '') ?? null];
+    }),
+  );
+}
+
+test('docs/configuration.md lists every variable, and its default', (t) => {
+  const rows = table(read('docs/configuration.md'), '| Variable | Default | Meaning |');
+  const known = variables();
+  t.true(known.size > 10);
+  t.deepEqual(rows.map(([name = '']) => codes(name)[0]).sort(), [...known.keys()].sort());
+  for (const [name = '', written = ''] of rows) {
+    const value = known.get(codes(name)[0] ?? '') ?? null;
+    if (value !== null) t.is(written, `\`${value}\``, name);
+    else t.notRegex(written, /^`[\w.]+`$/, `${name} has no plain default`);
+  }
+});
+
+test('docs/api.md lists every operation of the contract', (t) => {
+  const rows = table(read('docs/api.md'), '| Method and path | Who | What |');
+  const listed = rows.flatMap(([cell = '']) => {
+    const [, methods = '', path] = /^`([A-Z, ]+) (\/\S+)`$/.exec(cell) ?? [];
+    return methods.split(', ').map((method) => `${method} ${path}`);
+  });
+  const contract = Object.entries(PATHS).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  t.deepEqual(listed.sort(), contract.sort());
+});
+
+test('docs/api.md lists every code of an error with its status', (t) => {
+  const rows = table(read('docs/api.md'), '| Status | `code` |');
+  const listed = rows.flatMap(([status, cell = '']) => codes(cell).map((code) => `${status} ${code}`));
+  t.deepEqual(
+    listed.sort(),
+    Object.entries(ERRORS)
+      .map(([code, { status }]) => `${status} ${code}`)
+      .sort(),
+  );
+});
+
+test('the policies shown in the documents are taken by the API', (t) => {
+  const blocks = ['README.md', 'docs/policies.md'].flatMap((file) =>
+    [...read(file).matchAll(/^```json\n(.*?)^```$/gms)].map(([, text = '']) => JSON.parse(text) as Record<string, unknown>),
+  );
+  const policies = blocks.filter((block) => 'effect' in block);
+  t.true(policies.length >= 4);
+  for (const policy of policies) t.notThrows(() => readPolicy(policy), JSON.stringify(policy));
+});
+
+test('what the documents link to is there', (t) => {
+  const files = ['README.md', ...readdirSync(join(ROOT, 'docs')).map((name) => `docs/${name}`)];
+  for (const file of files) {
+    for (const [, to = ''] of read(file).matchAll(/\]\((?!https?:)([^)#]+)[^)]*\)/g)) {
+      t.true(existsSync(join(ROOT, dirname(file), to)), `${file}: ${to}`);
+    }
+  }
+});

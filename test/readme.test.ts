@@ -1,0 +1,98 @@
+/** The commands of the README, as a reader would paste them: shown text that does not work is worse than none. */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { freePort } from '../demo/everything.ts';
+import { dataDir, runGateway } from './support/process.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const HEADING = '## From nothing to a call';
+/** Stands alone on a line before the output of each block. */
+const MARK = 'next block of the README';
+
+function quickstart(): string[] {
+  const [, section = ''] = readFileSync(join(ROOT, 'README.md'), 'utf8').split(`\n${HEADING}\n`);
+  const [own = ''] = section.split('\n## ');
+  return [...own.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, commands = '']) => commands);
+}
+
+const hasCurl = spawnSync('curl', ['--version']).error === undefined;
+
+test('the quickstart of the README leads from nothing to a call that works', async (t) => {
+  const blocks = quickstart();
+  t.is(blocks.length, 7);
+  if (!hasCurl) {
+    t.log('not run: curl is not here');
+    return;
+  }
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), LOG_LEVEL: 'silent' });
+  const port = new URL(gateway.url).port;
+  const targetPort = String(await freePort());
+  const commands = blocks.map((block) => {
+    const here = block.replace(/8080|3001/g, (written) => (written === '8080' ? port : targetPort));
+    // A reader is slower than a target starts; a script is not.
+    const wait = `until curl -s -o /dev/null 127.0.0.1:${targetPort}; do sleep 0.1; done\n`;
+    return `printf '\\n${MARK}\\n'\n${here}${here.includes(' &\n') ? wait : ''}`;
+  });
+  // A group of its own, which ends together with the target that the commands start in the background.
+  const shell = spawn('sh', ['-eu'], { cwd: ROOT, env: { PATH: process.env['PATH'] }, detached: true });
+  const end = (): void => {
+    try {
+      process.kill(-(shell.pid ?? Number.NaN), 'SIGKILL');
+    } catch {
+      // Nothing of it is left.
+    }
+  };
+  t.teardown(end);
+  let output = '';
+  let errors = '';
+  shell.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output += text;
+  });
+  shell.stderr.setEncoding('utf8').on('data', (text: string) => {
+    errors += text;
+  });
+  shell.stdin.end(commands.join('\n'));
+  const closed = once(shell, 'close');
+  const [code] = await once(shell, 'exit');
+  end();
+  await closed;
+  t.is(code, 0, errors);
+
+  const outputs = output.split(`\n${MARK}\n`).slice(1);
+  t.is(outputs.length, blocks.length);
+  const [registered, target, policy, , opened, called = '', logged] = outputs;
+  t.like(JSON.parse(registered ?? ''), { email: 'admin@example.com', role: 'admin' });
+  t.like(JSON.parse(target ?? ''), { name: 'everything', enabled: true });
+  t.like(JSON.parse(policy ?? ''), { effect: 'allow', enabled: true });
+  t.is(opened?.trim(), '', 'a session is opened');
+
+  interface Reply {
+    readonly id: number;
+    readonly result?: { readonly tools?: readonly { readonly name: string }[]; readonly content?: unknown };
+    readonly error?: { readonly code: number };
+  }
+  const replies = [...called.matchAll(/\{"jsonrpc".*\}/g)].map(([text]) => JSON.parse(text) as Reply);
+  t.deepEqual(
+    replies.map(({ id }) => id),
+    [2, 3, 4],
+    called,
+  );
+  const [list, denied, echo] = replies;
+  t.deepEqual(
+    list?.result?.tools?.map(({ name }) => name),
+    ['echo', 'get-sum'],
+  );
+  t.is(denied?.error?.code, 403);
+  t.deepEqual(echo?.result?.content, [{ type: 'text', text: 'Echo: hello' }]);
+  const rows = JSON.parse(logged ?? '') as { resource_name: string; effect: string }[];
+  t.deepEqual(
+    rows.map(({ resource_name, effect }) => [resource_name, effect]),
+    [
+      ['echo', 'allow'],
+      ['get-env', 'deny'],
+    ],
+  );
+});
