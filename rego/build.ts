@@ -10,7 +10,7 @@ import { delimiter, join } from 'node:path';
 
 const SOURCES = ['gateway.rego', 'reference.rego'];
 const ENTRYPOINTS = [
-  ...['decision', 'decisions', 'target', 'survey', 'ranks', 'verdicts', 'valid_pattern'].map(
+  ...['decision', 'decisions', 'target', 'survey', 'matching', 'verdicts', 'valid_pattern'].map(
     (rule) => `portcullis/gateway/${rule}`,
   ),
   ...['decision', 'target'].map((rule) => `portcullis/reference/${rule}`),

@@ -6,30 +6,28 @@
 #     tool, resource, prompt             who may use objects of this type: bucket
 #       everyone[""], role[name], group[name], user[id]
 #
-# A policy's rank is its place in reading order, so the first that fits is the least rank. A bucket holds ranks by the form
-# of their patterns, and each list is sorted by rank:
+# A policy's rank is its place in reading order, so the first that fits is the least rank. A bucket holds what tells whether a
+# policy fits a name:
 #
-#   any        rank
-#   exact      name -> rank
-#   prefix     [least rank, one line, length, first characters -> rank]
-#   suffix     [rank, one line, text]
-#   contains   [rank, one line, text]
-#   regex      [rank, pattern]
-#   guarded    [least rank, length, characters -> [rank, pattern]]: regexes that only match names that begin with these
-#              characters, or end with them where the length is negative
+#   any      rank of the first policy that fits every name
+#   exact    name -> rank
+#   edges    [least rank, length, characters -> tests]: for names that begin with these characters, or end with them where the
+#            length is negative
+#   tests    for all names
 #
-# "One line" means that only names without a line break fit. What is dear to try is tried only if its rank could still win.
+# A test is [rank, form, text] or [rank, "regex", text, pattern]. Every name that fits contains the text. "prefix", "suffix" and
+# "contains" say where; with "line" before it, only names without a line break fit. A regex is tried only if its rank could win.
 package portcullis.gateway
 
 # METADATA
 # description: May this caller use this object of this target?
 # entrypoint: true
-decision := verdict(first(input.name))
+decision := verdict(found(input.name)[0])
 
 # METADATA
 # description: The same question for many names of one type, in order; what a list shows.
 # entrypoint: true
-decisions := [verdict(rank) | some rank in ranks]
+decisions := [verdict(finding[0]) | some finding in findings]
 
 # METADATA
 # description: May this caller use this target at all?
@@ -37,21 +35,23 @@ decisions := [verdict(rank) | some rank in ranks]
 target := verdict(min(array.concat([data.unmatched], held_in([node.use | some node in nodes]))))
 
 # The next three are for sets with more regexes than one WASM instance can hold (src/decision/partition.ts). Other instances
-# then hold them, the number of one stands in place of the pattern, and the least rank of all that were asked decides.
+# then hold the rest: a test is [rank, number of the instance, text, number of the pattern there], and the least rank decides.
 
 # METADATA
-# description: The answers so far, and the instances whose regexes could still win.
+# description: The answers so far, and which patterns elsewhere could still win, as [place of the name, rank, instance, pattern].
 # entrypoint: true
-survey := {"decisions": decisions, "elsewhere": {entry[1] |
-	some i, name in input.names
-	some entry in candidates(name, ranks[i])
-	is_number(entry[1])
-}}
+survey := {"decisions": decisions, "elsewhere": [[i, test[0], test[1], test[3]] |
+	some i, finding in findings
+	some test in finding[1]
+]}
 
 # METADATA
-# description: The least rank for each name; unmatched where none fits.
+# description: Those of [place of the name, rank, pattern] whose pattern matches.
 # entrypoint: true
-ranks := [first(name) | some name in input.names]
+matching := [try |
+	some try in input.tries
+	regex.match(data.patterns[try[2]], input.names[try[0]])
+]
 
 # METADATA
 # description: What the policy at each rank decides.
@@ -67,25 +67,54 @@ verdict(rank) := {"effect": decided[0], "policy": decided[1], "rank": rank, "rea
 	decided := data.order[rank]
 } else := {"effect": "deny", "policy": null, "rank": null, "reason": "default"}
 
-# The least rank of the policies that fit this name.
-first(name) := min(array.concat([cheapest], [entry[0] |
-	some entry in candidates(name, cheapest)
-	is_string(entry[1])
-	regex.match(entry[1], name)
-])) if {
-	cheapest := first_without_regex(name)
+findings := [found(name) | some name in input.names]
+
+# The least rank of the policies that fit this name, and the tests held elsewhere that would decide before it.
+found(name) := [rank, [test | some test in near; is_number(test[1]); test[0] < rank]] if {
+	near := array.concat(
+		[test | some test in tests; contains(name, test[2])],
+		[test | some group in edges; some test in group[2][edge(name, group[1])]; contains(name, test[2])],
+	)
+	plain := min(array.concat(
+		array.concat([first_for_all_names], [ranks[name] | some ranks in exacts]),
+		[test[0] | some test in near; fits(test, name)],
+	))
+	rank := min(array.concat([plain], [test[0] |
+		some test in near
+		test[1] == "regex"
+		test[0] < plain
+		regex.match(test[3], name)
+	]))
 }
 
-# Regexes that may match and would decide before this rank.
-candidates(name, rank) := array.concat(
-	[entry | some entry in regexes; entry[0] < rank],
-	[entry |
-		some group in guarded
-		group[0] < rank
-		some entry in group[2][edge(name, group[1])]
-		entry[0] < rank
-	],
-)
+fits(test, _) if test[1] == "contains"
+
+fits(test, name) if {
+	test[1] == "prefix"
+	startswith(name, test[2])
+}
+
+fits(test, name) if {
+	test[1] == "suffix"
+	endswith(name, test[2])
+}
+
+fits(test, name) if {
+	test[1] == "line contains"
+	not contains(name, "\n")
+}
+
+fits(test, name) if {
+	test[1] == "line prefix"
+	startswith(name, test[2])
+	not contains(name, "\n")
+}
+
+fits(test, name) if {
+	test[1] == "line suffix"
+	endswith(name, test[2])
+	not contains(name, "\n")
+}
 
 edge(name, length) := substring(name, 0, length) if length > 0
 
@@ -95,52 +124,13 @@ edge(name, length) := substring(name, start, -1) if {
 	start >= 0
 }
 
-first_without_regex(name) := min(array.concat(
-	array.concat([first_for_all_names], [ranks[name] | some ranks in exacts]),
-	array.concat(
-		[rank |
-			some entry in prefixes
-			entry[0] < first_for_all_names
-			rank := entry[3][substring(name, 0, entry[2])]
-			lines_fit(entry, name)
-		],
-		array.concat(
-			[entry[0] |
-				some entry in suffixes
-				entry[0] < first_for_all_names
-				endswith(name, entry[2])
-				lines_fit(entry, name)
-			],
-			[entry[0] |
-				some entry in substrings
-				entry[0] < first_for_all_names
-				contains(name, entry[2])
-				lines_fit(entry, name)
-			],
-		),
-	),
-))
-
-lines_fit(entry, _) if entry[1] == false
-
-lines_fit(entry, name) if {
-	entry[1] == true
-	not contains(name, "\n")
-}
-
 first_for_all_names := min(array.concat([data.unmatched], [bucket.any | some bucket in buckets]))
 
 exacts := [bucket.exact | some bucket in buckets]
 
-prefixes := [entry | some bucket in buckets; some entry in bucket.prefix]
+edges := [group | some bucket in buckets; some group in bucket.edges; group[0] < first_for_all_names]
 
-suffixes := [entry | some bucket in buckets; some entry in bucket.suffix]
-
-substrings := [entry | some bucket in buckets; some entry in bucket.contains]
-
-regexes := [entry | some bucket in buckets; some entry in bucket.regex]
-
-guarded := [group | some bucket in buckets; some group in bucket.guarded]
+tests := [test | some bucket in buckets; some test in bucket.tests; test[0] < first_for_all_names]
 
 buckets := held_in([node[input.type] | some node in nodes])
 

@@ -22,13 +22,18 @@ index := {
 		"tool": object.union(nobody, {
 			"everyone": {"": {
 				"exact": {"ping": 1},
-				"prefix": [[2, false, 4, {"get_": 2}], [3, true, 5, {"list_": 3}]],
-				"suffix": [[4, false, "_raw"], [5, true, "_line"]],
-				"contains": [[6, false, "secret"]],
+				"edges": [
+					[2, 4, {"get_": [[2, "prefix", "get_"]], "list": [[3, "line prefix", "list_"]]}],
+					[4, -4, {"_raw": [[4, "suffix", "_raw"]], "line": [[5, "line suffix", "_line"]]}],
+				],
+				"tests": [[6, "contains", "secret"]],
 			}},
 			"group": {"ops": {
-				"regex": [[7, "^[0-9]+$"]],
-				"guarded": [[8, 2, {"x_": [[8, "^x_[0-9]+$"]]}], [8, -2, {"_z": [[8, "^[0-9]+_z$"]]}]],
+				"edges": [
+					[8, 2, {"x_": [[8, "regex", "x_", "^x_[0-9]+$"]]}],
+					[8, -2, {"_z": [[8, "regex", "_z", "^[0-9]+_z$"]]}],
+				],
+				"tests": [[7, "regex", "", "^[0-9]+$"]],
 			}},
 			"user": {"eve": {"any": 0}},
 		}),
@@ -123,21 +128,27 @@ usable(given) := answer if {
 		with input as asked(given)
 }
 
-test_instance_numbers_are_not_patterns if {
+test_tests_held_elsewhere_are_named if {
 	elsewhere := {
 		"every": index.every,
 		"targets": {"t": object.union(index.targets.t, {"tool": object.union(nobody, {"group": {"ops": {
 			"any": 5,
-			"regex": [[3, 0], [7, 1]],
-			"guarded": [[4, 2, {"x_": [[4, 2]]}]],
+			"edges": [[4, 2, {"x_": [[4, 2, "x_", 8]]}]],
+			"tests": [[3, 0, "1", 9], [4, 0, "needed", 9], [7, 1, "", 9]],
 		}}})})},
 	}
 	answer := gateway.survey with data.index as elsewhere
 		with data.order as order
 		with data.unmatched as 10
-		with input as asked({"names": ["x_1", "other"]})
+		with input as asked({"names": ["other", "x_1"]})
 	[decision.rank | some decision in answer.decisions] == [5, 5]
-	answer.elsewhere == {0, 2}
+	answer.elsewhere == [[1, 3, 0, 9], [1, 4, 2, 8]]
+}
+
+test_matching if {
+	tries := [[0, 4, 1], [1, 4, 1], [1, 3, 0]]
+	answer := gateway.matching with data.patterns as ["^x", "^[0-9]+$"] with input as {"names": ["other", "1"], "tries": tries}
+	answer == [[1, 4, 1]]
 }
 
 test_verdicts if {

@@ -11,11 +11,27 @@ export interface DecisionCache {
 /** Keys longer than this are not worth their memory. */
 const MAX_KEY = 4_096;
 
+/** Policy sets that a key can speak of: those of engines that may still be asked, and some more. */
+const MAX_SETS = 64;
+
 /** Holds at most `capacity` decisions, and drops those not asked for the longest, half of it at a time. */
 export function createDecisionCache(capacity: number): DecisionCache {
   const half = Math.ceil(capacity / 2);
   let recent = new Map<string, Decision>();
   let older = new Map<string, Decision>();
+
+  /** A number is shorter than two hashes, and is never given to another set. */
+  const sets = new Map<string, number>();
+  let given = 0;
+  function setNumber({ dataHash, engineHash }: Engine): number {
+    const set = `${dataHash} ${engineHash}`;
+    const known = sets.get(set);
+    if (known !== undefined) return known;
+    const [oldest] = sets.keys();
+    if (sets.size >= MAX_SETS && oldest !== undefined) sets.delete(oldest);
+    sets.set(set, ++given);
+    return given;
+  }
 
   function remember(key: string, decision: Decision): void {
     // A fault may not happen again.
@@ -48,38 +64,41 @@ export function createDecisionCache(capacity: number): DecisionCache {
     get size() {
       return recent.size + older.size;
     },
-    over: (engine) => ({
-      revision: engine.revision,
-      dataHash: engine.dataHash,
-      engineHash: engine.engineHash,
-      decide: (principal, target, object) =>
-        orAsk(objectKey(callerKey(engine, principal, target), object), () => engine.decide(principal, target, object)),
-      decideMany: (principal, target, objects) => {
-        const caller = callerKey(engine, principal, target);
-        const keys = objects.map((object) => objectKey(caller, object));
-        const decisions = keys.map(recall);
-        const missing = [...decisions.keys()].filter((i) => decisions[i] === undefined);
-        const answers = engine.decideMany(
-          principal,
-          target,
-          missing.flatMap((i) => objects[i] ?? []),
-        );
-        missing.forEach((i, at) => {
-          const answer = answers[at];
-          if (answer !== undefined) remember(keys[i] ?? '', answer);
-          decisions[i] = answer;
-        });
-        return decisions.map((decision) => decision ?? { effect: 'deny', reason: 'error', policy: null });
-      },
-      decideTarget: (principal, target) =>
-        orAsk(callerKey(engine, principal, target), () => engine.decideTarget(principal, target)),
-    }),
+    over: (engine) => {
+      const set = setNumber(engine);
+      return {
+        revision: engine.revision,
+        dataHash: engine.dataHash,
+        engineHash: engine.engineHash,
+        decide: (principal, target, object) =>
+          orAsk(objectKey(callerKey(set, principal, target), object), () => engine.decide(principal, target, object)),
+        decideMany: (principal, target, objects) => {
+          const caller = callerKey(set, principal, target);
+          const keys = objects.map((object) => objectKey(caller, object));
+          const decisions = keys.map(recall);
+          const missing = [...decisions.keys()].filter((i) => decisions[i] === undefined);
+          const answers = engine.decideMany(
+            principal,
+            target,
+            missing.flatMap((i) => objects[i] ?? []),
+          );
+          missing.forEach((i, at) => {
+            const answer = answers[at];
+            if (answer !== undefined) remember(keys[i] ?? '', answer);
+            decisions[i] = answer;
+          });
+          return decisions.map((decision) => decision ?? { effect: 'deny', reason: 'error', policy: null });
+        },
+        decideTarget: (principal, target) =>
+          orAsk(callerKey(set, principal, target), () => engine.decideTarget(principal, target)),
+      };
+    },
   };
 }
 
 /** Each text stands after its length, so that no two callers, however named, share a key. */
-function callerKey({ dataHash, engineHash }: Engine, { sub, role, groups }: PrincipalFacts, target: string): string {
-  let key = `${dataHash}${engineHash}${target.length}:${target}${sub.length}:${sub}${role.length}:${role}${groups.length}`;
+function callerKey(set: number, { sub, role, groups }: PrincipalFacts, target: string): string {
+  let key = `${set}:${target.length}:${target}${sub.length}:${sub}${role.length}:${role}${groups.length}`;
   for (const group of groups) key += `:${group.length}:${group}`;
   return key;
 }

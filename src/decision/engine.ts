@@ -14,7 +14,8 @@ import type { Policy } from '../policies/document.ts';
 import { createPatternCheck, type PatternCheck, readPattern } from '../policies/pattern.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
-import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports } from './instance.ts';
+import { batches, listInput, objectInput, targetInput } from './input.ts';
+import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports, readResult } from './instance.ts';
 import { layOut, MAX_PATTERNS } from './partition.ts';
 
 /** Its ES module lacks this function, which its types promise. */
@@ -83,7 +84,7 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   const admission = finish(loadInstance(bare, [{ path: [], value: '{}' }], 0));
   function isValid(pattern: string): boolean {
     try {
-      return admission.evaluate('portcullis/gateway/valid_pattern', JSON.stringify({ pattern })) === true;
+      return readResult(admission.ask('portcullis/gateway/valid_pattern', JSON.stringify({ pattern }))) === true;
     } catch {
       return false;
     }
@@ -108,10 +109,6 @@ export async function createEngine({ policies, ...options }: EngineOptions): Pro
 /** Memory for what evaluations leave behind, shared out among the instances of an engine. */
 const HEAP_BYTES = 256 * 2 ** 20;
 const HEAP_PER_INSTANCE = { least: 2 ** 20, most: 16 * 2 ** 20 };
-
-/** Names asked for in one evaluation, and the JSON that one evaluation may be given. */
-const BATCH = 500;
-const MAX_INPUT = 64 * 1024;
 
 const DEFAULT: Decision = Object.freeze({ effect: 'deny', reason: 'default', policy: null });
 const FAULT: Decision = Object.freeze({ effect: 'deny', reason: 'error', policy: null });
@@ -145,32 +142,43 @@ function* loadEngine(
     }
     return { rank: rank as number, decision };
   }
+  /** There are no more answers than policies, and one for none. */
+  const answers = new Map<string, Decision>();
+  function remember(answer: string, decision: Decision): Decision {
+    if (answers.size <= document.unmatched) answers.set(answer, decision);
+    return decision;
+  }
+  const readAnswer = (answer: string): Decision =>
+    answers.get(answer) ?? remember(answer, readVerdict(readResult(answer)).decision);
   function readList<T>(value: unknown, length: number, read: (item: unknown) => T): T[] {
     if (!Array.isArray(value) || value.length !== length) throw new Error('The rule did not answer for each name');
     return value.map(read);
   }
 
-  function askMany({ sub, role, groups }: PrincipalFacts, target: string, type: string, names: readonly string[]): Decision[] {
-    const input = toInput({ groups, names, role, sub, target, type });
+  function askMany(principal: PrincipalFacts, target: string, type: string, names: readonly string[]): Decision[] {
+    const input = listInput(principal, target, type, names);
     if (others.length === 0) {
-      return readList(main.evaluate('portcullis/gateway/decisions', input), names.length, (item) => readVerdict(item).decision);
+      const answers = readResult(main.ask('portcullis/gateway/decisions', input));
+      return readList(answers, names.length, (item) => readVerdict(item).decision);
     }
-    const survey = main.evaluate('portcullis/gateway/survey', input) as { decisions: unknown; elsewhere: number[] };
+    return complete(readResult(main.ask('portcullis/gateway/survey', input)) as Survey, names);
+  }
+  function complete(survey: Survey, names: readonly string[]): Decision[] {
     const least = readList(survey.decisions, names.length, readVerdict);
     const better = new Map<number, number>();
-    for (const number of survey.elsewhere) {
-      const ranks = others[number]?.evaluate('portcullis/gateway/ranks', input);
-      readList(ranks, names.length, Number).forEach((rank, i) => {
-        if (!(rank >= 0)) throw new Error('A rank is not a number');
-        if (rank < (better.get(i) ?? least[i]?.rank ?? 0)) better.set(i, rank);
-      });
+    for (const [instance, tries] of byInstance(survey.elsewhere)) {
+      const asked = JSON.stringify({ names, tries });
+      const matching = others[instance]?.ask('portcullis/gateway/matching', asked) ?? '';
+      for (const [place, rank] of readResult(matching) as [place: number, rank: number][]) {
+        if (rank < (better.get(place) ?? least[place]?.rank ?? 0)) better.set(place, rank);
+      }
     }
     const decisions = least.map(({ decision }) => decision);
     if (better.size > 0) {
-      const verdicts = main.evaluate('portcullis/gateway/verdicts', JSON.stringify({ ranks: [...better.values()] }));
-      const read = readList(verdicts, better.size, readVerdict);
-      [...better.keys()].forEach((i, at) => {
-        decisions[i] = read[at]?.decision ?? FAULT;
+      const verdicts = main.ask('portcullis/gateway/verdicts', JSON.stringify({ ranks: [...better.values()] }));
+      const read = readList(readResult(verdicts), better.size, readVerdict);
+      [...better.keys()].forEach((place, at) => {
+        decisions[place] = read[at]?.decision ?? FAULT;
       });
     }
     return decisions;
@@ -194,10 +202,14 @@ function* loadEngine(
     findings,
     decide: (principal, target, { resource_type: type, resource_name: name }) =>
       orFault(() => {
-        if (others.length > 0) return askMany(principal, target, type, [name])[0] ?? FAULT;
-        const { sub, role, groups } = principal;
-        return readVerdict(main.evaluate('portcullis/gateway/decision', toInput({ groups, name, role, sub, target, type })))
-          .decision;
+        if (others.length === 0)
+          return readAnswer(main.ask('portcullis/gateway/decision', objectInput(principal, target, type, name)));
+        const answer = main.ask('portcullis/gateway/survey', listInput(principal, target, type, [name]));
+        const known = answers.get(answer);
+        if (known !== undefined) return known;
+        const survey = readResult(answer) as Survey;
+        const [decision = FAULT] = complete(survey, [name]);
+        return survey.elsewhere.length === 0 ? remember(answer, decision) : decision;
       }, FAULT),
     decideMany: (principal, target, objects) => {
       const decisions = new Array<Decision>(objects.length).fill(FAULT);
@@ -210,41 +222,28 @@ function* loadEngine(
       }
       return decisions;
     },
-    decideTarget: ({ sub, role, groups }, target) =>
-      orFault(
-        () => readVerdict(main.evaluate('portcullis/gateway/target', toInput({ sub, role, groups, target }))).decision,
-        FAULT,
-      ),
+    decideTarget: (principal, target) =>
+      orFault(() => readAnswer(main.ask('portcullis/gateway/target', targetInput(principal, target))), FAULT),
   };
   tryOut(engine, document);
   return engine;
 }
 
-/** A text with half a character in it would be decided on as another text than the one forwarded. */
-function toInput(input: object): string {
-  const json = JSON.stringify(input);
-  if (json.length > MAX_INPUT) throw new Error(`The input is longer than ${MAX_INPUT} characters`);
-  if (json.includes('\\ud') && /(?<!\\)(?:\\\\)*\\ud/.test(json)) throw new Error('The input is not well-formed Unicode');
-  return json;
+/** What the rule could not try where it was asked. */
+type Elsewhere = readonly [place: number, rank: number, instance: number, pattern: number];
+interface Survey {
+  readonly decisions: unknown;
+  readonly elsewhere: readonly Elsewhere[];
 }
 
-/** Objects of one type, few enough for one evaluation. A name that would be refused stands alone. */
-function* batches(objects: readonly NamedObject[]): Generator<{ type: string; places: number[] }> {
-  const open = new Map<string, { places: number[]; size: number }>();
-  for (const [place, { resource_type: type, resource_name: name }] of objects.entries()) {
-    const batch = open.get(type);
-    const size = name.length * 6;
-    if (/\p{Surrogate}/u.test(name)) yield { type, places: [place] };
-    else if (batch === undefined) open.set(type, { places: [place], size });
-    else if (batch.places.length === BATCH || batch.size + size > MAX_INPUT / 2) {
-      yield { type, places: batch.places };
-      open.set(type, { places: [place], size });
-    } else {
-      batch.places.push(place);
-      batch.size += size;
-    }
+function byInstance(elsewhere: readonly Elsewhere[]): Map<number, number[][]> {
+  const sorted = new Map<number, number[][]>();
+  for (const [place, rank, instance, pattern] of elsewhere) {
+    const tries = sorted.get(instance) ?? [];
+    tries.push([place, rank, pattern]);
+    sorted.set(instance, tries);
   }
-  for (const [type, { places }] of open) yield { type, places };
+  return sorted;
 }
 
 /** An instance that is built anew after a trap, because nothing says what a trap leaves of its memory. */
@@ -252,10 +251,10 @@ function* loadLasting(module: PolicyModule, pieces: () => Iterable<DataPiece>, c
   const load = () => loadInstance(module.instantiate(), pieces(), ceiling);
   let instance: Instance | null = yield* load();
   return {
-    evaluate(entrypoint, input) {
+    ask(entrypoint, input) {
       instance ??= finish(load());
       try {
-        return instance.evaluate(entrypoint, input);
+        return instance.ask(entrypoint, input);
       } catch (error) {
         if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) instance = null;
         throw error;
@@ -308,7 +307,7 @@ function tryOut(engine: Engine, { policies }: Compiled['document']): void {
 }
 
 /** Longer than this no slice should keep the event loop. */
-const SLICE_MS = 10;
+const SLICE_MS = 5;
 
 async function inSlices<T>(steps: Generator<undefined, T>): Promise<T> {
   for (;;) {

@@ -25,8 +25,8 @@ export interface Bare {
 }
 
 export interface Instance {
-  /** The value of the rule. Throws if there is none, or on any fault; the instance can be asked again. */
-  evaluate(entrypoint: string, input: string): unknown;
+  /** JSON of the rule's value as the only member `result` of the only item of a list. Throws on any fault; the instance can be asked again. */
+  ask(entrypoint: string, input: string): string;
 }
 
 /** A part of the data: `value` is JSON and goes to `path`. The empty path comes first. */
@@ -37,12 +37,17 @@ export interface DataPiece {
 
 /** The built-in functions that the module would call in its host. */
 export function builtinsOf({ exports: opa, memory }: Bare): string[] {
-  return Object.keys(readJson(Buffer.from(memory.buffer), opa.opa_json_dump(opa.builtins())) as object);
+  return Object.keys(JSON.parse(readText(Buffer.from(memory.buffer), opa.opa_json_dump(opa.builtins()))) as object);
 }
 
-/** JSON text that ends with a NUL. */
-function readJson(bytes: Buffer, address: number): unknown {
-  return JSON.parse(bytes.toString('utf8', address, bytes.indexOf(0, address)));
+/** Text that ends with a NUL. */
+const readText = (bytes: Buffer, address: number): string => bytes.toString('utf8', address, bytes.indexOf(0, address));
+
+/** The value in what `Instance.ask` answers. Throws if there is none. */
+export function readResult(answer: string): unknown {
+  const results: unknown = JSON.parse(answer);
+  if (!Array.isArray(results) || results.length !== 1) throw new Error('The rule is undefined');
+  return (results[0] as { result?: unknown }).result;
 }
 
 /** Inputs up to this size need no allocation of their own. */
@@ -91,15 +96,8 @@ export function* loadInstance(bare: Bare, data: Iterable<DataPiece>, heapCeiling
   }
   rewind();
 
-  function readResult(): unknown {
-    const address = opa.opa_json_dump(opa.opa_eval_ctx_get_result(context));
-    const results = readJson(bytes(), address);
-    if (!Array.isArray(results) || results.length !== 1) throw new Error('The rule is undefined');
-    return (results[0] as { result?: unknown }).result;
-  }
-
   return {
-    evaluate(entrypoint, input) {
+    ask(entrypoint, input) {
       const id = entrypoints[entrypoint];
       if (id === undefined) throw new Error(`The module has no entrypoint ${entrypoint}`);
       try {
@@ -113,7 +111,8 @@ export function* loadInstance(bare: Bare, data: Iterable<DataPiece>, heapCeiling
         opa.opa_eval_ctx_set_input(context, value);
         opa.opa_eval_ctx_set_entrypoint(context, id);
         if (opa.eval(context) !== 0) throw new Error('The evaluation failed');
-        return readResult();
+        const answer = opa.opa_json_dump(opa.opa_eval_ctx_get_result(context));
+        return readText(bytes(), answer);
       } catch (error) {
         // What a broken evaluation left on the heap is not built upon.
         rewind();

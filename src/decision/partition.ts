@@ -1,5 +1,5 @@
 /** How a compiled document is laid out over WASM instances. */
-import type { Bucket, BySubject, CompiledDocument, IndexNode, RegexEntry } from '../policies/compile.ts';
+import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from '../policies/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
 import type { DataPiece } from './instance.ts';
 
@@ -19,72 +19,51 @@ export interface Layout {
   readonly others: readonly (() => Iterable<DataPiece>)[];
 }
 
-type Located = readonly [path: readonly string[], bucket: Bucket];
+/** Where a pattern is held: the number of the further instance, and its own there. */
+type Home = readonly [instance: number, number: number];
 
 export function layOut(document: CompiledDocument, maxPatterns: number): Layout {
-  const all = [...nodes(document)].flatMap(([path, node]) => [...buckets(path, node)]);
-  const distinct = new Set(all.flatMap(([, bucket]) => patternsOf(bucket)));
-  if (distinct.size <= maxPatterns) return { main: () => mainPieces(document, (bucket) => bucket), others: [] };
-
-  // The main instance is asked every question, so it holds its fill, too: what is in its part 0 is not asked elsewhere.
-  const parts: { readonly patterns: Set<string>; readonly held: Located[] }[] = [{ patterns: new Set(), held: [] }];
-  const homes = new Map<Bucket, Map<string, number>>();
-  for (const [path, bucket] of all) {
-    const home = new Map<string, number>();
-    for (const pattern of patternsOf(bucket)) {
-      let part = parts.findIndex(
-        ({ patterns }, i) => (i === 0 || i === parts.length - 1) && (patterns.has(pattern) || patterns.size < maxPatterns),
-      );
-      if (part === -1) part = parts.push({ patterns: new Set(), held: [] }) - 1;
-      parts[part]?.patterns.add(pattern);
-      home.set(pattern, part);
+  // The main instance is asked every question, so it holds its fill, too.
+  const here = new Set<string>();
+  const elsewhere = new Map<string, Home>();
+  const others: string[][] = [];
+  for (const pattern of patternsOf(document)) {
+    if (here.has(pattern) || elsewhere.has(pattern)) continue;
+    if (here.size < maxPatterns) {
+      here.add(pattern);
+      continue;
     }
-    homes.set(bucket, home);
-    for (const part of new Set(home.values())) {
-      if (part > 0) parts[part]?.held.push([path, onlyRegexes(bucket, (pattern) => home.get(pattern) === part)]);
+    // Patterns of one bucket come one after the other, and should be together.
+    if ((others.at(-1)?.length ?? maxPatterns) === maxPatterns) others.push([]);
+    elsewhere.set(pattern, [others.length - 1, (others.at(-1)?.push(pattern) ?? 0) - 1]);
+  }
+  const placed = (tests: readonly NameTest[]): unknown[] =>
+    tests.map((test) => {
+      const home = test[1] === 'regex' ? elsewhere.get(test[3]) : undefined;
+      return home === undefined ? test : [test[0], home[0], test[2], home[1]];
+    });
+  const shown = ({ tests, edges, ...rest }: Bucket): object => ({
+    ...rest,
+    ...(tests === undefined ? {} : { tests: placed(tests) }),
+    ...(edges === undefined ? {} : { edges: edges.map(([least, length, table]) => [least, length, mapValues(table, placed)]) }),
+  });
+  return {
+    main: () => mainPieces(document, elsewhere.size === 0 ? (bucket) => bucket : shown),
+    others: others.map((patterns) => () => [{ path: [], value: JSON.stringify({ patterns }) }]),
+  };
+}
+
+function* patternsOf(document: CompiledDocument): Generator<string> {
+  for (const [, node] of nodes(document)) {
+    for (const type of RESOURCE_TYPES) {
+      for (const kind of SUBJECT_TYPES) {
+        for (const { tests = [], edges = [] } of Object.values(node[type][kind])) {
+          const all = [...tests, ...edges.flatMap(([, , table]) => Object.values(table).flat())];
+          for (const test of all) if (test[1] === 'regex') yield test[3];
+        }
+      }
     }
   }
-  const numbered = (bucket: Bucket): object =>
-    withRegexes(bucket, ([rank, pattern]) => {
-      const part = homes.get(bucket)?.get(pattern) ?? 0;
-      return part === 0 ? [rank, pattern] : [rank, part - 1];
-    });
-  return {
-    main: () => mainPieces(document, numbered),
-    others: parts.slice(1).map(
-      ({ held }) =>
-        () =>
-          partPieces(document, held),
-    ),
-  };
-}
-
-function patternsOf({ regex = [], guarded = [] }: Bucket): string[] {
-  const entries = [...regex, ...guarded.flatMap(([, , table]) => Object.values(table).flat())];
-  return [...new Set(entries.map(([, pattern]) => pattern))];
-}
-
-/** The bucket with something else in place of each regex. */
-function withRegexes(bucket: Bucket, change: (entry: RegexEntry) => unknown): object {
-  const { regex, guarded } = bucket;
-  return {
-    ...bucket,
-    regex: regex?.map(change),
-    guarded: guarded?.map(([least, length, table]) => [least, length, mapValues(table, (list) => list.map(change))]),
-  };
-}
-
-/** What the bucket holds of these regexes. */
-function onlyRegexes({ regex = [], guarded = [] }: Bucket, belongs: (pattern: string) => boolean): Bucket {
-  const kept = (list: readonly RegexEntry[]): RegexEntry[] => list.filter(([, pattern]) => belongs(pattern));
-  const groups = guarded.map(([least, length, table]) => {
-    const lists = Object.entries(table).flatMap(([head, list]) => {
-      const rest = kept(list);
-      return rest.length > 0 ? [[head, rest] as const] : [];
-    });
-    return [least, length, tableOf(lists)] as const;
-  });
-  return { regex: kept(regex), guarded: groups };
 }
 
 function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[], node: IndexNode]> {
@@ -92,19 +71,9 @@ function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[]
   for (const [target, node] of Object.entries(index.targets)) yield [['index', 'targets', target], node];
 }
 
-function* buckets(path: readonly string[], node: IndexNode): Generator<Located> {
-  for (const type of RESOURCE_TYPES) {
-    for (const kind of SUBJECT_TYPES) {
-      for (const [value, bucket] of Object.entries(node[type][kind])) yield [[...path, type, kind, value], bucket];
-    }
-  }
-}
-
-const EMPTY_INDEX = '"index":{"every":{},"targets":{}}';
-
 function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => object): Generator<DataPiece> {
   const { order, unmatched } = document;
-  yield { path: [], value: `{${EMPTY_INDEX},"order":${JSON.stringify(order)},"unmatched":${unmatched}}` };
+  yield { path: [], value: `{"index":{"every":{},"targets":{}},"order":${JSON.stringify(order)},"unmatched":${unmatched}}` };
   for (const [path, node] of nodes(document)) {
     const display = (by: BySubject<Bucket>) => mapValues(by, (table) => mapValues(table, shown));
     yield* pieces(path, {
@@ -114,11 +83,6 @@ function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => obje
       prompt: display(node.prompt),
     });
   }
-}
-
-function* partPieces({ unmatched }: CompiledDocument, held: Iterable<Located>): Generator<DataPiece> {
-  yield { path: [], value: `{${EMPTY_INDEX},"order":[],"unmatched":${unmatched}}` };
-  for (const [path, bucket] of held) yield { path, value: JSON.stringify(bucket) };
 }
 
 /** The value as one piece, or member by member where that would be too long. */

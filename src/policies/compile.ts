@@ -14,8 +14,8 @@ import {
   SUBJECT_TYPES,
   type SubjectType,
 } from './document.ts';
-import type { Guard, Shape } from './lower.ts';
-import { type PatternCheck, type RegexReading, readPattern } from './pattern.ts';
+import type { Guard, Screen, Shape } from './lower.ts';
+import { type PatternCheck, readPattern } from './pattern.ts';
 
 /** A policy as `rego/reference.rego` reads it. */
 export interface ReadPolicy {
@@ -219,19 +219,20 @@ function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
       const bucket = node[type][kind][value];
       if (bucket.any !== undefined) continue;
       if ('shapes' in form) for (const shape of form.shapes) placeShape(bucket, shape, rank);
-      else placeRegex(bucket, form.pattern, form.reading, rank);
+      else placeRegex(bucket, form.pattern, form.screen, rank);
     }
   }
 }
 
-type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly reading: RegexReading };
+type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly screen: Screen };
 const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }] };
 
 function formOf(pattern: string): Form {
   const reading = readPattern(pattern);
   // What has been read strictly can be read.
   if (typeof reading === 'string') throw new Error(reading);
-  return 'regex' in reading ? { pattern, reading: reading.regex } : { shapes: reading.shapes };
+  const { shapes, screen } = reading;
+  return shapes === null ? { pattern, screen: screen ?? { guard: null, needs: '' } } : { shapes };
 }
 
 function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {
@@ -241,15 +242,15 @@ function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank):
   } else if (text === '' && !oneLine) {
     bucket.any ??= rank;
   } else {
-    const test = [rank, oneLine ? `line ${kind}` : kind, text] as const;
-    if (kind === 'contains' || text === '') addTest((bucket.tests ??= []), test);
+    const test: NameTest = [rank, oneLine ? `line ${kind}` : kind, text];
+    if (kind === 'contains' || text === '') addToTests(bucket, test);
     else addAtEdge(bucket, kind === 'prefix' ? 'start' : 'end', text, test);
   }
 }
 
-function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: RegexReading, rank: Rank): void {
+function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: Screen, rank: Rank): void {
   const test = [rank, 'regex', needs, pattern] as const;
-  if (guard === null) addTest((bucket.tests ??= []), test);
+  if (guard === null) addToTests(bucket, test);
   else for (const text of guard.texts) addAtEdge(bucket, guard.side, text, test);
 }
 
@@ -267,11 +268,24 @@ function addAtEdge(bucket: Bucket, side: Guard['side'], text: string, test: Name
     group = [test[0], length, newTable()];
     bucket.edges.push(group);
   }
-  addTest((group[2][key] ??= []), test);
+  group[2][key] ??= [];
+  addTest(group[2][key], test);
 }
 
-function addTest(list: NameTest[], [rank, ...test]: NameTest): void {
-  if (!list.some((known) => test.every((part, i) => part === known[i + 1]))) list.push([rank, ...test] as NameTest);
+function addToTests(bucket: Bucket, test: NameTest): void {
+  bucket.tests ??= [];
+  addTest(bucket.tests, test);
+}
+
+/** What each list holds, but for the ranks: the same test again could only decide later. */
+const held = new WeakMap<NameTest[], Set<string>>();
+
+function addTest(list: NameTest[], test: NameTest): void {
+  const known = held.get(list) ?? new Set();
+  held.set(list, known);
+  const key = test.slice(1).join('\0');
+  if (!known.has(key)) list.push(test);
+  known.add(key);
 }
 
 /** JSON with members sorted by code unit and no white space (RFC 8785, of which integers and well-formed texts need no more). */

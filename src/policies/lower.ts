@@ -26,19 +26,54 @@ export function lower(node: Node): Shape[] | null {
   return shapes;
 }
 
+/** What can be told of names without trying the regular expression: those that match pass. */
+export interface Screen {
+  /** null: there are no such texts, or too many to be of use. */
+  readonly guard: Guard | null;
+  /** Every name that matches contains this text; it may be empty. */
+  readonly needs: string;
+}
+
 /** Every name that matches begins with one of the texts, or ends with one. */
 export interface Guard {
   readonly side: 'start' | 'end';
   readonly texts: readonly string[];
 }
 
-/** null: there are no such texts, or too many to be of use. */
-export function guard(node: Node): Guard | null {
-  for (const side of ['start', 'end'] as const) {
-    const texts = edges(node, side);
-    if (texts !== null) return { side, texts };
+export function screen(node: Node): Screen {
+  const useful = (texts: string[] | null): texts is string[] =>
+    texts !== null && (texts.length <= MANY_EDGES || shortest(texts) >= LONG_EDGE);
+  const [start, end] = [edges(node, 'start'), edges(node, 'end')];
+  const guards: Guard[] = [
+    ...(useful(start) ? [{ side: 'start', texts: start } as const] : []),
+    ...(useful(end) ? [{ side: 'end', texts: end } as const] : []),
+  ];
+  const [guard = null] = guards.sort((a, b) => shortest(b.texts) - shortest(a.texts));
+  return { guard, needs: needed(node) };
+}
+
+const shortest = (texts: readonly string[]): number => Math.min(...texts.map((text) => text.length));
+
+/** The longest text that stands in every match, as far as a look at one item after the other shows. */
+function needed(node: Node): string {
+  let longest = '';
+  const consider = (text: string): void => {
+    if (text.length > longest.length) longest = text;
+  };
+  let run = '';
+  for (const item of flatten(node)) {
+    // What asserts takes no room, so that its neighbours stand together.
+    if (item.kind === 'assert') continue;
+    const [text, ...others] = language(item) ?? ['', ''];
+    if (others.length === 0) run += text;
+    else {
+      consider(run);
+      run = '';
+      if (item.kind === 'repeat' && item.min > 0) consider(needed(item.item));
+    }
   }
-  return null;
+  consider(run);
+  return longest;
 }
 
 function edges(node: Node, side: Guard['side']): string[] | null {
@@ -53,6 +88,9 @@ function edges(node: Node, side: Guard['side']): string[] | null {
   const texts = outermost(inward, side);
   return texts.includes('') ? null : texts;
 }
+
+/** More edges than this, and short ones, tell too little for the room that they take: those of `^[a-z]+_` are 26. */
+const MANY_EDGES = 8;
 
 /** Edges need not be longer to tell names apart: from there on, what would multiply them is left out. */
 const LONG_EDGE = 3;

@@ -81,6 +81,19 @@ const { tree } = fc.letrec<{ tree: Pattern; atom: Pattern; sequence: Pattern }>(
   ),
 }));
 
+/** What may stand between an anchor and a text: some of it is as good as anything, some only looks so. */
+const filler = fc.constantFrom(
+  piece('.*', '', `${DOT}*`),
+  piece('(?s:.*)', 'x\ny', '[^]*'),
+  piece('.+', 'q', `${DOT}+`),
+  piece('.?', '', `${DOT}?`),
+  piece('.{0,2}', 'q', `${DOT}{0,2}`),
+  piece('[a-c]*', 'b'),
+  piece('[^a]*', '\n'),
+  piece('(?m:^)', '', '(?<![^\\n])'),
+  piece('(?m:$)', '', '(?![^\\n])'),
+);
+
 const FOLDED = piece('(?i)', '', '(?i)');
 const anyText = fc.array(word, { minLength: 1, maxLength: 3 }).map((parts) => join(parts));
 
@@ -102,6 +115,12 @@ export const pattern: fc.Arbitrary<Pattern> = fc
       arbitrary: fc.array(anyText, { minLength: 2, maxLength: 3 }).map((parts) => around('^(', join(parts, '|'), ')')),
       weight: 1,
     },
+    { arbitrary: fc.tuple(filler, anyText).map((parts) => around('^', join(parts), '$')), weight: 1 },
+    { arbitrary: fc.tuple(anyText, filler).map((parts) => around('^', join(parts), '$')), weight: 1 },
+    { arbitrary: fc.tuple(filler, anyText, filler).map((parts) => join(parts)), weight: 1 },
+    { arbitrary: filler.map((part) => around('^', part, '$')), weight: 1 },
+    { arbitrary: fc.tuple(anyText, special).map((parts) => around('^', join(parts), '$')), weight: 1 },
+    { arbitrary: anyText.map((part) => around('^(?:', part, '){2}$', part.sample + part.sample)), weight: 1 },
     { arbitrary: tree, weight: 4 },
     { arbitrary: tree.map((part) => around('^(?:', part, ')$')), weight: 2 },
     { arbitrary: anyText.map((part) => around('^', join([FOLDED, part]), '$')), weight: 1 },

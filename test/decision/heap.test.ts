@@ -102,6 +102,19 @@ test('one bucket of more patterns than an instance may hold', async (t) => {
   }
 });
 
+test('a bucket that is too long to be read in one piece', async (t) => {
+  const policies = Array.from({ length: 4_000 }, (_, n) =>
+    policyWith({ id: `p${n}`, priority: n, resource_pattern: `^x${n}_${'long'.repeat(20)}[0-9]+$` }),
+  );
+  const engine = await createEngine({ module, policies, revision: 1, onFault: (error) => t.log(error) });
+  const { main } = layOut(engine.compiled.document, MAX_PATTERNS);
+  t.true([...main()].length > 3);
+  for (const n of [0, 98, 99, 1_234, 3_999]) {
+    const object = { resource_type: 'tool' as const, resource_name: `x${n}_${'long'.repeat(20)}7` };
+    t.is(engine.decide(ANN, 't', object).policy?.id, `p${n}`);
+  }
+});
+
 test('the heap is rewound: many decisions do not make the process grow', async (t) => {
   const engine = await createEngine({ module, policies: policiesWith(200), revision: 1, onFault: (error) => t.log(error) });
   const decisions = Number(process.env.HEAP_DECISIONS ?? 60_000);

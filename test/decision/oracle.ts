@@ -1,4 +1,4 @@
-/** The semantics, in the plainest TypeScript: law 1 and the table in the service specification. Everything is held to this. */
+/** The semantics, in the plainest TypeScript: law 1 and docs/policies.md. Everything is held to this. */
 import type { NamedObject, PrincipalFacts } from '../../src/decision/decision.ts';
 import type { Policy, PolicySubject } from '../../src/policies/document.ts';
 

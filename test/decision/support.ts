@@ -1,7 +1,7 @@
 /** What the tests of the decision engine share. */
 import type { Decision, NamedObject, PrincipalFacts } from '../../src/decision/decision.ts';
 import type { PolicyModule } from '../../src/decision/engine.ts';
-import { loadInstance } from '../../src/decision/instance.ts';
+import { loadInstance, readResult } from '../../src/decision/instance.ts';
 import type { Policy } from '../../src/policies/document.ts';
 import type { Answer } from './oracle.ts';
 
@@ -24,11 +24,11 @@ export interface Verdict {
 export const verdictAnswer = ({ effect, policy }: Verdict): Answer => ({ effect, policyId: policy });
 
 /** Every rule of the module over the whole document, as the export holds it. */
-export function loadDocument(module: PolicyModule, json: string): (rule: string, input: object) => unknown {
-  const steps = loadInstance(module.instantiate(), [{ path: [], value: json }], 0);
+export function loadDocument(module: PolicyModule, json: string, heapCeiling = 0): (rule: string, input: object) => unknown {
+  const steps = loadInstance(module.instantiate(), [{ path: [], value: json }], heapCeiling);
   for (;;) {
     const step = steps.next();
-    if (step.done === true) return (rule, input) => step.value.evaluate(`portcullis/${rule}`, JSON.stringify(input));
+    if (step.done === true) return (rule, input) => readResult(step.value.ask(`portcullis/${rule}`, JSON.stringify(input)));
   }
 }
 

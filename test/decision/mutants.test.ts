@@ -1,0 +1,9 @@
+import test from 'ava';
+import { runMutants } from './mutation/run.ts';
+
+test('faults in compiled documents and in the compiler are noticed (all of them: npm run test:mutants)', async (t) => {
+  const { mutants, killed, survivors } = await runMutants({ seeds: 1, everyNthPatch: 4, trials: 120 });
+  t.log(`${killed} of ${mutants}`);
+  t.deepEqual(survivors, []);
+  t.true(mutants >= 60);
+});
