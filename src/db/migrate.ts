@@ -42,7 +42,7 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
   // Names of locks have at most 64 characters; those of databases may have as many.
   const ask = async (call: string): Promise<unknown> => {
     const [[row]] = await db
-      .raw(`select ${call} as answer from (select concat('portcullis.', md5(database())) as name) as l`)
+      .raw(`select ${call} as answer from (select concat('portcullis.', left(sha2(database(), 256), 48)) as name) as l`)
       .connection(connection);
     return row.answer;
   };
