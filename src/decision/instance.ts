@@ -61,8 +61,8 @@ export function* loadInstance(bare: Bare, data: Iterable<DataPiece>, heapCeiling
   const { exports: opa, memory, entrypoints } = bare;
   let view = Buffer.from(memory.buffer);
   const bytes = (): Buffer => {
-    // Growth detaches the old buffer.
-    if (view.buffer !== memory.buffer) view = Buffer.from(memory.buffer);
+    // Growth detaches the old buffer, and asking the memory for its own takes longer.
+    if (view.length === 0) view = Buffer.from(memory.buffer);
     return view;
   };
 
