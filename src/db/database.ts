@@ -117,14 +117,20 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     throw new AppError('unavailable', explain(config, error), { cause: error });
   }
   const opened = db;
+  let probing: Promise<void> | null = null;
   return {
     kind: config.kind,
     knex: opened,
     snapshot: (work) =>
       config.kind === 'sqlite' ? opened.transaction(work) : opened.transaction(work, { isolationLevel: 'repeatable read' }),
-    async probe() {
-      // Writes, but changes nothing, and waits for nobody's lock.
-      await opened('migrations').update({ applied_at: opened.ref('applied_at') });
+    probe() {
+      // Writes, but changes nothing, and waits for nobody's lock. One at a time, because anybody may ask for readiness.
+      probing ??= (async () => {
+        await opened('migrations').update({ applied_at: opened.ref('applied_at') });
+      })().finally(() => {
+        probing = null;
+      });
+      return probing;
     },
     close: () => opened.destroy(),
   };

@@ -109,6 +109,24 @@ eachServer(test, 'a snapshot does not see what is committed after its first read
   t.is((await readPosition(database.knex)).sequence, 1);
 });
 
+eachEngine(
+  test,
+  'a probe writes; however many ask at once, one is under way; and it fails where the table cannot be written',
+  async (t, at) => {
+    const database = await open(t, at);
+    let writes = 0;
+    database.knex.on('query', ({ sql }: { sql: string }) => {
+      if (/^update/i.test(sql)) writes++;
+    });
+    await Promise.all(Array.from({ length: 50 }, () => database.probe()));
+    t.is(writes, 1);
+    await database.probe();
+    t.is(writes, 2);
+    await database.knex.schema.dropTable('migrations');
+    await t.throwsAsync(database.probe());
+  },
+);
+
 eachEngine(test, 'identifiers are compared byte for byte', async (t, at) => {
   const { knex } = await open(t, at);
   for (const hash of ['a', 'A', 'a ', 'á', 'a\u0301', '𝒂']) await knex('audit_sets').insert({ hash, names: hash });
