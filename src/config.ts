@@ -1,6 +1,7 @@
 /** The configuration, read once from the environment. Nothing else reads `process.env`. */
 import { isIP } from 'node:net';
-import { resolve } from 'node:path';
+import { hostname } from 'node:os';
+import { isAbsolute, resolve } from 'node:path';
 import Joi from 'joi';
 
 export type DatabaseConfig =
@@ -12,11 +13,15 @@ export interface Config {
   readonly port: number;
   /** Origin under which clients reach the gateway, without a trailing slash. */
   readonly publicUrl: string;
+  /** Origin under which the other replicas reach this one. */
+  readonly replicaUrl: string;
   readonly database: DatabaseConfig;
   /** Holds the SQLite file and, unless `masterKey` is given, the master key file. */
   readonly dataDir: string;
   /** 32 bytes, or null to use (and make) `<dataDir>/master.key`. */
   readonly masterKey: Buffer | null;
+  /** Keys under which values may still be sealed; at start they are sealed again under `masterKey`. */
+  readonly previousMasterKeys: readonly Buffer[];
   /** Host names (no port) that requests may be addressed to. */
   readonly allowedHosts: readonly string[];
   /** Origins (scheme, host, port) that browsers may call from. */
@@ -36,6 +41,15 @@ export interface Config {
   };
   /** How long an upstream may take until its answer begins, milliseconds. */
   readonly upstreamTimeoutMs: number;
+  readonly stdio: {
+    /** Absolute paths of the executables that stdio targets may run, compared byte for byte. */
+    readonly allowed: readonly string[];
+    /** Processes of targets at one time. */
+    readonly maxProcesses: number;
+    /** How long a process may be unused, and live at all, milliseconds. */
+    readonly idleMs: number;
+    readonly lifetimeMs: number;
+  };
   /** How long open requests may go on after SIGTERM, milliseconds. */
   readonly drainMs: number;
 }
@@ -78,6 +92,12 @@ const masterKey = (value: string, helpers: Joi.CustomHelpers) => {
   const bytes = Buffer.from(value, 'base64');
   return bytes.length === 32 && bytes.toString('base64') === value ? bytes : helpers.error('any.invalid');
 };
+const masterKeys = (value: string, helpers: Joi.CustomHelpers) => {
+  const keys = items(value).map((item) => masterKey(item, helpers));
+  return keys.every((key) => Buffer.isBuffer(key)) ? keys : helpers.error('any.invalid');
+};
+const absolutePaths = (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every((item) => isAbsolute(item) && !/\p{Cc}/u.test(item)) ? items(value) : helpers.error('any.invalid');
 const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
   if (/^sqlite:.+/.test(value)) return value;
   if (!URL.canParse(value)) return helpers.error('any.invalid');
@@ -90,11 +110,13 @@ interface Environment {
   HOST: string;
   PORT: number;
   PUBLIC_URL?: string;
+  REPLICA_URL?: string;
   DATA_DIR: string;
   DATABASE_URL?: string;
   DATABASE_POOL: number;
   ALLOW_WEAK_DURABILITY: boolean;
   MASTER_KEY?: Buffer;
+  MASTER_KEY_PREVIOUS: Buffer[];
   ALLOWED_HOSTS: string[];
   ALLOWED_ORIGINS: string[];
   REGISTRATION: 'open' | 'closed';
@@ -105,8 +127,15 @@ interface Environment {
   MCP_RATE_LIMIT: number;
   API_TOKEN_LIMIT: number;
   UPSTREAM_TIMEOUT_MS: number;
+  STDIO_ALLOWED: string[];
+  STDIO_MAX_PROCESSES: number;
+  STDIO_IDLE_MS: number;
+  STDIO_LIFETIME_MS: number;
   DRAIN_MS: number;
 }
+
+/** What a timer of Node can wait: a longer one would fire at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const must = (what: string) => ({ '*': what });
 
@@ -116,6 +145,9 @@ const schema = Joi.object<Environment>({
   PUBLIC_URL: Joi.string()
     .custom(origin)
     .messages(must('PUBLIC_URL must be an http or https origin such as https://gateway.example.com')),
+  REPLICA_URL: Joi.string()
+    .custom(origin)
+    .messages(must('REPLICA_URL must be an http or https origin such as http://10.0.0.5:8080')),
   DATA_DIR: Joi.string().default('data').messages(must('DATA_DIR must be a folder')),
   DATABASE_URL: Joi.string()
     .custom(databaseUrl)
@@ -130,6 +162,10 @@ const schema = Joi.object<Environment>({
     .messages(must('DATABASE_POOL must be a number from 3 to 100')),
   ALLOW_WEAK_DURABILITY: Joi.boolean().default(false).messages(must('ALLOW_WEAK_DURABILITY must be true or false')),
   MASTER_KEY: Joi.string().custom(masterKey).messages(must('MASTER_KEY must be 32 bytes in base64 (openssl rand -base64 32)')),
+  MASTER_KEY_PREVIOUS: Joi.string()
+    .custom(masterKeys)
+    .default([])
+    .messages(must('MASTER_KEY_PREVIOUS must be keys of 32 bytes in base64, separated by commas')),
   ALLOWED_HOSTS: Joi.string()
     .custom(hostNames)
     .default([])
@@ -151,11 +187,37 @@ const schema = Joi.object<Environment>({
   MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
   API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
   UPSTREAM_TIMEOUT_MS: Joi.number().integer().min(100).default(60_000).messages(must('UPSTREAM_TIMEOUT_MS must be at least 100')),
+  STDIO_ALLOWED: Joi.string()
+    .custom(absolutePaths)
+    .default([])
+    .messages(must('STDIO_ALLOWED must be absolute paths of executables, separated by commas')),
+  STDIO_MAX_PROCESSES: Joi.number()
+    .integer()
+    .min(1)
+    .max(100_000)
+    .default(100)
+    .messages(must('STDIO_MAX_PROCESSES must be a number from 1 to 100000')),
+  STDIO_IDLE_MS: Joi.number()
+    .integer()
+    .min(1_000)
+    .max(MAX_TIMER_MS)
+    .default(600_000)
+    .messages(must(`STDIO_IDLE_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
+  STDIO_LIFETIME_MS: Joi.number()
+    .integer()
+    .min(1_000)
+    .max(MAX_TIMER_MS)
+    .default(86_400_000)
+    .messages(must(`STDIO_LIFETIME_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
   DRAIN_MS: Joi.number().integer().min(0).default(10_000).messages(must('DRAIN_MS must be a number of milliseconds')),
 });
 
 const isLoopback = (host: string): boolean =>
   host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+
+const isAnyAddress = (host: string): boolean => host === '0.0.0.0' || host === '::';
+
+const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host);
 
 /** Throws ConfigError with every mistake at once. Unknown variables are ignored: an environment has many. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
@@ -166,7 +228,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 
   const dataDir = resolve(env.DATA_DIR);
   const ownName = isLoopback(env.HOST) ? env.HOST : 'localhost';
-  const publicUrl = env.PUBLIC_URL ?? `http://${isIP(ownName) === 6 ? `[${ownName}]` : ownName}:${env.PORT}`;
+  const publicUrl = env.PUBLIC_URL ?? `http://${urlHost(ownName)}:${env.PORT}`;
   const publicName = new URL(publicUrl).hostname.replace(/^\[|\]$/g, '');
   const database: DatabaseConfig = env.DATABASE_URL?.startsWith('mysql:')
     ? { kind: 'mysql', url: env.DATABASE_URL, allowWeakDurability: env.ALLOW_WEAK_DURABILITY, poolSize: env.DATABASE_POOL }
@@ -176,9 +238,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     host: env.HOST,
     port: env.PORT,
     publicUrl,
+    replicaUrl: env.REPLICA_URL ?? `http://${urlHost(isAnyAddress(env.HOST) ? hostname() : env.HOST)}:${env.PORT}`,
     database,
     dataDir,
     masterKey: env.MASTER_KEY ?? null,
+    previousMasterKeys: env.MASTER_KEY_PREVIOUS,
     allowedHosts: [...LOOPBACK_HOSTS, new URL(publicUrl).hostname, ...env.ALLOWED_HOSTS],
     allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
     registration: env.REGISTRATION,
@@ -188,6 +252,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     logLevel: env.LOG_LEVEL,
     rateLimits: { login: env.LOGIN_RATE_LIMIT, mcp: env.MCP_RATE_LIMIT, apiTokens: env.API_TOKEN_LIMIT },
     upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
+    stdio: {
+      allowed: env.STDIO_ALLOWED,
+      maxProcesses: env.STDIO_MAX_PROCESSES,
+      idleMs: env.STDIO_IDLE_MS,
+      lifetimeMs: env.STDIO_LIFETIME_MS,
+    },
     drainMs: env.DRAIN_MS,
   });
 }

@@ -33,14 +33,22 @@ import { meetOrigin } from './http/origin.ts';
 import { createRateLimits } from './http/rate-limit.ts';
 import { createLog, type Log } from './log.ts';
 import { createMcpHandler } from './mcp/endpoint.ts';
+import { createHolders } from './mcp/holders.ts';
 import { DEFAULT_LIMITS } from './mcp/limits.ts';
 import { createSeal } from './mcp/seal.ts';
+import { taskStore } from './mcp/store.ts';
 import { createPolicyEdits } from './policies/edit.ts';
 import { createPolicyRoutes } from './policies/routes.ts';
 import { policyStore } from './policies/store.ts';
-import { routedTargets } from './targets/credentials.ts';
+import { createPeers } from './replicas/peers.ts';
+import { createPresence } from './replicas/presence.ts';
+import { createSessionRoutes, createUserRecycleRoute } from './sessions/routes.ts';
+import { sessionRules } from './sessions/rules.ts';
+import { sessionStore } from './sessions/store.ts';
+import { createSessionUpkeep } from './sessions/upkeep.ts';
+import { resealCredentials, routedTargets } from './targets/credentials.ts';
 import { createTargetEdits } from './targets/edit.ts';
-import { createTargetRoutes } from './targets/routes.ts';
+import { createOwnCredentialRoutes, createTargetRoutes } from './targets/routes.ts';
 import { targetStore } from './targets/store.ts';
 import { userRoutes } from './users/routes.ts';
 import { userStore } from './users/store.ts';
@@ -62,10 +70,11 @@ const REQUEST_TIMEOUT_MS = 60_000;
 
 /** Throws AppError with a message for the operator when the database, the keys or the engine cannot be had. */
 export async function createGateway(config: Config, log: Log = createLog(config.logLevel)): Promise<Gateway> {
-  const vault = createVault(config.masterKey ?? masterKeyFile(join(config.dataDir, 'master.key')));
+  const vault = createVault(config.masterKey ?? masterKeyFile(join(config.dataDir, 'master.key')), config.previousMasterKeys);
   const database = await openDatabase(config.database, async (db) => {
     await makeCounter(db);
     await makeKeys(db, vault, Date.now());
+    await resealCredentials(db, vault);
   });
   try {
     return await assemble(config, log, vault, database);
@@ -91,6 +100,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     changes,
     policies: (db) => policyStore(db).all(),
     targets: (db) => routedTargets(db, vault),
+    sessions: (db) => sessionRules(db, now()),
     identity: findIdentity,
     build: async (policies, revision) => {
       const engine = await createEngine({ module, policies, revision, onFault });
@@ -132,10 +142,17 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const targetEdits = createTargetEdits({
     administer,
     vault,
+    allowedCommands: config.stdio.allowed,
     isNamed: (trx, targetId) => policyStore(trx).namesTarget(targetId),
     newId,
     now,
   });
+
+  // Other replicas, and the sessions that live in one of them.
+  const presence = await createPresence({ database, vault, id: newId(), address: config.replicaUrl, log });
+  const peers = createPeers(vault, now);
+  const sessions = sessionStore(database.knex);
+  const upkeep = createSessionUpkeep({ database, now, log });
 
   // HTTP.
   const auth = { database, registration, login, limits, trustProxy: config.trustProxy };
@@ -162,8 +179,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },
       { path: '/users', router: userRoutes({ database, administer, passwords, now }), roles: ['admin'] },
+      { path: '/users', router: createUserRecycleRoute({ administer, now }), roles: ['admin'] },
+      { path: '/sessions', router: createSessionRoutes({ database, administer, now }), roles: ['admin'] },
       { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
       { path: '/targets', router: createTargetRoutes({ database, vault, edits: targetEdits }), roles: ['admin'] },
+      { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits }) },
       { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
       { path: '/logs', router: createLogRoutes({ db: database.knex }), roles: ['admin', 'auditor'] },
       { path: '/changes', router: createChangesRoutes({ changes }), roles: ['admin', 'auditor'] },
@@ -174,6 +194,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     admit: current.admit,
     audit,
     seal: createSeal([keys.sealingKey]),
+    tasks: taskStore(database.knex),
+    sessions,
+    replicaId: presence.id,
+    holders: createHolders({ presence, peers, sessions, log }),
+    isFromPeer: peers.isFromPeer,
+    saw: upkeep.saw,
     publicUrl: config.publicUrl,
     limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
     checkOrigin: (req, res) => meetOrigin(req, res, config),
@@ -207,6 +233,9 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       mcp.endStreams();
       await drained;
       await mcp.close();
+      await peers.close();
+      await presence.stop();
+      await upkeep.stop();
       await writer.close();
       await database.close();
     },

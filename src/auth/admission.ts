@@ -1,5 +1,6 @@
 /** Two steps from a bearer token to a principal: the first needs keys alone, the second the current state. */
 import type { Engine } from '../decision/decision.ts';
+import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { AuthRefusal, Principal, TokenClaims, TokenKind } from './principal.ts';
 
@@ -10,6 +11,7 @@ export interface Snapshot {
   readonly engine: Engine;
   /** Enabled targets by name. */
   readonly targets: ReadonlyMap<string, RoutedTarget>;
+  readonly sessions: SessionRules;
 }
 
 export interface Admission {

@@ -85,21 +85,25 @@ function open(vault: Vault, row: SecretKeyRow): Buffer {
   } catch (cause) {
     throw new AppError(
       'unavailable',
-      'The database was made with another master key: set MASTER_KEY, or restore the file master.key in DATA_DIR.',
+      'The database was made with another master key: set MASTER_KEY (or MASTER_KEY_PREVIOUS, when it is being replaced), or restore the file master.key in DATA_DIR.',
       { cause },
     );
   }
 }
 
 /**
- * Makes the keys that are missing. Runs under the migration lock, so that replicas that start at once agree. Throws
+ * Makes the keys that are missing, and seals again what is sealed under a previous master key. Runs under the migration lock, so that replicas that start at once agree. Throws
  * AppError `unavailable` when the database belongs to another master key: signing with new keys would look like a working
  * gateway that has lost every credential.
  */
 export async function makeKeys(db: Connection, vault: Vault, now: number = Date.now()): Promise<void> {
   const store = secretKeyStore(db);
   const rows = await store.list();
-  for (const row of rows) open(vault, row);
+  for (const row of rows) {
+    open(vault, row);
+    const sealed = vault.reseal(identity(row), row.sealed);
+    if (sealed !== null) await store.replaceSealed(row, sealed);
+  }
   const fixed = (purpose: 'check' | 'sealing', id: string, secret: Buffer): SecretKeyRow => ({
     id,
     purpose,

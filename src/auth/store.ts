@@ -101,6 +101,7 @@ export interface SecretKeyStore {
   /** Oldest first. */
   list(): Promise<SecretKeyRow[]>;
   insert(row: SecretKeyRow): Promise<void>;
+  replaceSealed(row: SecretKeyRow, sealed: string): Promise<void>;
   /** Retires every signing key but `exceptId` that is not retired yet. */
   retireSigning(exceptId: string, now: number): Promise<void>;
 }
@@ -115,6 +116,9 @@ export function secretKeyStore(db: Connection): SecretKeyStore {
     },
     async insert(row) {
       await db('secret_keys').insert({ ...row });
+    },
+    async replaceSealed({ id }, sealed) {
+      await db('secret_keys').where({ id }).update({ sealed });
     },
     async retireSigning(exceptId, now) {
       await db('secret_keys')

@@ -31,7 +31,7 @@ export interface Change {
   readonly after: object | null;
 }
 
-export type ObjectType = 'policy' | 'user' | 'token' | 'target' | 'credential' | 'key';
+export type ObjectType = 'policy' | 'user' | 'token' | 'target' | 'credential' | 'key' | 'session';
 
 export interface ChangeRow extends Change, Position {
   readonly created_at: number;

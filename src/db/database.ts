@@ -21,6 +21,13 @@ export interface Database {
   close(): Promise<void>;
 }
 
+const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
+
+/** Whether an insert failed because its key is taken. */
+export function isDuplicate(error: unknown): boolean {
+  return DUPLICATE.has((error as { code?: string }).code ?? '');
+}
+
 const ACQUIRE_TIMEOUT_MS = 5_000;
 /** Includes the start of the worker thread, which a busy machine makes slow. */
 const SQLITE_ACQUIRE_TIMEOUT_MS = 20_000;

@@ -2,11 +2,19 @@
 import type { Knex } from 'knex';
 import { AppError } from '../errors.ts';
 import * as initial from './migrations/0001-initial.ts';
+import * as targets from './migrations/0002-targets.ts';
+import * as sessions from './migrations/0003-sessions.ts';
+import * as tasks from './migrations/0004-tasks.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
 /** Append-only; names are recorded in the database. A migration may be run again after it was cut short, so it must be repeatable. */
-const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [['0001-initial', initial.up]];
+const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
+  ['0001-initial', initial.up],
+  ['0002-targets', targets.up],
+  ['0003-sessions', sessions.up],
+  ['0004-tasks', tasks.up],
+];
 
 const LOCK_SECONDS = 120;
 

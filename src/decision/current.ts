@@ -11,6 +11,7 @@ import { type Changes, holds, type Position, readPosition } from '../db/changes.
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { Policy } from '../policies/document.ts';
+import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { Engine } from './decision.ts';
 
@@ -19,6 +20,7 @@ export interface CurrentParts {
   readonly changes: Changes;
   readonly policies: (db: Connection) => Promise<Policy[]>;
   readonly targets: (db: Connection) => Promise<ReadonlyMap<string, RoutedTarget>>;
+  readonly sessions: (db: Connection) => Promise<SessionRules>;
   readonly identity: (db: Connection, claims: TokenClaims) => Promise<Identity | null>;
   /** Compiles, loads and self-tests a policy set. Rejects rather than give an engine that may be wrong. */
   readonly build: (policies: readonly Policy[], revision: number) => Promise<Engine>;
@@ -73,14 +75,19 @@ export function createCurrent(parts: CurrentParts): Current {
   async function load(): Promise<void> {
     const began = ++order;
     const before = state;
-    const { position, targets, policies } = await database.snapshot(async (db) => {
+    const { position, targets, sessions, policies } = await database.snapshot(async (db) => {
       const position = await readPosition(db);
       // The same revision means the same policies only where this state's own change is still part of the history.
       const unchanged = before !== null && position.revision === before.position.revision && (await holds(db, before.position));
-      return { position, targets: await parts.targets(db), policies: unchanged ? null : await parts.policies(db) };
+      return {
+        position,
+        targets: await parts.targets(db),
+        sessions: await parts.sessions(db),
+        policies: unchanged ? null : await parts.policies(db),
+      };
     });
     const engine = before !== null && policies === null ? before.engine : await parts.build(policies ?? [], position.revision);
-    state = { position, began, sequence: position.sequence, engine, targets, identities: new Map() };
+    state = { position, began, sequence: position.sequence, engine, targets, sessions, identities: new Map() };
   }
 
   async function reach(deadline: number): Promise<State> {

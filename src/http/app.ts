@@ -38,6 +38,8 @@ const OPEN_BODY_BYTES = 16 * 1024;
 const BODY_BYTES = 4 * 1024 * 1024;
 /** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
+/** Of these the last segment is a text of any characters, escaped, or the name of a variable. */
+const TEXT_PATH = /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+)\/[^/]+$/;
 
 export function createApp(parts: AppParts): Express {
   const { authenticate, metrics } = parts;
@@ -98,7 +100,7 @@ function begin({ config, log, metrics }: AppParts, table: RouteTable): RequestHa
 /** 404 and 405 for everything that no handler is for; OPTIONS, and HEAD where a token is needed, reach none. */
 function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
   return (req, res, next) => {
-    const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path);
+    const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path) || TEXT_PATH.test(req.path);
     const [unguarded, protected_] = wellFormed ? [matchRoute(open, req.path), matchRoute(guarded, req.path)] : [null, null];
     if (!unguarded && !protected_) {
       const hint = req.path.length > 1 && req.path.endsWith('/') ? ' Paths do not end in a slash.' : '';

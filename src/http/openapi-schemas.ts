@@ -3,8 +3,9 @@ import { TOKEN_NAME_MAX } from '../auth/store.ts';
 import { ERRORS } from '../errors.ts';
 import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
 import { POLICY_LIMITS } from '../policies/schema.ts';
-import { CREDENTIAL_LIMITS, TARGET_LIMITS } from '../targets/document.ts';
-import { TARGET_NAME, TRANSPORTS } from '../targets/target.ts';
+import { CREDENTIAL_LIMITS, CREDENTIAL_SUBJECTS, CREDENTIAL_TYPES } from '../targets/credential-document.ts';
+import { METHOD, PARAM, TARGET_LIMITS } from '../targets/document.ts';
+import { ASKABLE, ISOLATIONS, TARGET_NAME, TRANSPORTS } from '../targets/target.ts';
 import { USER_LIMITS } from '../users/document.ts';
 import { UUID } from './validate.ts';
 
@@ -41,7 +42,7 @@ export const uuid: Schema = { type: 'string', pattern: UUID.source };
 const time: Schema = { type: 'string', format: 'date-time' };
 const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
 const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
-const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
+export const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
 const email = text(USER_LIMITS.email);
 const password = text(USER_LIMITS.password);
 const newPassword = { ...password, minLength: USER_LIMITS.passwordMin };
@@ -72,12 +73,60 @@ const policyMembers = {
   enabled: boolean,
 };
 
+const credentialKey = {
+  type: oneOf(CREDENTIAL_TYPES),
+  name: described('Of a bearer `authorization`, of a header its name in lower case, of env a variable.', string),
+};
+const suppliedKey = strict(credentialKey, ['type']);
+
 const targetMembers = {
   name: targetName,
   description: orNull({ type: 'string', maxLength: TARGET_LIMITS.description }),
-  transport: described('Only `streamable-http` is supported yet.', oneOf(TRANSPORTS)),
-  url: { type: 'string', maxLength: TARGET_LIMITS.url },
   enabled: boolean,
+  denials: described(
+    'What a refused call is answered: that policy refuses it, or what a name that nobody has is answered.',
+    oneOf(['shown', 'hidden']),
+  ),
+  may_ask: described('What the target may ask its clients for.', { ...listOf(oneOf(ASKABLE)), uniqueItems: true }),
+  extension_methods: described("Methods beyond the protocol's that the target serves.", {
+    ...listOf(
+      strict(
+        {
+          method: { type: 'string', maxLength: TARGET_LIMITS.method, pattern: METHOD.source },
+          resource_type: oneOf(RESOURCE_TYPES),
+          param: described('Member of `params` that names the tool, resource or prompt.', {
+            type: 'string',
+            maxLength: TARGET_LIMITS.param,
+            pattern: PARAM.source,
+          }),
+        },
+        ['method', 'resource_type', 'param'],
+      ),
+    ),
+    maxItems: TARGET_LIMITS.extensionMethods,
+  }),
+  user_credentials: described('Headers or variables that users may supply values of their own for.', {
+    ...listOf(suppliedKey),
+    maxItems: TARGET_LIMITS.userCredentials,
+  }),
+};
+const transport = described('Left out: `streamable-http`.', oneOf(TRANSPORTS));
+const httpTransport = oneOf(TRANSPORTS.filter((name) => name !== 'stdio'));
+const urlMembers = { url: { type: 'string', maxLength: TARGET_LIMITS.url } };
+const absolutePath: Schema = { type: 'string', maxLength: TARGET_LIMITS.path };
+const processMembers = {
+  command: described('Absolute path of an executable that STDIO_ALLOWED names.', absolutePath),
+  args: { ...listOf({ type: 'string', maxLength: TARGET_LIMITS.arg }), maxItems: TARGET_LIMITS.args },
+  cwd: described('null: an empty folder of the process, gone with it.', orNull(absolutePath)),
+  env: described(
+    'All that the process finds in its environment, credentials aside. Shown to administrators: no place for secrets.',
+    {
+      type: 'object',
+      additionalProperties: { type: 'string', maxLength: TARGET_LIMITS.envValue },
+      maxProperties: TARGET_LIMITS.env,
+    },
+  ),
+  isolation: described('Who shares a process.', oneOf(ISOLATIONS)),
 };
 
 /** A change of which there is nothing to show but that it happened. */
@@ -124,27 +173,50 @@ const schemas = {
     [],
   ),
 
-  Target: object({ id: uuid, ...targetMembers, ...times }),
-  NewTarget: strict(targetMembers, ['name', 'url']),
-  TargetUpdate: strict({ ...targetMembers, ...readOnly({ id: uuid, ...times }) }, []),
+  Target: {
+    anyOf: [
+      object({ id: uuid, transport: httpTransport, ...urlMembers, ...targetMembers, ...times }),
+      object({ id: uuid, transport: { const: 'stdio' }, ...processMembers, ...targetMembers, ...times }),
+    ],
+  },
+  NewTarget: {
+    anyOf: [
+      strict({ transport: httpTransport, ...urlMembers, ...targetMembers }, ['name', 'url']),
+      strict({ transport: { const: 'stdio' }, ...processMembers, ...targetMembers }, ['name', 'transport', 'command']),
+    ],
+  },
+  TargetUpdate: strict(
+    { transport, ...urlMembers, ...processMembers, ...targetMembers, ...readOnly({ id: uuid, ...times }) },
+    [],
+  ),
   Credential: object({
-    subject_type: oneOf(['default']),
-    subject_value: orNull(string),
-    type: oneOf(['bearer', 'header']),
-    name: described('Header that carries it.', string),
-    usable: described('false: the target has moved to another origin; set the credential again.', boolean),
+    subject_type: oneOf(CREDENTIAL_SUBJECTS),
+    subject_value: described('null exactly for `default`.', orNull(string)),
+    ...credentialKey,
+    usable: described(
+      'false: the target has moved, so that it must be set again; or it is of a user, and the target does not take it from users.',
+      boolean,
+    ),
+    supplied_by: oneOf(['administrator', 'user']),
     ...times,
   }),
   NewCredential: {
     oneOf: [
       strict({ type: { const: 'bearer' }, value: credentialValue }, ['type', 'value']),
-      strict({ type: { const: 'header' }, name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, [
+      strict({ type: oneOf(['header', 'env']), name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, [
         'type',
         'name',
         'value',
       ]),
     ],
   },
+  OwnCredential: object({
+    target: targetName,
+    ...credentialKey,
+    set: described('Whether there is a value for the caller.', boolean),
+    updated_at: orNull(time),
+  }),
+  OwnCredentialValue: strict({ value: credentialValue }, ['value']),
 
   LogEntry: object({
     id: described('The decision id that the caller was told.', uuid),
@@ -181,13 +253,25 @@ const schemas = {
     actor: object({ id: string, email: string }),
     request_id: string,
     action: string,
-    object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key']),
+    object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session']),
     object_id: string,
     before: described(`As it was, without secrets; null where it was made, ${UNSHOWN}.`, { type: ['object', 'null'] }),
     after: described(`As it became, without secrets; null where it was deleted or revoked, ${UNSHOWN}.`, {
       type: ['object', 'null'],
     }),
   }),
+
+  Session: object({
+    id: uuid,
+    user_id: string,
+    target_id: described('null: every target that its user may use.', orNull(uuid)),
+    revision: described('Of the protocol.', string),
+    client: described('What the client says it is.', object({ name: orNull(string), version: orNull(string) })),
+    created_at: time,
+    seen_at: described('Of its last request, give or take a minute.', time),
+  }),
+  Recycling: strict({ user_id: uuid, target_id: uuid }, []),
+  Recycled: object({ recycled: described('Sessions that go on with a fresh half at the target.', integer) }),
 
   Live: object({ live: boolean }),
   Ready: object({ ready: boolean, checks: { type: 'object', additionalProperties: boolean } }),

@@ -1,6 +1,6 @@
 /** The contract of the REST API as an OpenAPI 3.1 document. Tests hold it equal to what is mounted and what is answered. */
 import { Router } from 'express';
-import { listOf, ref, SCHEMAS, type Schema, type SchemaName, uuid } from './openapi-schemas.ts';
+import { listOf, ref, SCHEMAS, type Schema, type SchemaName, targetName, uuid } from './openapi-schemas.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
 
@@ -67,6 +67,20 @@ const tagged = (summary: string, given: Given): Operation => ({
   headers: [parameter('header', 'If-None-Match', { type: 'string' }, 'ETag of what is known already.')],
 });
 const REVISION = 'Portcullis-Revision';
+const credentialsOf = (whom: string): { put: Operation; delete: Operation } => ({
+  put: {
+    summary: `Set a credential that the target is used with for ${whom}.`,
+    access: 'admin',
+    takes: 'NewCredential',
+    gives: { 200: one('Credential'), 201: one('Credential') },
+  },
+  delete: {
+    summary: `Delete those for ${whom}.`,
+    access: 'admin',
+    gives: { 204: nothing() },
+    query: [parameter('query', 'name', { type: 'string' }, 'That of this header or variable alone.')],
+  },
+});
 
 export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'post' | 'put' | 'delete', Operation>>>>> = {
   '/api/auth/register': {
@@ -138,6 +152,14 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
     },
   },
 
+  '/api/users/{id}/recycle': {
+    post: {
+      summary: "Give the user's sessions a fresh half at their targets.",
+      access: 'admin',
+      gives: { 200: one('Recycled') },
+    },
+  },
+
   '/api/policies': {
     get: get('All policies.', 'admin', many('Policy', REVISION, 'Link'), { query: wholeOrPaged }),
     post: {
@@ -203,14 +225,41 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
   '/api/targets/{id}/credentials': {
     get: get('The credentials of a target, never their values.', 'admin', many('Credential')),
   },
-  '/api/targets/{id}/credentials/default': {
+  '/api/targets/{id}/credentials/default': credentialsOf('everybody who has none of their own'),
+  '/api/targets/{id}/credentials/role/{value}': credentialsOf('a role'),
+  '/api/targets/{id}/credentials/group/{value}': credentialsOf('a group'),
+  '/api/targets/{id}/credentials/user/{value}': credentialsOf('a user, by id'),
+  '/api/credentials': {
+    get: get('What the caller may supply values for, at the targets that they may use.', 'any token', many('OwnCredential')),
+  },
+  '/api/credentials/{target}/{name}': {
     put: {
-      summary: "Set the gateway's credential for this target.",
-      access: 'admin',
-      takes: 'NewCredential',
-      gives: { 200: one('Credential'), 201: one('Credential') },
+      summary: "Set the caller's own value. 403: an administrator has set one for them.",
+      access: 'any token',
+      takes: 'OwnCredentialValue',
+      gives: { 200: one('OwnCredential'), 201: one('OwnCredential') },
     },
-    delete: { summary: 'Delete it.', access: 'admin', gives: { 204: nothing() } },
+    delete: { summary: 'Delete it.', access: 'any token', gives: { 204: nothing() } },
+  },
+
+  '/api/sessions': {
+    get: get('Sessions that are open.', 'admin', many('Session', 'Link'), {
+      query: [
+        ...paged,
+        parameter('query', 'user_id', uuid, 'Those of one user.'),
+        parameter('query', 'target_id', uuid, 'Those with one target.'),
+      ],
+    }),
+  },
+  '/api/sessions/{id}': { delete: { summary: 'End a session.', access: 'admin', gives: { 204: nothing() } } },
+  '/api/sessions/recycle': {
+    post: {
+      summary: 'Give sessions a fresh half at their targets; all, or those of a user, a target, or both.',
+      access: 'admin',
+      takes: 'Recycling',
+      gives: { 200: one('Recycled') },
+      refuses: [404],
+    },
   },
 
   '/api/logs': { get: get('Every decision, newest first.', 'admin or auditor', many('LogEntry', 'Link'), { query: paged }) },
@@ -276,13 +325,20 @@ function responseOf({ schema, headers, mediaType }: Given, description: string):
 const problem = (status: number): Schema =>
   responseOf({ schema: ref('Problem'), headers: [], mediaType: 'application/problem+json' }, PROBLEMS[status] ?? '');
 
+/** Those that are no ids. */
+const SEGMENTS: Readonly<Record<string, Schema>> = {
+  name: { type: 'string' },
+  value: { type: 'string' },
+  target: targetName,
+};
+
 function operationOf(path: string, method: string, operation: Operation): Schema {
   const { summary, access, takes, gives, query = [], headers = [], conditional } = operation;
   const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     in: 'path',
     name,
     required: true,
-    schema: name === 'name' ? { type: 'string' } : uuid,
+    schema: SEGMENTS[name ?? ''] ?? uuid,
   }));
   const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'ETag of the resource as it was read.');
   return {

@@ -27,6 +27,14 @@ export type Answer =
 
 export const ACCEPTED: Answer = { kind: 'empty', status: 202 };
 
+/** The text of the one answer: of a stream, of its last event. null: there is none. */
+export async function finalText(answer: Answer): Promise<string | null> {
+  if (answer.kind === 'message') return answer.text;
+  if (answer.kind !== 'stream') return null;
+  for await (const event of answer.events) if (event.final) return event.data;
+  return null;
+}
+
 export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answer {
   return { kind: 'message', status: rejection.status, text: errorMessage(id, rejection) };
 }

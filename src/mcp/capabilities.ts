@@ -1,47 +1,180 @@
 /** What client and target may tell each other they can do: nothing that the gateway would not carry. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import type { Askable } from '../targets/target.ts';
+import { type Era, META_KEYS } from './era.ts';
+import { CODES, isImitated } from './message.ts';
 
 const SERVER_MEMBERS = ['tools', 'resources', 'prompts', 'completions', 'logging'];
 /** Extensions that need no method beyond the served ones. */
 const SERVER_EXTENSIONS = ['io.modelcontextprotocol/ui'];
-/** Tasks need methods of their own in both directions. */
-const TASKS_EXTENSION = 'io.modelcontextprotocol/tasks';
-export function reduceServerCapabilities(capabilities: JsonObject): JsonObject {
+export const TASKS_EXTENSION = 'io.modelcontextprotocol/tasks';
+
+/** How the revision that is spoken knows tasks: as a capability (2025-11-25), as an extension (2026-07-28), or not at all. */
+export type TasksForm = 'capability' | 'extension' | 'none';
+
+export function reduceServerCapabilities(capabilities: JsonObject, tasks: TasksForm): JsonObject {
   const reduced: JsonObject = {};
-  for (const name of SERVER_MEMBERS) {
+  for (const name of tasks === 'capability' ? [...SERVER_MEMBERS, 'tasks'] : SERVER_MEMBERS) {
     const value = own(capabilities, name);
     if (value !== undefined) reduced[name] = value;
   }
   const extensions = own(capabilities, 'extensions');
   if (isObject(extensions)) {
-    const kept = Object.entries(extensions).filter(([name]) => SERVER_EXTENSIONS.includes(name));
+    const carried = tasks === 'extension' ? [...SERVER_EXTENSIONS, TASKS_EXTENSION] : SERVER_EXTENSIONS;
+    const kept = Object.entries(extensions).filter(([name]) => carried.includes(name));
     if (kept.length > 0) reduced.extensions = Object.fromEntries(kept);
   }
   return reduced;
 }
 
-export function reduceClientCapabilities(capabilities: JsonObject): JsonObject {
-  const reduced = without(capabilities, ['tasks']);
+/** For a session: the gateway itself tells of changed lists, when the caller's rights have changed. */
+export function withListChanges(capabilities: JsonObject): JsonObject {
+  const announced = ['tools', 'prompts', 'resources'].filter((name) => isObject(own(capabilities, name)));
+  return {
+    ...capabilities,
+    ...Object.fromEntries(announced.map((name) => [name, { ...(capabilities[name] as JsonObject), listChanged: true }])),
+  };
+}
+
+/**
+ * What several targets can do together. null: one that has not said what it can do, and may turn out to be able to do
+ * everything; what one of them cannot do is then answered like an unknown method, or with an empty list.
+ */
+export function mergeServerCapabilities(all: readonly (JsonObject | null)[], tasks: TasksForm): JsonObject {
+  const everything: JsonObject = { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {}, logging: {} };
+  const merged: JsonObject = {};
+  for (const capabilities of all) {
+    for (const [name, value] of Object.entries(reduceServerCapabilities(capabilities ?? everything, tasks))) {
+      merged[name] = mergeObjects(merged[name], value);
+    }
+  }
+  return withListChanges(merged);
+}
+
+function mergeObjects(a: JsonValue | undefined, b: JsonValue): JsonValue {
+  if (!isObject(a) || !isObject(b)) return b === false && a !== undefined ? a : b;
+  const merged: JsonObject = { ...a };
+  for (const [name, value] of Object.entries(b)) merged[name] = mergeObjects(own(merged, name), value);
+  return merged;
+}
+
+/**
+ * What the target is told of the client: nothing that it may not ask for. Tasks that a target would make at its client
+ * (2025-11-25) are not carried, so that they are not announced either.
+ */
+export function reduceClientCapabilities(capabilities: JsonObject, era: Era, mayAsk: readonly Askable[]): JsonObject {
+  const refused = ['tasks', 'sampling', 'roots', 'elicitation'].filter((name) => !(mayAsk as readonly string[]).includes(name));
+  const reduced = without(capabilities, refused);
+  const elicitation = reduceElicitation(own(capabilities, 'elicitation'), mayAsk);
+  if (elicitation === undefined) delete reduced.elicitation;
+  else reduced.elicitation = elicitation;
   const extensions = own(reduced, 'extensions');
-  if (isObject(extensions)) reduced.extensions = without(extensions, [TASKS_EXTENSION]);
+  if (isObject(extensions) && era === 'session') reduced.extensions = without(extensions, [TASKS_EXTENSION]);
   return reduced;
 }
 
-/** What a client must have declared before a target may ask it for something. */
-const ASKED_BY: ReadonlyMap<string, string> = new Map([
-  ['sampling/createMessage', 'sampling'],
-  ['elicitation/create', 'elicitation'],
-  ['roots/list', 'roots'],
-]);
-
-export function isAskable(method: string): boolean {
-  return method === 'ping' || ASKED_BY.has(method);
+/** Without any mode the client means forms (2025-11-25, elicitation capabilities), so an emptied object must go altogether. */
+function reduceElicitation(value: JsonValue | undefined, mayAsk: readonly Askable[]): JsonValue | undefined {
+  if (!isObject(value)) return undefined;
+  const form = mayAsk.includes('elicitation');
+  const url = mayAsk.includes('elicitation_url');
+  if (form && url) return value;
+  if (form) return offersForms(value) ? without(value, ['url']) : undefined;
+  return url && isObject(own(value, 'url')) ? without(value, ['form']) : undefined;
 }
 
-/** For revision 2026-07-28, where each request declares the capabilities anew. */
-export function isDeclared(capabilities: JsonObject, method: JsonValue | undefined): boolean {
-  const member = typeof method === 'string' ? ASKED_BY.get(method) : undefined;
-  return member !== undefined && isObject(own(capabilities, member));
+function offersForms(elicitation: JsonObject): boolean {
+  return own(elicitation, 'form') !== undefined || own(elicitation, 'url') === undefined;
+}
+
+/** What a request of a target asks for; null where it is nothing that a client could be asked. */
+function askedFor(method: JsonValue | undefined, params: JsonValue | undefined): Askable | null {
+  switch (method) {
+    case 'sampling/createMessage':
+      return 'sampling';
+    case 'roots/list':
+      return 'roots';
+    case 'elicitation/create':
+      return isObject(params) ? elicitationMode(params) : null;
+    default:
+      return null;
+  }
+}
+
+function elicitationMode(params: JsonObject): Askable | null {
+  if (isImitated(params, ['mode'])) return null;
+  const mode = own(params, 'mode');
+  if (mode === undefined || mode === 'form') return 'elicitation';
+  return mode === 'url' ? 'elicitation_url' : null;
+}
+
+/** May a target that may ask for these send its client this request? */
+export function mayBeAsked(mayAsk: readonly Askable[], method: string, params: JsonObject | undefined): boolean {
+  if (method === 'ping') return true;
+  const asked = askedFor(method, params ?? {});
+  return asked !== null && mayAsk.includes(asked);
+}
+
+/** Has a client that declares these capabilities declared what the request asks for? */
+export function isOffered(capabilities: JsonObject, asked: JsonValue): boolean {
+  if (!isObject(asked) || isImitated(asked, ['method', 'params'])) return false;
+  const elicitation = own(capabilities, 'elicitation');
+  switch (askedFor(asked.method, asked.params ?? {})) {
+    case 'sampling':
+      return isObject(own(capabilities, 'sampling'));
+    case 'roots':
+      return isObject(own(capabilities, 'roots'));
+    case 'elicitation':
+      return isObject(elicitation) && offersForms(elicitation);
+    case 'elicitation_url':
+      return isObject(elicitation) && isObject(own(elicitation, 'url'));
+    case null:
+      return false;
+  }
+}
+
+/** The capabilities that a request of 2026-07-28 declares. */
+export function declaredCapabilities(params: JsonObject | undefined): JsonObject {
+  const meta = params?._meta;
+  const declared = isObject(meta) ? meta[META_KEYS.capabilities] : undefined;
+  return isObject(declared) ? declared : {};
+}
+
+export function declaresTasks(params: JsonObject | undefined): boolean {
+  const extensions = own(declaredCapabilities(params), 'extensions');
+  return isObject(extensions) && isObject(own(extensions, TASKS_EXTENSION));
+}
+
+export const MISSING_TASKS: JsonObject = { requiredCapabilities: { extensions: { [TASKS_EXTENSION]: {} } } };
+
+/**
+ * Whether an error of a target must not reach the client: it carries addresses that the target may not send anyone to
+ * (2025-11-25, URL elicitation required), or complains of capabilities that the gateway itself has withheld.
+ */
+export function isWithheldError(
+  error: JsonObject,
+  era: Era,
+  mayAsk: readonly Askable[],
+  params: JsonObject | undefined,
+): boolean {
+  if (error.code === CODES.urlElicitationRequired) return !mayAsk.includes('elicitation_url');
+  if (error.code !== CODES.missingCapability || era !== 'modern') return false;
+  const declared = declaredCapabilities(params);
+  const told = reduceClientCapabilities(declared, era, mayAsk);
+  const required = isObject(error.data) ? error.data.requiredCapabilities : undefined;
+  // Without a list, it is the client's to declare more only if the target was told all that it had declared.
+  if (!isObject(required)) return JSON.stringify(told) !== JSON.stringify(declared);
+  return covers(declared, required);
+}
+
+/** A bare `elicitation` stands for its forms. */
+function covers(capabilities: JsonObject, required: JsonObject): boolean {
+  return Object.entries(required).every(([name, value]) => {
+    const there = own(capabilities, name);
+    if (!isObject(there)) return there !== undefined && !isObject(value);
+    if (!isObject(value)) return true;
+    return covers(name === 'elicitation' && offersForms(there) ? { form: {}, ...there } : there, value);
+  });
 }
 
 function own(value: JsonObject, name: string): JsonValue | undefined {

@@ -4,23 +4,35 @@ import type { Admission, Admit } from '../auth/admission.ts';
 import type { TokenClaims } from '../auth/principal.ts';
 import type { JsonObject } from '../http/json.ts';
 import type { Log } from '../log.ts';
-import type { RoutedTarget } from '../targets/target.ts';
+import type { SessionStore } from '../sessions/store.ts';
+import type { Access, RoutedTarget } from '../targets/target.ts';
+import type { Aims } from './aggregate/aims.ts';
 import type { Era, SessionRevision } from './era.ts';
-import type { Forwarder } from './forward.ts';
 import type { McpLimits } from './limits.ts';
+import type { Links } from './links.ts';
 import type { RpcId } from './message.ts';
 import type { Operation } from './operation.ts';
 import type { Places } from './places.ts';
 import type { Seal } from './seal.ts';
-import type { Session } from './sessions.ts';
-import type { UpstreamEras } from './upstream-era.ts';
+import type { Linked } from './sessions.ts';
+import type { Changes } from './standing.ts';
+import type { TaskStore } from './store.ts';
+import type { Task } from './tasks.ts';
+import type { UpstreamEras } from './upstream/eras.ts';
+import type { Upstream } from './upstream/upstream.ts';
 
 export interface ExchangeDeps {
   readonly admit: Admit;
   readonly audit: AuditWriter;
   readonly seal: Seal;
-  readonly forwarder: Forwarder;
+  readonly upstream: Upstream;
+  readonly links: Links;
+  readonly aims: Aims;
+  readonly sessions: SessionStore;
+  /** Of this process, as sessions name the one that holds them. */
+  readonly replicaId: string;
   readonly eras: UpstreamEras;
+  readonly tasks: TaskStore;
   /** For calls, held until they have ended at the target, whether or not the client waits. */
   readonly calls: Places;
   readonly limits: McpLimits;
@@ -39,6 +51,8 @@ export interface Caller {
   readonly version: SessionRevision | undefined;
   /** Aborted when the client is gone, or, for the reason REVOKED, when it may no longer go on. */
   readonly gone: AbortSignal;
+  /** Of a standing stream: each new state in which it may go on. */
+  readonly changes: Changes | null;
 }
 
 export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
@@ -50,6 +64,8 @@ export interface Awaited {
   /** undefined on a resumed stream: only the sealed origin is known of the request. */
   readonly params: JsonObject | undefined;
   readonly operation: Operation;
+  /** The caller's task that it is about. */
+  readonly task?: Task | null;
   readonly decisionId: string;
   /** Records how it ended. */
   readonly end: (outcome: Outcome) => void;
@@ -58,15 +74,20 @@ export interface Awaited {
 export interface RelayContext {
   readonly caller: Caller;
   readonly target: RoutedTarget;
+  readonly access: Access;
   readonly era: Era;
   /** null in 2026-07-28 and while a session is being opened. */
-  readonly session: Session | null;
+  readonly linked: Linked | null;
   /** null on the standing stream of a session. */
   readonly awaited: Awaited | null;
   /** A stream that may stay open: the caller's right to it is looked at again for each message. */
   readonly standing: boolean;
   /** Of a `subscriptions/listen`: the filter that went to the target. */
   readonly listening?: JsonObject;
+  /** Of a `subscriptions/listen`: the caller's tasks in that filter, by the ids that the target gave them. */
+  readonly tasks?: ReadonlyMap<string, Task>;
+  /** Told what the target has acknowledged of it. */
+  readonly acknowledged?: (notifications: JsonObject) => void;
   /** Ids that the client knows requests of the target by, for their cancellation. */
   readonly asked: Map<RpcId, string>;
 }

@@ -1,6 +1,8 @@
 /** What a posted message is, and who in the gateway answers it. */
 import type { JsonReading, JsonSpan, JsonValue } from '../http/json.ts';
-import { ACCEPTED, type Answer, noSession, refuse } from './answer.ts';
+import { answerEverywhere, notifyEverywhere, openEverywhere, performEverywhere } from './aggregate/everywhere.ts';
+import { planRequest } from './aggregate/plan.ts';
+import { ACCEPTED, type Answer, finalText, noSession, refuse } from './answer.ts';
 import type { Caller, ExchangeDeps } from './context.ts';
 import {
   BATCH_REVISION,
@@ -10,6 +12,7 @@ import {
   hasEnvelope,
   isSessionRevision,
   MODERN_REVISION,
+  SESSION_REVISIONS,
   unsupportedVersion,
 } from './era.ts';
 import { performRequest } from './exchange.ts';
@@ -23,7 +26,7 @@ import {
   type RpcRequest,
   readMessage,
 } from './message.ts';
-import { isForwardedNotification, isRequestMethod, type Operation, readOperation } from './operation.ts';
+import { isForwardedNotification, isRequestMethod, readOperation } from './operation.ts';
 import type { Located } from './rebuild.ts';
 import { performNotification, performResponse } from './session-traffic.ts';
 import { openSession, type Session } from './sessions.ts';
@@ -32,6 +35,8 @@ import { openSession, type Session } from './sessions.ts';
 export interface Inbound {
   readonly reading: JsonReading & { readonly ok: true };
   readonly headers: McpHeaders;
+  /** For all targets at once. */
+  readonly everywhere: boolean;
 }
 
 /** `id`: of the request that waits, for the answer that there is no state to decide with. */
@@ -50,9 +55,15 @@ export async function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admit
   if ('code' in era) return refuse(id, era);
   if (message.kind === 'response') {
     if (modernHeader) return refuse(undefined, invalidRequest('this revision has no posted responses'));
-    return withSession(deps, headers, null, admit, (caller, session) => performResponse(deps, caller, session, message, reading));
+    const answer = inbound.everywhere ? answerEverywhere : performResponse;
+    return withSession(deps, headers, null, admit, (caller, session) => answer(deps, caller, session, message, reading));
   }
   if (message.kind === 'notification') return respondNotification(deps, inbound, message, era.era, admit);
+  if (inbound.everywhere) {
+    return era.era === 'modern'
+      ? refuse(id, unsupportedVersion(era.revision, SESSION_REVISIONS))
+      : respondEverywhere(deps, inbound, message, admit);
+  }
   return era.era === 'modern'
     ? respondModern(deps, inbound, message, era.revision, admit)
     : respondInSession(deps, inbound, message, admit);
@@ -95,6 +106,23 @@ async function respondInSession(
   return performRequest(deps, caller, { era: 'session', session: null }, message, operation, reading);
 }
 
+async function respondEverywhere(
+  deps: ExchangeDeps,
+  { reading, headers }: Inbound,
+  message: RpcRequest,
+  admit: Admitting,
+): Promise<Answer> {
+  const plan = planRequest(message);
+  if ('code' in plan) return refuse(message.id, plan);
+  if (message.method !== 'initialize') {
+    return withSession(deps, headers, message.id, admit, (caller, session) =>
+      performEverywhere(deps, caller, session, message, plan, reading),
+    );
+  }
+  const caller = await admit(message.id);
+  return 'kind' in caller ? caller : openEverywhere(deps, caller, message);
+}
+
 /**
  * Notifications that go on to the target are decided and recorded as its use. Those that nobody receives (unknown ones,
  * any without a session, all of 2026-07-28, where closing the connection cancels) are accepted and dropped: nothing
@@ -102,7 +130,7 @@ async function respondInSession(
  */
 async function respondNotification(
   deps: ExchangeDeps,
-  { reading, headers }: Inbound,
+  { reading, headers, everywhere }: Inbound,
   message: RpcNotification,
   era: Era,
   admit: Admitting,
@@ -114,9 +142,8 @@ async function respondNotification(
     const caller = await admit(era === 'modern' ? undefined : null);
     return 'kind' in caller ? caller : ACCEPTED;
   }
-  return withSession(deps, headers, null, admit, (caller, session) =>
-    performNotification(deps, caller, session, message, reading),
-  );
+  const notify = everywhere ? notifyEverywhere : performNotification;
+  return withSession(deps, headers, null, admit, (caller, session) => notify(deps, caller, session, message, reading));
 }
 
 /**
@@ -148,14 +175,13 @@ const NO_BATCH = `only sessions of ${BATCH_REVISION} take batches, of 1 to ${MAX
 
 interface Element {
   readonly message: RpcMessage;
-  readonly operation: Operation | Rejection | null;
   readonly located: Located;
 }
 
 /** Revision 2025-03-26 alone has batches. Each element is decided, recorded and forwarded by itself. */
 async function respondBatch(
   deps: ExchangeDeps,
-  { reading, headers }: Inbound,
+  { reading, headers, everywhere }: Inbound,
   values: JsonValue[],
   admit: Admitting,
 ): Promise<Answer> {
@@ -165,7 +191,7 @@ async function respondBatch(
   return withSession(deps, headers, null, admit, async (caller, session) => {
     if (session === null) return noSession(null);
     if (session.revision !== BATCH_REVISION) return refuse(null, invalidRequest(NO_BATCH));
-    const answers = await Promise.all(elements.map((element) => respondElement(deps, caller, session, element)));
+    const answers = await Promise.all(elements.map((element) => respondElement(deps, caller, session, element, everywhere)));
     const texts = answers.filter((text) => text !== null);
     return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: `[${texts.join()}]` };
   });
@@ -184,30 +210,37 @@ function readBatch(values: JsonValue[], spans: readonly JsonSpan[], text: string
       if (message.method === 'initialize' || ids.has(message.id)) return null;
       ids.add(message.id);
     }
-    const operation = message.kind === 'request' ? readOperation('session', message.method, message.params) : null;
-    elements.push({ message, operation, located: { text, span } });
+    elements.push({ message, located: { text, span } });
   }
   return elements;
 }
 
 /** The text of the answer; null where there is none. */
-async function respondElement(deps: ExchangeDeps, caller: Caller, session: Session, element: Element): Promise<string | null> {
-  const { message, operation, located } = element;
-  if (message.kind === 'response') return textOf(await performResponse(deps, caller, session, message, located));
+async function respondElement(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session,
+  { message, located }: Element,
+  everywhere: boolean,
+): Promise<string | null> {
+  if (message.kind === 'response') {
+    const answer = everywhere ? answerEverywhere : performResponse;
+    return finalText(await answer(deps, caller, session, message, located));
+  }
   if (message.kind === 'notification') {
-    if (isForwardedNotification(message.method)) await performNotification(deps, caller, session, message, located);
+    const notify = everywhere ? notifyEverywhere : performNotification;
+    if (isForwardedNotification(message.method)) await notify(deps, caller, session, message, located);
     return null;
   }
-  if (operation === null || 'code' in operation) return textOf(refuse(message.id, operation ?? invalidRequest('unreadable')));
-  return textOf(await performRequest(deps, caller, { era: 'session', session }, message, operation, located));
-}
-
-/** Of a stream only the answer has a place in a batch. */
-async function textOf(answer: Answer): Promise<string | null> {
-  if (answer.kind === 'message') return answer.text;
-  if (answer.kind !== 'stream') return null;
-  for await (const event of answer.events) if (event.final) return event.data;
-  return null;
+  if (everywhere) {
+    const plan = planRequest(message);
+    return finalText(
+      'code' in plan ? refuse(message.id, plan) : await performEverywhere(deps, caller, session, message, plan, located),
+    );
+  }
+  const operation = readOperation('session', message.method, message.params);
+  if ('code' in operation) return finalText(refuse(message.id, operation));
+  return finalText(await performRequest(deps, caller, { era: 'session', session }, message, operation, located));
 }
 
 function invalidRequest(reason: string): Rejection {

@@ -6,25 +6,35 @@ import { AppError } from '../errors.ts';
 import { readBytes } from '../http/body.ts';
 import { isObject, readJson } from '../http/json.ts';
 import { TARGET_NAME } from '../targets/target.ts';
-import { type Answer, problem, problemUnavailable, unavailable } from './answer.ts';
+import { createAims } from './aggregate/aims.ts';
+import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
+import { type Answer, problem, problemUnavailable, rpcError, unavailable } from './answer.ts';
 import { type ExchangeDeps, REVOKED } from './context.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
-import { createForwarder } from './forward.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
+import type { Holders } from './holders.ts';
+import { createLinks } from './links.ts';
 import { LISTEN } from './listen.ts';
-import { CODES, errorMessage } from './message.ts';
+import { CODES, errorMessage, isId } from './message.ts';
 import { createPlaces, principalKey } from './places.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
 import { performDelete, performGet } from './session-traffic.ts';
-import { openSession, placeOf } from './sessions.ts';
-import { createUpstreamEras } from './upstream-era.ts';
+import { EVERYWHERE, openSession, placeOf, type Session } from './sessions.ts';
+import { type Changes, createChanges } from './standing.ts';
+import { createUpstreamEras } from './upstream/eras.ts';
+import { createHttpUpstream } from './upstream/http.ts';
 import { createWatch, type Watch, type Watched } from './watch.ts';
 
-export interface McpDeps extends Omit<ExchangeDeps, 'forwarder' | 'eras' | 'calls'> {
+export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls'> {
   readonly verify: VerifyToken;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
+  readonly holders: Holders;
+  /** Told of each session that a request is of. */
+  readonly saw: (sessionId: string) => void;
+  /** Whether another replica passes the request on, which has looked at what depends on the client's connection. */
+  readonly isFromPeer: (req: IncomingMessage) => boolean;
   /** Checks the `Host` and `Origin` headers and lets allowed pages read the answer. `answered`: it was a CORS preflight. */
   readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
   /** Where the request comes from, for counting. */
@@ -52,7 +62,7 @@ export interface McpHandler {
   close(): Promise<void>;
 }
 
-const TARGET_PATH = new RegExp(`^/mcp/(${TARGET_NAME.source.slice(1, -1)})(?:\\?.*)?$`, 's');
+const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(?:\\?.*)?$`, 's');
 const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 
 /** State of the handler that no exchange shares with another process. */
@@ -63,11 +73,12 @@ interface Endpoint extends McpDeps, ExchangeDeps {
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
-  const forwarder = createForwarder(deps.limits);
-  const eras = createUpstreamEras(forwarder, deps.now);
+  const upstream = createHttpUpstream(deps.limits);
+  const eras = createUpstreamEras(upstream, deps.now);
+  const links = createLinks({ ...deps, upstream });
   const watch = createWatch(deps.admit, deps.limits.watchMs);
   const calls = createPlaces(deps.limits.callsPerPrincipal);
-  const endpoint: Endpoint = { ...deps, forwarder, eras, calls, watch, streams: new Map() };
+  const endpoint: Endpoint = { ...deps, upstream, links, aims: createAims(), eras, calls, watch, streams: new Map() };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
     else next();
@@ -77,7 +88,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   };
   const close = (): Promise<void> => {
     watch.stop();
-    return forwarder.close();
+    return upstream.close();
   };
   return Object.assign(handle, { endStreams, close });
 }
@@ -104,11 +115,13 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
 /** null: answered already. */
 async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
-  const refused = endpoint.checkOrigin(req, res);
+  const fromPeer = endpoint.isFromPeer(req);
+  const refused = fromPeer ? null : endpoint.checkOrigin(req, res);
   if (refused === 'answered') return null;
   if (refused !== null) return problem(refused);
-  const targetName = TARGET_PATH.exec(req.url ?? '')?.[1];
-  if (targetName === undefined) return problem(new AppError('not_found', 'The path is /mcp/<target>.'));
+  const path = TARGET_PATH.exec(req.url ?? '');
+  if (path === null) return problem(new AppError('not_found', 'The path is /mcp/<target>, or /mcp for all of them.'));
+  const targetName = path[1] ?? EVERYWHERE;
   if (req.method !== 'POST' && req.method !== 'GET' && req.method !== 'DELETE') {
     return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
   }
@@ -117,7 +130,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
 
   const claims = await endpoint.verify(headers.authorization);
   const principal = isRefusal(claims) ? null : principalKey(claims);
-  const wait = await endpoint.rateLimit({ address: endpoint.addressOf(req), principal });
+  const wait = fromPeer ? null : await endpoint.rateLimit({ address: endpoint.addressOf(req), principal });
   if (wait !== null) return tooMany('Too many requests.', wait);
   if (isRefusal(claims)) return unauthenticated(endpoint, targetName, claims);
 
@@ -127,17 +140,21 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   // What is left of the body would be taken for the next request.
   if (!Buffer.isBuffer(body)) return problem(body, { connection: 'close' });
   if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));
-  const inbound = req.method === 'POST' ? readPost(body, headers) : null;
+  const inbound = req.method === 'POST' ? readPost(body, headers, targetName === EVERYWHERE) : null;
   if (inbound !== null && 'answer' in inbound) return inbound.answer;
+  const elsewhere = await passOn(endpoint, { claims, targetName, sessionId: headers.sessionId }, req, body, res);
+  if (elsewhere === 'answered') return null;
+  if (elsewhere === 'broken') return brokenReplica(inbound);
 
   const gone = clientGone(res);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
+  const changes = createChanges();
   const admit: Admitting = async (id) => {
     // The request has arrived whole: from here on every fact that it is judged by is read after its last byte.
     try {
       const admission = await endpoint.admit(claims);
       if (isRefusal(admission)) return unauthenticated(endpoint, targetName, admission);
-      return { claims, admission, targetName, arrivedAt, gone: gone.signal, version };
+      return { claims, admission, targetName, arrivedAt, gone: gone.signal, version, changes };
     } catch (err) {
       if (!(err instanceof AppError)) endpoint.log.error({ err }, 'the state of the gateway could not be read');
       const known = err instanceof AppError ? err : undefined;
@@ -151,10 +168,33 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
       return respond(endpoint, inbound, admit);
     }
     if (!holdStream(endpoint, claims, res, gone)) return tooMany('Too many open streams.', 10);
-    watchOver(endpoint, res, gone, { claims, mayGoOn: mayUseWhereItIs(targetName) });
+    watchOver(endpoint, res, gone, { claims, mayGoOn: mayUseWhereItIs(targetName), changed: changes.emit });
     return respond(endpoint, inbound, admit);
   }
-  return serveSession(endpoint, req.method, headers, admit, res, gone);
+  return serveSession(endpoint, req.method, headers, admit, res, gone, changes);
+}
+
+/** To the replica in whose memory the session is, if that is another one. */
+async function passOn(
+  { seal, holders, saw, now }: Endpoint,
+  named: { readonly claims: TokenClaims; readonly targetName: string; readonly sessionId: string | undefined },
+  req: IncomingMessage,
+  body: Buffer,
+  res: ServerResponse,
+): Promise<'here' | 'answered' | 'broken'> {
+  const { claims, targetName, sessionId } = named;
+  if (sessionId === undefined) return 'here';
+  const session = openSession(seal, { issuer: claims.iss, sub: claims.sub }, targetName, sessionId, now());
+  if (session === null) return 'here';
+  saw(session.id);
+  return holders.place(session, req, body, res);
+}
+
+function brokenReplica(inbound: Inbound | null): Answer {
+  const text = 'The replica that holds the session failed; it is not known what became of the request';
+  if (inbound === null) return problem(new AppError('unavailable', text, { retryAfter: 1 }));
+  const { value } = inbound.reading;
+  return rpcError(isObject(value) && isId(value.id) ? value.id : null, CODES.internal, text);
 }
 
 /** GET and DELETE belong to a session; 2026-07-28 has neither. */
@@ -165,6 +205,7 @@ async function serveSession(
   admit: Admitting,
   res: ServerResponse,
   gone: AbortController,
+  changes: Changes,
 ): Promise<Answer> {
   if ((headers.protocol.version ?? '') >= MODERN_REVISION) {
     return problem(new AppError('method_not_allowed', 'This revision has POST only.'), { allow: 'POST' });
@@ -176,14 +217,17 @@ async function serveSession(
     sessionId === undefined
       ? 'missing'
       : openSession(endpoint.seal, caller.admission.principal, caller.targetName, sessionId, endpoint.now());
-  if (method === 'DELETE') return performDelete(endpoint, caller, claimed);
-  if (claimed === null || claimed === 'missing') return performGet(endpoint, caller, claimed, undefined);
+  const everywhere = caller.targetName === EVERYWHERE;
+  const [get, end] = everywhere ? [getEverywhere, deleteEverywhere] : [performGet, performDelete];
+  if (method === 'DELETE') return end(endpoint, caller, claimed);
+  if (claimed === null || claimed === 'missing') return get(endpoint, caller, claimed, undefined);
   // Whoever left while being admitted is not told of again, and would hold the place for ever.
   if (gone.signal.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
   if (!holdStream(endpoint, caller.claims, res, gone)) return tooMany('Too many open streams.', 10);
   const { claims, targetName } = caller;
-  watchOver(endpoint, res, gone, { claims, mayGoOn: (admission) => mayUse(admission, targetName, claimed.place) });
-  return performGet(endpoint, caller, claimed, headers.lastEventId);
+  const mayGoOn = (admission: Admission): boolean => mayGoOnIn(admission, targetName, claimed);
+  watchOver(endpoint, res, gone, { claims, mayGoOn, changed: changes.emit });
+  return get(endpoint, caller, claimed, headers.lastEventId);
 }
 
 /** A place for a stream that stays open, until it is closed; false: the principal has all that it may have. */
@@ -209,6 +253,11 @@ function mayUseWhereItIs(targetName: string): (admission: Admission) => boolean 
   };
 }
 
+function mayGoOnIn(admission: Admission, targetName: string, session: Session): boolean {
+  if (admission.snapshot.sessions.ended.has(session.id)) return false;
+  return session.place === EVERYWHERE || mayUse(admission, targetName, session.place);
+}
+
 /** `place`: where the stream was opened. */
 function mayUse({ principal, snapshot }: Admission, targetName: string, place: string): boolean {
   const target = snapshot.targets.get(targetName);
@@ -228,7 +277,8 @@ function tooMany(detail: string, retryAfter: number): Answer {
 
 /** RFC 9728 section 5.1 and RFC 6750 section 3. */
 function unauthenticated(endpoint: Endpoint, targetName: string, refusal: AuthRefusal): Answer {
-  const metadata = `${endpoint.publicUrl}/.well-known/oauth-protected-resource/mcp/${targetName}`;
+  const path = targetName === EVERYWHERE ? '/mcp' : `/mcp/${targetName}`;
+  const metadata = `${endpoint.publicUrl}/.well-known/oauth-protected-resource${path}`;
   const error = refusal.refused === 'invalid_token' ? ', error="invalid_token"' : '';
   return problem(new AppError(refusal.refused, refusal.detail), {
     'www-authenticate': `Bearer resource_metadata="${metadata}"${error}`,
@@ -247,9 +297,9 @@ function checkHeaders(method: string, headers: McpHeaders): AppError | null {
   return null;
 }
 
-function readPost(body: Buffer, headers: McpHeaders): Inbound | { readonly answer: Answer } {
+function readPost(body: Buffer, headers: McpHeaders, everywhere: boolean): Inbound | { readonly answer: Answer } {
   const reading = readJson(body, { spanDepth: 3 });
-  if (reading.ok) return { reading, headers };
+  if (reading.ok) return { reading, headers, everywhere };
   // 2026-07-28 leaves out an id that could not be read; before, it is null.
   const id = headers.protocol.version === MODERN_REVISION ? undefined : null;
   const text = errorMessage(id, { code: CODES.parse, message: `Parse error: ${reading.reason}` });

@@ -97,7 +97,7 @@ function isValidModernClaim(claim: JsonObject | null): boolean {
   return claim !== null && typeof version === 'string' && isModern(version) && envelopeProblem(claim) === null;
 }
 
-const LOG_LEVELS: readonly JsonValue[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
+export const LOG_LEVELS: readonly JsonValue[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
 
 function envelopeProblem(meta: JsonObject): string | null {
   if (typeof meta[META_KEYS.version] !== 'string') return `${META_KEYS.version} must be a string`;
@@ -112,10 +112,14 @@ function envelopeProblem(meta: JsonObject): string | null {
 }
 
 /** Which member of `params` the header `Mcp-Name` repeats (2026-07-28, Streamable HTTP, standard request headers). */
-const NAMED_BY: ReadonlyMap<string, 'name' | 'uri'> = new Map([
+const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
   ['tools/call', 'name'],
   ['prompts/get', 'name'],
   ['resources/read', 'uri'],
+  // SEP-2663, routing headers.
+  ['tasks/get', 'taskId'],
+  ['tasks/update', 'taskId'],
+  ['tasks/cancel', 'taskId'],
 ]);
 
 /** The headers that 2026-07-28 makes mandatory on every request; null when all are there and agree with the body. */
@@ -142,7 +146,7 @@ const SENTINEL = /^=\?base64\?(.*)\?=$/s;
 const PLAIN = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/;
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-function encodeHeaderValue(value: string): string {
+export function encodeHeaderValue(value: string): string {
   return PLAIN.test(value) && !SENTINEL.test(value) ? value : `=?base64?${Buffer.from(value, 'utf8').toString('base64')}?=`;
 }
 

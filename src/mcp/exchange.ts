@@ -1,31 +1,45 @@
 /** From an admitted message to its answer: decide, record, forward, relay. Nothing is forwarded before it is recorded. */
 
 import type { Outcome } from '../audit/event.ts';
+import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
 import { authorize, decideShown, type Verdict } from './authorize.ts';
-import { reduceClientCapabilities } from './capabilities.ts';
+import { declaresTasks, MISSING_TASKS, reduceClientCapabilities } from './capabilities.ts';
 import { type Awaited, type Caller, type ExchangeDeps, REVOKED, type RelayContext } from './context.ts';
 import {
+  type Era,
   isSessionRevision,
   META_KEYS,
   MODERN_REVISION,
   nameHeader,
   SESSION_REVISIONS,
-  type SessionRevision,
   unsupportedVersion,
 } from './era.ts';
 import { relayFailure, upstreamFault } from './failure.ts';
-import { type ForwardedRequest, isFault, type ModernHeaders, readAll, type UpstreamAnswer } from './forward.ts';
-import { honoured, type ListenFilter } from './listen.ts';
-import { CODES, errorMessage, type RpcId, type RpcRequest } from './message.ts';
-import type { Operation } from './operation.ts';
+import { openSession, performInSession } from './in-session.ts';
+import { honoured, LISTEN, type ListenFilter } from './listen.ts';
+import { CODES, type RpcId, type RpcRequest } from './message.ts';
+import { methodNotFound, type Operation } from './operation.ts';
 import { ownError, servedVersions } from './own-error.ts';
 import { type Located, rebuildCall } from './rebuild.ts';
-import { relayMessage, relayStream, stateBinding } from './relay.ts';
-import { openState, placeOf, type Session, sealSession } from './sessions.ts';
-import { discoversModern, isWrongEra } from './upstream-era.ts';
+import { relayAnswer, stateBinding } from './relay.ts';
+import { resolve } from './resolve.ts';
+import { isSessionAt, openState, placeOf, type Session } from './sessions.ts';
+import { listeningStream } from './standing.ts';
+import {
+  inwardMeta,
+  isTaskMethod,
+  openTask,
+  TASK_NOT_FOUND,
+  TASKS_REVISION,
+  type Task,
+  type TaskPlace,
+  toolOf,
+} from './tasks.ts';
+import { discoversModern, isWrongEra } from './upstream/eras.ts';
+import { isFault, type ModernHeaders, type UpstreamAnswer, type UpstreamRequest } from './upstream/upstream.ts';
 
 /** How the client speaks: within a session, opening one, or statelessly. */
 export type Manner =
@@ -38,10 +52,13 @@ export async function performRequest(
   caller: Caller,
   manner: Manner,
   message: RpcRequest,
-  operation: Operation,
+  asked: Operation,
   located: Located,
 ): Promise<Answer> {
   const { id, method, params } = message;
+  const resolved = resolve(caller, manner.era, message, asked, deps.seal, deps.now());
+  if ('code' in resolved) return refuse(id, resolved);
+  const { operation, task } = resolved;
   const leave = deps.calls.take(caller.claims);
   if (leave === null) return tooManyCalls(id);
   let verdict: Verdict;
@@ -55,67 +72,142 @@ export async function performRequest(
   const end = endOnce(deps, caller, verdict.decisionId, leave);
   if (!verdict.allowed) {
     end('denied');
-    return verdict.answer === 'no_target' ? noTarget(id, caller.targetName) : denied(id, caller.targetName, operation, verdict);
+    return verdict.answer === 'no_target'
+      ? noTarget(id, caller.targetName)
+      : denied(caller, manner.era, message, operation, verdict);
   }
   const { target, decisionId } = verdict;
   const session = manner.era === 'session' ? manner.session : null;
-  // The name may have been given to another target, or the target have moved, since the session was opened.
-  if (session === 'unknown' || (session !== null && session.place !== placeOf(target))) {
+  if (session === 'unknown' || (session !== null && !isSessionAt(session, target, caller.admission.snapshot.sessions))) {
     end('error');
     return noSession(id);
   }
-  const awaited: Awaited = { id, method, params, operation, decisionId, end };
-  const context: RelayContext = { caller, target, era: manner.era, session, awaited, standing: false, asked: new Map() };
+  const awaited: Awaited = { id, method, params, operation, task, decisionId, end };
+  const access = target.accessOf(caller.admission.principal);
+  const context: RelayContext = {
+    caller,
+    target,
+    access,
+    era: manner.era,
+    linked: null,
+    awaited,
+    standing: false,
+    asked: new Map(),
+  };
+  const refused = isTaskMethod(method) ? await refuseTask(deps, context, awaited, session) : null;
+  if (refused !== null) return refused;
   const state = readState(deps, caller, target, message, manner);
   if (state === null) {
     end('error');
     return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
   }
-  const body = rebuildCall(message, located, { ...replacedParams(message, manner), ...state });
+  const place: TaskPlace = {
+    seal: deps.seal,
+    owner: caller.admission.principal,
+    targetName: caller.targetName,
+    place: placeOf(target),
+    now: deps.now(),
+  };
+  const replaced = { ...replacedParams(message, manner, target, place), ...(task && { taskId: task.upstreamId }), ...state };
+  const body = rebuildCall(message, located, replaced);
   if (manner.era === 'session') {
     const signal = lingering(caller.gone, deps.limits.idleMs);
-    const sent = {
-      method: 'POST',
-      target,
-      body,
-      signal,
-      version: caller.version,
-      ...(session === null ? {} : { session }),
-    } as const;
-    return performInSession(deps, context, awaited, sent);
+    const sent = { method: 'POST', target, access, body, signal } as const;
+    return session === null ? openSession(deps, context, awaited, sent) : performInSession(deps, context, awaited, session, sent);
   }
-  const listening = operation.kind === 'listen' ? await listenFor(deps, caller, target, decisionId, operation.filter) : undefined;
-  if (listening === null) {
+  const listened = operation.kind === 'listen' ? await listenFor(deps, context, awaited, operation.filter, place) : undefined;
+  if (listened !== undefined && 'kind' in listened) {
     end('error');
-    return unavailable(id);
+    return listened;
   }
-  const modern = { version: manner.revision, method, name: nameHeader(method, params), params: manner.paramHeaders };
+  const modern = {
+    version: manner.revision,
+    method,
+    name: nameHeader(method, { ...params, ...replaced } as JsonObject),
+    params: manner.paramHeaders,
+  };
   // In 2026-07-28 a client that closes the connection cancels its request.
-  const sent = { method: 'POST', target, modern, signal: caller.gone } as const;
-  if (listening === undefined) return performModern(deps, context, awaited, { ...sent, body });
-  const listen = rebuildCall(message, located, { ...replacedParams(message, manner), notifications: listening });
-  return performModern(deps, { ...context, standing: true, listening }, awaited, { ...sent, body: listen });
+  const sent = { method: 'POST', target, access, modern, signal: caller.gone } as const;
+  if (listened === undefined) return performModern(deps, context, awaited, { ...sent, body });
+  const listen = rebuildCall(message, located, { ...replaced, notifications: listened.listening });
+  return performModern(deps, { ...context, standing: true, ...listened }, awaited, { ...sent, body: listen });
 }
 
-/** The part of the filter that the caller may have, recorded before anything is heard; null if it cannot be recorded. */
+/** Why a request about tasks goes no further than the decision. */
+async function refuseTask(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  session: Session | null,
+): Promise<Answer | null> {
+  const { era, target, access, caller } = context;
+  const { id, operation, params } = awaited;
+  if (era === 'modern') {
+    const modern = await deps.eras.speaksModern(target, access, caller.gone);
+    if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
+    if (!modern) return fallBack(awaited, SESSION_REVISIONS);
+  }
+  const served = era === 'modern' ? deps.eras.hasTasks(target) : session?.revision === TASKS_REVISION;
+  if (served && (era === 'session' || declaresTasks(params)) && operation.kind !== 'task') return null;
+  awaited.end('error');
+  if (!served) return refuse(id, methodNotFound(era));
+  return era === 'modern' && !declaresTasks(params) ? missingTasks(id) : rpcError(id, CODES.invalidParams, TASK_NOT_FOUND);
+}
+
+function missingTasks(id: RpcId): Answer {
+  const message = 'Missing required client capability';
+  return refuse(id, { status: 400, code: CODES.missingCapability, message, data: MISSING_TASKS });
+}
+
+interface Listened {
+  readonly listening: JsonObject;
+  readonly tasks: ReadonlyMap<string, Task>;
+}
+
+/** The part of the filter that the caller may have, recorded before anything is heard; or why nothing is. */
 async function listenFor(
   deps: ExchangeDeps,
-  caller: Caller,
-  target: RoutedTarget,
-  decision_id: string,
+  context: RelayContext,
+  { id, params, decisionId: decision_id }: Awaited,
   filter: ListenFilter,
-): Promise<JsonObject | null> {
+  place: TaskPlace,
+): Promise<Listened | Answer> {
+  const { caller, target, access } = context;
+  const wantsTasks =
+    filter.taskIds.length > 0 &&
+    (await deps.eras.speaksModern(target, access, caller.gone)) === true &&
+    deps.eras.hasTasks(target);
+  if (wantsTasks && !declaresTasks(params)) return missingTasks(id);
   const allowed = decideShown(caller.admission, target.id)(filter.resources);
   const names = filter.resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
   try {
     if (filter.resources.length > 0) {
       await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden: filter.resources.length - names.length });
     }
-    return honoured(filter, allowed);
+    const tasks = wantsTasks ? await listenedTasks(deps, caller, filter.taskIds, place) : new Map<string, Task>();
+    return { listening: honoured(filter, allowed, [...tasks.keys()]), tasks };
   } catch (err) {
     deps.log.error({ err }, 'what is listened to could not be recorded; the request is refused');
-    return null;
+    return unavailable(id);
   }
+}
+
+/** The caller's own, of tools that it may call, which is decided and recorded for each of the tools. */
+async function listenedTasks(
+  deps: ExchangeDeps,
+  { admission, targetName }: Caller,
+  taskIds: readonly string[],
+  place: TaskPlace,
+): Promise<ReadonlyMap<string, Task>> {
+  const own = taskIds.map((handle) => openTask(place, handle)).filter((task) => task !== null);
+  const tools = new Map(own.map((task) => [task.tool, toolOf(task)] as const));
+  const decided = [...tools].map(async ([tool, operation]) => {
+    const { allowed, decisionId } = await authorize(deps, { admission, targetName, method: LISTEN, operation });
+    deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
+    return [tool, allowed] as const;
+  });
+  const allowed = new Map(await Promise.all(decided));
+  return new Map(own.filter(({ tool }) => allowed.get(tool) === true).map((task) => [task.upstreamId, task]));
 }
 
 /**
@@ -144,15 +236,30 @@ function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string, leave:
   };
 }
 
-function denied(id: RpcId, targetName: string, operation: Operation, verdict: Verdict & { allowed: false }): Answer {
-  const { decisionId: decision_id, reason } = verdict;
+function denied(
+  { admission, targetName }: Caller,
+  era: Era,
+  { id, method }: RpcRequest,
+  operation: Operation,
+  { decisionId: decision_id, reason }: Verdict & { allowed: false },
+): Answer {
   const object = operation.kind === 'object' ? operation.object : null;
+  if (object !== null && admission.snapshot.targets.get(targetName)?.denials === 'hidden') {
+    return isTaskMethod(method) ? rpcError(id, CODES.invalidParams, TASK_NOT_FOUND) : unknownObject(id, era, object);
+  }
   const what =
     object === null
       ? `target \`${targetName}\``
       : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
   const why = reason === 'not_canonical' ? 'its URI is not in canonical form' : 'policy does not allow it';
   return rpcError(id, CODES.denied, `${what} is denied: ${why}`, { decision_id, reason });
+}
+
+/** What a name that nobody has is answered, whether or not the target has it: it was not asked. */
+function unknownObject(id: RpcId, era: Era, { resource_type, resource_name }: NamedObject): Answer {
+  if (resource_type !== 'resource') return rpcError(id, CODES.invalidParams, `Unknown ${resource_type}: ${resource_name}`);
+  const code = era === 'modern' ? CODES.invalidParams : CODES.resourceNotFound;
+  return rpcError(id, code, 'Resource not found', { uri: resource_name });
 }
 
 /** What replaces `requestState`: nothing, or the target's own; null where it belongs to another request, principal or time. */
@@ -172,92 +279,56 @@ function readState(
 }
 
 /** Nothing is announced to the target, or asked of it, that the gateway would not carry. */
-function replacedParams({ method, params }: RpcRequest, manner: Manner): { [name: string]: JsonValue | undefined } {
+function replacedParams(
+  { method, params }: RpcRequest,
+  manner: Manner,
+  { may_ask }: RoutedTarget,
+  place: TaskPlace,
+): { [name: string]: JsonValue | undefined } {
   const replaced: { [name: string]: JsonValue | undefined } = {};
-  if (method === 'tools/call') replaced.task = undefined;
+  if (method === 'tools/call' && !(mayMakeTasks(manner) && isObject(params?.task))) replaced.task = undefined;
   if (method === 'initialize') {
     const { protocolVersion, capabilities } = params ?? {};
     if (!isSessionRevision(protocolVersion)) replaced.protocolVersion = SESSION_REVISIONS[0];
-    if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities);
+    if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities, 'session', may_ask);
   }
-  const meta = params?._meta;
-  const declared = isObject(meta) ? meta[META_KEYS.capabilities] : undefined;
-  if (manner.era === 'modern' && isObject(meta) && isObject(declared)) {
-    replaced._meta = { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared) };
-  }
+  if (!isObject(params?._meta)) return replaced;
+  const meta = inwardMeta(params._meta, place);
+  const declared = meta[META_KEYS.capabilities];
+  replaced._meta =
+    manner.era === 'modern' && isObject(declared)
+      ? { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared, 'modern', may_ask) }
+      : meta;
   return replaced;
 }
 
-async function performInSession(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
-  sent: ForwardedRequest,
-): Promise<Answer> {
-  const answer = await deps.forwarder.send(sent);
-  if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
-  if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
-  return awaited.method === 'initialize'
-    ? openSession(deps, context, awaited, answer)
-    : relayAnswer(deps, context, awaited, answer);
-}
-
-async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
-  const { caller, target } = context;
-  const text = await initializeResult(deps, context, awaited, answer);
-  const revision = openedRevision(text);
-  if (revision === null) return { kind: 'message', status: 200, text };
-  const session: Session = {
-    id: deps.newId(),
-    place: placeOf(target),
-    upstreamId: answer.sessionId,
-    revision,
-    issuedAt: deps.now(),
-  };
-  const sealed = sealSession(deps.seal, caller.admission.principal, caller.targetName, session);
-  return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
-}
-
-/** Read to its end even if it streams: the session id goes out in a header and depends on the negotiated revision. */
-async function initializeResult(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
-  answer: UpstreamAnswer,
-): Promise<string> {
-  if (answer.type === 'stream') {
-    for await (const event of relayStream(deps, context, answer)) if (event.final) return event.data;
-  }
-  const relayed = await relayAnswer(deps, context, awaited, answer);
-  if (relayed.kind === 'message') return relayed.text;
-  return errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' });
-}
-
-function openedRevision(text: string): SessionRevision | null {
-  const message = JSON.parse(text) as { result?: { protocolVersion?: JsonValue } };
-  const version = message.result?.protocolVersion;
-  return isSessionRevision(version) ? version : null;
+/** In 2026-07-28 the target alone chooses: what older clients say there means nothing (SEP-2663). */
+function mayMakeTasks(manner: Manner): boolean {
+  return manner.era === 'session' && typeof manner.session === 'object' && manner.session?.revision === TASKS_REVISION;
 }
 
 async function performModern(
   deps: ExchangeDeps,
   context: RelayContext,
   awaited: Awaited,
-  sent: ForwardedRequest,
+  sent: UpstreamRequest,
 ): Promise<Answer> {
-  const { target, caller } = context;
+  const { target, access, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
-  const modern = await deps.eras.speaksModern(target, caller.gone);
+  const modern = await deps.eras.speaksModern(target, access, caller.gone);
   if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
   if (!modern) return fallBack(awaited, SESSION_REVISIONS);
-  const answer = await deps.forwarder.send(sent);
+  const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
-  return answer.status === 200 ? relayAnswer(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
+  if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
+  const { listening } = context;
+  if (listening === undefined || answer.type !== 'stream') return relayAnswer(deps, context, awaited, answer);
+  return { kind: 'stream', events: listeningStream(deps, { ...context, listening, awaited }, answer), drain: false };
 }
 
 /** The client's own question tells the gateway, too, which era the target is of. */
-async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: ForwardedRequest): Promise<Answer> {
-  const answer = await deps.forwarder.send(sent);
+async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: UpstreamRequest): Promise<Answer> {
+  const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
   if (answer.status !== 200)
     return isWrongEra(answer.status) ? otherEra(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
@@ -265,7 +336,7 @@ async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awai
   if (relayed.kind !== 'message') return relayed;
   const message = JSON.parse(relayed.text) as JsonObject;
   const modern = isObject(message.result) && discoversModern(message.result);
-  deps.eras.learn(context.target, modern);
+  deps.eras.learn(context.target, modern, message.result);
   return modern ? relayed : fallBack(awaited, SESSION_REVISIONS);
 }
 
@@ -281,15 +352,4 @@ async function otherEra(deps: ExchangeDeps, context: RelayContext, awaited: Awai
 function fallBack(awaited: Awaited, supported: readonly string[]): Answer {
   awaited.end('error');
   return refuse(awaited.id, unsupportedVersion(MODERN_REVISION, supported));
-}
-
-async function relayAnswer(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
-  if (answer.type === 'stream')
-    return { kind: 'stream', events: relayStream(deps, context, answer), drain: context.era === 'session' };
-  if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
-  const bytes = await readAll(answer, deps.limits.answerBytes);
-  if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
-  const relayed = await relayMessage(deps, context, bytes.toString('utf8'));
-  awaited.end(relayed.outcome);
-  return { kind: 'message', status: 200, text: relayed.text };
 }

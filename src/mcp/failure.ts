@@ -1,29 +1,33 @@
 /** What a client is told when its target did not give a proper answer. */
 import { isObject } from '../http/json.ts';
-import { type Answer, noSession, refuse, rpcError } from './answer.ts';
+import { type Answer, refuse, rpcError } from './answer.ts';
+import { isWithheldError } from './capabilities.ts';
 import type { Awaited, ExchangeDeps, RelayContext } from './context.ts';
 import { unsupportedVersion } from './era.ts';
-import type { UpstreamAnswer, UpstreamFault } from './forward.ts';
 import { CODES } from './message.ts';
 import { type OwnError, ownError, servedVersions } from './own-error.ts';
+import type { UpstreamAnswer, UpstreamFault } from './upstream/upstream.ts';
 
-/** A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
+export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
+
+/** `read`: the error, where the answer has been read already. A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
 export async function relayFailure(
   deps: ExchangeDeps,
   context: RelayContext,
   awaited: Awaited,
   answer: UpstreamAnswer,
+  read?: OwnError | null,
 ): Promise<Answer> {
   const { id } = awaited;
-  const error = await ownError(answer, id);
+  const error = read === undefined ? await ownError(answer, id) : read;
   answer.discard();
-  if (context.session !== null && isLostSession(answer.status, error)) {
-    awaited.end('upstream_error');
-    return noSession(id);
-  }
-  if (error !== null) {
+  // A target that loses its half again and again is broken; the client's half is not.
+  const lost = context.linked !== null && isLostSession(answer.status, error);
+  if (error !== null && !lost) {
     awaited.end('error');
     if (context.era === 'modern' && error.error.code === CODES.badSession) deps.eras.forget(context.target);
+    if (isWithheldError(error.error, context.era, context.target.may_ask, awaited.params))
+      return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
     const supported = servedVersions(error);
     if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
     return { kind: 'message', status: answer.status, text: error.text };
@@ -43,7 +47,7 @@ function requestedVersion({ error }: OwnError): string {
 }
 
 /** HTTP 404 by the specification; server-everything and the SDKs' examples say it with 400. */
-function isLostSession(status: number, own: OwnError | null): boolean {
+export function isLostSession(status: number, own: OwnError | null): boolean {
   return status === 404 || (status === 400 && own !== null && /\bsession\b/i.test(String(own.error.message)));
 }
 
@@ -63,6 +67,7 @@ const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
   aborted: 'was not waited for',
   unreachable: 'cannot be reached',
   too_large: 'sent an answer that is too large',
+  busy: 'cannot be started: too many processes of targets are running',
 };
 
 export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, fault: UpstreamFault): Answer {

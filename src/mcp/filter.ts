@@ -5,10 +5,12 @@
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../http/json.ts';
 import type { ResourceType } from '../policies/document.ts';
-import { isDeclared, reduceServerCapabilities } from './capabilities.ts';
-import { type Era, isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
+import type { Askable } from '../targets/target.ts';
+import { declaredCapabilities, isOffered, reduceClientCapabilities, reduceServerCapabilities } from './capabilities.ts';
+import { type Era, isSessionRevision, MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
 import { itemObject, type ListShape, type Operation } from './operation.ts';
-import type { Located } from './rebuild.ts';
+import { type Located, withMembers } from './rebuild.ts';
+import { RELATED_TASK, relatedTask, TASKS_REVISION, type Task, upstreamTaskId } from './tasks.ts';
 import { isCanonicalUri } from './uri.ts';
 
 /** Spans down to the members of list items: message, result, list, item, member. */
@@ -23,6 +25,12 @@ export interface ResultContext {
   readonly decide: (objects: readonly NamedObject[]) => boolean[];
   /** Binds the target's request state to this request (2026-07-28, multi round-trip requests). */
   readonly sealState: (state: string) => string;
+  /** What the target may ask the client for. */
+  readonly mayAsk: readonly Askable[];
+  /** Makes a task that the target has just made the caller's own; null where this request can have made none. */
+  readonly sealTask: ((upstreamId: string) => Task) | null;
+  /** The caller's own tasks among those that the answer names (`taskIdsIn`), by the ids that the target gave them. */
+  readonly tasks: ReadonlyMap<string, Task>;
 }
 
 /** Each item is decided, and nothing else runs meanwhile: a target must not be able to keep the gateway busy. */
@@ -37,8 +45,9 @@ export interface Shown {
 }
 
 export type FilteredResult =
-  /** `text`: the JSON text of the result. */
-  { readonly ok: true; readonly text: string; readonly shown: Shown | null } | { readonly ok: false; readonly fault: string };
+  /** `text`: the JSON text of the result. `created`: to be remembered before anybody learns of it. */
+  | { readonly ok: true; readonly text: string; readonly shown: Shown | null; readonly created: Task | null }
+  | { readonly ok: false; readonly fault: string };
 
 interface Edit {
   readonly start: number;
@@ -59,17 +68,34 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   const span = located.span.members?.get('result');
   if (span === undefined) return fault('the answer has no result');
   const draft: Draft = { text: located.text, span, value: result, edits: [] };
+  renameRelatedTask(draft, context);
   const kind = result.resultType;
   if (context.era === 'modern' && kind !== undefined && kind !== 'complete') {
+    if (kind === 'task') return finish(draft, newTask(draft, draft, context));
     return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer is of an unknown kind');
   }
   const filtered = filterComplete(draft, context);
-  if (!filtered.ok) return filtered;
-  forbidCaching(draft, context);
-  return { ok: true, text: applyEdits(draft), shown: filtered.shown };
+  if (filtered.ok) forbidCaching(draft, context);
+  return finish(draft, filtered);
 }
 
-type Filtered = { readonly ok: true; readonly shown: Shown | null } | { readonly ok: false; readonly fault: string };
+/** For the state of a task that the target tells of on its own: `params` of the notification. */
+export function filterTaskParams(located: Located, params: JsonObject, context: ResultContext): FilteredResult {
+  const span = located.span.members?.get('params');
+  if (span === undefined) return fault('the notification has no params');
+  const draft: Draft = { text: located.text, span, value: params, edits: [] };
+  renameRelatedTask(draft, context);
+  return finish(draft, filterTask(draft, context));
+}
+
+function finish(draft: Draft, filtered: Filtered): FilteredResult {
+  if (!filtered.ok) return filtered;
+  return { ok: true, text: applyEdits(draft), shown: filtered.shown, created: filtered.created ?? null };
+}
+
+type Filtered =
+  | { readonly ok: true; readonly shown: Shown | null; readonly created?: Task }
+  | { readonly ok: false; readonly fault: string };
 const UNCHANGED: Filtered = { ok: true, shown: null };
 
 function filterComplete(draft: Draft, context: ResultContext): Filtered {
@@ -80,8 +106,15 @@ function filterComplete(draft: Draft, context: ResultContext): Filtered {
     case 'server/discover':
       return discovered(draft);
     case 'tools/call':
-      if ('task' in draft.value) return fault('the answer is a task, which was not asked for');
-      return filterLinks(draft, 'content', (item) => item, context);
+      return context.era === 'session' && 'task' in draft.value ? createdTask(draft, context) : filterToolResult(draft, context);
+    case 'tasks/result':
+      return filterToolResult(draft, context);
+    case 'tasks/list':
+      return filterTasks(draft, context);
+    case 'tasks/get':
+    case 'tasks/update':
+    case 'tasks/cancel':
+      return filterTask(draft, context);
     case 'prompts/get':
       return filterLinks(draft, 'messages', (item) => (isObject(item) ? item.content : undefined), context);
     case 'resources/read':
@@ -128,6 +161,91 @@ function withoutHiddenLink(
   if (uri === undefined || at === undefined || !isObject(meta) || !isObject(ui) || mayRead([uri], context)[0]) return text;
   const { resourceUri: _, ...visible } = ui;
   return source.slice(span.start, at.start) + JSON.stringify({ ...meta, ui: visible }) + source.slice(at.end, span.end);
+}
+
+function filterToolResult(draft: Draft, context: ResultContext): Filtered {
+  return filterLinks(draft, 'content', (item) => item, context);
+}
+
+/** 2025-11-25: the task stands in a member of the result. */
+function createdTask(draft: Draft, context: ResultContext): Filtered {
+  const { task } = draft.value;
+  const span = draft.span.members?.get('task');
+  if (!isObject(task) || span === undefined) return fault('the answer has no task');
+  const made = newTask(draft, { ...draft, span, value: task }, context);
+  if (!made.ok) return made;
+  const filtered = filterToolResult(draft, context);
+  return filtered.ok ? { ...made, shown: filtered.shown } : filtered;
+}
+
+/** What a task has come to is read with `tasks/get`, where it is filtered. */
+const STATE_OF_TASK = ['result', 'error', 'inputRequests'];
+
+function newTask(draft: Draft, task: Draft, { sealTask }: ResultContext): Filtered {
+  if (sealTask === null) return fault('the answer is a task, which was not asked for');
+  const upstreamId = upstreamTaskId(task.value.taskId);
+  if (upstreamId === null) return fault('the task has no id');
+  if (STATE_OF_TASK.some((member) => member in draft.value)) return fault('the new task has a state already');
+  const created = sealTask(upstreamId);
+  setMember(task, 'taskId', created.handle);
+  return { ok: true, shown: null, created };
+}
+
+/** A task as it is: its id, and in 2026-07-28 what it asks for and its result. */
+function filterTask(draft: Draft, context: ResultContext): Filtered {
+  const { taskId, inputRequests, result } = draft.value;
+  if (taskId !== undefined) {
+    const task = context.tasks.get(upstreamTaskId(taskId) ?? '');
+    if (task === undefined) return fault('the answer is about another task');
+    setMember(draft, 'taskId', task.handle);
+  }
+  const unasked = inputRequests === undefined ? null : unaskedInput(inputRequests, context);
+  if (unasked !== null) return unasked;
+  const span = draft.span.members?.get('result');
+  if (!isObject(result) || span === undefined) return UNCHANGED;
+  const inner: Draft = { ...draft, span, value: result };
+  renameRelatedTask(inner, context);
+  return filterToolResult(inner, context);
+}
+
+/** A target lists the tasks of all who share its credential: the caller sees its own, of tools that it may call. */
+function filterTasks(draft: Draft, context: ResultContext): Filtered {
+  const items = draft.value.tasks;
+  const spans = draft.span.members?.get('tasks')?.items;
+  if (!Array.isArray(items) || !spans) return fault('the answer has no list of tasks');
+  if (items.length > MAX_DECIDED) return fault(TOO_MANY);
+  const own = items.map((item) => (isObject(item) ? context.tasks.get(upstreamTaskId(item.taskId) ?? '') : undefined));
+  const objects = own.map((task) => task && ({ resource_type: 'tool', resource_name: task.tool } as const));
+  const readable = objects.filter((object) => object !== undefined);
+  const allowed = new Map(zip<NamedObject, boolean>(readable, context.decide(readable)));
+  const texts: string[] = [];
+  const names: string[] = [];
+  for (const [index, task] of own.entries()) {
+    const span = spans[index];
+    if (task === undefined || span === undefined || !isTrue(allowed, objects[index])) continue;
+    texts.push(withMembers(draft.text, span, { taskId: JSON.stringify(task.handle) }));
+    names.push(task.tool);
+  }
+  replaceMember(draft, 'tasks', `[${texts.join()}]`);
+  return { ok: true, shown: { resource_type: 'tool', names, hidden: items.length - names.length } };
+}
+
+/** Messages of 2025-11-25 may say which task they belong to; one that is not the caller's is left out. */
+function renameRelatedTask(draft: Draft, { tasks }: ResultContext): void {
+  const related = relatedTask(draft.value);
+  const meta = draft.span.members?.get('_meta');
+  if (related === undefined || meta === undefined) return;
+  const task = tasks.get(related ?? '');
+  const named = task === undefined ? null : JSON.stringify({ taskId: task.handle });
+  replaceMember(draft, '_meta', withMembers(draft.text, meta, { [RELATED_TASK]: named }));
+}
+
+/** Ids of tasks in a result, or in `params` of a notification, that have to be the caller's. */
+export function taskIdsIn(value: JsonObject): string[] {
+  const listed = Array.isArray(value.tasks) ? value.tasks.slice(0, MAX_DECIDED) : [];
+  const ids = [value.taskId, ...listed.map((item) => (isObject(item) ? item.taskId : undefined))].map(upstreamTaskId);
+  const related = [value, value.result].map((holder) => (isObject(holder) ? relatedTask(holder) : undefined));
+  return [...new Set([...ids, ...related].filter((id) => typeof id === 'string'))];
 }
 
 /** Links name resources that the caller could then read; those that would be refused are not shown. */
@@ -209,7 +327,8 @@ function openedSession(draft: Draft): Filtered {
   const { protocolVersion, capabilities } = draft.value;
   if (!isSessionRevision(protocolVersion)) return fault('the target answers with a revision that the gateway does not serve');
   if (!isObject(capabilities)) return fault('the answer has no capabilities');
-  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities));
+  const tasks = protocolVersion === TASKS_REVISION ? 'capability' : 'none';
+  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, tasks));
   return UNCHANGED;
 }
 
@@ -217,7 +336,7 @@ function discovered(draft: Draft): Filtered {
   const { supportedVersions, capabilities } = draft.value;
   if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return fault('the answer has no versions or capabilities');
   setMember(draft, 'supportedVersions', supportedVersions.filter(isServedRevision));
-  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities));
+  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, 'extension'));
   return UNCHANGED;
 }
 
@@ -231,19 +350,21 @@ const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
   if (!MULTI_ROUND.includes(context.method)) return fault('the target asks for input where none can be given');
   const { inputRequests, requestState } = draft.value;
-  const meta = context.params?._meta;
-  const declared = isObject(meta) ? meta[META_KEYS.capabilities] : undefined;
-  if (inputRequests !== undefined && !isObject(inputRequests)) return fault('the input requests are no object');
-  for (const asked of isObject(inputRequests) ? Object.values(inputRequests) : []) {
-    if (!isObject(asked) || !isObject(declared) || !isDeclared(declared, asked.method)) {
-      return fault('the target asks for something that the client does not offer');
-    }
-  }
+  const unasked = inputRequests === undefined ? null : unaskedInput(inputRequests, context);
+  if (unasked !== null) return unasked;
   if (requestState !== undefined) {
     if (typeof requestState !== 'string') return fault('the request state is not a string');
     setMember(draft, 'requestState', context.sealState(requestState));
   }
-  return { ok: true, text: applyEdits(draft), shown: null };
+  return finish(draft, UNCHANGED);
+}
+
+/** null where all that the target asks for is offered by the client, and is the target's to ask. */
+function unaskedInput(requests: JsonValue, { params, mayAsk }: ResultContext): ReturnType<typeof fault> | null {
+  if (!isObject(requests)) return fault('the input requests are no object');
+  const told = reduceClientCapabilities(declaredCapabilities(params), 'modern', mayAsk);
+  const all = Object.values(requests).every((asked) => isOffered(told, asked));
+  return all ? null : fault('the target asks for something that the client does not offer, or that the target may not ask for');
 }
 
 /**

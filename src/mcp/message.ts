@@ -46,8 +46,12 @@ export const CODES = {
   sessionNotFound: -32001,
   /** What SDK servers answer with HTTP 400 for a request without its session. */
   badSession: -32000,
+  /** 2025-11-25 and before; 2026-07-28 says invalidParams. */
+  resourceNotFound: -32002,
   headerMismatch: -32020,
+  missingCapability: -32021,
   unsupportedVersion: -32022,
+  urlElicitationRequired: -32042,
   denied: 403,
   noTarget: 404,
 } as const;
@@ -111,7 +115,7 @@ function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid
 const ENVELOPE = names('jsonrpc', 'id', 'method', 'params', 'result', 'error');
 const PARAMS = names(
   'name arguments uri cursor _meta ref argument context task taskId requestState inputResponses protocolVersion capabilities',
-  'clientInfo level requestId reason progressToken progress total message notifications',
+  'clientInfo level requestId reason progressToken progress total message notifications mode',
 );
 const META = names(
   'progressToken io.modelcontextprotocol/protocolVersion io.modelcontextprotocol/clientCapabilities',
@@ -140,6 +144,11 @@ function imitatedParam(params: JsonObject): string | null {
 
 function names(...lists: string[]): ReadonlyMap<string, string> {
   return new Map(lists.flatMap((list) => list.split(' ')).map((name) => [fold(name), name]));
+}
+
+/** Whether a member is one of these names to a reader that does not regard case, and another to one that does. */
+export function isImitated(value: JsonObject, members: readonly string[]): boolean {
+  return foldedName(value, names(...members)) !== null;
 }
 
 /**

@@ -2,9 +2,10 @@
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { ResourceType } from '../policies/document.ts';
+import type { ExtensionMethod } from '../targets/target.ts';
 import type { Era } from './era.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
-import { CODES, type Rejection } from './message.ts';
+import { CODES, isImitated, type Rejection } from './message.ts';
 import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
 
 export const MAX_NAME_LENGTH = 256;
@@ -25,6 +26,10 @@ export type Operation =
   | { readonly kind: 'list'; readonly list: ListShape }
   /** The target is asked for; the resources that are named beside it are decided one by one. */
   | { readonly kind: 'listen'; readonly filter: ListenFilter }
+  /** A task of the caller's, decided as the tool that made it; as the target where it is no task of theirs. */
+  | { readonly kind: 'task'; readonly taskId: string }
+  /** A method of which only the target can say what it names; decided as the target where it says nothing. */
+  | { readonly kind: 'extension' }
   | { readonly kind: 'target' };
 
 type Reader = (params: JsonObject) => Operation | Rejection;
@@ -52,21 +57,33 @@ const METHODS: ReadonlyMap<string, { readonly eras: readonly Era[]; readonly rea
   ['resources/unsubscribe', { eras: ['session'], read: TARGET }],
   [LISTEN, { eras: ['modern'], read: listen }],
   ['completion/complete', { eras: ['session', 'modern'], read: completion }],
+  ['tasks/get', { eras: ['session', 'modern'], read: task }],
+  ['tasks/cancel', { eras: ['session', 'modern'], read: task }],
+  ['tasks/result', { eras: ['session'], read: task }],
+  ['tasks/list', { eras: ['session'], read: TARGET }],
+  ['tasks/update', { eras: ['modern'], read: task }],
 ]);
-
-/** Requests of some revision that this gateway does not serve; as notifications they are malformed all the same. */
-const OTHER_REQUESTS = ['tasks/get', 'tasks/result', 'tasks/list', 'tasks/update', 'tasks/cancel'];
 
 export function readOperation(era: Era, method: string, params: JsonObject | undefined): Operation | Rejection {
   const served = METHODS.get(method);
-  if (served === undefined || !served.eras.includes(era)) {
-    return { status: era === 'modern' ? 404 : 200, code: CODES.methodNotFound, message: 'Method not found' };
-  }
-  return served.read(params ?? {});
+  if (served === undefined) return { kind: 'extension' };
+  return served.eras.includes(era) ? served.read(params ?? {}) : methodNotFound(era);
+}
+
+export function methodNotFound(era: Era): Rejection {
+  return { status: era === 'modern' ? 404 : 200, code: CODES.methodNotFound, message: 'Method not found' };
+}
+
+/** What a method that the target lists asks for: the object that its parameter names. */
+export function readExtension({ resource_type, param }: ExtensionMethod, params: JsonObject = {}): Operation | Rejection {
+  const name = Object.hasOwn(params, param) ? params[param] : undefined;
+  const member = `params.${param}`;
+  if (isImitated(params, [param])) return invalid(member);
+  return resource_type === 'resource' ? resource(name, member) : named(resource_type, name, member);
 }
 
 export function isRequestMethod(method: string): boolean {
-  return METHODS.has(method) || OTHER_REQUESTS.includes(method);
+  return METHODS.has(method);
 }
 
 /** Notifications that belong to a session and are handed to its target; every other one is dropped. */
@@ -86,15 +103,20 @@ function listen(params: JsonObject): Operation | Rejection {
   return 'code' in filter ? filter : { kind: 'listen', filter };
 }
 
-function named(resource_type: ResourceType, name: JsonValue | undefined): Operation | Rejection {
-  if (!isName(name)) return invalid('params.name');
+/** What it is, is sealed in its id. */
+function task({ taskId }: JsonObject): Operation | Rejection {
+  return typeof taskId === 'string' ? { kind: 'task', taskId } : invalid('params.taskId');
+}
+
+function named(resource_type: ResourceType, name: JsonValue | undefined, member = 'params.name'): Operation | Rejection {
+  if (!isName(name)) return invalid(member);
   return { kind: 'object', object: { resource_type, resource_name: name }, canonical: true };
 }
 
-function resource(uri: JsonValue | undefined): Operation | Rejection {
-  if (typeof uri !== 'string' || uri === '' || Buffer.byteLength(uri) > MAX_URI_BYTES) return invalid('params.uri');
+function resource(uri: JsonValue | undefined, member = 'params.uri'): Operation | Rejection {
+  if (typeof uri !== 'string' || uri === '' || Buffer.byteLength(uri) > MAX_URI_BYTES) return invalid(member);
   // Readers in C, SQLite's among them, end a text at a NUL: the audit log would show another URI than the one asked for.
-  if (uri.includes('\0')) return invalid('params.uri');
+  if (uri.includes('\0')) return invalid(member);
   return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isCanonicalUri(uri) };
 }
 

@@ -1,9 +1,10 @@
 /** The error with which a target answers a request, told apart from failures of anything between. */
 import { isObject, type JsonObject, readJson } from '../http/json.ts';
 import { MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
-import { isFault, readAll, type UpstreamAnswer } from './forward.ts';
 import { CODES, type RpcId, readMessage } from './message.ts';
 import { rebuildResponse } from './rebuild.ts';
+import { readAll } from './upstream/http.ts';
+import { isFault, type UpstreamAnswer } from './upstream/upstream.ts';
 
 const FAILURE_BYTES = 64 * 1024;
 

@@ -41,17 +41,38 @@ function rebuildParams(params: JsonObject, located: Located, replaced: { readonl
 }
 
 /** An answer to the target under the id that the target knows, or an answer to the client under the client's. */
-export function rebuildResponse(id: RpcId, outcome: 'result' | 'error', located: Located): string {
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"${outcome}":${memberText(located, outcome)}}`;
+export function rebuildResponse(id: RpcId, outcome: 'result' | 'error', located: Located, changed: MemberTexts = {}): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"${outcome}":${memberText(located, outcome, changed)}}`;
 }
 
-/** A request of the target for the client, under an id that only this session can answer. */
-export function rebuildAsked(id: string, method: string, located: Located): string {
-  const params = located.span.members?.has('params') ? `,"params":${memberText(located, 'params')}` : '';
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${params}}`;
+/** A request of the target for the client, under an id that only this session can answer. `changed`: members of `params`. */
+export function rebuildAsked(id: string, method: string, located: Located, changed: MemberTexts = {}): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${paramsText(located, changed)}}`;
 }
 
-export function memberText(located: Located, name: string): string {
-  const span = located.span.members?.get(name);
-  return span === undefined ? 'null' : located.text.slice(span.start, span.end);
+export function rebuildNotification(method: string, located: Located, changed: MemberTexts = {}): string {
+  return `{"jsonrpc":"2.0","method":${JSON.stringify(method)}${paramsText(located, changed)}}`;
+}
+
+function paramsText(located: Located, changed: MemberTexts): string {
+  return located.span.members?.has('params') ? `,"params":${memberText(located, 'params', changed)}` : '';
+}
+
+export function memberText({ text, span }: Located, name: string, changed: MemberTexts = {}): string {
+  const at = span.members?.get(name);
+  return at === undefined ? 'null' : withMembers(text, at, changed);
+}
+
+/** Texts that stand in for those of members; null leaves one out. */
+export type MemberTexts = Readonly<Record<string, string | null>>;
+
+/** An object as it was written, but for some of its members. */
+export function withMembers(text: string, span: JsonSpan, changed: MemberTexts): string {
+  if (Object.keys(changed).length === 0) return text.slice(span.start, span.end);
+  const members: string[] = [];
+  for (const [name, at] of span.members ?? []) {
+    const value = Object.hasOwn(changed, name) ? changed[name] : text.slice(at.start, at.end);
+    if (typeof value === 'string') members.push(`${JSON.stringify(name)}:${value}`);
+  }
+  return `{${members.join()}}`;
 }

@@ -3,19 +3,36 @@
 import type { Outcome } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
 import { isObject, type JsonObject, type JsonValue, readJsonText } from '../http/json.ts';
-import type { OutEvent } from './answer.ts';
+import type { Answer, OutEvent } from './answer.ts';
 import { authorize, decideShown } from './authorize.ts';
-import { isAskable } from './capabilities.ts';
+import { declaresTasks, isWithheldError, mayBeAsked } from './capabilities.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { META_KEYS } from './era.ts';
-import { filterResult, RESULT_SPAN_DEPTH } from './filter.ts';
-import { faultOf, isFault, type UpstreamAnswer } from './forward.ts';
+import { NOT_ITS_TO_ASK, relayFailure, upstreamFault } from './failure.ts';
+import { filterResult, filterTaskParams, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from './filter.ts';
+import { settingOf } from './links.ts';
 import { ACKNOWLEDGED, acknowledge, farewell, isHeard } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
-import { readOperation } from './operation.ts';
-import { type Located, rebuildAsked, rebuildResponse } from './rebuild.ts';
-import { placeOf, type Session, type StreamOrigin, sealAskedId, sealEventId, sealState } from './sessions.ts';
-import { createSseReader, SseFault } from './sse.ts';
+import { type Operation, readOperation } from './operation.ts';
+import { type Located, type MemberTexts, rebuildAsked, rebuildNotification, rebuildResponse } from './rebuild.ts';
+import { type Linked, placeOf, type StreamOrigin, sealAskedId, sealEventId, sealState, versionOf } from './sessions.ts';
+import { SseFault } from './sse.ts';
+import {
+  openTask,
+  outwardMeta,
+  relatedTask,
+  sealTask,
+  TASK_NOTIFICATION,
+  TASK_STATUS,
+  TASKS_REVISION,
+  type Task,
+  type TaskPlace,
+  taskKey,
+  toolOf,
+  upstreamTaskId,
+} from './tasks.ts';
+import { faultOf, readAll } from './upstream/http.ts';
+import { isFault, type UpstreamAnswer, type UpstreamStream } from './upstream/upstream.ts';
 
 type Seen =
   | { readonly kind: 'pass'; readonly text: string }
@@ -28,6 +45,23 @@ const DROP: Seen = { kind: 'drop' };
 /** Results may hold numbers and strings that requests may not: they are not decided on, and go on as the text they are. */
 const UPSTREAM_RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: RESULT_SPAN_DEPTH };
 
+/** An answer with HTTP 200. */
+export async function relayAnswer(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  answer: UpstreamAnswer,
+): Promise<Answer> {
+  if (answer.type === 'stream')
+    return { kind: 'stream', events: relayStream(deps, context, answer), drain: context.era === 'session' };
+  if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
+  const bytes = await readAll(answer, deps.limits.answerBytes);
+  if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
+  const relayed = await relayMessage(deps, context, bytes.toString('utf8'));
+  awaited.end(relayed.outcome);
+  return { kind: 'message', status: 200, text: relayed.text };
+}
+
 /** For the answer in JSON: the one message must be the answer. */
 export async function relayMessage(
   deps: ExchangeDeps,
@@ -38,14 +72,13 @@ export async function relayMessage(
   return seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
 }
 
-export async function* relayStream(deps: ExchangeDeps, context: RelayContext, answer: UpstreamAnswer): AsyncGenerator<OutEvent> {
+export async function* relayStream(deps: ExchangeDeps, context: RelayContext, answer: UpstreamStream): AsyncGenerator<OutEvent> {
   const { awaited } = context;
   let outcome: Outcome | null = 'cancelled';
   let resumable = false;
-  const reader = createSseReader(deps.limits.answerBytes);
   try {
-    for await (const chunk of answer.body) {
-      for (const event of reader.push(chunk)) {
+    for await (const arrived of answer.events) {
+      for (const event of arrived) {
         const id = event.id === undefined ? undefined : eventId(deps, context, event.id);
         const retry = context.era === 'session' ? event.retry : undefined;
         resumable ||= id !== undefined;
@@ -95,10 +128,14 @@ function parting({ listening, awaited }: RelayContext): OutEvent | null {
 }
 
 /** undefined where the stream cannot be resumed: without a session, and for answers whose filter needs the request. */
-function eventId(deps: ExchangeDeps, { caller, session, awaited }: RelayContext, upstreamId: string): string | undefined {
-  if (session === null || awaited?.method === 'completion/complete') return undefined;
+function eventId(deps: ExchangeDeps, { caller, linked, awaited }: RelayContext, upstreamId: string): string | undefined {
+  if (linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
   const origin: StreamOrigin | null = awaited && { id: awaited.id, method: awaited.method, decisionId: awaited.decisionId };
-  return sealEventId(deps.seal, caller.admission.principal, caller.targetName, session, upstreamId, origin);
+  return sealEventId(deps.seal, caller.admission.principal, caller.targetName, linked, upstreamId, origin);
+}
+
+function needsRequest({ method, params, task }: Awaited): boolean {
+  return method === 'completion/complete' || params?.task !== undefined || (task != null && method !== 'tasks/result');
 }
 
 async function inspect(deps: ExchangeDeps, context: RelayContext, text: string): Promise<Seen> {
@@ -114,6 +151,10 @@ async function inspect(deps: ExchangeDeps, context: RelayContext, text: string):
   const answers = awaited !== null && (message.id === awaited.id || (message.id === null && message.outcome === 'error'));
   if (!answers) return malformed(deps, context, 'an answer to another request');
   if (message.outcome === 'error') {
+    const error = isObject(reading.value) ? reading.value.error : undefined;
+    if (isObject(error) && isWithheldError(error, context.era, context.target.may_ask, awaited.params)) {
+      return { kind: 'final', ...broken(context, NOT_ITS_TO_ASK) };
+    }
     return { kind: 'final', text: rebuildResponse(awaited.id, 'error', reading), outcome: 'error' };
   }
   const result = isObject(reading.value) ? reading.value.result : undefined;
@@ -127,28 +168,110 @@ async function relayResult(
   located: Located,
   result: JsonObject,
 ): Promise<Seen> {
-  const { caller, target, era } = context;
-  const { method, params, operation } = awaited;
-  const { principal } = caller.admission;
-  const filtered = filterResult(located, result, {
+  const { method, params } = awaited;
+  let text: string;
+  try {
+    const tasks = await ownTasks(deps, context, taskIdsIn(result));
+    const filtered = filterResult(located, result, filteredBy(deps, context, awaited, context.caller.admission, tasks));
+    if (!filtered.ok) return malformed(deps, context, filtered.fault);
+    if (filtered.created !== null) await rememberTask(deps, context, filtered.created);
+    if (filtered.shown !== null) await deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
+    text = filtered.text;
+  } catch (err) {
+    deps.log.error({ err }, 'what an answer shows, or the task that it begins, could not be recorded; it is not answered');
+    return { kind: 'final', ...broken(context, 'The gateway cannot record at the moment; try again') };
+  }
+  remember(deps, context, method, params);
+  return { kind: 'final', text: resultMessage(awaited.id, text), outcome: 'ok' };
+}
+
+function filteredBy(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  { method, params, operation }: Pick<Awaited, 'method' | 'params' | 'operation'>,
+  admission: Admission,
+  tasks: ReadonlyMap<string, Task>,
+): ResultContext {
+  const { caller, target, era, linked } = context;
+  const { principal } = admission;
+  const asked = era === 'modern' ? declaresTasks(params) : linked?.session.revision === TASKS_REVISION && isObject(params?.task);
+  const tool = method === 'tools/call' && asked && operation.kind === 'object' ? operation.object.resource_name : null;
+  return {
     era,
     method,
     params,
     operation,
-    decide: decideShown(caller.admission, target.id),
+    decide: decideShown(admission, target.id),
     sealState: (state) =>
       sealState(deps.seal, principal, caller.targetName, stateBinding(placeOf(target), method, params), state, deps.now()),
-  });
-  if (!filtered.ok) return malformed(deps, context, filtered.fault);
-  if (filtered.shown !== null) {
-    try {
-      await deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
-    } catch (err) {
-      deps.log.error({ err }, 'what a list shows could not be recorded; it is not answered');
-      return { kind: 'final', ...broken(context, 'The gateway cannot record at the moment; try again') };
-    }
+    mayAsk: target.may_ask,
+    sealTask: tool === null ? null : (upstreamId) => sealTask(taskPlaceOf(deps, context), upstreamId, tool),
+    tasks,
+  };
+}
+
+function taskPlaceOf(deps: ExchangeDeps, { caller, target }: RelayContext): TaskPlace {
+  const { admission, targetName } = caller;
+  return { seal: deps.seal, owner: admission.principal, targetName, place: placeOf(target), now: deps.now() };
+}
+
+/** Before its client learns of it, so that whatever the target says of the task finds its way. */
+async function rememberTask(deps: ExchangeDeps, context: RelayContext, { handle, upstreamId }: Task): Promise<void> {
+  const { owner, place, now } = taskPlaceOf(deps, context);
+  await deps.tasks.remember(taskKey(owner, place, upstreamId), handle, now);
+}
+
+/** Which of these tasks of the target are the caller's. */
+async function ownTasks(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  upstreamIds: readonly string[],
+): Promise<ReadonlyMap<string, Task>> {
+  const found = new Map(context.tasks);
+  const task = context.awaited?.task;
+  if (task) found.set(task.upstreamId, task);
+  const place = taskPlaceOf(deps, context);
+  const keys = new Map(
+    upstreamIds.filter((id) => !found.has(id)).map((id) => [taskKey(place.owner, place.place, id), id] as const),
+  );
+  if (keys.size === 0) return found;
+  for (const [key, handle] of await deps.tasks.handles([...keys.keys()])) {
+    const own = openTask(place, handle);
+    if (own !== null && own.upstreamId === keys.get(key)) found.set(own.upstreamId, own);
   }
-  return { kind: 'final', text: resultMessage(awaited.id, filtered.text), outcome: 'ok' };
+  return found;
+}
+
+const NO_CHANGES: MemberTexts = {};
+
+/** What changes in a message of the target that belongs to a task; null where the task is none of the caller's. */
+async function taskNamedIn(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  params: JsonObject | undefined,
+  located: Located,
+): Promise<MemberTexts | null> {
+  const related = relatedTask(params);
+  if (related === undefined) return NO_CHANGES;
+  if (related === null) return null;
+  try {
+    const task = (await ownTasks(deps, context, [related])).get(related);
+    return task === undefined ? null : outwardMeta(located, 'params', task.handle);
+  } catch (err) {
+    deps.log.error({ err }, 'the task of a message could not be looked up; it is not passed on');
+    return null;
+  }
+}
+
+/** What is lost with the target's half of a session, and the client would not say again. */
+function remember(deps: ExchangeDeps, { linked, target }: RelayContext, method: string, params: JsonObject | undefined): void {
+  const said = linked === null ? null : settingOf(method, params);
+  if (linked === null || said === null) return;
+  const { id } = linked.session;
+  const kept = said.on
+    ? deps.sessions.set(id, target.id, said.setting, deps.now())
+    : deps.sessions.unset(id, target.id, said.setting.key);
+  kept.catch((err: unknown) => deps.log.warn({ err }, 'a setting of a session could not be kept'));
 }
 
 export function stateBinding(place: string, method: string, params: JsonObject | undefined) {
@@ -157,22 +280,33 @@ export function stateBinding(place: string, method: string, params: JsonObject |
 }
 
 /** A request of the target for the client, which answers it under an id that nobody else can use. */
-function relayAsked(deps: ExchangeDeps, context: RelayContext, message: RpcRequest, located: Located): Seen {
-  const { caller, session, asked } = context;
+async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: RpcRequest, located: Located): Promise<Seen> {
+  const { caller, target, linked, asked } = context;
+  const { method, params } = message;
   // 2026-07-28 has no such requests, and before its answer a session has no client that could be asked.
-  if (session === null) return malformed(deps, context, 'a request where none may be sent');
-  if (!isAskable(message.method)) {
-    refuseAsked(deps, context, session, message.id);
+  if (linked === null) return malformed(deps, context, 'a request where none may be sent');
+  const named = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params, located) : null;
+  if (named === null) {
+    refuseAsked(deps, context, linked, message.id);
     return DROP;
   }
-  const id = sealAskedId(deps.seal, caller.admission.principal, caller.targetName, session, message);
+  const id = sealAskedId(deps.seal, caller.admission.principal, caller.targetName, linked, message);
   asked.set(message.id, id);
-  return { kind: 'pass', text: rebuildAsked(id, message.method, located) };
+  // Tasks at the client are not carried, and who has not offered them does what is asked at once (2025-11-25, tasks).
+  const changed = params?.task === undefined ? named : { ...named, task: null };
+  return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
 }
 
-function refuseAsked(deps: ExchangeDeps, { target, caller }: RelayContext, session: Session, id: RpcId): void {
+function refuseAsked(deps: ExchangeDeps, { target, access, caller }: RelayContext, linked: Linked, id: RpcId): void {
   const body = errorMessage(id, { code: CODES.methodNotFound, message: 'Method not found' });
-  const sent = deps.forwarder.send({ method: 'POST', target, session, version: caller.version, body });
+  const sent = deps.upstream.send({
+    method: 'POST',
+    target,
+    access,
+    session: linked.link,
+    version: versionOf(caller, linked),
+    body,
+  });
   sent.then((answer) => isFault(answer) || answer.discard());
 }
 
@@ -183,13 +317,20 @@ async function relayNotification(
   located: Located,
 ): Promise<Seen> {
   const { params } = message;
-  const pass: Seen = { kind: 'pass', text: rebuildNotification(message, params, located) };
   const { listening, awaited } = context;
+  if (message.method === TASK_STATUS || message.method === TASK_NOTIFICATION) {
+    return isTaskNews(context, message) ? relayTaskState(deps, context, message, located) : DROP;
+  }
+  const named = await taskNamedIn(deps, context, params, located);
+  if (named === null) return DROP;
+  const pass: Seen = { kind: 'pass', text: rebuildNotification(message.method, located, named) };
   if (listening !== undefined && awaited !== null) {
     if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
     if (message.method === 'notifications/resources/updated') return (await mayLearnOf(deps, context, params)) ? pass : DROP;
     if (message.method !== ACKNOWLEDGED) return pass;
-    const honest = acknowledge(params ?? {}, listening);
+    const handles = new Map([...(context.tasks ?? [])].map(([upstreamId, { handle }]) => [upstreamId, handle] as const));
+    const honest = acknowledge(params ?? {}, listening, handles);
+    if (isObject(honest.notifications)) context.acknowledged?.(honest.notifications);
     return { kind: 'pass', text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: honest }) };
   }
   const meta = context.awaited?.params?._meta;
@@ -203,15 +344,14 @@ async function relayNotification(
     case 'notifications/tools/list_changed':
     case 'notifications/prompts/list_changed':
     case 'notifications/resources/list_changed':
-    case 'notifications/elicitation/complete':
       return context.era === 'session' ? pass : DROP;
+    case 'notifications/elicitation/complete':
+      return context.era === 'session' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
     case 'notifications/cancelled': {
       const known = isAskedId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
       if (known === undefined) return DROP;
-      return {
-        kind: 'pass',
-        text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: { ...params, requestId: known } }),
-      };
+      const changed = { ...named, requestId: JSON.stringify(known) };
+      return { kind: 'pass', text: rebuildNotification(message.method, located, changed) };
     }
     case 'notifications/resources/updated':
       return context.era === 'session' && (await mayLearnOf(deps, context, params)) ? pass : DROP;
@@ -224,26 +364,64 @@ function isAskedId(id: JsonValue | undefined): id is RpcId {
   return typeof id === 'string' || typeof id === 'number';
 }
 
-function rebuildNotification(message: RpcNotification, params: JsonObject | undefined, { text, span }: Located): string {
-  const at = params === undefined ? undefined : span.members?.get('params');
-  const tail = at === undefined ? '' : `,"params":${text.slice(at.start, at.end)}`;
-  return `{"jsonrpc":"2.0","method":${JSON.stringify(message.method)}${tail}}`;
-}
-
 /** An update names a resource, so it is decided when it is delivered, with the state of that moment, and recorded. */
 async function mayLearnOf(deps: ExchangeDeps, { caller }: RelayContext, params: JsonObject | undefined): Promise<boolean> {
-  const method = 'notifications/resources/updated';
   // Revision 2026-07-28 names the resource in the same member.
   const operation = readOperation('session', 'resources/subscribe', params);
-  if (!('kind' in operation)) return false;
+  return 'kind' in operation && (await decideNews(deps, caller, 'notifications/resources/updated', operation)) !== null;
+}
+
+interface News {
+  readonly admission: Admission;
+  readonly decisionId: string;
+}
+
+/** null: it is not told. */
+async function decideNews(deps: ExchangeDeps, caller: Caller, method: string, operation: Operation): Promise<News | null> {
   const admission = await readmit(deps, caller);
-  if (admission === null) return false;
+  if (admission === null) return null;
   try {
     const { allowed, decisionId } = await authorize(deps, { admission, targetName: caller.targetName, method, operation });
     deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
-    return allowed;
+    return allowed ? { admission, decisionId } : null;
   } catch {
-    return false;
+    return null;
+  }
+}
+
+/** Each revision has its own notification, and 2026-07-28 sends it only to who listens. */
+function isTaskNews({ era, listening, awaited }: RelayContext, { method, params }: RpcNotification): boolean {
+  if (era === 'session') return method === TASK_STATUS;
+  return listening !== undefined && awaited !== null && isHeard(method, params, awaited.id, listening);
+}
+
+/** The state of a task is decided as the tool that made it, and filtered as the answer to `tasks/get` would be. */
+async function relayTaskState(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  { method, params }: RpcNotification,
+  located: Located,
+): Promise<Seen> {
+  const upstreamId = upstreamTaskId(params?.taskId);
+  if (params === undefined || upstreamId === null) return DROP;
+  try {
+    const tasks = await ownTasks(deps, context, taskIdsIn(params));
+    const task = tasks.get(upstreamId);
+    if (task === undefined) return DROP;
+    const operation = toolOf(task);
+    const news = await decideNews(deps, context.caller, method, operation);
+    if (news === null) return DROP;
+    const asked = { method, params: context.awaited?.params, operation };
+    const filtered = filterTaskParams(located, params, filteredBy(deps, context, asked, news.admission, tasks));
+    if (!filtered.ok) {
+      deps.log.warn({ target: context.target.name, reason: filtered.fault }, 'the state of a task cannot be passed on');
+      return DROP;
+    }
+    if (filtered.shown !== null) await deps.audit.shown({ decision_id: news.decisionId, ...filtered.shown });
+    return { kind: 'pass', text: `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":${filtered.text}}` };
+  } catch (err) {
+    deps.log.error({ err }, 'the state of a task could not be recorded; it is not passed on');
+    return DROP;
   }
 }
 

@@ -1,16 +1,24 @@
 /** What goes on in a session besides requests: notifications, answers to the target's requests, the standing stream, the end. */
 import { AppError } from '../errors.ts';
+import { isObject, type JsonValue } from '../http/json.ts';
+import type { RoutedTarget } from '../targets/target.ts';
 import { ACCEPTED, type Answer, noSession, noTargetText, problem, problemUnavailable, refuse, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
-import type { Awaited, Caller, ExchangeDeps } from './context.ts';
-import { isFault, type UpstreamAnswer, type UpstreamFault } from './forward.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { sendInSession } from './in-session.ts';
+import { ENDED, isLinkFailure, type LinkFailure, type LinkPlace } from './links.ts';
 import { CODES, type RpcNotification, type RpcResponse } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
-import { type Located, rebuildCall, rebuildResponse } from './rebuild.ts';
-import { relayStream } from './relay.ts';
-import { openAskedId, openEventId, placeOf, type Session } from './sessions.ts';
+import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from './rebuild.ts';
+import { taskPlace } from './resolve.ts';
+import { isSessionAt, type Link, openAskedId, openEventId, type Session, versionOf } from './sessions.ts';
+import { standingStream } from './standing.ts';
+import { inwardMeta } from './tasks.ts';
+import { isFault, type UpstreamAnswer } from './upstream/upstream.ts';
 
 const TARGET: Operation = { kind: 'target' };
+/** For targets that may ask for the roots; others cannot know of any. */
+const ROOTS_CHANGED = 'notifications/roots/list_changed';
 
 /** The sender of a notification cannot be told that it is denied, so it is recorded and dropped. */
 export async function performNotification(
@@ -20,7 +28,12 @@ export async function performNotification(
   message: RpcNotification,
   located: Located,
 ): Promise<Answer> {
-  return post(deps, caller, session, message.method, rebuildCall(message, located));
+  const target = caller.admission.snapshot.targets.get(caller.targetName);
+  if (message.method === ROOTS_CHANGED && target?.may_ask.includes('roots') === false) return ACCEPTED;
+  const meta = message.params?._meta;
+  const place = taskPlace(caller, deps.seal, deps.now());
+  const replaced = isObject(meta) && place !== null ? { _meta: inwardMeta(meta, place) } : {};
+  return post(deps, caller, session, message.method, rebuildCall(message, located, replaced), null);
 }
 
 /** An answer to a request that the target sent on this very session; any other has nobody to go to. */
@@ -38,10 +51,29 @@ export async function performResponse(
   if (asked === null) {
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
-  return post(deps, caller, session, asked.method, rebuildResponse(asked.id, message.outcome, located));
+  // It goes to the half that asked, or to none.
+  const link: Link = { upstreamId: asked.upstreamId, revision: session.revision };
+  const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(deps, caller, located));
+  return post(deps, caller, session, asked.method, body, link);
 }
 
-async function post(deps: ExchangeDeps, caller: Caller, session: Session | null, method: string, body: string): Promise<Answer> {
+/** The client repeats which task its answer belongs to (2025-11-25, related task metadata). */
+function ownTaskOf({ seal, now }: ExchangeDeps, caller: Caller, located: Located): MemberTexts {
+  const text = located.span.members?.get('result')?.members?.get('_meta');
+  const meta: JsonValue = text === undefined ? null : (JSON.parse(located.text.slice(text.start, text.end)) as JsonValue);
+  const place = taskPlace(caller, seal, now());
+  return isObject(meta) && place !== null ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
+}
+
+/** `to` null: the target's half that is in use now. */
+async function post(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  method: string,
+  body: string,
+  to: Link | null,
+): Promise<Answer> {
   let verdict: Verdict;
   try {
     verdict = await ask(deps, caller, method);
@@ -53,16 +85,35 @@ async function post(deps: ExchangeDeps, caller: Caller, session: Session | null,
     finish(deps, caller, verdict, 'denied');
     return ACCEPTED;
   }
-  if (session?.place !== placeOf(verdict.target)) return lost(deps, caller, verdict);
-  const answer = await deps.forwarder.send({ method: 'POST', target: verdict.target, session, version: caller.version, body });
-  if (isFault(answer)) {
-    deps.log.warn({ target: caller.targetName, fault: answer.fault }, 'a message did not reach its target');
-    finish(deps, caller, verdict, 'upstream_error');
-    return ACCEPTED;
-  }
+  const { target } = verdict;
+  if (session === null || !isSessionAt(session, target, caller.admission.snapshot.sessions)) return lost(deps, caller, verdict);
+  const place = placeAt(caller, target, session);
+  const link = to ?? (await deps.links.current(place));
+  if (link === ENDED) return lost(deps, caller, verdict);
+  if (isLinkFailure(link)) return missed(deps, caller, verdict, link);
+  const version = versionOf(caller, { session, link });
+  const answer = await deps.upstream.send({ method: 'POST', target, access: place.access, session: link, version, body });
+  if (isFault(answer)) return missed(deps, caller, verdict, answer);
   answer.discard();
-  if (answer.status === 404) return lost(deps, caller, verdict);
+  if (answer.status === 404 && link.upstreamId !== null && to === null) {
+    // The message had its meaning for what is gone; its successor is there for the next one.
+    const successor = await deps.links.replace(place, link);
+    if (successor === ENDED) return lost(deps, caller, verdict);
+  }
   finish(deps, caller, verdict, answer.status < 300 ? 'ok' : 'upstream_error');
+  return ACCEPTED;
+}
+
+function placeAt(caller: Caller, target: RoutedTarget, session: Session): LinkPlace {
+  const { admission } = caller;
+  return { session, target, access: target.accessOf(admission.principal), admission };
+}
+
+function missed(deps: ExchangeDeps, caller: Caller, verdict: Verdict, failure: LinkFailure): Answer {
+  if ('fault' in failure) {
+    deps.log.warn({ target: caller.targetName, fault: failure.fault, err: failure.cause }, 'a message did not reach its target');
+  }
+  finish(deps, caller, verdict, 'upstream_error');
   return ACCEPTED;
 }
 
@@ -93,23 +144,25 @@ export async function performGet(
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
   const { principal } = caller.admission;
-  const resume = lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, session, lastEventId);
+  const place = placeAt(caller, target, session);
+  const link = await deps.links.current(place);
+  if (isLinkFailure(link)) return refusal(deps, caller, verdict, link);
+  const resume =
+    lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
   if (lastEventId !== undefined && resume === null) {
     finish(deps, caller, verdict, 'error');
     return problem(new AppError('not_found', 'The event id is not one of this session'));
   }
-  const last = resume === null ? {} : { lastEventId: resume.eventId };
-  const answer = await deps.forwarder.send({
-    method: 'GET',
-    target,
-    session,
-    version: caller.version,
-    signal: caller.gone,
-    ...last,
-  });
-  if (isFault(answer) || answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
+  const connection = new AbortController();
+  const signal = AbortSignal.any([caller.gone, connection.signal]);
+  const from = resume?.eventId ?? null;
+  const sent = { method: 'GET', target, access: place.access, signal } as const;
+  const reached = await sendInSession(deps, caller, place, from === null ? sent : { ...sent, lastEventId: from }, null);
+  if ('ended' in reached || 'fault' in reached) return refusal(deps, caller, verdict, reached);
+  const { answer, linked } = reached;
+  if (answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
   finish(deps, caller, verdict, 'ok');
-  const origin = resume?.origin ?? null;
+  const origin = linked.link === link ? (resume?.origin ?? null) : null;
   const awaited: Awaited | null = origin && {
     ...origin,
     params: undefined,
@@ -118,8 +171,18 @@ export async function performGet(
       if (outcome !== 'cancelled') finish(deps, caller, { ...verdict, decisionId: origin.decisionId }, outcome);
     },
   };
-  const context = { caller, target, era: 'session', session, awaited, standing: true, asked: new Map() } as const;
-  return { kind: 'stream', events: relayStream(deps, context, answer), drain: false };
+  const context: RelayContext = {
+    caller,
+    target,
+    access: place.access,
+    era: 'session',
+    linked,
+    awaited,
+    standing: true,
+    asked: new Map(),
+  };
+  const standing = { caller, target, session };
+  return { kind: 'stream', events: standingStream(deps, standing, context, answer, connection), drain: false };
 }
 
 /** What a resumed answer is filtered as; only lists need more than the method's name. */
@@ -132,11 +195,24 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed:
   const passed = await pass(deps, caller, claimed, 'DELETE');
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
-  const answer = await deps.forwarder.send({ method: 'DELETE', target, session, version: caller.version });
-  if (isFault(answer) || answer.status < 200 || answer.status > 299) return refusal(deps, caller, verdict, answer);
+  const { access } = placeAt(caller, target, session);
+  const link = await deps.links.current(placeAt(caller, target, session));
+  if (isLinkFailure(link)) return refusal(deps, caller, verdict, link);
+  const version = versionOf(caller, { session, link });
+  const answer = await deps.upstream.send({ method: 'DELETE', target, access, session: link, version });
+  // A target that does not end sessions leaves the client's as it is; one that has lost its half ends it with the client's.
+  const over = !isFault(answer) && ((answer.status >= 200 && answer.status <= 299) || answer.status === 404);
+  if (!over) return refusal(deps, caller, verdict, answer);
   answer.discard();
-  finish(deps, caller, verdict, 'ok');
-  return { kind: 'empty', status: 200 };
+  const ended = await endSession(deps, session);
+  finish(deps, caller, verdict, ended ? 'ok' : 'error');
+  return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
+}
+
+/** False: it had ended before. */
+export async function endSession(deps: ExchangeDeps, session: Session): Promise<boolean> {
+  deps.links.forget(session);
+  return deps.sessions.end(session.id, 'client', deps.now());
 }
 
 /** What the session header of a request came to: null where it is no session of this caller on this target. */
@@ -167,13 +243,19 @@ async function pass(
     return problem(new AppError('not_found', noTargetText(caller.targetName)));
   }
   const { target } = verdict;
-  if (session !== null && session !== 'missing' && session.place === placeOf(target)) return { verdict, target, session };
+  if (session !== null && session !== 'missing' && isSessionAt(session, target, caller.admission.snapshot.sessions)) {
+    return { verdict, target, session };
+  }
   finish(deps, caller, verdict, 'error');
   return problem(session === 'missing' ? SESSION_MISSING : SESSION_GONE);
 }
 
 /** Streams and ends that the target does not offer are its answer; the rest is told in the gateway's words. */
-function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | UpstreamFault): Answer {
+function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | LinkFailure): Answer {
+  if ('ended' in answer) {
+    finish(deps, caller, verdict, 'error');
+    return problem(SESSION_GONE);
+  }
   finish(deps, caller, verdict, isFault(answer) && answer.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   if (isFault(answer)) {
     if (answer.fault !== 'aborted') {

@@ -6,20 +6,39 @@
 import { createHash } from 'node:crypto';
 import type { Principal } from '../auth/principal.ts';
 import type { JsonValue } from '../http/json.ts';
+import { SESSION_LIFETIME_MS, type SessionRules } from '../sessions/rules.ts';
+import { type Access, addressOf, type Target } from '../targets/target.ts';
 import type { SessionRevision } from './era.ts';
 import type { RpcId } from './message.ts';
 import type { Seal } from './seal.ts';
 
-/** A session of one principal with one target. It authenticates nobody: the token is checked on every request. */
+/** A session of one principal with one target, or with all of them. It authenticates nobody: the token is checked on every request. */
 export interface Session {
   readonly id: string;
-  /** `placeOf` its target. */
+  /** `placeOf` its target; EVERYWHERE where it is with all of them. */
   readonly place: string;
+  /** What the target's own session was opened with (`bindingOf`). */
+  readonly binding: string;
   /** null where the target keeps no session. */
   readonly upstreamId: string | null;
   readonly revision: SessionRevision;
+  /** Kinds of lists that it may be told have changed. */
+  readonly lists: readonly ListKind[];
+  /** The replica in whose memory it was opened; null where any replica can serve it. */
+  readonly holder: string | null;
   readonly issuedAt: number;
 }
+
+/** The target's half of a session. It may be replaced while the client's half goes on. */
+export interface Link {
+  readonly upstreamId: string | null;
+  readonly revision: SessionRevision;
+}
+
+export const LIST_KINDS = ['tools', 'prompts', 'resources'] as const;
+export type ListKind = (typeof LIST_KINDS)[number];
+
+export const EVERYWHERE = '*';
 
 /** The request whose answer a stream carries, so that a resumed stream is checked like the one that broke off. */
 export interface StreamOrigin {
@@ -30,7 +49,6 @@ export interface StreamOrigin {
 
 type Owner = Pick<Principal, 'issuer' | 'sub'>;
 
-const SESSION_LIFETIME_MS = 24 * 60 * 60 * 1000;
 const STATE_LIFETIME_MS = 10 * 60 * 1000;
 const MAX_SEALED_LENGTH = 4096;
 
@@ -39,15 +57,38 @@ const ofSession = (owner: Owner, targetName: string, session: Session): string =
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
 /** A target that has moved is another server, which must get nothing that the old one gave out. */
-export function placeOf({ id, url }: { readonly id: string; readonly url: string }): string {
+export function placeOf(target: Target): string {
   return createHash('sha256')
-    .update(JSON.stringify([id, url]))
+    .update(JSON.stringify([target.id, addressOf(target)]))
     .digest('base64url');
 }
 
+/** The name may have been given to another target, the target have moved, or an administrator have ended it since. */
+export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
+  return (session.place === EVERYWHERE || session.place === placeOf(target)) && !rules.ended.has(session.id);
+}
+
+/** What the client says the revision is, unless the target's half has come to speak another one since. */
+export function versionOf(
+  caller: { readonly version: SessionRevision | undefined },
+  { session, link }: Linked,
+): SessionRevision | undefined {
+  return link.revision === session.revision ? caller.version : link.revision;
+}
+
+/** What an upstream session depends on besides its place: the credentials it was opened with, and that nobody recycled it since. */
+export function bindingOf({ binding }: Access, epoch: number): string {
+  return epoch === 0
+    ? binding
+    : createHash('sha256')
+        .update(JSON.stringify([binding, epoch]))
+        .digest('base64url');
+}
+
 export function sealSession(seal: Seal, owner: Owner, targetName: string, session: Session): string {
-  const { id, place, upstreamId, revision, issuedAt } = session;
-  return seal.seal('session', ofTarget(owner, targetName), { i: id, t: place, u: upstreamId, v: revision, a: issuedAt });
+  const { id, place, binding, upstreamId, revision, lists, holder, issuedAt } = session;
+  const content: SessionContent = { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt };
+  return seal.seal('session', ofTarget(owner, targetName), content);
 }
 
 /** null alike for another's session, another target's, an edited one, an old one and nonsense. */
@@ -55,15 +96,25 @@ export function openSession(seal: Seal, owner: Owner, targetName: string, text: 
   if (text.length > MAX_SEALED_LENGTH) return null;
   const content = seal.open('session', ofTarget(owner, targetName), text) as SessionContent | null;
   if (content === null || now - content.a > SESSION_LIFETIME_MS) return null;
-  return { id: content.i, place: content.t, upstreamId: content.u, revision: content.v, issuedAt: content.a };
+  const { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt } = content;
+  return { id, place, binding, upstreamId, revision, lists, holder, issuedAt };
 }
 
 interface SessionContent {
   readonly i: string;
   readonly t: string;
+  readonly b: string;
   readonly u: string | null;
   readonly v: SessionRevision;
+  readonly l: readonly ListKind[];
+  readonly h: string | null;
   readonly a: number;
+}
+
+/** A session together with the half of its target that is in use. */
+export interface Linked {
+  readonly session: Session;
+  readonly link: Link;
 }
 
 /** A request that the target sent on this session; its answer may be posted to any replica, on this session only. */
@@ -72,14 +123,34 @@ export interface AskedRequest {
   readonly method: string;
 }
 
-export function sealAskedId(seal: Seal, owner: Owner, targetName: string, session: Session, asked: AskedRequest): string {
-  return seal.seal('asked', ofSession(owner, targetName, session), { i: asked.id, m: asked.method });
+export function sealAskedId(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  { session, link }: Linked,
+  asked: AskedRequest,
+): string {
+  const content: AskedContent = { i: asked.id, m: asked.method, u: link.upstreamId };
+  return seal.seal('asked', ofSession(owner, targetName, session), content);
 }
 
-export function openAskedId(seal: Seal, owner: Owner, targetName: string, session: Session, id: RpcId): AskedRequest | null {
+/** `upstreamId`: of the half that asked, which may have been replaced since. */
+export function openAskedId(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  session: Session,
+  id: RpcId,
+): (AskedRequest & { readonly upstreamId: string | null }) | null {
   if (typeof id !== 'string') return null;
-  const content = seal.open('asked', ofSession(owner, targetName, session), id) as { i: RpcId; m: string } | null;
-  return content === null ? null : { id: content.i, method: content.m };
+  const content = seal.open('asked', ofSession(owner, targetName, session), id) as AskedContent | null;
+  return content && { id: content.i, method: content.m, upstreamId: content.u };
+}
+
+interface AskedContent {
+  readonly i: RpcId;
+  readonly m: string;
+  readonly u: string | null;
 }
 
 /** Upstream event ids address a stream; sealed, they cannot be used to replay another session's stream. */
@@ -87,32 +158,45 @@ export function sealEventId(
   seal: Seal,
   owner: Owner,
   targetName: string,
-  session: Session,
+  { session, link }: Linked,
   eventId: string,
   origin: StreamOrigin | null,
 ): string {
-  const content = origin === null ? { e: eventId } : { e: eventId, i: origin.id, m: origin.method, d: origin.decisionId };
+  const content: EventContent = {
+    e: eventId,
+    u: link.upstreamId,
+    ...(origin && { i: origin.id, m: origin.method, d: origin.decisionId }),
+  };
   return seal.seal('event', ofSession(owner, targetName, session), content);
 }
 
+/** `eventId` null: the stream was of a half that has been replaced, and begins anew. */
 export interface ResumePoint {
-  readonly eventId: string;
+  readonly eventId: string | null;
   readonly origin: StreamOrigin | null;
 }
 
-export function openEventId(seal: Seal, owner: Owner, targetName: string, session: Session, text: string): ResumePoint | null {
+export function openEventId(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  { session, link }: Linked,
+  text: string,
+): ResumePoint | null {
   if (text.length > MAX_SEALED_LENGTH) return null;
   const content = seal.open('event', ofSession(owner, targetName, session), text) as EventContent | null;
   if (content === null) return null;
-  const { e, i, m, d } = content;
+  const { e: eventId, u: upstreamId, i: id, m: method, d: decisionId } = content;
+  if (upstreamId !== link.upstreamId) return { eventId: null, origin: null };
   return {
-    eventId: e,
-    origin: i === undefined || m === undefined || d === undefined ? null : { id: i, method: m, decisionId: d },
+    eventId,
+    origin: id === undefined || method === undefined || decisionId === undefined ? null : { id, method, decisionId },
   };
 }
 
 interface EventContent {
   readonly e: string;
+  readonly u: string | null;
   readonly i?: RpcId;
   readonly m?: string;
   readonly d?: string;

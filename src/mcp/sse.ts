@@ -5,6 +5,8 @@ export interface SseEvent {
   readonly data: string;
   readonly id: string | undefined;
   readonly retry: number | undefined;
+  /** Its name, if it is another than `message`, which is what an event without one is called. */
+  readonly event?: string;
 }
 
 export class SseFault extends Error {}
@@ -23,27 +25,33 @@ export function createSseReader(maxEventLength: number): SseReader {
   let dataLength = 0;
   let id: string | undefined;
   let retry: number | undefined;
+  let name = '';
 
   function field(text: string): void {
     const colon = text.indexOf(':');
     if (colon === 0) return;
-    const name = colon === -1 ? text : text.slice(0, colon);
+    const member = colon === -1 ? text : text.slice(0, colon);
     const rest = colon === -1 ? '' : text.slice(colon + 1);
     const value = rest.startsWith(' ') ? rest.slice(1) : rest;
-    if (name === 'data') {
+    if (member === 'data') {
       data.push(value);
       dataLength += value.length + 1;
       if (dataLength > maxEventLength) throw new SseFault('an event exceeds the limit');
-    } else if (name === 'id' && !value.includes('\0')) id = value;
-    else if (name === 'retry' && /^[0-9]{1,9}$/.test(value)) retry = Number(value);
+    } else if (member === 'id' && !value.includes('\0')) id = value;
+    else if (member === 'retry' && /^[0-9]{1,9}$/.test(value)) retry = Number(value);
+    else if (member === 'event') name = value;
   }
 
   function dispatch(events: SseEvent[]): void {
-    if (data.length > 0 || id !== undefined || retry !== undefined) events.push({ data: data.join('\n'), id, retry });
+    if (data.length > 0 || id !== undefined || retry !== undefined) {
+      const named = name === '' || name === 'message' ? {} : { event: name };
+      events.push({ data: data.join('\n'), id, retry, ...named });
+    }
     data = [];
     dataLength = 0;
     id = undefined;
     retry = undefined;
+    name = '';
   }
 
   return {

@@ -9,6 +9,8 @@ export interface Watched {
   readonly claims: TokenClaims;
   /** Of a standing stream: may it go on in this state? A call that was allowed ends as it was begun, whatever policy becomes. */
   readonly mayGoOn: ((admission: Admission) => boolean) | null;
+  /** Told of each new state in which it may go on. */
+  readonly changed?: (admission: Admission) => void;
   end(): void;
 }
 
@@ -33,7 +35,7 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
   let looking = false;
 
   async function examine(entry: Entry): Promise<void> {
-    const { claims, mayGoOn, end } = entry.watched;
+    const { claims, mayGoOn, changed, end } = entry.watched;
     try {
       const admission = await admit(claims);
       entry.goodAt = performance.now();
@@ -41,6 +43,7 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
       if (admission.snapshot === entry.snapshot) return;
       entry.snapshot = admission.snapshot;
       if (mayGoOn?.(admission) === false) end();
+      else changed?.(admission);
     } catch {
       if (mayGoOn !== null && performance.now() - entry.goodAt >= PATIENCE_MS) end();
     }

@@ -1,58 +1,87 @@
 /**
- * The gateway's own credentials for its targets, at rest. What is sealed names header and origin beside the value, so that a
- * row changed in the database does not send a secret elsewhere or in another place.
+ * The gateway's own credentials for its targets, at rest. What is sealed is bound to the row's subject and key, and names the
+ * origin beside the value, so that a row changed in the database does not send a secret elsewhere, in another place, or for
+ * somebody else.
  */
+import { createHash, randomBytes } from 'node:crypto';
 import type { Vault } from '../auth/vault.ts';
 import type { Connection } from '../db/database.ts';
-import { BEARER_HEADER, type CredentialType, originOf } from './document.ts';
-import { type CredentialRow, type CredentialSubject, targetStore } from './store.ts';
-import type { RoutedTarget, Target, UpstreamCredential } from './target.ts';
+import { accessor, type HeldCredential } from './access.ts';
+import { type CredentialInput, type CredentialSubject, fitsTransport, isSteeringVariable } from './credential-document.ts';
+import { type CredentialRow, targetStore } from './store.ts';
+import type { CredentialKey, RoutedTarget, Target } from './target.ts';
 
-const identityOf = (targetId: string, { subject_type, subject_value }: CredentialSubject): string =>
-  `credential:${targetId}:${subject_type}:${subject_value}`;
+/** Where a credential may go: of a process, everything that decides which code it runs. */
+export function originOf(target: Target): string {
+  if (target.transport !== 'stdio') return new URL(target.url).origin;
+  const { command, args, cwd, env } = target;
+  const steering = Object.entries(env).filter(([name]) => isSteeringVariable(name));
+  const place = JSON.stringify([command, args, cwd, steering.sort()]);
+  return `stdio:${createHash('sha256').update(place).digest('hex')}`;
+}
 
-export function sealCredential(
-  vault: Vault,
-  target: Target,
-  subject: CredentialSubject,
-  credential: UpstreamCredential,
-  times: { readonly created_at: number; readonly updated_at: number },
-): CredentialRow {
-  const origin = originOf(target.url);
-  const secret = JSON.stringify({ origin, header: credential.header, value: credential.value });
-  return {
+/** Whether credentials that were set for the one must not go to the other. */
+export const hasMoved = (before: Target, after: Target): boolean =>
+  before.transport !== after.transport || originOf(before) !== originOf(after);
+
+const identityOf = (row: Omit<CredentialRow, 'sealed'>): string =>
+  JSON.stringify(['credential', row.target_id, row.subject_type, row.subject_value, row.key_type, row.key_name, row.supplied_by]);
+
+export interface Setting {
+  readonly subject: CredentialSubject;
+  readonly credential: CredentialInput;
+  readonly supplied_by: CredentialRow['supplied_by'];
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
+export function sealCredential(vault: Vault, target: Target, setting: Setting): CredentialRow {
+  const { subject, credential, supplied_by, created_at, updated_at } = setting;
+  const row = {
     target_id: target.id,
     subject_type: subject.subject_type,
     subject_value: subject.subject_value,
-    header: credential.header,
-    sealed: vault.seal(identityOf(target.id, subject), Buffer.from(secret)),
-    origin,
-    ...times,
+    key_type: credential.type,
+    key_name: credential.name,
+    origin: originOf(target),
+    version: newVersion(),
+    supplied_by,
+    created_at,
+    updated_at,
   };
+  const secret = JSON.stringify({ origin: row.origin, value: credential.value });
+  return { ...row, sealed: vault.seal(identityOf(row), Buffer.from(secret)) };
 }
 
-/** `unusable`: set for another origin, sealed under another key, or not as it was sealed. */
-export function openCredential(vault: Vault, target: Target, row: CredentialRow): UpstreamCredential | 'unusable' {
-  const origin = originOf(target.url);
-  if (row.origin !== origin || row.target_id !== target.id) return 'unusable';
+const newVersion = (): string => randomBytes(16).toString('base64url');
+
+/** null: set for another origin or another kind of transport, sealed under another key, or not as it was sealed. */
+export function openCredential(vault: Vault, target: Target, row: CredentialRow): string | null {
+  const origin = originOf(target);
+  if (row.origin !== origin || row.target_id !== target.id || !fitsTransport(target.transport, row.key_type)) return null;
   try {
-    const sealed = JSON.parse(vault.open(identityOf(target.id, row), row.sealed).toString()) as Record<string, unknown>;
-    const { header, value } = sealed;
-    const whole = sealed['origin'] === origin && header === row.header && typeof value === 'string';
-    return whole ? { header: row.header, value } : 'unusable';
+    const sealed = JSON.parse(vault.open(identityOf(row), row.sealed).toString()) as Record<string, unknown>;
+    const { value } = sealed;
+    return sealed['origin'] === origin && typeof value === 'string' ? value : null;
   } catch {
-    return 'unusable';
+    return null;
   }
 }
 
+export const isListed = (target: Target, { type, name }: CredentialKey): boolean =>
+  target.user_credentials.some((key) => key.type === type && key.name === name);
+
+/** What a user has supplied counts as long as the target takes it from users. */
+const counts = (target: Target, row: CredentialRow): boolean =>
+  row.supplied_by === 'administrator' || isListed(target, { type: row.key_type, name: row.key_name });
+
 /** What may be told of a credential: everything but its value. */
-export interface CredentialJson {
-  readonly subject_type: 'default';
+export interface CredentialJson extends CredentialKey {
+  readonly subject_type: CredentialSubject['subject_type'];
+  /** null exactly for `default`. */
   readonly subject_value: string | null;
-  readonly type: CredentialType;
-  /** Header that carries it. */
-  readonly name: string;
   readonly usable: boolean;
+  readonly supplied_by: CredentialRow['supplied_by'];
   readonly created_at: string;
   readonly updated_at: string;
 }
@@ -60,10 +89,11 @@ export interface CredentialJson {
 export function credentialJson(vault: Vault, target: Target, row: CredentialRow): CredentialJson {
   return {
     subject_type: row.subject_type,
-    subject_value: row.subject_value === '' ? null : row.subject_value,
-    type: row.header === BEARER_HEADER ? 'bearer' : 'header',
-    name: row.header.toLowerCase(),
-    usable: openCredential(vault, target, row) !== 'unusable',
+    subject_value: row.subject_type === 'default' ? null : row.subject_value,
+    type: row.key_type,
+    name: row.key_name,
+    usable: counts(target, row) && openCredential(vault, target, row) !== null,
+    supplied_by: row.supplied_by,
     created_at: new Date(row.created_at).toISOString(),
     updated_at: new Date(row.updated_at).toISOString(),
   };
@@ -72,15 +102,68 @@ export function credentialJson(vault: Vault, target: Target, row: CredentialRow)
 /** Enabled targets by name, with what the request path needs to reach them. `db` must be of one moment. */
 export async function routedTargets(db: Connection, vault: Vault): Promise<Map<string, RoutedTarget>> {
   const store = targetStore(db);
-  const rows = new Map<string, CredentialRow>();
+  const rows = new Map<string, CredentialRow[]>();
   for (const row of await store.credentials(null)) {
-    if (row.subject_type === 'default') rows.set(row.target_id, row);
+    const those = rows.get(row.target_id);
+    if (those) those.push(row);
+    else rows.set(row.target_id, [row]);
   }
   const targets = await store.enabled();
-  return new Map(
-    targets.map((target) => {
-      const row = rows.get(target.id);
-      return [target.name, { ...target, credential: row ? openCredential(vault, target, row) : 'none' }];
-    }),
-  );
+  return new Map(targets.map((target) => [target.name, routedTarget(vault, target, rows.get(target.id) ?? [])]));
+}
+
+function routedTarget(vault: Vault, target: Target, rows: readonly CredentialRow[]): RoutedTarget {
+  const held = rows.filter((row) => counts(target, row)).map((row) => heldCredential(vault, target, row));
+  return { ...target, accessOf: accessor(target, held) };
+}
+
+function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldCredential {
+  let opened: string | null | undefined;
+  return {
+    subject_type: row.subject_type,
+    subject_value: row.subject_value,
+    type: row.key_type,
+    name: row.key_name,
+    version: row.version,
+    open: () => {
+      if (opened === undefined) opened = openCredential(vault, target, row);
+      return opened;
+    },
+  };
+}
+
+/**
+ * Brings what is sealed under a previous master key under the current one, and what version 1 of the schema held into its new
+ * form. Runs under the migration lock, beside replicas that may set credentials. What cannot be opened stays, unusable.
+ */
+export async function resealCredentials(db: Connection, vault: Vault): Promise<void> {
+  const store = targetStore(db);
+  for (const row of await store.credentials(null)) {
+    const after = row.version === '' ? fromVersion1(vault, row) : resealed(vault, row);
+    if (after !== null) await store.replaceSealed(row, after);
+  }
+}
+
+function resealed(vault: Vault, row: CredentialRow): CredentialRow | null {
+  try {
+    const sealed = vault.reseal(identityOf(row), row.sealed);
+    return sealed === null ? null : { ...row, sealed };
+  } catch {
+    return null;
+  }
+}
+
+/** Then the value was the whole line of the header, and the identity had neither key nor supplier. */
+function fromVersion1(vault: Vault, row: CredentialRow): CredentialRow | null {
+  try {
+    const identity = `credential:${row.target_id}:${row.subject_type}:${row.subject_value}`;
+    const { origin, header, value } = JSON.parse(vault.open(identity, row.sealed).toString()) as Record<string, unknown>;
+    const bearer = row.key_type === 'bearer';
+    if (typeof origin !== 'string' || typeof value !== 'string') return null;
+    if (header !== (bearer ? 'Authorization' : row.key_name) || (bearer && !value.startsWith('Bearer '))) return null;
+    const secret = JSON.stringify({ origin, value: bearer ? value.slice('Bearer '.length) : value });
+    return { ...row, version: newVersion(), sealed: vault.seal(identityOf(row), Buffer.from(secret)) };
+  } catch {
+    return null;
+  }
 }

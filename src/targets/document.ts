@@ -1,22 +1,54 @@
-/** Targets and their credentials on the wire: what a request may hold, and how they are shown. */
+/** Targets on the wire: what a request may hold, and how they are shown. */
+import { isAbsolute } from 'node:path';
 import Joi from 'joi';
+import { type FieldError, invalidRequest } from '../errors.ts';
 import { text, uuid, validate } from '../http/validate.ts';
+import { isRequestMethod } from '../mcp/operation.ts';
+import { RESOURCE_TYPES } from '../policies/document.ts';
 import { isLinkLocal } from './address.ts';
-import { TARGET_NAME, type Target, TRANSPORTS, type Transport, type UpstreamCredential } from './target.ts';
+import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
+import {
+  ASKABLE,
+  type Askable,
+  type CredentialKey,
+  type ExtensionMethod,
+  type HttpTarget,
+  ISOLATIONS,
+  type StdioTarget,
+  TARGET_NAME,
+  type Target,
+  TRANSPORTS,
+} from './target.ts';
+
+type Kept = 'id' | 'created_at' | 'updated_at';
 
 /** A target as somebody wrote it, defaults filled in. */
-export type TargetDocument = Omit<Target, 'id' | 'created_at' | 'updated_at'>;
+export type TargetDocument = Omit<HttpTarget, Kept> | Omit<StdioTarget, Kept>;
+
+type Members = Partial<Omit<HttpTarget, Kept | 'transport'>> &
+  Partial<Omit<StdioTarget, Kept | 'transport'>> & { readonly transport?: Target['transport'] };
 
 /** What is omitted stays. The read-only members may be there as they were read. */
-export interface TargetUpdate extends Partial<TargetDocument> {
+export interface TargetUpdate extends Members {
   readonly id?: string;
   readonly created_at?: string;
   readonly updated_at?: string;
 }
 
-const SUPPORTED: readonly Transport[] = ['streamable-http'];
-export const TARGET_LIMITS = { description: 4096, url: 2048 } as const;
-export const CREDENTIAL_LIMITS = { name: 256, value: 8192 } as const;
+export const TARGET_LIMITS = {
+  description: 4096,
+  url: 2048,
+  path: 4096,
+  args: 64,
+  arg: 4096,
+  env: 64,
+  envName: 256,
+  envValue: 8192,
+  extensionMethods: 64,
+  method: 256,
+  param: 64,
+  userCredentials: 16,
+} as const;
 
 /** Why the gateway does not connect to such a URL, or null. */
 function urlProblem(value: string): string | null {
@@ -30,29 +62,98 @@ function urlProblem(value: string): string | null {
   return null;
 }
 
+/** What the protocol's targets ask of clients, and notifications of every kind. */
+const OF_CLIENTS: readonly string[] = ['sampling/createMessage', 'elicitation/create', 'roots/list'];
+export const METHOD = /^[a-z]+(\/[A-Za-z0-9_-]+)+$/;
+export const PARAM = /^[A-Za-z][A-Za-z0-9_]*$/;
+
+/** Why such a method is none that a target may add, or null. */
+export function extensionMethodProblem(method: string): string | null {
+  if (!METHOD.test(method)) return 'must be small letters and then one or more segments after slashes, such as acme/run';
+  const ofProtocol = isRequestMethod(method) || OF_CLIENTS.includes(method) || method.startsWith('notifications/');
+  return ofProtocol ? `${method} is a method of the protocol itself` : null;
+}
+
+const checked = (schema: Joi.StringSchema, problemOf: (value: string) => string | null): Joi.StringSchema =>
+  schema.custom((value: string, helpers) => {
+    const problem = problemOf(value);
+    return problem === null ? value : helpers.message({ custom: problem });
+  });
+const absolutePath = checked(text(TARGET_LIMITS.path), (value) => (isAbsolute(value) ? null : 'must be an absolute path'));
+
 const members = {
   name: Joi.string()
     .pattern(TARGET_NAME)
     .messages({ 'string.pattern.base': 'must begin with a letter a-z and hold only a-z, 0-9 and -, at most 63 in all' }),
   description: text(TARGET_LIMITS.description).allow(null, ''),
-  transport: Joi.string().custom((value: string, helpers) => {
-    const known = TRANSPORTS.find((transport) => transport === value);
-    if (known === undefined) return helpers.message({ custom: `must be one of [${TRANSPORTS.join(', ')}]` });
-    return SUPPORTED.includes(known) ? known : helpers.message({ custom: `${known} is not supported yet: use streamable-http` });
+  transport: Joi.valid(...TRANSPORTS),
+  url: checked(Joi.string(), urlProblem),
+  command: absolutePath,
+  args: Joi.array().items(text(TARGET_LIMITS.arg).allow('')).max(TARGET_LIMITS.args),
+  cwd: absolutePath.allow(null),
+  env: Joi.object<Record<string, string>>().custom((env: Record<string, unknown>, helpers) => {
+    const problem = envProblem(env);
+    return problem === null ? env : helpers.message({ custom: problem });
   }),
-  url: Joi.string().custom((value: string, helpers) => {
-    const problem = urlProblem(value);
-    return problem === null ? value : helpers.message({ custom: problem });
-  }),
+  isolation: Joi.valid(...ISOLATIONS),
   enabled: Joi.boolean(),
+  denials: Joi.valid('shown', 'hidden'),
+  may_ask: Joi.array<readonly Askable[]>()
+    .items(Joi.valid(...ASKABLE))
+    .unique(),
+  extension_methods: Joi.array<readonly ExtensionMethod[]>()
+    .items(
+      Joi.object<ExtensionMethod>({
+        method: checked(Joi.string().max(TARGET_LIMITS.method), extensionMethodProblem).required(),
+        resource_type: Joi.valid(...RESOURCE_TYPES).required(),
+        param: Joi.string()
+          .max(TARGET_LIMITS.param)
+          .pattern(PARAM)
+          .messages({ 'string.pattern.base': 'must be the plain name of a member of params' })
+          .required(),
+      }),
+    )
+    .unique('method')
+    .max(TARGET_LIMITS.extensionMethods),
+  user_credentials: Joi.array<readonly CredentialKey[]>().items(suppliedKey).unique('name').max(TARGET_LIMITS.userCredentials),
 };
 
-type TargetInput = Pick<TargetDocument, 'name' | 'url'> & Partial<TargetDocument>;
+/** Names and values are checked here, so that no message shows a value. */
+function envProblem(env: Readonly<Record<string, unknown>>): string | null {
+  const entries = Object.entries(env);
+  if (entries.length > TARGET_LIMITS.env) return `must have at most ${TARGET_LIMITS.env} variables`;
+  for (const [name, value] of entries) {
+    if (name.length > TARGET_LIMITS.envName)
+      return `the name of a variable must have at most ${TARGET_LIMITS.envName} characters`;
+    if (variableProblem(name) !== null) return `the name of a variable ${variableProblem(name)}`;
+    if (typeof value !== 'string') return `${name} must be a string`;
+    if (value.length > TARGET_LIMITS.envValue) return `${name} must have at most ${TARGET_LIMITS.envValue} characters`;
+    if (value.includes('\0') || !value.isWellFormed()) return `${name} must be well-formed Unicode without NUL`;
+  }
+  return null;
+}
 
-const newTarget = Joi.object<TargetInput>({
+const HTTP_MEMBERS = ['url'] as const;
+const STDIO_MEMBERS = ['command', 'args', 'cwd', 'env', 'isolation'] as const;
+
+const foreign = Joi.forbidden().messages({ 'any.unknown': 'is not for this transport' });
+const ofKind = (stdio: boolean, schema: Joi.Schema): Joi.Schema =>
+  Joi.when('transport', {
+    is: Joi.valid('stdio').required(),
+    // biome-ignore lint/suspicious/noThenProperty: joi's word for it
+    then: stdio ? schema : foreign,
+    otherwise: stdio ? foreign : schema,
+  });
+
+const newTarget = Joi.object<Members & { name: string }>({
   ...members,
   name: members.name.required(),
-  url: members.url.required(),
+  url: ofKind(false, members.url.required()),
+  command: ofKind(true, members.command.required()),
+  args: ofKind(true, members.args),
+  cwd: ofKind(true, members.cwd),
+  env: ofKind(true, members.env),
+  isolation: ofKind(true, members.isolation),
 }).required();
 
 const changedTarget = Joi.object<TargetUpdate>({
@@ -62,74 +163,79 @@ const changedTarget = Joi.object<TargetUpdate>({
   updated_at: Joi.string(),
 }).required();
 
+const DEFAULTS = {
+  description: null,
+  enabled: true,
+  denials: 'shown',
+  may_ask: ASKABLE,
+  extension_methods: [],
+  user_credentials: [],
+} as const satisfies Partial<TargetDocument>;
+const STDIO_DEFAULTS = { args: [], cwd: null, env: {}, isolation: 'per_user' } as const satisfies Partial<StdioTarget>;
+
 /** Throws AppError `invalid_request`, as the others here do. */
 export function readTarget(value: unknown): TargetDocument {
-  const { description = null, transport = 'streamable-http', enabled = true, ...rest } = validate(newTarget, value);
-  return { ...rest, description, transport, enabled };
+  const { name, transport = 'streamable-http', ...given } = validate(newTarget, value);
+  return documentOf({ ...DEFAULTS, ...given, name, transport }, null);
 }
 
 export function readTargetUpdate(value: unknown): TargetUpdate {
   return validate(changedTarget, value);
 }
 
-export interface TargetJson extends Omit<Target, 'created_at' | 'updated_at'> {
-  readonly created_at: string;
-  readonly updated_at: string;
+/** What the target becomes. Members of the other kind of transport are refused; the place must be given where the kind changes. */
+export function changedDocument(before: Target, update: TargetUpdate): TargetDocument {
+  const { id: _, created_at: __, updated_at: ___, ...given } = update;
+  const transport = given.transport ?? before.transport;
+  const errors: FieldError[] = (transport === 'stdio' ? HTTP_MEMBERS : STDIO_MEMBERS)
+    .filter((name) => given[name] !== undefined)
+    .map((path) => ({ path, message: `is not for the transport ${transport}` }));
+  if (errors.length > 0) throw invalidRequest(errors);
+  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials } = before;
+  const kept = { name, description, enabled, denials, may_ask, extension_methods, user_credentials };
+  return documentOf({ ...kept, ...given, transport }, before);
 }
 
+/** `before` gives the members of the transport's kind that are not there; null: a new target. */
+function documentOf(
+  given: Members & Required<Pick<TargetDocument, keyof typeof DEFAULTS | 'name' | 'transport'>>,
+  before: Target | null,
+): TargetDocument {
+  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials, transport } = given;
+  const base = { name, description, enabled, denials, may_ask, extension_methods, user_credentials };
+  const unfit = user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
+  if (unfit >= 0) {
+    const message = `a target with the transport ${transport} takes ${transport === 'stdio' ? 'env' : 'bearer and header'} alone`;
+    throw invalidRequest([{ path: `user_credentials.${unfit}.type`, message }]);
+  }
+  if (transport !== 'stdio') {
+    const url = given.url ?? (before?.transport !== 'stdio' ? before?.url : undefined);
+    if (url === undefined) throw invalidRequest([{ path: 'url', message: `is required for the transport ${transport}` }]);
+    return { ...base, transport, url };
+  }
+  const was = before?.transport === 'stdio' ? before : null;
+  const command = given.command ?? was?.command;
+  if (command === undefined) throw invalidRequest([{ path: 'command', message: 'is required for the transport stdio' }]);
+  const kept = was ? { args: was.args, cwd: was.cwd, env: was.env, isolation: was.isolation } : STDIO_DEFAULTS;
+  const { args = kept.args, cwd = kept.cwd, env = kept.env, isolation = kept.isolation } = given;
+  return { ...base, transport, command, args, cwd, env, isolation };
+}
+
+type Shown<T> = Omit<T, 'created_at' | 'updated_at'> & { readonly created_at: string; readonly updated_at: string };
+export type TargetJson = Shown<HttpTarget> | Shown<StdioTarget>;
+
 export function targetJson(target: Target): TargetJson {
-  return {
-    id: target.id,
-    name: target.name,
-    description: target.description,
-    transport: target.transport,
-    url: target.url,
-    enabled: target.enabled,
+  const { id, name, description, enabled, denials, may_ask, extension_methods, user_credentials } = target;
+  const rest = {
+    enabled,
+    denials,
+    may_ask,
+    extension_methods,
+    user_credentials,
     created_at: new Date(target.created_at).toISOString(),
     updated_at: new Date(target.updated_at).toISOString(),
   };
-}
-
-/** Where a credential may go. */
-export const originOf = (url: string): string => new URL(url).origin;
-
-/** Headers that mean something to the connection, to MCP or to the gateway itself; and the one name that no object can hold. */
-const RESERVED_HEADERS =
-  /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage|__proto__)$/;
-const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
-
-const value = Joi.string()
-  .max(CREDENTIAL_LIMITS.value)
-  .pattern(/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/)
-  .messages({ 'string.pattern.base': 'must be printable ASCII without blanks at its ends' })
-  .required();
-
-const headerName = Joi.string()
-  .max(CREDENTIAL_LIMITS.name)
-  .custom((name: string, helpers) => {
-    const lower = name.toLowerCase();
-    if (!TOKEN.test(lower)) return helpers.message({ custom: 'must be the name of an HTTP header' });
-    return RESERVED_HEADERS.test(lower) ? helpers.message({ custom: `the header ${name} cannot carry a credential` }) : lower;
-  });
-
-const credential = Joi.object<{ type: 'bearer' | 'header'; name?: string; value: string }>({
-  type: Joi.valid('bearer', 'header').required(),
-  name: Joi.when('type', {
-    is: 'header',
-    // biome-ignore lint/suspicious/noThenProperty: joi's word for it
-    then: headerName.required(),
-    otherwise: Joi.forbidden().messages({ 'any.unknown': 'is for the type header alone' }),
-  }),
-  value,
-}).required();
-
-export type CredentialType = 'bearer' | 'header';
-
-/** A bearer token goes in `Authorization`, spelled so; every other header name is in lower case. The spelling tells the two apart in the table. */
-export const BEARER_HEADER = 'Authorization';
-
-export function readCredential(body: unknown): UpstreamCredential {
-  const read = validate(credential, body);
-  if (read.type === 'header' && read.name !== undefined) return { header: read.name, value: read.value };
-  return { header: BEARER_HEADER, value: `Bearer ${read.value}` };
+  if (target.transport !== 'stdio') return { id, name, description, transport: target.transport, url: target.url, ...rest };
+  const { transport, command, args, cwd, env, isolation } = target;
+  return { id, name, description, transport, command, args, cwd, env, isolation, ...rest };
 }

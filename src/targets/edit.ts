@@ -6,14 +6,17 @@ import type { Transaction } from '../db/database.ts';
 import { AppError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
 import { readOnlyErrors } from '../http/validate.ts';
-import { type CredentialJson, credentialJson, sealCredential } from './credentials.ts';
-import { originOf, type TargetDocument, type TargetUpdate, targetJson } from './document.ts';
-import { DEFAULT_CREDENTIAL, type TargetStore, targetStore } from './store.ts';
-import type { Target, UpstreamCredential } from './target.ts';
+import { type CredentialInput, type CredentialSubject, checkValue, fitsTransport } from './credential-document.ts';
+import { type CredentialJson, credentialJson, hasMoved, sealCredential } from './credentials.ts';
+import { changedDocument, type TargetDocument, type TargetUpdate, targetJson } from './document.ts';
+import { type CredentialRow, type TargetStore, targetStore } from './store.ts';
+import type { Target } from './target.ts';
 
 export interface TargetEditParts {
   readonly administer: Administer;
   readonly vault: Vault;
+  /** Executables that stdio targets may run, byte for byte. */
+  readonly allowedCommands: readonly string[];
   /** Whether a policy names the target. */
   readonly isNamed: (trx: Transaction, targetId: string) => Promise<boolean>;
   /** UUIDv7: ids are in order of creation. */
@@ -33,10 +36,24 @@ export interface TargetEdits {
   setCredential(
     caller: Caller,
     targetId: string,
-    credential: UpstreamCredential,
+    subject: CredentialSubject,
+    credential: CredentialInput,
   ): Promise<{ credential: CredentialJson; created: boolean }>;
-  deleteCredential(caller: Caller, targetId: string): Promise<void>;
+  /** `name` null: every one of the subject. */
+  deleteCredentials(caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<void>;
+  /** The caller's own value for a key that the target takes from users; `forbidden` where an administrator has set one for them. */
+  setOwn(
+    caller: Caller,
+    targetId: string,
+    name: string,
+    value: string,
+  ): Promise<{ credential: CredentialJson; created: boolean }>;
+  deleteOwn(caller: Caller, targetId: string, name: string): Promise<void>;
 }
+
+/** The same for targets that are not there, that the caller may not use, and that take no such key from users (law 10). */
+export const nothingToSupply = (): AppError =>
+  new AppError('not_found', 'No target that you may use takes a credential of this name from its users.');
 
 export const targetEtag = (target: Target): string => etagOf(targetJson(target));
 
@@ -51,11 +68,50 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
   const requireFreeName = async (store: TargetStore, name: string): Promise<void> => {
     if (await store.findByName(name)) throw new AppError('target_name_taken', `Another target is named ${name}.`);
   };
+  const requireAllowed = (command: string): void => {
+    if (parts.allowedCommands.includes(command)) return;
+    const message = 'is not among the executables that STDIO_ALLOWED names: an operator of the gateway must add it there';
+    throw invalidRequest([{ path: 'command', message }]);
+  };
+
+  const put = async (
+    store: TargetStore,
+    target: Target,
+    given: Omit<Parameters<typeof sealCredential>[2], 'created_at' | 'updated_at'>,
+  ) => {
+    const { subject, credential } = given;
+    const before = (await store.credentialsOf(target.id, subject)).find((row) => row.key_name === credential.name) ?? null;
+    const time = now();
+    const row = sealCredential(vault, target, { ...given, created_at: before?.created_at ?? time, updated_at: time });
+    await store.putCredential(row);
+    const after = credentialJson(vault, target, row);
+    const change = credentialChange('set', target.id, before && credentialJson(vault, target, before), after);
+    return { result: { credential: after, created: before === null }, changes: [change] };
+  };
+  const remove = async (store: TargetStore, target: Target, rows: readonly CredentialRow[]) => {
+    for (const row of rows) await store.deleteCredential(row);
+    const changes = rows.map((row) => credentialChange('delete', target.id, credentialJson(vault, target, row), null));
+    return { result: null, changes };
+  };
+  /** The key as the target lists it, and what is there for the caller. */
+  const findOwn = async (store: TargetStore, { principal }: Caller, targetId: string, name: string) => {
+    const target = await store.find(targetId);
+    const key = target?.enabled ? target.user_credentials.find((listed) => listed.name === name) : undefined;
+    if (!target || !key) throw nothingToSupply();
+    const subject: CredentialSubject = { subject_type: 'user', subject_value: principal.sub };
+    const row = (await store.credentialsOf(targetId, subject)).find((one) => one.key_name === name) ?? null;
+    // Their own value in its place, or none, would let them act with other rights than those that were chosen for them.
+    if (row?.supplied_by === 'administrator') {
+      throw new AppError('forbidden', 'An administrator has set this credential for you.');
+    }
+    return { target, key, subject, row };
+  };
 
   return {
     async create(caller, document) {
       const { result } = await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
+        if (document.transport === 'stdio') requireAllowed(document.command);
         await requireFreeName(store, document.name);
         const time = now();
         const target: Target = { ...document, id: newId(), created_at: time, updated_at: time };
@@ -73,7 +129,10 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
         const after = updated(before, update, now());
         if (after === before) return { result: before, changes: [] };
         if (after.name !== before.name) await requireFreeName(store, after.name);
-        if (originOf(after.url) !== originOf(before.url)) await store.disableCredentials(id);
+        if (after.transport === 'stdio' && !(before.transport === 'stdio' && before.command === after.command)) {
+          requireAllowed(after.command);
+        }
+        if (hasMoved(before, after)) await store.disableCredentials(id);
         await store.update(after);
         return { result: after, changes: [changeOf('update', before, after)] };
       });
@@ -93,30 +152,45 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       });
     },
 
-    async setCredential(caller, targetId, credential) {
+    async setCredential(caller, targetId, subject, credential) {
       const { result } = await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         const target = await requireTarget(store, targetId);
-        const before = await store.findCredential(targetId, DEFAULT_CREDENTIAL);
-        const time = now();
-        const times = { created_at: before?.created_at ?? time, updated_at: time };
-        const row = sealCredential(vault, target, DEFAULT_CREDENTIAL, credential, times);
-        await store.putCredential(row);
-        const after = credentialJson(vault, target, row);
-        const change = credentialChange('set', targetId, before && credentialJson(vault, target, before), after);
-        return { result: { credential: after, created: before === null }, changes: [change] };
+        if (!fitsTransport(target.transport, credential.type)) {
+          const wanted = target.transport === 'stdio' ? 'env' : 'bearer or header';
+          throw invalidRequest([{ path: 'type', message: `must be ${wanted} for the transport ${target.transport}` }]);
+        }
+        return put(store, target, { subject, credential, supplied_by: 'administrator' });
       });
       return result;
     },
 
-    async deleteCredential(caller, targetId) {
+    async deleteCredentials(caller, targetId, subject, name) {
       await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         const target = await requireTarget(store, targetId);
-        const before = await store.findCredential(targetId, DEFAULT_CREDENTIAL);
-        if (!before) throw new AppError('not_found', 'The target has no such credential.');
-        await store.deleteCredential(targetId, DEFAULT_CREDENTIAL);
-        return { result: null, changes: [credentialChange('delete', targetId, credentialJson(vault, target, before), null)] };
+        const rows = (await store.credentialsOf(targetId, subject)).filter((row) => name === null || row.key_name === name);
+        if (rows.length === 0) throw new AppError('not_found', 'The target has no such credential.');
+        return remove(store, target, rows);
+      });
+    },
+
+    async setOwn(caller, targetId, name, value) {
+      const { result } = await administer(caller, 'own', async (trx) => {
+        const store = targetStore(trx);
+        const { target, key, subject } = await findOwn(store, caller, targetId, name);
+        checkValue(key, value);
+        return put(store, target, { subject, credential: { ...key, value }, supplied_by: 'user' });
+      });
+      return result;
+    },
+
+    async deleteOwn(caller, targetId, name) {
+      await administer(caller, 'own', async (trx) => {
+        const store = targetStore(trx);
+        const { target, row } = await findOwn(store, caller, targetId, name);
+        if (row === null) throw new AppError('not_found', 'You have not set this credential.');
+        return remove(store, target, [row]);
       });
     },
   };
@@ -141,8 +215,8 @@ function updated(before: Target, update: TargetUpdate, time: number): Target {
   const shown = targetJson(before);
   const errors = readOnlyErrors(['id', 'created_at', 'updated_at'], update, shown);
   if (errors.length > 0) throw invalidRequest(errors);
-  const { id: _, created_at: __, updated_at: ___, ...members } = update;
-  const after: Target = { ...before, ...members };
+  const { id, created_at } = before;
+  const after: Target = { ...changedDocument(before, update), id, created_at, updated_at: before.updated_at };
   const same = JSON.stringify(targetJson(after)) === JSON.stringify(shown);
   return same ? before : { ...after, updated_at: time };
 }

@@ -1,15 +1,18 @@
-/** `/api/targets`. Mounted behind authentication of administrators. */
-import { Router } from 'express';
+/** `/api/targets`, mounted behind authentication of administrators, and `/api/credentials`, of anybody. */
+import { type Request, type Response, Router } from 'express';
 import type { Vault } from '../auth/vault.ts';
 import type { Database } from '../db/database.ts';
-import { AppError } from '../errors.ts';
+import { AppError, invalidRequest } from '../errors.ts';
 import { callerOf } from '../http/caller.ts';
+import { admissionOf } from '../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../http/page.ts';
 import { pathId } from '../http/validate.ts';
+import { type CredentialSubject, DEFAULT_SUBJECT, readCredential, readOwnValue, readSubject } from './credential-document.ts';
 import { credentialJson } from './credentials.ts';
-import { readCredential, readTarget, readTargetUpdate, targetJson } from './document.ts';
-import { type TargetEdits, targetEtag } from './edit.ts';
+import { readTarget, readTargetUpdate, targetJson } from './document.ts';
+import { nothingToSupply, type TargetEdits, targetEtag } from './edit.ts';
 import { targetStore } from './store.ts';
+import type { CredentialKey, RoutedTarget } from './target.ts';
 
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
@@ -61,16 +64,91 @@ export function createTargetRoutes({ database, vault, edits }: TargetRouteParts)
     res.json(credentials);
   });
 
-  router.put('/:id/credentials/default', async (req, res) => {
-    const id = pathId(req.params.id);
-    const { credential, created } = await edits.setCredential(callerOf(res), id, readCredential(req.body));
+  const set = (subjectOf: (req: Request) => CredentialSubject) => async (req: Request, res: Response) => {
+    const id = pathId(req.params['id']);
+    const { credential, created } = await edits.setCredential(callerOf(res), id, subjectOf(req), readCredential(req.body));
     res.status(created ? 201 : 200).json(credential);
+  };
+  const remove = (subjectOf: (req: Request) => CredentialSubject) => async (req: Request, res: Response) => {
+    const id = pathId(req.params['id']);
+    await edits.deleteCredentials(callerOf(res), id, subjectOf(req), nameOf(req));
+    res.status(204).end();
+  };
+  const ofDefault = () => DEFAULT_SUBJECT;
+  router.put('/:id/credentials/default', set(ofDefault));
+  router.delete('/:id/credentials/default', remove(ofDefault));
+  for (const type of ['role', 'group', 'user'] as const) {
+    const ofValue = (req: Request) => readSubject(type, req.params['value']);
+    router.put(`/:id/credentials/${type}/:value`, set(ofValue));
+    router.delete(`/:id/credentials/${type}/:value`, remove(ofValue));
+  }
+
+  return router;
+}
+
+/** `?name=`, if it is there. */
+function nameOf(req: Request): string | null {
+  const { name, ...others } = req.query;
+  const errors = Object.keys(others).map((path) => ({ path, message: 'is not a parameter here' }));
+  if (name !== undefined && (typeof name !== 'string' || name === '')) errors.push({ path: 'name', message: 'must be one name' });
+  if (errors.length > 0) throw invalidRequest(errors);
+  return typeof name === 'string' ? name : null;
+}
+
+/** What the caller may know of a key that they may supply a value for. */
+export interface OwnCredentialJson extends CredentialKey {
+  readonly target: string;
+  /** Whether there is a value for the caller. */
+  readonly set: boolean;
+  readonly updated_at: string | null;
+}
+
+const ownJson = (target: string, { type, name }: CredentialKey, updated_at: string | null): OwnCredentialJson => ({
+  target,
+  type,
+  name,
+  set: updated_at !== null,
+  updated_at,
+});
+
+export function createOwnCredentialRoutes({ database, edits }: Omit<TargetRouteParts, 'vault'>): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/', async (_req, res) => {
+    const { principal } = admissionOf(res);
+    const rows = await targetStore(database.knex).credentialsOfUser(principal.sub);
+    const usable = [...admissionOf(res).snapshot.targets.values()].filter((target) => mayUse(res, target));
+    const keys = usable.flatMap((target) => target.user_credentials.map((key) => ({ target, key })));
+    const shown = keys.map(({ target, key }): OwnCredentialJson => {
+      const row = rows.find((one) => one.target_id === target.id && one.key_name === key.name && one.key_type === key.type);
+      return ownJson(target.name, key, row ? new Date(row.updated_at).toISOString() : null);
+    });
+    res.json(shown);
   });
 
-  router.delete('/:id/credentials/default', async (req, res) => {
-    await edits.deleteCredential(callerOf(res), pathId(req.params.id));
+  router.put('/:target/:name', async (req, res) => {
+    const value = readOwnValue(req.body);
+    const { id, name } = usableTarget(res, req.params.target);
+    const { credential, created } = await edits.setOwn(callerOf(res), id, req.params.name, value);
+    res.status(created ? 201 : 200).json(ownJson(name, credential, credential.updated_at));
+  });
+
+  router.delete('/:target/:name', async (req, res) => {
+    const { id } = usableTarget(res, req.params.target);
+    await edits.deleteOwn(callerOf(res), id, req.params.name);
     res.status(204).end();
   });
 
   return router;
+}
+
+function mayUse(res: Response, target: RoutedTarget): boolean {
+  const { principal, snapshot } = admissionOf(res);
+  return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
+}
+
+function usableTarget(res: Response, name: string): RoutedTarget {
+  const target = admissionOf(res).snapshot.targets.get(name);
+  if (!target || !mayUse(res, target)) throw nothingToSupply();
+  return target;
 }

@@ -1,22 +1,18 @@
 /** Targets and the rows of their credentials. Written only inside administrative transactions, which run one at a time. */
 import type { Connection } from '../db/database.ts';
-import { type Target, TRANSPORTS } from './target.ts';
-
-/** Whose calls a credential is for. */
-export interface CredentialSubject {
-  readonly subject_type: 'default';
-  /** Empty for `default`. */
-  readonly subject_value: string;
-}
-
-export const DEFAULT_CREDENTIAL: CredentialSubject = { subject_type: 'default', subject_value: '' };
+import { CREDENTIAL_TYPES, type CredentialSubject } from './credential-document.ts';
+import { ASKABLE, type CredentialKey, ISOLATIONS, type StdioTarget, type Target, TRANSPORTS } from './target.ts';
 
 export interface CredentialRow extends CredentialSubject {
   readonly target_id: string;
-  readonly header: string;
+  readonly key_type: CredentialKey['type'];
+  readonly key_name: string;
   readonly sealed: string;
   /** Where it may go; empty once the target has moved elsewhere. */
   readonly origin: string;
+  /** Random; another one with every value that is set. */
+  readonly version: string;
+  readonly supplied_by: 'administrator' | 'user';
   readonly created_at: number;
   readonly updated_at: number;
 }
@@ -33,29 +29,96 @@ export interface TargetStore {
   enabled(): Promise<Target[]>;
   /** Of one target, or of all. */
   credentials(targetId: string | null): Promise<CredentialRow[]>;
-  findCredential(targetId: string, subject: CredentialSubject): Promise<CredentialRow | null>;
+  /** Of one subject at one target. */
+  credentialsOf(targetId: string, subject: CredentialSubject): Promise<CredentialRow[]>;
+  /** Of one user, at every target. */
+  credentialsOfUser(userId: string): Promise<CredentialRow[]>;
   /** Makes it, or puts it in the place of the one that is there. */
   putCredential(row: CredentialRow): Promise<void>;
+  /** Only if what is sealed is still as in `before`. */
+  replaceSealed(before: CredentialRow, after: Pick<CredentialRow, 'sealed' | 'version'>): Promise<void>;
   /** Until they are set again, even if the target comes back to where it was. */
   disableCredentials(targetId: string): Promise<void>;
-  deleteCredential(targetId: string, subject: CredentialSubject): Promise<void>;
+  deleteCredential(row: CredentialRow): Promise<void>;
 }
 
-interface Row extends Omit<Target, 'enabled'> {
+interface Row {
+  readonly id: string;
+  readonly name: string;
+  readonly description: string | null;
+  readonly transport: Target['transport'];
+  /** Empty for stdio. */
+  readonly url: string;
   readonly enabled: number | boolean;
+  /** JSON of command, args, cwd, env, isolation; null for all but stdio. */
+  readonly stdio: string | null;
+  /** JSON of denials, may_ask, extension_methods, user_credentials; null: the defaults. */
+  readonly options: string | null;
+  readonly created_at: number;
+  readonly updated_at: number;
 }
 
+type Process = Pick<StdioTarget, 'command' | 'args' | 'cwd' | 'env' | 'isolation'>;
+type Options = Pick<Target, 'denials' | 'may_ask' | 'extension_methods' | 'user_credentials'>;
+
+const DEFAULT_OPTIONS: Options = { denials: 'shown', may_ask: ASKABLE, extension_methods: [], user_credentials: [] };
+
+const isText = (value: unknown): value is string => typeof value === 'string';
+const areTexts = (value: unknown): value is readonly string[] => Array.isArray(value) && value.every(isText);
+const oneOf = (values: readonly string[], value: unknown): boolean => isText(value) && values.includes(value);
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+const each = (value: unknown, fits: (item: Record<string, unknown>) => boolean): boolean =>
+  Array.isArray(value) && value.every((item) => isRecord(item) && fits(item));
+
+function isProcess(value: unknown): value is Process {
+  if (!isRecord(value)) return false;
+  const { command, args, cwd, env, isolation } = value;
+  const environment = isRecord(env) && Object.values(env).every(isText);
+  return isText(command) && areTexts(args) && (cwd === null || isText(cwd)) && environment && oneOf(ISOLATIONS, isolation);
+}
+
+function isOptions(value: unknown): value is Options {
+  if (!isRecord(value)) return false;
+  const { denials, may_ask, extension_methods, user_credentials } = value;
+  return (
+    oneOf(['shown', 'hidden'], denials) &&
+    Array.isArray(may_ask) &&
+    may_ask.every((item) => oneOf(ASKABLE, item)) &&
+    each(extension_methods, (item) => areTexts([item['method'], item['resource_type'], item['param']])) &&
+    each(user_credentials, (item) => oneOf(CREDENTIAL_TYPES, item['type']) && isText(item['name']))
+  );
+}
+
+/** Throws where the row is not as `toRow` makes it: a target that is not understood must not be reached. */
 function toTarget(row: Row): Target {
-  if (!TRANSPORTS.includes(row.transport)) throw new Error(`The table targets holds an unknown transport (${row.id})`);
-  return { ...row, enabled: Boolean(row.enabled) };
+  const { id, name, description, transport, url, created_at, updated_at } = row;
+  const options: unknown = row.options === null ? DEFAULT_OPTIONS : JSON.parse(row.options);
+  if (!TRANSPORTS.includes(transport) || !isOptions(options)) throw new Error(`The table targets holds an unknown form (${id})`);
+  const { denials, may_ask, extension_methods, user_credentials } = options;
+  const base = { id, name, description, enabled: Boolean(row.enabled), created_at, updated_at };
+  const common = { ...base, denials, may_ask, extension_methods, user_credentials };
+  if (transport !== 'stdio') return { ...common, transport, url };
+  const process: unknown = JSON.parse(row.stdio ?? 'null');
+  if (!isProcess(process)) throw new Error(`The table targets holds an unknown form (${id})`);
+  const { command, args, cwd, env, isolation } = process;
+  return { ...common, transport, command, args, cwd, env, isolation };
+}
+
+function toRow(target: Target): Row {
+  const { id, name, description, transport, enabled, created_at, updated_at } = target;
+  const { denials, may_ask, extension_methods, user_credentials } = target;
+  const options = JSON.stringify({ denials, may_ask, extension_methods, user_credentials });
+  const base = { id, name, description, transport, enabled, options, created_at, updated_at };
+  if (target.transport !== 'stdio') return { ...base, url: target.url, stdio: null };
+  const { command, args, cwd, env, isolation } = target;
+  return { ...base, url: '', stdio: JSON.stringify({ command, args, cwd, env, isolation }) };
 }
 
 export function targetStore(db: Connection): TargetStore {
-  const where = (target_id: string, { subject_type, subject_value }: CredentialSubject) => ({
-    target_id,
-    subject_type,
-    subject_value,
-  });
+  const ofSubject = (target_id: string, { subject_type, subject_value }: CredentialSubject) =>
+    db<CredentialRow>('target_credentials').where({ target_id, subject_type, subject_value });
+  const thatOne = (row: CredentialRow) => ofSubject(row.target_id, row).where('key_name', row.key_name);
   return {
     async page(limit, after) {
       const rows: Row[] = await db('targets')
@@ -75,36 +138,46 @@ export function targetStore(db: Connection): TargetStore {
       return row ? toTarget(row) : null;
     },
     async insert(target) {
-      await db('targets').insert(target);
+      await db('targets').insert(toRow(target));
     },
-    async update({ id, ...columns }) {
+    async update(target) {
+      const { id, ...columns } = toRow(target);
       await db('targets').where({ id }).update(columns);
     },
     async delete(id) {
-      await db('credentials').where('target_id', id).delete();
+      await db('target_credentials').where('target_id', id).delete();
       await db('targets').where({ id }).delete();
     },
-    enabled: async () => (await db<Row>('targets').where('enabled', true).orderBy('id')).map((row) => toTarget(row as Row)),
+    async enabled() {
+      const rows: Row[] = await db('targets').where('enabled', true).orderBy('id');
+      return rows.map(toTarget);
+    },
 
     async credentials(targetId) {
-      return db('credentials')
+      return db('target_credentials')
         .modify((query) => {
           if (targetId !== null) query.where('target_id', targetId);
         })
-        .orderBy(['target_id', 'subject_type', 'subject_value']);
+        .orderBy(['target_id', 'subject_type', 'subject_value', 'key_name']);
     },
-    async findCredential(targetId, subject) {
-      return (await db('credentials').where(where(targetId, subject)).first<CredentialRow | undefined>()) ?? null;
+    async credentialsOf(targetId, subject) {
+      return (await ofSubject(targetId, subject).orderBy('key_name')) as CredentialRow[];
+    },
+    async credentialsOfUser(userId) {
+      return db('target_credentials').where({ subject_type: 'user', subject_value: userId });
     },
     async putCredential(row) {
-      await db('credentials').where(where(row.target_id, row)).delete();
-      await db('credentials').insert(row);
+      await thatOne(row).delete();
+      await db('target_credentials').insert({ ...row });
+    },
+    async replaceSealed(before, { sealed, version }) {
+      await thatOne(before).where('sealed', before.sealed).update({ sealed, version });
     },
     async disableCredentials(targetId) {
-      await db('credentials').where('target_id', targetId).update({ origin: '' });
+      await db('target_credentials').where('target_id', targetId).update({ origin: '' });
     },
-    async deleteCredential(targetId, subject) {
-      await db('credentials').where(where(targetId, subject)).delete();
+    async deleteCredential(row) {
+      await thatOne(row).delete();
     },
   };
 }

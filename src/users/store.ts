@@ -1,5 +1,5 @@
 /** User records. The password hash is apart from the record, so that nothing that shows a user can show it. */
-import type { Connection, Transaction } from '../db/database.ts';
+import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 
 export interface User {
@@ -57,9 +57,6 @@ const toUser = (row: UserRow): User => ({
   created_at: row.created_at,
   updated_at: row.updated_at,
 });
-
-const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
-const isDuplicate = (error: unknown): boolean => DUPLICATE.has((error as { code?: string }).code ?? '');
 
 /** What e-mails are compared by. */
 export const emailKey = (email: string): string => email.trim().toLowerCase();

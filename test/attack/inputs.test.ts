@@ -1,7 +1,7 @@
 /** Inputs that were taken for something else than they are. */
 import test from 'ava';
 import { isLinkLocal } from '../../src/targets/address.ts';
-import { readCredential } from '../../src/targets/document.ts';
+import { readCredential } from '../../src/targets/credential-document.ts';
 import { email } from '../../src/users/document.ts';
 
 test('a header that no object can hold would silently not be sent', (t) => {

@@ -76,7 +76,7 @@ test('a target that has moved gets no session id of where it was', async (t) => 
   const session = await open(gateway);
   const elsewhere = await startRecording(byMethod({ 'tools/list': { tools: [] } }));
   t.teardown(() => elsewhere.stop());
-  gateway.targets.set('t', { ...routed('t', upstream.url), url: elsewhere.url });
+  gateway.targets.set('t', routed('t', upstream.url, { url: elsewhere.url }));
   t.is((await send(gateway, inSession(session, call('tools/list')))).status, 404);
   t.is((await send(gateway, { method: 'DELETE', headers: ['mcp-session-id', session] })).status, 404);
   t.deepEqual(elsewhere.seen(), []);
@@ -92,6 +92,8 @@ test('a list too long to be decided in one go is no answer', async (t) => {
   });
   t.is((await send(gateway, inSession(await open(gateway), call('tools/list')))).code, -32603);
 });
+
+const NO_RULES = { ended: new Set<string>(), epochOf: () => 0 };
 
 test('clients that leave while they are admitted hold no places', async (t) => {
   const admitting = async (sub: string): Promise<Admission> => {
@@ -112,7 +114,10 @@ test('clients that leave while they are admitted hold no places', async (t) => {
       token_id: 't',
       token_kind: 'api',
     } as const;
-    return { principal, snapshot: { sequence: 1, engine, targets: new Map([['t', routed('t', upstream.url)]]) } };
+    return {
+      principal,
+      snapshot: { sequence: 1, engine, targets: new Map([['t', routed('t', upstream.url)]]), sessions: NO_RULES },
+    };
   };
   const plain = byMethod({});
   const upstream = await startRecording((received, res) => (received.httpMethod === 'GET' ? silent(res) : plain(received, res)));

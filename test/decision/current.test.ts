@@ -68,6 +68,7 @@ function world() {
     changes,
     policies: async () => [],
     targets: async () => new Map(),
+    sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
     identity: async () => w.identity,
     build: async (_, revision) => {
       w.builds.push(revision);

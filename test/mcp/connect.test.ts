@@ -1,5 +1,5 @@
 import test from 'ava';
-import { createAgent } from '../../src/mcp/connect.ts';
+import { createAgent } from '../../src/mcp/upstream/connect.ts';
 import { isLinkLocal } from '../../src/targets/address.ts';
 
 test('link-local addresses are known in every notation', (t) => {

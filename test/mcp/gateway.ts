@@ -11,7 +11,8 @@ import { createLog } from '../../src/log.ts';
 import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
-import type { RoutedTarget } from '../../src/targets/target.ts';
+import { type Access, ASKABLE, type Credentials, type RoutedTarget } from '../../src/targets/target.ts';
+import { memorySessions, memoryTasks } from './stores.ts';
 
 export type Right = (object: NamedObject, targetId: string) => boolean;
 
@@ -40,7 +41,14 @@ export interface TestGateway {
 
 export const ISSUER = 'https://gateway.test';
 
-export function routed(name: string, url: string, changes: Partial<RoutedTarget> = {}): RoutedTarget {
+/** What a target is reached with, whoever asks. */
+export const reachedWith =
+  (credentials: Access['credentials']): RoutedTarget['accessOf'] =>
+  () => ({ credentials, scope: null, binding: 'a binding' });
+
+export const noCredentials: Credentials = { headers: [], env: {}, identity: 'none' };
+
+export function routed(name: string, url: string, changes: Partial<RoutedTarget & { readonly url: string }> = {}): RoutedTarget {
   return {
     id: `id-of-${name}`,
     name,
@@ -48,12 +56,18 @@ export function routed(name: string, url: string, changes: Partial<RoutedTarget>
     transport: 'streamable-http',
     url,
     enabled: true,
+    denials: 'shown',
+    may_ask: ASKABLE,
+    extension_methods: [],
+    user_credentials: [],
     created_at: 0,
     updated_at: 0,
-    credential: { header: 'X-Upstream-Key', value: 'gateway-secret' },
+    accessOf: reachedWith({ ...noCredentials, headers: [['x-upstream-key', 'gateway-secret']] }),
     ...changes,
-  };
+  } as RoutedTarget;
 }
+
+const noRules = { ended: new Set<string>(), epochOf: () => 0 };
 
 interface Setup {
   readonly targets: readonly RoutedTarget[];
@@ -131,7 +145,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
       gateway.admissions++;
       if (gateway.stateDown) throw unavailable();
       if (gateway.revoked.has(sub)) return { refused: 'invalid_token', detail: 'revoked' };
-      return { principal: principalOf(sub), snapshot: { sequence: 1, engine, targets: new Map(gateway.targets) } };
+      return { principal: principalOf(sub), snapshot: { sequence: 1, engine, targets: new Map(gateway.targets), sessions: noRules } };
     },
     audit: {
       decision: async (record) => {
@@ -145,6 +159,12 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
       outcome: (record) => void outcomes.push(record),
     },
     seal: createSeal([Buffer.alloc(32, 7)]),
+    sessions: memorySessions(),
+    tasks: memoryTasks(),
+    replicaId: 'the-replica',
+    holders: { place: async () => 'here' },
+    isFromPeer: () => false,
+    saw: () => undefined,
     publicUrl: 'https://gateway.test',
     checkOrigin: () => null,
     addressOf: () => '127.0.0.1',

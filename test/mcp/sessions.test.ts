@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { createSeal } from '../../src/mcp/seal.ts';
 import {
+  type Linked,
   openAskedId,
   openEventId,
   openSession,
@@ -17,7 +18,17 @@ import {
 const [newer, older] = [randomBytes(32), randomBytes(32)];
 const seal = createSeal([newer, older]);
 const alice = { issuer: 'i', sub: 'alice' };
-const session: Session = { id: 'r', place: 't', upstreamId: 'u', revision: '2025-11-25', issuedAt: 1000 };
+const session: Session = {
+  id: 'r',
+  place: 't',
+  binding: 'b',
+  upstreamId: 'u',
+  revision: '2025-11-25',
+  lists: ['tools'],
+  holder: null,
+  issuedAt: 1000,
+};
+const linked: Linked = { session, link: session };
 const HOUR = 3_600_000;
 
 test('a session opens for its principal and target alone, and not for ever', (t) => {
@@ -60,26 +71,29 @@ test('older keys open, newer seal, foreign ones do nothing', (t) => {
 });
 
 test('handles of one kind are not handles of another', (t) => {
-  const asked = sealAskedId(seal, alice, 'one', session, { id: 5, method: 'elicitation/create' });
+  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
   t.is(openSession(seal, alice, 'one', asked, 1000), null);
-  t.is(openEventId(seal, alice, 'one', session, asked), null);
-  t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', session, 'e', null)), null);
+  t.is(openEventId(seal, alice, 'one', linked, asked), null);
+  t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', linked, 'e', null)), null);
 });
 
 test('requests of the target and events belong to one session', (t) => {
   const other = { ...session, id: 's' };
-  const asked = sealAskedId(seal, alice, 'one', session, { id: 5, method: 'elicitation/create' });
-  t.deepEqual(openAskedId(seal, alice, 'one', session, asked), { id: 5, method: 'elicitation/create' });
+  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
+  t.deepEqual(openAskedId(seal, alice, 'one', session, asked), { id: 5, method: 'elicitation/create', upstreamId: 'u' });
   t.is(openAskedId(seal, alice, 'one', other, asked), null);
   t.is(openAskedId(seal, alice, 'one', session, 5), null);
   const origin = { id: 'a', method: 'tools/list', decisionId: 'd' };
-  const event = sealEventId(seal, alice, 'one', session, 'e~1', origin);
-  t.deepEqual(openEventId(seal, alice, 'one', session, event), { eventId: 'e~1', origin });
-  t.deepEqual(openEventId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', session, 'e', null)), {
+  const event = sealEventId(seal, alice, 'one', linked, 'e~1', origin);
+  t.deepEqual(openEventId(seal, alice, 'one', linked, event), { eventId: 'e~1', origin });
+  t.deepEqual(openEventId(seal, alice, 'one', linked, sealEventId(seal, alice, 'one', linked, 'e', null)), {
     eventId: 'e',
     origin: null,
   });
-  t.is(openEventId(seal, alice, 'one', other, event), null);
+  t.is(openEventId(seal, alice, 'one', { session: other, link: other }, event), null);
+  // The target's half has been replaced: its stream begins anew.
+  const replaced = { session, link: { ...session, upstreamId: 'v' } };
+  t.deepEqual(openEventId(seal, alice, 'one', replaced, event), { eventId: null, origin: null });
 });
 
 test('request state returns to the same request alone, within ten minutes', (t) => {

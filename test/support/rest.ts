@@ -110,6 +110,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     changes,
     policies: async () => [],
     targets: async () => new Map(),
+    sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
     identity: async (db, claims) => {
       const token = await tokenStore(db).find(claims.jti);
       const user = token && (await userStore(db).find(token.user_id));

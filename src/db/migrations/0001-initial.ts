@@ -1,23 +1,9 @@
 import type { Knex } from 'knex';
+import { tableMaker } from '../tables.ts';
 
-/**
- * Conventions of every table: times are milliseconds since the epoch; identifiers are compared byte for byte (`collation`
- * of the dialect); no foreign keys, because Group Replication cannot certify cascades in multi-primary mode: administrative
- * transactions run one at a time and check what they refer to.
- */
+/** No foreign keys here either: administrative transactions run one at a time and check what they refer to. */
 export async function up(db: Knex, collation: string | null): Promise<void> {
-  const create = async (name: string, define: (table: Knex.CreateTableBuilder) => void): Promise<void> => {
-    // MySQL commits DDL at once, so a migration that was cut short is run again from its beginning.
-    if (await db.schema.hasTable(name)) return;
-    await db.schema.createTable(name, (table) => {
-      if (collation !== null) {
-        table.engine('InnoDB');
-        table.charset('utf8mb4');
-        table.collate(collation);
-      }
-      define(table);
-    });
-  };
+  const create = tableMaker(db, collation);
 
   await create('counter', (t) => {
     t.integer('id').primary();

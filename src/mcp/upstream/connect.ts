@@ -1,7 +1,7 @@
 /** Connections to targets: bounded, and never to link-local addresses, where clouds keep their instance credentials. */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import { Agent, buildConnector } from 'undici';
-import { isLinkLocal } from '../targets/address.ts';
+import { isLinkLocal } from '../../targets/address.ts';
 
 class LinkLocalAddress extends Error {}
 

@@ -1,0 +1,13 @@
+import type { Knex } from 'knex';
+import { tableMaker } from '../tables.ts';
+
+export async function up(db: Knex, collation: string | null): Promise<void> {
+  const create = tableMaker(db, collation);
+
+  await create('tasks', (t) => {
+    // A digest of principal, target and the target's own id.
+    t.string('id', 64).primary();
+    t.text('handle').notNullable();
+    t.bigInteger('created_at').notNullable().index();
+  });
+}

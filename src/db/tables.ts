@@ -1,0 +1,24 @@
+/** How migrations make tables. */
+import type { Knex } from 'knex';
+
+/**
+ * Conventions of every table: times are milliseconds since the epoch; identifiers are compared byte for byte (`collation`
+ * of the dialect); no foreign keys, because Group Replication cannot certify cascades in multi-primary mode.
+ */
+export function tableMaker(
+  db: Knex,
+  collation: string | null,
+): (name: string, define: (table: Knex.CreateTableBuilder) => void) => Promise<void> {
+  return async (name, define) => {
+    // MySQL commits DDL at once, so a migration that was cut short is run again from its beginning.
+    if (await db.schema.hasTable(name)) return;
+    await db.schema.createTable(name, (table) => {
+      if (collation !== null) {
+        table.engine('InnoDB');
+        table.charset('utf8mb4');
+        table.collate(collation);
+      }
+      define(table);
+    });
+  };
+}

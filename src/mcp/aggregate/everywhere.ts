@@ -1,0 +1,224 @@
+/**
+ * The endpoint for all targets: one session with the client, a half of it at each target that the caller may use. Every
+ * message that reaches a target is decided, recorded and checked as on that target's own endpoint; here it only gets other
+ * names.
+ */
+
+import { EVERY_TARGET } from '../../sessions/store.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../answer.ts';
+import { authorize, type Verdict } from '../authorize.ts';
+import { mergeServerCapabilities } from '../capabilities.ts';
+import type { Caller, ExchangeDeps } from '../context.ts';
+import { isSessionRevision, SESSION_REVISIONS } from '../era.ts';
+import { performRequest } from '../exchange.ts';
+import { recordSession } from '../in-session.ts';
+import { isLinkFailure, settingOf } from '../links.ts';
+import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../message.ts';
+import type { Located } from '../rebuild.ts';
+import { performNotification, performResponse } from '../session-traffic.ts';
+import { EVERYWHERE, LIST_KINDS, type Session, sealSession } from '../sessions.ts';
+import { TASKS_REVISION } from '../tasks.ts';
+import { listEverywhere } from './lists.ts';
+import { joinName, renameMessage, splitName, splitToken } from './names.ts';
+import type { Plan } from './plan.ts';
+import { usableTargets } from './usable.ts';
+
+const SERVER_INFO = { name: 'portcullis', version: '1' };
+/** For the targets to say what they can do; one that takes longer is taken to be able to do everything. */
+const HELLO_MS = 5_000;
+
+/** `initialize`: the session is with every target that the caller may use, now and later. */
+export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
+  const { principal, snapshot } = caller.admission;
+  const targets = usableTargets(caller.admission);
+  const verdicts = await decideAll(deps, caller, targets, 'initialize');
+  if (verdicts === null) return unavailable(id);
+  const asked = params?.protocolVersion;
+  const session: Session = {
+    id: deps.newId(),
+    place: EVERYWHERE,
+    binding: '',
+    upstreamId: null,
+    revision: isSessionRevision(asked) ? asked : SESSION_REVISIONS[0],
+    lists: LIST_KINDS,
+    holder: deps.replicaId,
+    issuedAt: deps.now(),
+  };
+  try {
+    await recordSession(deps, caller, session, null, params);
+  } catch (err) {
+    deps.log.error({ err }, 'a session could not be recorded; it is not opened');
+    return unavailable(id);
+  }
+  const hellos = await Promise.all(
+    targets.map(async (target) => {
+      const place = { session, target, access: target.accessOf(principal), admission: caller.admission };
+      const link = await Promise.race([deps.links.current(place), pause(HELLO_MS)]);
+      const failed = link === null || isLinkFailure(link);
+      finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
+      return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
+    }),
+  );
+  const result = {
+    protocolVersion: session.revision,
+    capabilities: mergeServerCapabilities(hellos, session.revision === TASKS_REVISION ? 'capability' : 'none'),
+    serverInfo: SERVER_INFO,
+  };
+  const sealed = sealSession(deps.seal, principal, EVERYWHERE, session);
+  deps.log.debug(
+    { session: session.id, targets: targets.length, revision: snapshot.engine.revision },
+    'a session with all targets',
+  );
+  const text = resultMessage(id, JSON.stringify(result));
+  return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
+}
+
+function pause(ms: number): Promise<null> {
+  return new Promise((resolve) => setTimeout(() => resolve(null), ms).unref());
+}
+
+/** A row for each target that the session is opened with, before it is; one row where there is none. null: not recorded. */
+async function decideAll(
+  deps: ExchangeDeps,
+  caller: Caller,
+  targets: readonly RoutedTarget[],
+  method: string,
+): Promise<ReadonlyMap<string, Verdict> | null> {
+  const names = targets.length === 0 ? [EVERYWHERE] : targets.map(({ name }) => name);
+  try {
+    const verdicts = await Promise.all(
+      names.map((targetName) =>
+        authorize(deps, { admission: caller.admission, targetName, method, operation: { kind: 'target' } }),
+      ),
+    );
+    return new Map(verdicts.map((verdict, index) => [names[index] ?? '', verdict]));
+  } catch (err) {
+    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    return null;
+  }
+}
+
+function finish(deps: ExchangeDeps, caller: Caller, verdict: Verdict | undefined, outcome: 'ok' | 'upstream_error'): void {
+  if (verdict === undefined) return;
+  deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+}
+
+export async function performEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  message: RpcRequest,
+  plan: Plan,
+  located: Located,
+): Promise<Answer> {
+  const { id } = message;
+  switch (plan.kind) {
+    case 'own':
+      return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
+    case 'one': {
+      const manner = { era: 'session', session: session ?? 'unknown' } as const;
+      const aimed = { ...caller, targetName: plan.targetName };
+      const done = deps.aims.note(session?.id ?? '', message.id, plan.targetName);
+      const answer = await performRequest(deps, aimed, manner, plan.message, plan.operation, located).finally(done);
+      return renamed(plan.targetName, message.method, answer);
+    }
+    case 'list':
+      return session === null ? noSession(id) : listEverywhere(deps, caller, session, message, plan, located);
+    case 'level':
+      return session === null ? noSession(id) : setLevel(deps, caller, session, message, plan, located);
+  }
+}
+
+async function setLevel(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session,
+  message: RpcRequest,
+  plan: Plan & { readonly kind: 'level' },
+  located: Located,
+): Promise<Answer> {
+  const said = settingOf(message.method, message.params);
+  if (said === null)
+    return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
+  try {
+    await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
+  } catch (err) {
+    deps.log.error({ err }, 'a log level could not be kept');
+    return unavailable(message.id);
+  }
+  const open = deps.links.open(session);
+  const targets = usableTargets(caller.admission).filter((target) => open.has(target.id));
+  // Targets without logging say so; the others have it, and each has its row.
+  await Promise.all(
+    targets.map(async ({ name }) => {
+      const aimed = { ...caller, targetName: name };
+      await finalText(await performRequest(deps, aimed, { era: 'session', session }, message, plan.operation, located));
+    }),
+  );
+  return { kind: 'message', status: 200, text: resultMessage(message.id, '{}') };
+}
+
+export async function notifyEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  message: RpcNotification,
+  located: Located,
+): Promise<Answer> {
+  if (session === null) return noSession(null);
+  const send = (targetName: string, own: RpcNotification): Promise<Answer> =>
+    performNotification(deps, { ...caller, targetName }, session, own, located);
+  const { method, params } = message;
+  if (method === 'notifications/cancelled') {
+    const requestId = params?.requestId;
+    const targetName =
+      typeof requestId === 'string' || typeof requestId === 'number' ? deps.aims.of(session.id, requestId) : null;
+    return targetName === null ? ACCEPTED : send(targetName, message);
+  }
+  if (method === 'notifications/progress') {
+    const split = splitToken(params?.progressToken);
+    if (split === null) return ACCEPTED;
+    return send(split.targetName, { ...message, params: { ...params, progressToken: split.token } });
+  }
+  // The gateway has told each target that the session has begun, when it opened its half.
+  if (method !== 'notifications/roots/list_changed') return ACCEPTED;
+  const open = deps.links.open(session);
+  const targets = usableTargets(caller.admission).filter((target) => open.has(target.id));
+  await Promise.all(targets.map(({ name }) => send(name, message)));
+  return ACCEPTED;
+}
+
+/** To the target that asked, whose name its id begins with. */
+export async function answerEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  message: RpcResponse,
+  located: Located,
+): Promise<Answer> {
+  if (session === null) return noSession(null);
+  const aimed = splitName(message.id);
+  if (aimed === null) {
+    return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
+  }
+  return performResponse(deps, { ...caller, targetName: aimed.targetName }, session, { ...message, id: aimed.name }, located);
+}
+
+/** An answer of one target under the names of all. */
+function renamed(targetName: string, method: string, answer: Answer): Answer {
+  if (answer.kind === 'message') return { ...answer, text: renameMessage(targetName, method, answer.text) };
+  if (answer.kind !== 'stream') return answer;
+  return { ...answer, events: renamedEvents(targetName, method, answer.events) };
+}
+
+export async function* renamedEvents(
+  targetName: string,
+  method: string,
+  events: AsyncIterable<OutEvent>,
+): AsyncGenerator<OutEvent> {
+  for await (const event of events) {
+    const id = event.id === undefined ? undefined : joinName(targetName, event.id);
+    yield { ...event, data: event.data === '' ? '' : renameMessage(targetName, method, event.data), id };
+  }
+}

@@ -1,0 +1,145 @@
+/** Lists of all targets as one: each target's page is decided and recorded as its own, their cursors are sealed into one. */
+import { isObject, type JsonObject, readJsonText } from '../../http/json.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import { type Answer, finalText, refuse, unavailable } from '../answer.ts';
+import { authorize } from '../authorize.ts';
+import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
+import { performRequest } from '../exchange.ts';
+import { CODES, type RpcRequest, resultMessage } from '../message.ts';
+import type { Located } from '../rebuild.ts';
+import { EVERYWHERE, type Session } from '../sessions.ts';
+import { renameMessage } from './names.ts';
+import type { Plan } from './plan.ts';
+import { usableTargets } from './usable.ts';
+
+/** Of the result's `_meta`: the targets that the caller may use, whose items are missing. */
+const UNAVAILABLE = 'portcullis/unavailable';
+/** Where each target's next page begins; '' at its beginning. */
+type Cursors = Readonly<Record<string, string>>;
+
+interface Page {
+  readonly target: string;
+  /** JSON texts of the items, joined; null: the target could not be asked. */
+  readonly items: string | null;
+  readonly next: string | null;
+}
+
+export async function listEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session,
+  message: RpcRequest,
+  plan: Plan & { readonly kind: 'list' },
+  located: Located,
+): Promise<Answer> {
+  const { id, method, params } = message;
+  const cursors = readCursors(deps, caller, session, method, params?.cursor);
+  if (cursors === 'invalid') {
+    return refuse(id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.cursor' });
+  }
+  const targets = usableTargets(caller.admission).filter(({ name }) => cursors === null || Object.hasOwn(cursors, name));
+  if (targets.length === 0 && !(await recordNobody(deps, caller, method))) return unavailable(id);
+  const pages = await Promise.all(
+    targets.map((target) => pageOf(deps, caller, session, target, message, plan, cursors?.[target.name] ?? '', located)),
+  );
+  const shown: string[] = [];
+  const next: Record<string, string> = {};
+  let length = 0;
+  for (const { target, items, next: cursor } of pages) {
+    length += items?.length ?? 0;
+    // What would make the answer too large waits for the next page.
+    if (items !== null && length > deps.limits.answerBytes && shown.length > 0) next[target] = cursors?.[target] ?? '';
+    else if (items !== null) {
+      if (items !== '') shown.push(items);
+      if (cursor !== null) next[target] = cursor;
+    }
+  }
+  const missing = pages.filter(({ items }) => items === null).map(({ target }) => target);
+  const members = [`${JSON.stringify(plan.member)}:[${shown.join()}]`];
+  if (Object.keys(next).length > 0)
+    members.push(`"nextCursor":${JSON.stringify(sealCursors(deps, caller, session, method, next))}`);
+  if (missing.length > 0) members.push(`"_meta":${JSON.stringify({ [UNAVAILABLE]: missing })}`);
+  return { kind: 'message', status: 200, text: resultMessage(id, `{${members.join()}}`) };
+}
+
+/** One row says that there was nothing to show. */
+async function recordNobody(deps: ExchangeDeps, { admission }: Caller, method: string): Promise<boolean> {
+  try {
+    await authorize(deps, { admission, targetName: EVERYWHERE, method, operation: { kind: 'target' } });
+    return true;
+  } catch (err) {
+    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    return false;
+  }
+}
+
+async function pageOf(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session,
+  target: RoutedTarget,
+  message: RpcRequest,
+  plan: Plan & { readonly kind: 'list' },
+  cursor: string,
+  located: Located,
+): Promise<Page> {
+  const { cursor: _, ...rest } = message.params ?? {};
+  const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(REVOKED), deps.limits.openMs);
+  const aimed: Caller = { ...caller, targetName: target.name, gone: AbortSignal.any([caller.gone, late.signal]) };
+  const nothing: Page = { target: target.name, items: null, next: null };
+  try {
+    const asked = performRequest(deps, aimed, { era: 'session', session }, own, plan.operation, located).then(finalText);
+    const text = await Promise.race([asked, aborted(late.signal)]);
+    return text === null ? nothing : readPage(target.name, message.method, plan.member, text);
+  } catch {
+    return nothing;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<null> {
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(null), { once: true }));
+}
+
+const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: 2 };
+
+function readPage(target: string, method: string, member: string, answered: string): Page {
+  const text = renameMessage(target, method, answered);
+  const reading = readJsonText(text, RULES);
+  const message = reading.ok && isObject(reading.value) ? reading.value : {};
+  const { result, error } = message;
+  // A target without such lists has none of their items; one that may no longer be used is not spoken of.
+  if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
+    return { target, items: '', next: null };
+  const span = reading.ok ? reading.span.members?.get('result')?.members?.get(member) : undefined;
+  if (!isObject(result) || span === undefined) return { target, items: null, next: null };
+  const { nextCursor } = result as JsonObject;
+  return {
+    target,
+    items: text.slice(span.start + 1, span.end - 1).trim(),
+    next: typeof nextCursor === 'string' ? nextCursor : null,
+  };
+}
+
+const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>
+  JSON.stringify([admission.principal.issuer, admission.principal.sub, session.id, method]);
+
+function sealCursors(deps: ExchangeDeps, caller: Caller, session: Session, method: string, cursors: Cursors): string {
+  return deps.seal.seal('cursor', belongsTo(caller, session, method), cursors);
+}
+
+/** null: from the beginning. */
+function readCursors(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session,
+  method: string,
+  cursor: JsonObject[string] | undefined,
+): Cursors | null | 'invalid' {
+  if (cursor === undefined) return null;
+  const opened = typeof cursor === 'string' ? deps.seal.open('cursor', belongsTo(caller, session, method), cursor) : null;
+  return (opened as Cursors | null) ?? 'invalid';
+}

@@ -1,0 +1,202 @@
+/**
+ * What one endpoint for all targets calls things: `target__name` for tools, prompts and tasks, `target+scheme:...` for
+ * resources. A target's name has neither `_` nor `+`, so the first `__` or `+` always ends it. Policies and targets never
+ * see the joined text. Pure.
+ */
+import { isObject, type JsonObject, type JsonSpan, type JsonValue, readJsonText } from '../../http/json.ts';
+import { TARGET_NAME } from '../../targets/target.ts';
+import type { RpcNotification, RpcRequest } from '../message.ts';
+import { RELATED_TASK } from '../tasks.ts';
+
+export interface Aimed {
+  readonly targetName: string;
+  /** As the target knows it. */
+  readonly name: string;
+}
+
+export function joinName(targetName: string, name: string): string {
+  return `${targetName}__${name}`;
+}
+
+export function joinUri(targetName: string, uri: string): string {
+  return `${targetName}+${uri}`;
+}
+
+export function splitName(joined: JsonValue | undefined): Aimed | null {
+  return split(joined, '__');
+}
+
+export function splitUri(joined: JsonValue | undefined): Aimed | null {
+  return split(joined, '+');
+}
+
+function split(joined: JsonValue | undefined, between: string): Aimed | null {
+  if (typeof joined !== 'string') return null;
+  const at = joined.indexOf(between);
+  const targetName = joined.slice(0, Math.max(0, at));
+  return TARGET_NAME.test(targetName) ? { targetName, name: joined.slice(at + between.length) } : null;
+}
+
+/** Which member of `params` says which target a request is for. */
+const AIMED_BY: ReadonlyMap<
+  string,
+  { readonly member: string; readonly split: (joined: JsonValue | undefined) => Aimed | null }
+> = new Map([
+  ['tools/call', { member: 'name', split: splitName }],
+  ['prompts/get', { member: 'name', split: splitName }],
+  ['resources/read', { member: 'uri', split: splitUri }],
+  ['resources/subscribe', { member: 'uri', split: splitUri }],
+  ['resources/unsubscribe', { member: 'uri', split: splitUri }],
+  ['tasks/get', { member: 'taskId', split: splitName }],
+  ['tasks/result', { member: 'taskId', split: splitName }],
+  ['tasks/cancel', { member: 'taskId', split: splitName }],
+]);
+
+/** The target that the request is for, and the request as that target knows it; null: it names none. */
+export function aim<Message extends RpcRequest | RpcNotification>(
+  message: Message,
+): { readonly targetName: string; readonly message: Message } | null {
+  const params = message.params ?? {};
+  if (message.method === 'completion/complete') return aimCompletion(message, params);
+  const by = AIMED_BY.get(message.method);
+  const aimed = by?.split(params[by.member]) ?? null;
+  if (by === undefined || aimed === null) return null;
+  return { targetName: aimed.targetName, message: { ...message, params: { ...params, [by.member]: aimed.name } } };
+}
+
+function aimCompletion<Message extends RpcRequest | RpcNotification>(message: Message, params: JsonObject) {
+  const { ref } = params;
+  if (!isObject(ref)) return null;
+  const aimed = ref.type === 'ref/prompt' ? splitName(ref.name) : splitUri(ref.uri);
+  if (aimed === null) return null;
+  const bare = ref.type === 'ref/prompt' ? { ...ref, name: aimed.name } : { ...ref, uri: aimed.name };
+  return { targetName: aimed.targetName, message: { ...message, params: { ...params, ref: bare } } };
+}
+
+/** Spans down to `_meta.ui.resourceUri` of an item of a list, and to the resource in the content of a prompt's message. */
+const SPAN_DEPTH = 6;
+/** The text has been read before, under the limits for targets. */
+const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: SPAN_DEPTH };
+
+interface Edit {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
+
+/** `text`: a message for the client, as it would be on the target's own endpoint. `method`: of the request that it answers. */
+export function renameMessage(targetName: string, method: string, text: string): string {
+  const reading = readJsonText(text, RULES);
+  if (!reading.ok || !isObject(reading.value)) return text;
+  const message = reading.value;
+  const edits: Edit[] = [];
+  const name = rename((value) => joinName(targetName, value));
+  const uri = rename((value) => joinUri(targetName, value));
+  const within = renamings(name, uri);
+  if (typeof message.method === 'string') {
+    // The target asks the client, or tells it.
+    if ('id' in message) {
+      at(['id'], name)(message, reading.span, edits);
+      at(['params', '_meta', 'progressToken'], token(targetName))(message, reading.span, edits);
+    }
+    if (message.method === 'notifications/resources/updated') at(['params', 'uri'], uri)(message, reading.span, edits);
+    if (message.method === 'notifications/cancelled') at(['params', 'requestId'], name)(message, reading.span, edits);
+    if (message.method === 'notifications/tasks/status') at(['params', 'taskId'], name)(message, reading.span, edits);
+    at(['params', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
+  } else {
+    at(['error', 'data', 'uri'], uri)(message, reading.span, edits);
+    at(['result', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
+    for (const renaming of within.get(method) ?? []) at(['result'], renaming)(message, reading.span, edits);
+  }
+  return applyEdits(text, edits);
+}
+
+/** A progress token of the target's, so that the client's word on it finds its way back, number or text. */
+const token =
+  (targetName: string): Renaming =>
+  (value, span, edits) => {
+    if (typeof value !== 'string' && typeof value !== 'number') return;
+    edits.push({ start: span.start, end: span.end, text: JSON.stringify(joinName(targetName, JSON.stringify(value))) });
+  };
+
+/** null: not a token that was given out here. */
+export function splitToken(
+  joined: JsonValue | undefined,
+): { readonly targetName: string; readonly token: string | number } | null {
+  const aimed = splitName(joined);
+  if (aimed === null) return null;
+  try {
+    const token: unknown = JSON.parse(aimed.name);
+    return typeof token === 'string' || typeof token === 'number' ? { targetName: aimed.targetName, token } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What a result names, by the method that it answers. */
+function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly Renaming[]> {
+  const content: readonly Renaming[] = [linked(uri), at(['resource', 'uri'], uri)];
+  const toolResult = [each('content', ...content)];
+  const task = [at(['task', 'taskId'], name)];
+  return new Map<string, readonly Renaming[]>([
+    ['tools/list', [each('tools', at(['name'], name), at(['_meta', 'ui', 'resourceUri'], uri))]],
+    ['prompts/list', [each('prompts', at(['name'], name))]],
+    ['resources/list', [each('resources', at(['uri'], uri))]],
+    ['resources/templates/list', [each('resourceTemplates', at(['uriTemplate'], uri))]],
+    ['tasks/list', [each('tasks', at(['taskId'], name))]],
+    ['resources/read', [each('contents', at(['uri'], uri))]],
+    ['tools/call', [...toolResult, ...task]],
+    ['tasks/result', toolResult],
+    ['tasks/get', [at(['taskId'], name)]],
+    ['tasks/cancel', [at(['taskId'], name)]],
+    ['prompts/get', [each('messages', ...content.map((renaming) => at(['content'], renaming)))]],
+  ]);
+}
+
+const rename =
+  (joined: (value: string) => string): Renaming =>
+  (value, span, edits) => {
+    if (typeof value === 'string') edits.push({ start: span.start, end: span.end, text: JSON.stringify(joined(value)) });
+  };
+
+/** The value under these members, where there is one. */
+function at(path: readonly string[], renaming: Renaming): Renaming {
+  return (value, span, edits) => {
+    let found: JsonValue | undefined = value;
+    let where: JsonSpan | undefined = span;
+    for (const member of path) {
+      if (!isObject(found) || !Object.hasOwn(found, member)) return;
+      found = found[member];
+      where = where?.members?.get(member);
+    }
+    if (found !== undefined && where !== undefined) renaming(found, where, edits);
+  };
+}
+
+function each(member: string, ...renamings: readonly Renaming[]): Renaming {
+  return at([member], (value, span, edits) => {
+    if (!Array.isArray(value)) return;
+    for (const [index, item] of value.entries()) {
+      const where = span.items?.[index];
+      if (where !== undefined) for (const renaming of renamings) renaming(item, where, edits);
+    }
+  });
+}
+
+const linked =
+  (uri: Renaming): Renaming =>
+  (value, span, edits) => {
+    if (isObject(value) && value.type === 'resource_link') at(['uri'], uri)(value, span, edits);
+  };
+
+function applyEdits(text: string, edits: readonly Edit[]): string {
+  let renamed = '';
+  let from = 0;
+  for (const edit of [...edits].sort((a, b) => a.start - b.start)) {
+    renamed += text.slice(from, edit.start) + edit.text;
+    from = edit.end;
+  }
+  return renamed + text.slice(from);
+}

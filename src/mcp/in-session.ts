@@ -1,0 +1,145 @@
+/** Requests of the session revisions: the first one opens the session, the others use the target's half of it. */
+import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { type Answer, noSession, unavailable } from './answer.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { isSessionRevision, type SessionRevision } from './era.ts';
+import { isLostSession, relayFailure, upstreamFault } from './failure.ts';
+import { isLinkFailure, type LinkFailure, type LinkPlace } from './links.ts';
+import { CODES, errorMessage, type RpcId } from './message.ts';
+import { type OwnError, ownError } from './own-error.ts';
+import { relayAnswer, relayStream } from './relay.ts';
+import { bindingOf, LIST_KINDS, type Linked, placeOf, type Session, sealSession, versionOf } from './sessions.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
+
+export interface Reached {
+  readonly answer: UpstreamAnswer;
+  readonly linked: Linked;
+  /** Of the answer, where it had to be read to tell what it means. */
+  readonly error?: OwnError | null;
+}
+
+type Sent = Omit<UpstreamRequest, 'session' | 'version'>;
+
+/** Sends what belongs to a session; a half that the target has lost is replaced, once, and nothing was done with the message. */
+export async function sendInSession(
+  deps: ExchangeDeps,
+  caller: Caller,
+  place: LinkPlace,
+  sent: Sent,
+  id: RpcId | null,
+): Promise<Reached | LinkFailure> {
+  const { session } = place;
+  const first = await deps.links.current(place);
+  if (isLinkFailure(first)) return first;
+  const answer = await attempt(deps, caller, { session, link: first }, sent);
+  if (isFault(answer)) return answer;
+  const reached: Reached = { answer, linked: { session, link: first } };
+  if (first.upstreamId === null || (answer.status !== 404 && answer.status !== 400)) return reached;
+  // HTTP 404 by the specification; SDK servers say it with 400 and words.
+  const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
+  if (!isLostSession(answer.status, error)) return { ...reached, error };
+  answer.discard();
+  const second = await deps.links.replace(place, first);
+  if (isLinkFailure(second)) return second;
+  const { lastEventId: _, ...afresh } = sent;
+  const again = await attempt(deps, caller, { session, link: second }, afresh);
+  return isFault(again) ? again : { answer: again, linked: { session, link: second } };
+}
+
+function attempt(deps: ExchangeDeps, caller: Caller, linked: Linked, sent: Sent): Promise<UpstreamAnswer | UpstreamFault> {
+  return deps.upstream.send({ ...sent, session: linked.link, version: versionOf(caller, linked) });
+}
+
+export async function performInSession(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  session: Session,
+  sent: Sent,
+): Promise<Answer> {
+  const { caller, target, access } = context;
+  const place: LinkPlace = { session, target, access, admission: caller.admission };
+  const reached = await sendInSession(deps, caller, place, sent, awaited.id);
+  if ('ended' in reached) {
+    awaited.end('error');
+    return noSession(awaited.id);
+  }
+  if ('fault' in reached) return upstreamFault(deps, context, awaited, reached);
+  const { answer, linked, error } = reached;
+  const within = { ...context, linked };
+  return answer.status === 200 ? relayAnswer(deps, within, awaited, answer) : relayFailure(deps, within, awaited, answer, error);
+}
+
+/** `initialize`: the client's own words go to the target, whose session becomes half of the one that the client gets. */
+export async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: Sent): Promise<Answer> {
+  const { caller, target, access } = context;
+  const { principal, snapshot } = caller.admission;
+  const answer = await deps.upstream.send({ ...sent, version: caller.version });
+  if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
+  if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
+  const text = await initializeResult(deps, context, awaited, answer);
+  const opened = readOpened(text);
+  if (opened === null) return { kind: 'message', status: 200, text };
+  const session: Session = {
+    id: deps.newId(),
+    place: placeOf(target),
+    binding: bindingOf(access, snapshot.sessions.epochOf(principal.sub, target.id)),
+    upstreamId: answer.sessionId,
+    revision: opened.revision,
+    lists: LIST_KINDS.filter((kind) => isObject(opened.capabilities[kind])),
+    holder: answer.held ? deps.replicaId : null,
+    issuedAt: deps.now(),
+  };
+  try {
+    await recordSession(deps, caller, session, target.id, awaited.params);
+  } catch (err) {
+    deps.log.error({ err }, 'a session could not be recorded; it is not opened');
+    void deps.upstream.send({ method: 'DELETE', target, access, session });
+    return unavailable(awaited.id);
+  }
+  const sealed = sealSession(deps.seal, principal, caller.targetName, session);
+  return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
+}
+
+/** `targetId` null: the session is with every target. */
+export async function recordSession(
+  deps: ExchangeDeps,
+  { admission: { principal } }: Caller,
+  { id, revision, holder, issuedAt }: Session,
+  targetId: string | null,
+  params: JsonObject | undefined,
+): Promise<void> {
+  const { capabilities, clientInfo } = params ?? {};
+  await deps.sessions.insert({
+    id,
+    issuer: principal.issuer,
+    user_id: principal.sub,
+    target_id: targetId,
+    revision,
+    client: { capabilities: isObject(capabilities) ? capabilities : {}, clientInfo: isObject(clientInfo) ? clientInfo : {} },
+    holder,
+    created_at: issuedAt,
+    seen_at: issuedAt,
+  });
+}
+
+/** Read to its end even if it streams: the session id goes out in a header and depends on the negotiated revision. */
+async function initializeResult(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  answer: UpstreamAnswer,
+): Promise<string> {
+  if (answer.type === 'stream') {
+    for await (const event of relayStream(deps, context, answer)) if (event.final) return event.data;
+  }
+  const relayed = await relayAnswer(deps, context, awaited, answer);
+  if (relayed.kind === 'message') return relayed.text;
+  return errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' });
+}
+
+function readOpened(text: string): { readonly revision: SessionRevision; readonly capabilities: JsonObject } | null {
+  const { result } = JSON.parse(text) as { result?: { protocolVersion?: JsonValue; capabilities?: JsonValue } };
+  const { protocolVersion, capabilities } = result ?? {};
+  return isSessionRevision(protocolVersion) && isObject(capabilities) ? { revision: protocolVersion, capabilities } : null;
+}

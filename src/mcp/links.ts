@@ -1,0 +1,283 @@
+/**
+ * The targets' halves of sessions. A client keeps its session id for as long as it lives; what stands behind it at the
+ * target is opened by the gateway whenever the credentials have changed, an operator recycles it, the target has lost it,
+ * or a session with all targets first needs this one. Any replica may find that out: all end with the same half, because
+ * each cause has one row.
+ */
+import { createHash } from 'node:crypto';
+import type { Admission } from '../auth/admission.ts';
+import { isObject, type JsonObject, type JsonValue, readJson, readJsonText } from '../http/json.ts';
+import type { Log } from '../log.ts';
+import type { SessionSetting, SessionStore } from '../sessions/store.ts';
+import type { Access, RoutedTarget } from '../targets/target.ts';
+import { decideShown } from './authorize.ts';
+import { reduceClientCapabilities } from './capabilities.ts';
+import { isSessionRevision } from './era.ts';
+import type { McpLimits } from './limits.ts';
+import type { Seal } from './seal.ts';
+import { bindingOf, EVERYWHERE, type Link, type Session } from './sessions.ts';
+import { readAll } from './upstream/http.ts';
+import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
+
+/** A session at one target, for a caller as of now. */
+export interface LinkPlace {
+  readonly session: Session;
+  readonly target: RoutedTarget;
+  readonly access: Access;
+  readonly admission: Admission;
+}
+
+/** The session has ended, wherever that was said. */
+export const ENDED = { ended: true } as const;
+export type LinkFailure = UpstreamFault | typeof ENDED;
+
+export interface Links {
+  current(place: LinkPlace): Promise<Link | LinkFailure>;
+  /** In the place of one that the target no longer knows. */
+  replace(place: LinkPlace, lost: Link): Promise<Link | LinkFailure>;
+  /** What this process has in use for the session, by target id, without opening anything. */
+  open(session: Session): ReadonlyMap<string, Link>;
+  /** Told whenever this process has opened another half. Returns how to leave. */
+  onOpened(session: Session, listener: () => void): () => void;
+  /** What the target said of itself when this process opened its half. */
+  helloOf(session: Session, targetId: string): ServerHello | null;
+  /** The client has ended the session, or its half at one target is of no more use. */
+  forget(session: Session): void;
+}
+
+/** Of the target's answer to `initialize`. */
+export interface ServerHello {
+  readonly capabilities: JsonObject;
+  readonly instructions: string | null;
+}
+
+export interface LinkParts {
+  readonly upstream: Upstream;
+  readonly sessions: SessionStore;
+  readonly seal: Seal;
+  readonly limits: McpLimits;
+  readonly now: () => number;
+  readonly log: Log;
+}
+
+export function isLinkFailure(value: Link | LinkFailure): value is LinkFailure {
+  return 'fault' in value || 'ended' in value;
+}
+
+const LINKS_KEPT = 20_000;
+const ID = 'portcullis';
+const LEVEL = 'level';
+const MAX_HELLO_BYTES = 1024 * 1024;
+
+interface Entry {
+  readonly binding: string;
+  readonly link: Promise<Link | LinkFailure>;
+  settled: Link | null;
+  hello: ServerHello | null;
+}
+
+export function createLinks(parts: LinkParts): Links {
+  const { upstream, sessions, seal, limits, now, log } = parts;
+  /** By session, then by target; the oldest sessions are looked up again when they are needed. */
+  const known = new Map<string, Map<string, Entry>>();
+  const listeners = new Map<string, () => void>();
+
+  function entriesOf(session: Session): Map<string, Entry> {
+    const entries = known.get(session.id) ?? new Map<string, Entry>();
+    known.delete(session.id);
+    known.set(session.id, entries);
+    const oldest = known.keys().next().value;
+    if (known.size > LINKS_KEPT && oldest !== undefined) known.delete(oldest);
+    return entries;
+  }
+
+  function settle(place: LinkPlace, binding: string, lost: Link | null): Promise<Link | LinkFailure> {
+    const entries = entriesOf(place.session);
+    const entry: Entry = {
+      binding,
+      settled: null,
+      hello: null,
+      link: find(place, binding, lost, (hello) => {
+        entry.hello = hello;
+      }).catch((cause: unknown) => ({ fault: 'unreachable', cause }) as const),
+    };
+    entries.set(place.target.id, entry);
+    void entry.link.then((link) => {
+      if (!isLinkFailure(link)) {
+        entry.settled = link;
+        listeners.get(place.session.id)?.();
+      } else if (entries.get(place.target.id) === entry) entries.delete(place.target.id);
+    });
+    return entry.link;
+  }
+
+  async function find(
+    place: LinkPlace,
+    binding: string,
+    lost: Link | null,
+    heard: (hello: ServerHello) => void,
+  ): Promise<Link | LinkFailure> {
+    const { session, target } = place;
+    const cause = causeOf(target.id, binding, lost);
+    const theirs = await stored(session, cause);
+    if (theirs !== null) return theirs;
+    const row = await sessions.find(session.id);
+    if (row === null) return ENDED;
+    const opened = await openAt(place, row.client);
+    if ('fault' in opened) return opened;
+    heard(opened.hello);
+    const { link } = opened;
+    await setUp(place, link, await sessions.settings(session.id, target.id));
+    const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
+    if (await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now())) return link;
+    void post(place, link, 'DELETE');
+    return (await stored(session, cause)) ?? ENDED;
+  }
+
+  async function stored(session: Session, cause: string): Promise<Link | null> {
+    const row = await sessions.upstream(session.id, cause);
+    if (row === null || !isSessionRevision(row.revision)) return null;
+    if (row.upstream_id === null) return { upstreamId: null, revision: row.revision };
+    const content = seal.open('link', session.id, row.upstream_id) as { u: string } | null;
+    return content && { upstreamId: content.u, revision: row.revision };
+  }
+
+  async function openAt(
+    { target, access, session }: LinkPlace,
+    client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
+  ): Promise<{ link: Link; hello: ServerHello } | UpstreamFault> {
+    const params = {
+      protocolVersion: session.revision,
+      capabilities: reduceClientCapabilities(client.capabilities, 'session', target.may_ask),
+      clientInfo: client.clientInfo,
+    };
+    const body = JSON.stringify({ jsonrpc: '2.0', id: ID, method: 'initialize', params });
+    const answer = await upstream.send({ method: 'POST', target, access, body, signal: AbortSignal.timeout(limits.openMs) });
+    if (isFault(answer)) return answer.fault === 'aborted' ? { ...answer, fault: 'timeout' } : answer;
+    const result = await resultOf(answer, Math.min(MAX_HELLO_BYTES, limits.answerBytes));
+    if (result === null || !isSessionRevision(result.protocolVersion) || !isObject(result.capabilities)) {
+      return { fault: 'unreachable', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
+    }
+    const { protocolVersion, capabilities, instructions } = result;
+    const link: Link = { upstreamId: answer.sessionId, revision: protocolVersion };
+    return { link, hello: { capabilities, instructions: typeof instructions === 'string' ? instructions : null } };
+  }
+
+  /** What the client has told the target's former half, and would not tell again. */
+  async function setUp(place: LinkPlace, link: Link, settings: readonly SessionSetting[]): Promise<void> {
+    await post(place, link, 'POST', { jsonrpc: '2.0', method: 'notifications/initialized' });
+    const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
+    const allowed = decideShown(
+      place.admission,
+      place.target.id,
+    )(uris.map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const));
+    const level = settings.find(({ key }) => key === LEVEL)?.value;
+    if (level !== undefined) await post(place, link, 'POST', request('logging/setLevel', { level }));
+    for (const [index, uri] of uris.entries()) {
+      if (allowed[index] === true) await post(place, link, 'POST', request('resources/subscribe', { uri }));
+    }
+  }
+
+  async function post({ target, access }: LinkPlace, link: Link, method: 'POST' | 'DELETE', message?: object): Promise<void> {
+    const request: UpstreamRequest = {
+      method,
+      target,
+      access,
+      session: link,
+      version: link.revision,
+      signal: AbortSignal.timeout(limits.openMs),
+      ...(message === undefined ? {} : { body: JSON.stringify(message) }),
+    };
+    const answer = await upstream.send(request);
+    if (isFault(answer))
+      log.warn({ target: target.name, fault: answer.fault, err: answer.cause }, 'a session could not be set up anew');
+    else if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES);
+    else answer.discard();
+  }
+
+  return {
+    current(place) {
+      const binding = bindingOf(
+        place.access,
+        place.admission.snapshot.sessions.epochOf(place.admission.principal.sub, place.target.id),
+      );
+      const entry = known.get(place.session.id)?.get(place.target.id);
+      if (entry?.binding === binding) return entry.link;
+      const { session } = place;
+      if (session.place !== EVERYWHERE && session.binding === binding) return Promise.resolve(session);
+      return settle(place, binding, null);
+    },
+    replace(place, lost) {
+      const binding = bindingOf(
+        place.access,
+        place.admission.snapshot.sessions.epochOf(place.admission.principal.sub, place.target.id),
+      );
+      const entry = known.get(place.session.id)?.get(place.target.id);
+      // Another request has found it out before.
+      if (entry?.binding === binding && (entry.settled === null || entry.settled.upstreamId !== lost.upstreamId))
+        return entry.link;
+      return settle(place, binding, lost);
+    },
+    open(session) {
+      const entries = [...(known.get(session.id) ?? [])];
+      return new Map(entries.flatMap(([targetId, { settled }]) => (settled === null ? [] : [[targetId, settled] as const])));
+    },
+    onOpened(session, listener) {
+      listeners.set(session.id, listener);
+      return () => {
+        if (listeners.get(session.id) === listener) listeners.delete(session.id);
+      };
+    },
+    helloOf: (session, targetId) => known.get(session.id)?.get(targetId)?.hello ?? null,
+    forget: (session) => void known.delete(session.id),
+  };
+}
+
+function request(method: string, params: JsonObject): object {
+  return { jsonrpc: '2.0', id: ID, method, params };
+}
+
+function causeOf(targetId: string, binding: string, lost: Link | null): string {
+  return createHash('sha256')
+    .update(JSON.stringify([targetId, binding, lost?.upstreamId ?? null]))
+    .digest('hex');
+}
+
+/** The result that answers the gateway's own request, however it arrives; null for anything else. */
+async function resultOf(answer: UpstreamAnswer, maxBytes: number): Promise<JsonObject | null> {
+  try {
+    if (answer.status !== 200) return null;
+    if (answer.type !== 'stream') {
+      const bytes = await readAll(answer, maxBytes);
+      return isFault(bytes) ? null : ownResult(readJson(bytes, { exact: false }));
+    }
+    for await (const events of answer.events) {
+      for (const { data } of events) {
+        const result = data === '' ? null : ownResult(readJsonText(data, { exact: false }));
+        if (result !== null) return result;
+      }
+    }
+    return null;
+  } catch {
+    return null;
+  } finally {
+    answer.discard();
+  }
+}
+
+function ownResult(reading: { readonly ok: boolean; readonly value?: JsonValue }): JsonObject | null {
+  const message = reading.ok ? reading.value : undefined;
+  return isObject(message) && message.id === ID && isObject(message.result) ? message.result : null;
+}
+
+/** Of a request that the target has accepted: what is to be said again to its successor. */
+export function settingOf(
+  method: string,
+  params: JsonObject | undefined,
+): { readonly setting: SessionSetting; readonly on: boolean } | null {
+  const { uri, level } = params ?? {};
+  if (method === 'logging/setLevel' && typeof level === 'string') return { setting: { key: LEVEL, value: level }, on: true };
+  if (typeof uri !== 'string' || (method !== 'resources/subscribe' && method !== 'resources/unsubscribe')) return null;
+  const key = createHash('sha256').update(uri).digest('hex');
+  return { setting: { key, value: uri }, on: method === 'resources/subscribe' };
+}

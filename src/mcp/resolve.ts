@@ -1,0 +1,57 @@
+/** What a request asks for, where only its target or its caller's seal can tell: methods that targets list, and tasks. */
+import type { Caller } from './context.ts';
+import type { Era } from './era.ts';
+import type { Rejection, RpcRequest } from './message.ts';
+import { methodNotFound, type Operation, readExtension } from './operation.ts';
+import type { Seal } from './seal.ts';
+import { placeOf } from './sessions.ts';
+import { openTask, type Task, type TaskPlace, toolOf } from './tasks.ts';
+
+export interface Resolved {
+  readonly operation: Operation;
+  /** The caller's own, where one is named. */
+  readonly task: Task | null;
+}
+
+/**
+ * Without a target that the caller may use, nothing is resolved: the request is decided as one for the target, refused, and
+ * says nothing of what the target lists.
+ */
+export function resolve(
+  caller: Caller,
+  era: Era,
+  { method, params }: RpcRequest,
+  operation: Operation,
+  seal: Seal,
+  now: number,
+): Resolved | Rejection {
+  if (operation.kind === 'task') {
+    const place = taskPlace(caller, seal, now);
+    const task = place && openTask(place, operation.taskId);
+    return task === null ? { operation, task } : { operation: toolOf(task), task };
+  }
+  const target = caller.admission.snapshot.targets.get(caller.targetName);
+  if (operation.kind !== 'extension' || target === undefined || !mayUse(caller, target.id)) return { operation, task: null };
+  const listed = target.extension_methods.find((extension) => extension.method === method);
+  if (listed === undefined) return methodNotFound(era);
+  const read = readExtension(listed, params);
+  return 'code' in read ? read : { operation: read, task: null };
+}
+
+/** null: there is no such target. */
+export function taskPlace(
+  { admission: { principal, snapshot }, targetName }: Pick<Caller, 'admission' | 'targetName'>,
+  seal: Seal,
+  now: number,
+): TaskPlace | null {
+  const target = snapshot.targets.get(targetName);
+  return target === undefined ? null : { seal, owner: principal, targetName, place: placeOf(target), now };
+}
+
+function mayUse({ admission: { principal, snapshot } }: Caller, targetId: string): boolean {
+  try {
+    return snapshot.engine.decideTarget(principal, targetId).effect === 'allow';
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,188 @@
+/**
+ * The standing stream of a session. It outlives what it was opened with: when the caller's rights change the client is told
+ * that its lists may have changed, and when the target's half is replaced the stream goes on with its successor.
+ */
+import type { Admission } from '../auth/admission.ts';
+import type { JsonObject } from '../http/json.ts';
+import type { RoutedTarget } from '../targets/target.ts';
+import type { OutEvent } from './answer.ts';
+import { decideShown } from './authorize.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { sendInSession } from './in-session.ts';
+import { isLinkFailure, type LinkPlace } from './links.ts';
+import { farewell, listChanges } from './listen.ts';
+import { createMerge } from './merge.ts';
+import { resultMessage } from './message.ts';
+import { relayStream } from './relay.ts';
+import { bindingOf, type Linked, type ListKind, type Session } from './sessions.ts';
+import { toolOf } from './tasks.ts';
+import type { UpstreamStream } from './upstream/upstream.ts';
+
+/** Tells of each state that differs from the one before, while the stream may go on in it. */
+export interface Changes {
+  /** One listener; returns how to leave. */
+  listen(listener: (admission: Admission) => void): () => void;
+  emit(admission: Admission): void;
+}
+
+export function createChanges(): Changes {
+  let current: ((admission: Admission) => void) | null = null;
+  return {
+    listen(listener) {
+      current = listener;
+      return () => {
+        if (current === listener) current = null;
+      };
+    },
+    emit: (admission) => current?.(admission),
+  };
+}
+
+export const listChanged = (kind: ListKind): string =>
+  JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
+
+/** What a caller's lists depend on, policy included; another text means that they may differ. */
+export function rightsOf({ principal, snapshot }: Admission, target: RoutedTarget): string {
+  const { role, groups } = principal;
+  return JSON.stringify([role, groups, snapshot.engine.revision, bindingNow({ principal, snapshot }, target)]);
+}
+
+/** What the target's half must have been opened with. */
+export function bindingNow({ principal, snapshot }: Admission, target: RoutedTarget): string {
+  return bindingOf(target.accessOf(principal), snapshot.sessions.epochOf(principal.sub, target.id));
+}
+
+/** `first` is the stream of `session` that `context` describes; `connection` aborts it. */
+export interface Standing {
+  readonly caller: Caller;
+  readonly target: RoutedTarget;
+  readonly session: Session;
+}
+
+export async function* standingStream(
+  deps: ExchangeDeps,
+  { caller, target, session }: Standing,
+  context: RelayContext,
+  first: UpstreamStream,
+  connection: AbortController,
+): AsyncGenerator<OutEvent> {
+  const merged = createMerge<OutEvent>();
+  let current = connection;
+  let rights = rightsOf(caller.admission, target);
+  let binding = bindingNow(caller.admission, target);
+  const follow = (stream: UpstreamStream, within: RelayContext, own: AbortController): void => {
+    void merged.add(relayStream(deps, within, stream)).then(() => {
+      // The client opens it again where the target ended it.
+      if (current === own) merged.end();
+    });
+  };
+  const reconnect = async (admission: Admission, moved: RoutedTarget): Promise<void> => {
+    const own = new AbortController();
+    const before = current;
+    current = own;
+    before.abort();
+    const access = moved.accessOf(admission.principal);
+    const place: LinkPlace = { session, target: moved, access, admission };
+    const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([caller.gone, own.signal]));
+    // Without a stream of the target's, the client is still told of what the gateway itself knows.
+    if (reached === null || current !== own) return;
+    follow(
+      reached.stream,
+      { ...context, caller: { ...caller, admission }, target: moved, access, linked: reached.linked, awaited: null },
+      own,
+    );
+  };
+  const leave = caller.changes?.listen((admission) => {
+    const moved = admission.snapshot.targets.get(target.name);
+    if (moved === undefined) return;
+    const rightsNow = rightsOf(admission, moved);
+    if (rightsNow === rights) return;
+    rights = rightsNow;
+    for (const kind of session.lists) merged.push({ data: listChanged(kind) });
+    const next = bindingNow(admission, moved);
+    if (next === binding) return;
+    binding = next;
+    void reconnect(admission, moved);
+  });
+  const stop = (): void => merged.end();
+  caller.gone.addEventListener('abort', stop, { once: true });
+  follow(first, context, connection);
+  try {
+    yield* merged.items;
+  } finally {
+    leave?.();
+    caller.gone.removeEventListener('abort', stop);
+    current.abort();
+  }
+}
+
+/**
+ * A `subscriptions/listen`. It says what it was opened for: where the caller may no longer have all of that, it ends with its
+ * result, so that the client listens anew for what remains.
+ */
+export async function* listeningStream(
+  deps: ExchangeDeps,
+  context: RelayContext & { readonly listening: JsonObject; readonly awaited: Awaited },
+  stream: UpstreamStream,
+): AsyncGenerator<OutEvent> {
+  const { caller, target, awaited } = context;
+  const merged = createMerge<OutEvent>();
+  let rights = rightsOf(caller.admission, target);
+  let acknowledged: JsonObject = {};
+  const leave = caller.changes?.listen((admission) => {
+    const rightsNow = rightsOf(admission, target);
+    if (rightsNow === rights) return;
+    rights = rightsNow;
+    if (mayHaveAll(admission, target, context)) {
+      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data });
+      return;
+    }
+    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true });
+    merged.end();
+  });
+  const within = {
+    ...context,
+    acknowledged: (notifications: JsonObject) => {
+      acknowledged = notifications;
+    },
+  };
+  void merged.add(relayStream(deps, within, stream)).then(() => merged.end());
+  try {
+    yield* merged.items;
+  } finally {
+    leave?.();
+    stream.discard();
+    awaited.end('ok');
+  }
+}
+
+function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: RelayContext): boolean {
+  const subscribed = listening?.['resourceSubscriptions'];
+  const uris = Array.isArray(subscribed) ? subscribed : [];
+  const objects = [
+    ...uris.map((uri) => ({ resource_type: 'resource', resource_name: String(uri) }) as const),
+    ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
+  ];
+  return decideShown(admission, target.id)(objects).every(Boolean);
+}
+
+/** The stream of the target's half; null where it offers none. `after`: the event that it goes on from. */
+export async function connectAt(
+  deps: ExchangeDeps,
+  caller: Caller,
+  place: LinkPlace,
+  signal: AbortSignal,
+  after: (linked: Linked) => string | null = () => null,
+): Promise<{ readonly stream: UpstreamStream; readonly linked: Linked } | null> {
+  const { target, access, session } = place;
+  const link = await deps.links.current(place);
+  if (isLinkFailure(link)) return null;
+  const lastEventId = after({ session, link });
+  const sent = { method: 'GET', target, access, signal } as const;
+  const reached = await sendInSession(deps, caller, place, lastEventId === null ? sent : { ...sent, lastEventId }, null);
+  if ('fault' in reached || 'ended' in reached) return null;
+  const { answer, linked } = reached;
+  if (answer.status === 200 && answer.type === 'stream') return { stream: answer, linked };
+  answer.discard();
+  return null;
+}

@@ -1,0 +1,31 @@
+/** Answers of targets that have no HTTP response of their own, put together as Streamable HTTP would give them. */
+import type { SseEvent } from '../sse.ts';
+import type { UpstreamAnswer } from './upstream.ts';
+
+interface Opened {
+  readonly sessionId: string | null;
+  readonly held: boolean;
+}
+
+const NONE: Opened = { sessionId: null, held: false };
+
+/** A status that says everything. */
+export function statusAnswer(status: number, retryAfter: string | null = null): UpstreamAnswer {
+  return { status, ...NONE, retryAfter, discard: () => undefined, type: 'other', body: bodyOf(null) };
+}
+
+export function jsonAnswer(status: number, text: string, opened: Opened = NONE): UpstreamAnswer {
+  return { status, ...opened, retryAfter: null, discard: () => undefined, type: 'json', body: bodyOf(text) };
+}
+
+export function streamAnswer(
+  events: AsyncIterable<readonly SseEvent[]>,
+  discard: () => void,
+  opened: Opened = NONE,
+): UpstreamAnswer {
+  return { status: 200, ...opened, retryAfter: null, discard, type: 'stream', events };
+}
+
+async function* bodyOf(text: string | null): AsyncGenerator<Uint8Array> {
+  if (text !== null) yield Buffer.from(text, 'utf8');
+}

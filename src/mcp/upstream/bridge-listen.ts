@@ -1,0 +1,159 @@
+/**
+ * What 2026-07-28 has in place of standing streams and subscriptions: one `subscriptions/listen` for everything that a
+ * session wants to hear of, opened anew whenever that changes, and when the target ends it.
+ */
+import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
+import { MODERN_REVISION } from '../era.ts';
+import { ACKNOWLEDGED, isHeard, LISTEN } from '../listen.ts';
+import { read } from './bridge-messages.ts';
+import { isFault, type Upstream, type UpstreamRequest } from './upstream.ts';
+
+/** With what the target is reached; that of the latest request counts. */
+export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
+
+export interface Listener {
+  /** Hears of these resources, and of changed lists. The resources that the target agrees to; null: it does not listen. */
+  hear(reach: Reach, uris: ReadonlySet<string>): Promise<ReadonlySet<string> | null>;
+  isOpen(): boolean;
+  /** Until it is told to hear again. */
+  stop(): void;
+}
+
+export interface ListenerDeps {
+  readonly http: Upstream;
+  readonly newId: () => string;
+  readonly now: () => number;
+  readonly envelope: () => JsonObject;
+  /** Members of the filter for the lists whose changes the target tells of. */
+  readonly lists: readonly string[];
+  /** A notification as a session has it. Settled when more may come. */
+  readonly deliver: (method: string, text: string) => Promise<void> | null;
+}
+
+const ACKNOWLEDGE_MS = 10_000;
+const RETRY_MS = { first: 1_000, last: 60_000 };
+const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
+
+interface Listening {
+  readonly stream: AbortController;
+  hasEnded: boolean;
+  /** Some time after it has ended, if nothing else has been opened since. */
+  again(): void;
+}
+
+export function createListener(deps: ListenerDeps): Listener {
+  let current: Listening | null = null;
+  let changes: Promise<unknown> = Promise.resolve();
+  let retry: NodeJS.Timeout | undefined;
+
+  async function change(reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<ReadonlySet<string> | null> {
+    clearTimeout(retry);
+    const notifications: JsonObject = {
+      ...Object.fromEntries(deps.lists.map((list) => [list, true])),
+      ...(uris.size === 0 ? {} : { resourceSubscriptions: [...uris] }),
+    };
+    const before = current;
+    if (Object.keys(notifications).length === 0) {
+      current = null;
+      before?.stream.abort();
+      return uris;
+    }
+    const began = deps.now();
+    const own: Listening = {
+      stream: new AbortController(),
+      hasEnded: false,
+      again() {
+        if (current !== own) return;
+        // A stream that has held for a while was a good one.
+        const next = deps.now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
+        clearTimeout(retry);
+        retry = setTimeout(() => current === own && void enqueue(reach, uris, next), next).unref();
+      },
+    };
+    current = own;
+    const agreed = await listen(reach, notifications, own);
+    if (current !== own || agreed !== null || before === null) {
+      // Only now, so that nothing is missed between the two.
+      before?.stream.abort();
+      return agreed;
+    }
+    // What was heard before is better than nothing.
+    current = before;
+    if (before.hasEnded) before.again();
+    return null;
+  }
+
+  function enqueue(reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<ReadonlySet<string> | null> {
+    const changed = changes.then(() => change(reach, uris, delayMs));
+    changes = changed.catch(() => undefined);
+    return changed;
+  }
+
+  /** Settled with the acknowledgement; the stream is read on until it ends. */
+  function listen(reach: Reach, notifications: JsonObject, own: Listening): Promise<ReadonlySet<string> | null> {
+    return new Promise((resolve) => {
+      const late = setTimeout(() => own.stream.abort(), ACKNOWLEDGE_MS).unref();
+      const acknowledged = (uris: ReadonlySet<string> | null): void => {
+        clearTimeout(late);
+        resolve(uris);
+      };
+      void follow(reach, notifications, own.stream.signal, acknowledged)
+        .catch(() => undefined)
+        .then(() => {
+          own.hasEnded = true;
+          acknowledged(null);
+          own.again();
+        });
+    });
+  }
+
+  async function follow(
+    { target, access }: Reach,
+    notifications: JsonObject,
+    signal: AbortSignal,
+    acknowledged: (uris: ReadonlySet<string>) => void,
+  ): Promise<void> {
+    const id = deps.newId();
+    const params = { _meta: deps.envelope(), notifications };
+    const body = JSON.stringify({ jsonrpc: '2.0', id, method: LISTEN, params });
+    const modern = { version: MODERN_REVISION, method: LISTEN, name: undefined, params: [] };
+    const answer = await deps.http.send({ method: 'POST', target, access, modern, signal, body });
+    if (isFault(answer)) return;
+    try {
+      if (answer.status !== 200 || answer.type !== 'stream') return;
+      for await (const events of answer.events) {
+        for (const { data } of events) {
+          const message = read(data)?.message;
+          if (message?.kind === 'response') return;
+          if (message?.kind !== 'notification' || !isHeard(message.method, message.params, id, notifications)) continue;
+          if (message.method === ACKNOWLEDGED) acknowledged(agreedUris(message.params));
+          else await deps.deliver(message.method, plainNotification(message.method, message.params ?? {}));
+        }
+      }
+    } finally {
+      answer.discard();
+    }
+  }
+
+  return {
+    hear: (reach, uris) => enqueue(reach, uris, RETRY_MS.first / 2),
+    isOpen: () => current !== null,
+    stop() {
+      clearTimeout(retry);
+      current?.stream.abort();
+      current = null;
+    },
+  };
+}
+
+function agreedUris(params: JsonObject | undefined): ReadonlySet<string> {
+  const agreed = isObject(params?.notifications) ? params.notifications : {};
+  const uris: JsonValue = agreed['resourceSubscriptions'] ?? [];
+  return new Set(Array.isArray(uris) ? uris.filter((uri) => typeof uri === 'string') : []);
+}
+
+function plainNotification(method: string, { _meta: meta, ...params }: JsonObject): string {
+  const { [SUBSCRIPTION_ID]: _, ...kept } = isObject(meta) ? meta : {};
+  const rest = Object.keys(kept).length === 0 ? params : { ...params, _meta: kept };
+  return JSON.stringify({ jsonrpc: '2.0', method, params: rest });
+}

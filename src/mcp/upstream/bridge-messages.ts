@@ -1,0 +1,206 @@
+/** Messages of sessions as 2026-07-28 has them, and of 2026-07-28 as sessions have them. Pure. */
+import { isObject, type JsonObject, type JsonReading, type JsonValue, readJsonText } from '../../http/json.ts';
+import { isOffered, reduceServerCapabilities } from '../capabilities.ts';
+import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../era.ts';
+import { CODES, errorMessage, type RpcId, type RpcMessage, type RpcRequest, readMessage, resultMessage } from '../message.ts';
+import { type Located, memberText, rebuildResponse } from '../rebuild.ts';
+import { declaredHeaders, type ParamHeader } from './param-headers.ts';
+
+/** Down to the parameters of what a result asks for: message, result, requests, request, parameters. */
+const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 4 };
+
+export type Reading = JsonReading & { readonly ok: true };
+
+export interface Read {
+  readonly message: RpcMessage;
+  readonly reading: Reading;
+}
+
+/** null: no message. */
+export function read(text: string): Read | null {
+  const reading = readJsonText(text, RULES);
+  if (!reading.ok) return null;
+  const message = readMessage(reading.value);
+  return message.kind === 'invalid' ? null : { message, reading };
+}
+
+/** The client as it introduced itself when it opened the session; each request of 2026-07-28 repeats it. */
+export interface ClientTraits {
+  readonly info: JsonValue | undefined;
+  readonly capabilities: JsonObject;
+}
+
+export function envelope({ info, capabilities }: ClientTraits, logLevel: string | null): JsonObject {
+  return {
+    [META_KEYS.version]: MODERN_REVISION,
+    [META_KEYS.capabilities]: capabilities,
+    ...(info === undefined ? {} : { [META_KEYS.clientInfo]: info }),
+    ...(logLevel === null ? {} : { [META_KEYS.logLevel]: logLevel }),
+  };
+}
+
+/** What a retry adds: the client's answers, as JSON text, and the target's own state. */
+export interface Answered {
+  readonly responses: string | null;
+  readonly state: string | undefined;
+}
+
+const REPLACED = ['_meta', 'inputResponses', 'requestState'];
+
+export function modernRequest(id: string, { message, reading }: Sourced, meta: JsonObject, answered: Answered | null): string {
+  const { method, params = {} } = message;
+  const spans = reading.span.members?.get('params')?.members;
+  const members = Object.keys(params).flatMap((name) => {
+    const span = spans?.get(name);
+    if (span === undefined || REPLACED.includes(name)) return [];
+    return [`${JSON.stringify(name)}:${reading.text.slice(span.start, span.end)}`];
+  });
+  const own = isObject(params._meta) ? params._meta : {};
+  const { [META_KEYS.logLevel]: _, ...kept } = own;
+  members.push(`"_meta":${JSON.stringify({ ...kept, ...meta })}`);
+  if (answered !== null && answered.responses !== null) members.push(`"inputResponses":${answered.responses}`);
+  if (answered?.state !== undefined) members.push(`"requestState":${JSON.stringify(answered.state)}`);
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)},"params":{${members.join()}}}`;
+}
+
+/** A request and the text that it was read from. */
+export interface Sourced {
+  readonly message: RpcRequest;
+  readonly reading: Reading;
+}
+
+/** The answer to `initialize` that a target would give which answers `server/discover` so. */
+export function openingResult(params: JsonObject | undefined, discovered: JsonObject, name: string): JsonObject {
+  const { capabilities, instructions, _meta: meta } = discovered;
+  const info = isObject(meta) ? meta['io.modelcontextprotocol/serverInfo'] : undefined;
+  const asked = params?.protocolVersion;
+  return {
+    protocolVersion: isSessionRevision(asked) ? asked : SESSION_REVISIONS[0],
+    capabilities: reduceServerCapabilities(isObject(capabilities) ? capabilities : {}, 'none'),
+    serverInfo:
+      isObject(info) && typeof info.name === 'string' && typeof info.version === 'string' ? info : { name, version: 'unknown' },
+    ...(typeof instructions === 'string' ? { instructions } : {}),
+  };
+}
+
+/** What an answer means for a session: the answer that goes to the client, or what the target needs before it gives one. */
+export type Outcome =
+  | { readonly kind: 'answer'; readonly text: string }
+  | { readonly kind: 'input'; readonly asked: readonly Asked[]; readonly state: string | undefined }
+  /** The target does not speak 2026-07-28 any more. */
+  | { readonly kind: 'lost' }
+  /** It wants other headers. */
+  | { readonly kind: 'mismatch'; readonly text: string };
+
+export interface Asked {
+  readonly key: string;
+  readonly method: string;
+  /** JSON text, where there are any. */
+  readonly params: string | null;
+}
+
+/** Members of results that the session revisions do not know, or that would let a client keep what is its own alone. */
+const MODERN_MEMBERS = ['resultType', 'ttlMs', 'cacheScope'];
+const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
+const RESOURCE_NOT_FOUND = -32002;
+const FIRST_RESERVED = -32099;
+const LAST_RESERVED = -32020;
+
+/** `response` answers `request`, under whatever id. */
+export function outcomeOf(
+  { message: { id, method } }: Sourced,
+  { message: response, reading }: Read,
+  { capabilities }: ClientTraits,
+): Outcome {
+  const answer = (text: string): Outcome => ({ kind: 'answer', text });
+  const failed = (message: string): Outcome => answer(errorMessage(id, { code: CODES.internal, message }));
+  const { result, error } = isObject(reading.value) ? reading.value : {};
+  if (response.kind === 'response' && response.outcome === 'error' && isObject(error)) {
+    const { code, message, data } = error;
+    if (code === CODES.unsupportedVersion) return { kind: 'lost' };
+    if (code === CODES.headerMismatch) return { kind: 'mismatch', text: internalError(id, String(message)) };
+    // The rest of what 2026-07-28 has reserved means nothing to a session's client.
+    if (typeof code === 'number' && code >= FIRST_RESERVED && code <= LAST_RESERVED) return failed(String(message));
+    if (code !== CODES.invalidParams || method !== 'resources/read' || !isObject(data) || typeof data.uri !== 'string') {
+      return answer(rebuildResponse(id, 'error', reading));
+    }
+    return answer(errorMessage(id, { code: RESOURCE_NOT_FOUND, message: String(message), data }));
+  }
+  if (!isObject(result)) return failed('The target sent no valid answer');
+  const kind = result.resultType ?? 'complete';
+  if (kind === 'complete') return answer(resultMessage(id, plainResult(method, reading, result)));
+  if (kind !== 'input_required' || !MULTI_ROUND.includes(method)) return failed('The target sent an answer of an unknown kind');
+  return inputOf(reading, result, capabilities) ?? failed('The target asks for something that the client does not offer');
+}
+
+export function internalError(id: RpcId, message: string): string {
+  return errorMessage(id, { code: CODES.internal, message });
+}
+
+function plainResult(method: string, reading: Reading, result: JsonObject): string {
+  const span = reading.span.members?.get('result');
+  const members = [...(span?.members ?? [])]
+    .filter(([name]) => !MODERN_MEMBERS.includes(name))
+    .map(([name, { start, end, items }]) => {
+      const tools = method === 'tools/list' && name === 'tools' ? result.tools : undefined;
+      if (!Array.isArray(tools)) return `${JSON.stringify(name)}:${reading.text.slice(start, end)}`;
+      const valid = (items ?? []).filter((_, index) => toolHeaders(tools[index]) !== null);
+      return `"tools":[${valid.map((item) => reading.text.slice(item.start, item.end)).join()}]`;
+    });
+  return `{${members.join()}}`;
+}
+
+function inputOf(reading: Reading, result: JsonObject, capabilities: JsonObject): Outcome | null {
+  const { inputRequests = {}, requestState } = result;
+  if (!isObject(inputRequests) || (requestState !== undefined && typeof requestState !== 'string')) return null;
+  const spans = reading.span.members?.get('result')?.members?.get('inputRequests')?.members;
+  const asked: Asked[] = [];
+  for (const [key, request] of Object.entries(inputRequests)) {
+    if (!isObject(request) || !isOffered(capabilities, request)) return null;
+    const span = spans?.get(key)?.members?.get('params');
+    const params = span === undefined ? null : reading.text.slice(span.start, span.end);
+    asked.push({ key, method: String(request.method), params });
+  }
+  if (asked.length === 0 && requestState === undefined) return null;
+  return { kind: 'input', asked, state: requestState };
+}
+
+/** The request that a session's client is sent. */
+export function askedRequest(id: string, { method, params }: Asked): string {
+  const text = params === null ? '' : `,"params":${withElicitationId(id, method, params)}`;
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${text}}`;
+}
+
+/** 2025-11-25 wants an id where a URL is to be visited, which 2026-07-28 has not. */
+function withElicitationId(id: string, method: string, params: string): string {
+  if (method !== 'elicitation/create') return params;
+  const value = JSON.parse(params) as JsonValue;
+  const isBare = isObject(value) && value['mode'] === 'url' && value['elicitationId'] === undefined;
+  return isBare ? JSON.stringify({ ...value, elicitationId: id }) : params;
+}
+
+/** How the client answered what it was asked. */
+export interface Replied {
+  readonly outcome: 'result' | 'error';
+  readonly located: Located;
+}
+
+/** As JSON text; null where the client's error can stand for nothing. */
+export function inputResponse(method: string, { outcome, located }: Replied): string | null {
+  if (outcome === 'result') return memberText(located, 'result');
+  // 2026-07-28, elicitation, response actions: what failed before the user could choose is cancelled.
+  return method === 'elicitation/create' ? '{"action":"cancel"}' : null;
+}
+
+/** Of the tools that a result lists, by name. Those with invalid declarations are left out, as if they were not there. */
+export function listedTools(result: JsonValue | undefined): [string, readonly ParamHeader[]][] {
+  const tools = isObject(result) && Array.isArray(result.tools) ? result.tools : [];
+  return tools.flatMap((tool): [string, readonly ParamHeader[]][] => {
+    const headers = toolHeaders(tool);
+    return headers === null || !isObject(tool) || typeof tool.name !== 'string' ? [] : [[tool.name, headers]];
+  });
+}
+
+function toolHeaders(tool: JsonValue | undefined): readonly ParamHeader[] | null {
+  return isObject(tool) ? declaredHeaders(tool['inputSchema']) : [];
+}

@@ -1,0 +1,160 @@
+/**
+ * Requests under way at one process. Each goes there under an id, and with a progress token, of the gateway's: two sessions
+ * may use equal ones, and an answer that comes too late finds nobody.
+ */
+import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
+import type { RpcId, RpcNotification, RpcRequest } from '../message.ts';
+import { type Located, rebuildCall, rebuildResponse } from '../rebuild.ts';
+import { SseFault } from '../sse.ts';
+import type { EventQueue } from './events.ts';
+import type { Line } from './lines.ts';
+import { ProcessFault, type TargetProcess } from './process.ts';
+import type { UpstreamFault, UpstreamLimits } from './upstream.ts';
+
+export interface Calls {
+  readonly underWay: number;
+  /** The events of its stream: what belongs to it, and last its answer. `gone`: the process will not take it any more. */
+  ask(owner: string, request: RpcRequest, located: Located, signal?: AbortSignal): EventQueue | UpstreamFault | 'gone';
+  /** An answer or a notice of progress of the process, for whoever asked. */
+  receive(line: Exclude<Line, { kind: 'garbage' }>): void;
+  /** Of a session's client, for a request of its own. */
+  cancel(owner: string, notification: RpcNotification): void;
+  /** The stream of the request that was asked last and is still under way. */
+  latest(): EventQueue | null;
+  /** Nobody waits for what this session has asked. */
+  leave(owner: string): void;
+  fail(cause: Error): void;
+}
+
+interface Call {
+  readonly owner: string;
+  readonly clientId: RpcId;
+  readonly token: JsonValue | undefined;
+  readonly method: string;
+  readonly queue: EventQueue;
+  timer: NodeJS.Timeout;
+}
+
+export const ABORTED = new DOMException('The request was not waited for', 'AbortError');
+
+export function createCalls(
+  process: TargetProcess,
+  limits: UpstreamLimits,
+  createQueue: (owner: string, closed: () => void) => EventQueue,
+  /** Of a queue that takes no more notices of progress until some are read. */
+  isCrowded: (queue: EventQueue) => boolean,
+): Calls {
+  const calls = new Map<RpcId, Call>();
+  let lastId = 0;
+
+  function drop(id: RpcId, call: Call, cause: Error): void {
+    if (calls.get(id) !== call) return;
+    forget(id, call);
+    // The specification lets nobody cancel `initialize`.
+    if (call.method !== 'initialize') process.send(cancellation(id));
+    call.queue.fail(cause);
+  }
+
+  function forget(id: RpcId, call: Call): void {
+    clearTimeout(call.timer);
+    calls.delete(id);
+  }
+
+  function expiry(id: RpcId, ms: number): NodeJS.Timeout {
+    const expire = (): void => {
+      const call = calls.get(id);
+      if (call !== undefined) drop(id, call, new ProcessFault('timeout', 'the process did not answer in time'));
+    };
+    return setTimeout(expire, ms).unref();
+  }
+
+  function answer(id: RpcId, text: (call: Call) => string): void {
+    const call = calls.get(id);
+    if (call === undefined) return;
+    forget(id, call);
+    call.queue.push(text(call));
+    call.queue.end();
+  }
+
+  function progress({ method, params = {} }: RpcNotification): void {
+    const { progressToken } = params;
+    const id = typeof progressToken === 'number' ? progressToken : null;
+    const call = id === null ? undefined : calls.get(id);
+    if (id === null || call?.token === undefined) return;
+    clearTimeout(call.timer);
+    call.timer = expiry(id, limits.idleMs);
+    if (isCrowded(call.queue)) return;
+    call.queue.push(JSON.stringify({ jsonrpc: '2.0', method, params: { ...params, progressToken: call.token } }));
+  }
+
+  return {
+    get underWay() {
+      return calls.size;
+    },
+    ask(owner, request, located, signal) {
+      if (signal?.aborted) return { fault: 'aborted' };
+      const id = ++lastId;
+      const meta = request.params?._meta;
+      const token = isObject(meta) ? meta.progressToken : undefined;
+      const ownMeta = isObject(meta) && token !== undefined ? { _meta: { ...meta, progressToken: id } } : {};
+      const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta));
+      if (sent !== 'sent') return sent === 'full' ? { fault: 'busy' } : 'gone';
+      const abort = (): void => {
+        drop(id, call, ABORTED);
+        call.queue.fail(ABORTED);
+      };
+      const queue = createQueue(owner, () => {
+        signal?.removeEventListener('abort', abort);
+        drop(id, call, ABORTED);
+      });
+      const call: Call = {
+        owner,
+        clientId: request.id,
+        token,
+        method: request.method,
+        queue,
+        timer: expiry(id, limits.headersMs),
+      };
+      calls.set(id, call);
+      signal?.addEventListener('abort', abort, { once: true });
+      return queue;
+    },
+    receive(line) {
+      if (line.kind === 'broken') {
+        const call = calls.get(line.id);
+        if (call === undefined) return;
+        forget(line.id, call);
+        return call.queue.fail(new SseFault(line.reason));
+      }
+      const { message, located } = line;
+      if (message.kind === 'notification') return progress(message);
+      if (message.kind === 'request') return;
+      // A process that could not read the id answers null; with one request under way it can only mean that one.
+      const [first] = calls.keys();
+      const id = message.id ?? (calls.size === 1 ? (first ?? null) : null);
+      if (id !== null) answer(id, ({ clientId }) => rebuildResponse(clientId, message.outcome, located));
+    },
+    cancel(owner, { params }) {
+      const own = [...calls].filter(([, call]) => call.owner === owner && call.clientId === params?.requestId).at(-1);
+      if (own === undefined) return;
+      const [id, call] = own;
+      forget(id, call);
+      process.send(cancellation(id, params));
+      call.queue.fail(ABORTED);
+    },
+    latest: () => [...calls.values()].at(-1)?.queue ?? null,
+    leave(owner) {
+      for (const [id, call] of calls) if (call.owner === owner) drop(id, call, ABORTED);
+    },
+    fail(cause) {
+      for (const [id, call] of calls) {
+        forget(id, call);
+        call.queue.fail(cause);
+      }
+    },
+  };
+}
+
+function cancellation(requestId: RpcId, params: JsonObject = {}): string {
+  return JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { ...params, requestId } });
+}

@@ -1,0 +1,100 @@
+/** Whether targets speak 2026-07-28. A client that does must be told to open a session where the target does not. */
+import { isObject, type JsonObject, type JsonValue, readJson } from '../../http/json.ts';
+import { type Access, addressOf, type RoutedTarget } from '../../targets/target.ts';
+import { TASKS_EXTENSION } from '../capabilities.ts';
+import { META_KEYS, MODERN_REVISION } from '../era.ts';
+import { ownError, servedVersions } from '../own-error.ts';
+import { readAll } from './http.ts';
+import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
+
+const PROBE_ANSWER_BYTES = 1024 * 1024;
+const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
+/** Short, because a target that has been upgraded meanwhile would go on being used the old way without a sign. */
+const SESSIONS_TTL_MS = 10 * 60 * 1000;
+
+export interface UpstreamEras {
+  /** Asks the target if it is not known. */
+  speaksModern(target: RoutedTarget, access: Access, signal: AbortSignal): Promise<boolean | UpstreamFault>;
+  /** Whether it has tasks (SEP-2663), as far as is known: a target of which it is not known answers for itself. */
+  hasTasks(target: RoutedTarget): boolean;
+  /** `discovered`: the result of `server/discover`, where there is one. */
+  learn(target: RoutedTarget, modern: boolean, discovered?: JsonValue): void;
+  /** After a failure that a change of the target may explain. */
+  forget(target: RoutedTarget): void;
+}
+
+export function createUpstreamEras(upstream: Upstream, now: () => number): UpstreamEras {
+  const known = new Map<string, { readonly modern: boolean; readonly tasks: boolean; readonly until: number }>();
+  const keyOf = (target: RoutedTarget): string => addressOf(target);
+  const learn = (target: RoutedTarget, modern: boolean, discovered?: JsonValue): void => {
+    const tasks = discovered === undefined || discoversTasks(discovered);
+    known.set(keyOf(target), { modern, tasks, until: now() + (modern ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
+  };
+  return {
+    learn,
+    hasTasks: (target) => known.get(keyOf(target))?.tasks ?? true,
+    forget: (target) => void known.delete(keyOf(target)),
+    async speaksModern(target, access, signal) {
+      const entry = known.get(keyOf(target));
+      if (entry !== undefined && now() < entry.until) return entry.modern;
+      const answer = await upstream.send({ ...probe(target, access), signal });
+      if (isFault(answer)) return answer;
+      const probed = await readProbe(answer);
+      if ('fault' in probed) return probed;
+      learn(target, probed.modern, probed.discovered);
+      return probed.modern;
+    },
+  };
+}
+
+const PROBE_ID = 'portcullis';
+const PROBE_META: JsonObject = {
+  [META_KEYS.version]: MODERN_REVISION,
+  [META_KEYS.clientInfo]: { name: 'portcullis', version: '0' },
+  [META_KEYS.capabilities]: {},
+};
+
+function probe(target: RoutedTarget, access: Access): UpstreamRequest {
+  const method = 'server/discover';
+  return {
+    method: 'POST',
+    target,
+    access,
+    body: JSON.stringify({ jsonrpc: '2.0', id: PROBE_ID, method, params: { _meta: PROBE_META } }),
+    modern: { version: MODERN_REVISION, method, name: undefined, params: [] },
+  };
+}
+
+interface Probed {
+  readonly modern: boolean;
+  readonly discovered?: JsonValue;
+}
+
+async function readProbe(answer: UpstreamAnswer): Promise<Probed | UpstreamFault> {
+  if (answer.status === 200 && answer.type === 'json') {
+    const bytes = await readAll(answer, PROBE_ANSWER_BYTES);
+    if (isFault(bytes)) return bytes;
+    const reading = readJson(bytes, { exact: false });
+    const discovered = reading.ok && isObject(reading.value) ? (reading.value.result ?? null) : null;
+    return { modern: discoversModern(discovered), discovered };
+  }
+  const supported = servedVersions(await ownError(answer, PROBE_ID));
+  answer.discard();
+  if (supported !== null) return { modern: supported.includes(MODERN_REVISION) };
+  return isWrongEra(answer.status) ? { modern: false } : { fault: 'unreachable' };
+}
+
+/** How targets of the session revisions answer a request of 2026-07-28: without a session, method or path for it. */
+export function isWrongEra(status: number): boolean {
+  return status === 200 || status === 400 || status === 404 || status === 405 || status === 406;
+}
+
+function discoversTasks(result: JsonValue): boolean {
+  const capabilities = isObject(result) ? result.capabilities : undefined;
+  const extensions = isObject(capabilities) ? capabilities.extensions : undefined;
+  return isObject(extensions) && isObject(extensions[TASKS_EXTENSION]);
+}
+
+export function discoversModern(result: JsonObject[string] | undefined): boolean {
+  return isObject(result) && Array.isArray(result.supportedVersions) && result.supportedVersions.includes(MODERN_REVISION);
+}

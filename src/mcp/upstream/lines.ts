@@ -1,0 +1,76 @@
+/** Messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
+import { isObject, type JsonValue, readJsonText } from '../../http/json.ts';
+import { isId, type RpcId, type RpcMessage, readMessage } from '../message.ts';
+import type { Located } from '../rebuild.ts';
+
+export interface LineReader {
+  /** Hands over each line that these bytes complete, without its end. False: a line exceeds the limit. */
+  push(bytes: Buffer): boolean;
+}
+
+/** Lines end in LF or CRLF, and chunks end anywhere, also within a character. */
+export function createLineReader(maxBytes: number, take: (line: Buffer) => void): LineReader {
+  let parts: Buffer[] = [];
+  let size = 0;
+  return {
+    push(bytes) {
+      let from = 0;
+      for (let at = bytes.indexOf(0x0a); at !== -1; at = bytes.indexOf(0x0a, from)) {
+        if (size + at - from > maxBytes) return false;
+        const line = parts.length === 0 ? bytes.subarray(from, at) : Buffer.concat([...parts, bytes.subarray(from, at)]);
+        parts = [];
+        size = 0;
+        from = at + 1;
+        take(line.at(-1) === 0x0d ? line.subarray(0, -1) : line);
+      }
+      if (from < bytes.length) parts.push(bytes.subarray(from));
+      size += bytes.length - from;
+      return size <= maxBytes;
+    },
+  };
+}
+
+/**
+ * JSON text has line breaks only between its tokens (RFC 8259 section 7), so a space in their place keeps its meaning. The
+ * other characters at which some readers end a line (Node's `readline`, Python's `splitlines`) stand only in strings.
+ */
+export function toLine(text: string): string {
+  const oneLine = text.replace(/[\r\n]+/g, ' ');
+  return `${oneLine.replace(/[\u0085\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}\n`;
+}
+
+export type Line =
+  | { readonly kind: 'message'; readonly message: RpcMessage; readonly located: Located }
+  /** An answer that cannot be read in one way: whoever waits for it can be told. */
+  | { readonly kind: 'broken'; readonly id: RpcId; readonly reason: string }
+  /** Banners and the like: processes print them although they must not. */
+  | { readonly kind: 'garbage' };
+
+const GARBAGE: Line = { kind: 'garbage' };
+/** As for other answers of targets: what is in them is not decided on. */
+const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 1 };
+
+export function readLine(text: string): Line {
+  if (!/^\s*\{/.test(text)) return GARBAGE;
+  const reading = readJsonText(text, RULES);
+  if (!reading.ok) return broken(looselyRead(text), reading.reason);
+  const message = readMessage(reading.value);
+  return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
+}
+
+function looselyRead(text: string): JsonValue {
+  try {
+    return JSON.parse(text) as JsonValue;
+  } catch {
+    return null;
+  }
+}
+
+function broken(value: JsonValue, reason: string): Line {
+  return isObject(value) && !('method' in value) && isId(value.id) ? { kind: 'broken', id: value.id, reason } : GARBAGE;
+}
+
+/** What a process prints, on its way to a terminal: nothing in it moves a cursor, or looks like another line. */
+export function printable(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => (c === '\t' ? ' ' : `\\u{${(c.codePointAt(0) ?? 0).toString(16)}}`));
+}

@@ -1,0 +1,262 @@
+/**
+ * A process of a target: started with nothing of the gateway's own, spoken to in lines of JSON, and ended together with
+ * everything that it has started.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, openSync, readdirSync, readFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Log } from '../../log.ts';
+import { createLineReader, type Line, printable, readLine, toLine } from './lines.ts';
+import { createStderr, hideSecrets } from './stderr.ts';
+import type { UpstreamFault } from './upstream.ts';
+
+/** Each step towards the end of a process waits so long for it. */
+const GRACE_MS = 2_000;
+/** For what a process that has ended has left in its pipes; one that somebody else holds open never ends. */
+const DRAIN_MS = 500;
+const INPUT_BYTES = 8 * 1024 * 1024;
+const GARBAGE_BYTES = 1024 * 1024;
+const SHOWN_LENGTH = 500;
+/** Of standard error, in the fault that its end is for somebody. */
+const CAUSE_LENGTH = 2_000;
+
+/** Of the gateway's start: later ones are its own. */
+const NO_OTHERS = coverDescriptors();
+
+export interface ProcessSpec {
+  /** Of the target. */
+  readonly name: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  /** null: a folder of its own. */
+  readonly cwd: string | null;
+  /** All of it. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Never logged. */
+  readonly secrets: readonly string[];
+}
+
+export interface ProcessHandlers {
+  line(line: Exclude<Line, { kind: 'garbage' }>): void;
+  /** Once, also where it could not be started: nothing comes from it any more. */
+  ended(why: ProcessFault): void;
+}
+
+export interface TargetProcess {
+  /** undefined: it could not be started. */
+  readonly pid: number | undefined;
+  /** `full`: it does not read. `closed`: it has ended, or is about to. */
+  send(text: string): 'sent' | 'full' | 'closed';
+  /** Reads nothing more of it, so that it must wait. */
+  pause(): void;
+  resume(): void;
+  /** Closes its input, then asks it to end, then makes it. */
+  end(why: string): void;
+  /** Ends it at once, for what it has done. */
+  kill(why: string, fault?: UpstreamFault['fault']): void;
+  /** When it and all of its group are gone, and its folder. */
+  readonly gone: Promise<void>;
+}
+
+export class ProcessFault extends Error {
+  readonly fault: UpstreamFault['fault'];
+
+  constructor(fault: UpstreamFault['fault'], message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.fault = fault;
+  }
+}
+
+export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: ProcessHandlers, log: Log): TargetProcess {
+  let folder: string | null = null;
+  let child: ChildProcessByStdio<Writable, Readable, Readable>;
+  try {
+    // mkdtemp makes it with mode 0700.
+    if (spec.cwd === null) folder = mkdtempSync(join(tmpdir(), 'portcullis-target-'));
+    child = spawn(spec.command, [...spec.args], {
+      cwd: spec.cwd ?? folder ?? undefined,
+      // node hands this variable on unless it is named.
+      env: { NODE_V8_COVERAGE: undefined, ...spec.env },
+      stdio: ['pipe', 'pipe', 'pipe', ...NO_OTHERS],
+      // A process group of its own, by which all that it starts is ended with it.
+      detached: true,
+      shell: false,
+    }) as ChildProcessByStdio<Writable, Readable, Readable>;
+    child.on('error', nothing);
+    // Without a descriptor left, node makes no pipes, whatever the types say.
+    if ((child.stdin as Writable | undefined) === undefined) throw new Error('no file descriptors are left');
+  } catch (cause) {
+    const removed = remove(folder, spec, log);
+    queueMicrotask(() => handlers.ended(new ProcessFault('unreachable', 'the process could not be started', { cause })));
+    return { pid: undefined, send: () => 'closed', pause: nothing, resume: nothing, end: nothing, kill: nothing, gone: removed };
+  }
+
+  const { pid, stdin, stdout } = child;
+  const about = { target: spec.name, pid: pid ?? 0 };
+  const hide = hideSecrets(spec.secrets);
+  const stderr = createStderr(about, hide, log);
+  const startedAt = performance.now();
+  /** Why the gateway ends it, and what that is for whoever waits. */
+  let ending: { readonly why: string; readonly fault: UpstreamFault['fault']; readonly expected: boolean } | null = null;
+  let over = false;
+  let garbage = 0;
+  const timers: NodeJS.Timeout[] = [];
+  let leave: () => void = nothing;
+  const gone = new Promise<void>((resolve) => {
+    leave = resolve;
+  });
+
+  function hasExited(): boolean {
+    return pid === undefined || child.exitCode !== null || child.signalCode !== null;
+  }
+
+  function signalGroup(signal: NodeJS.Signals): void {
+    if (pid === undefined) return;
+    try {
+      process.kill(-pid, signal);
+    } catch {
+      // Nobody is left in it.
+    }
+  }
+
+  function end(why: string): void {
+    if (ending !== null || over) return;
+    ending = { why, fault: 'unreachable', expected: true };
+    stdin.end();
+    // What it still says has no reader, but must not keep it from ending.
+    stdout.resume();
+    timers.push(setTimeout(signalGroup, GRACE_MS, 'SIGTERM'), setTimeout(signalGroup, 2 * GRACE_MS, 'SIGKILL'));
+  }
+
+  function kill(why: string, fault: UpstreamFault['fault'] = 'unreachable'): void {
+    if (over || ending !== null) return;
+    ending = { why, fault, expected: false };
+    log.warn({ ...about, why }, 'a process of a target is ended for what it did');
+    stdout.resume();
+    signalGroup('SIGKILL');
+  }
+
+  function takeLine(bytes: Buffer): void {
+    if (ending !== null || bytes.length === 0) return;
+    const text = bytes.toString('utf8');
+    const line = readLine(text);
+    if (line.kind === 'garbage') {
+      log.debug({ ...about, line: printable(hide(text.slice(0, SHOWN_LENGTH))) }, 'a target prints what is no message');
+      garbage += bytes.length;
+      if (garbage > GARBAGE_BYTES) kill('it prints what is no message');
+      return;
+    }
+    garbage = 0;
+    handlers.line(line);
+  }
+
+  function finish(how: string, cause?: unknown): void {
+    if (over) return;
+    over = true;
+    for (const timer of timers) clearTimeout(timer);
+    signalGroup('SIGKILL');
+    stderr.end();
+    for (const stream of [stdin, stdout, child.stderr]) stream.destroy();
+    const lifetime_ms = Math.round(performance.now() - startedAt);
+    if (ending?.expected) log.info({ ...about, how, why: ending.why, lifetime_ms }, 'a process of a target has ended');
+    else log.warn({ ...about, how, why: ending?.why, lifetime_ms, stderr: stderr.tail() }, 'a process of a target has ended');
+    const tail = stderr.tail().slice(-CAUSE_LENGTH);
+    const message = `the process ${ending?.expected === false ? `was ended: ${ending.why}` : how}${tail && `; stderr: ${tail}`}`;
+    handlers.ended(new ProcessFault(ending?.fault ?? 'unreachable', message, { cause }));
+    void remove(folder, spec, log).then(leave);
+  }
+
+  const reader = createLineReader(maxLineBytes, takeLine);
+  stdout.on('data', (bytes: Buffer) => {
+    // Whatever follows is what would follow an answer that is too large.
+    if (ending === null && !reader.push(bytes)) kill('it sent a message that is too large', 'too_large');
+  });
+  // A process that can be told nothing, or tell nothing, is of no use, though it may live on.
+  const cutOff = (why: string): void => {
+    timers.push(setTimeout(() => kill(why), DRAIN_MS));
+  };
+  stdout.on('end', () => cutOff('it has closed its output'));
+  stdin.on('close', () => cutOff('it has closed its input'));
+  child.stderr.on('data', (bytes: Buffer) => stderr.push(bytes));
+  // Of pipes whose other end is gone: the end of the process is told by itself.
+  for (const stream of [stdin, stdout, child.stderr]) stream.on('error', nothing);
+  const closed = once(child, 'close').catch(nothing);
+  child.on('error', (cause) => {
+    if (pid === undefined) finish(`could not be started (${codeOf(cause)})`, cause);
+  });
+  child.on('exit', (code, signal) => {
+    // Now, while no other process can have the number of the group.
+    signalGroup('SIGKILL');
+    stdout.resume();
+    const how = signal === null ? `ended with exit code ${code}` : `ended by ${signal}`;
+    void Promise.race([closed, sleep(DRAIN_MS)]).then(() => finish(how));
+  });
+  if (pid !== undefined) log.info({ ...about, command: spec.command }, 'a process of a target has started');
+
+  return {
+    pid,
+    send(text) {
+      if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';
+      const line = toLine(text);
+      if (stdin.writableLength + Buffer.byteLength(line) > INPUT_BYTES) return 'full';
+      stdin.write(line);
+      return 'sent';
+    },
+    pause() {
+      if (ending === null && !hasExited()) stdout.pause();
+    },
+    resume: () => void stdout.resume(),
+    end,
+    kill,
+    gone,
+  };
+}
+
+function nothing(): void {}
+
+/**
+ * Node's own descriptors close when another program is started. What the gateway was handed by whoever started it does not,
+ * except for the lowest ones: processes of targets find nothing behind those.
+ */
+function coverDescriptors(): ('ignore' | number)[] {
+  let inherited: number[];
+  try {
+    inherited = readdirSync('/proc/self/fdinfo')
+      .map(Number)
+      .filter((fd) => fd > 2 && !closesOnExec(fd));
+  } catch {
+    return [];
+  }
+  if (inherited.length === 0) return [];
+  const empty = openSync('/dev/null', 'r');
+  return Array.from({ length: Math.max(...inherited) - 2 }, (_, at) => (inherited.includes(at + 3) ? empty : 'ignore'));
+}
+
+/** O_CLOEXEC, as Linux shows it (proc(5)). */
+function closesOnExec(fd: number): boolean {
+  try {
+    const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1] ?? '0';
+    return (Number.parseInt(flags, 8) & 0o2000000) !== 0;
+  } catch {
+    // The one with which the folder was read.
+    return true;
+  }
+}
+
+function codeOf(cause: Error): string {
+  return (cause as NodeJS.ErrnoException).code ?? cause.message;
+}
+
+async function remove(folder: string | null, { name }: ProcessSpec, log: Log): Promise<void> {
+  if (folder === null) return;
+  try {
+    await rm(folder, { recursive: true, force: true, maxRetries: 2 });
+  } catch (err) {
+    log.warn({ target: name, folder, err }, 'the folder of a process could not be removed');
+  }
+}

@@ -1,0 +1,301 @@
+/**
+ * Targets of the transport that came before Streamable HTTP (2024-11-05, HTTP with SSE): a GET opens the connection on which
+ * everything comes, its first event names the address that messages are posted to. Each session has one such connection.
+ */
+import { type Dispatcher, errors } from 'undici';
+import { addressOf, type Credentials } from '../../targets/target.ts';
+import { CODES, errorMessage, resultMessage } from '../message.ts';
+import type { SseEvent } from '../sse.ts';
+import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
+import { createAgent } from './connect.ts';
+import { eventsOf, faultOf } from './http.ts';
+import { createMailbox, type Mailbox, type MailStream, readEnvelope, type Unasked } from './mailbox.ts';
+import {
+  isFault,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamLimits,
+  type UpstreamRequest,
+} from './upstream.ts';
+
+/** Connections of all targets together. */
+const MAX_SESSIONS = 1_000;
+
+interface SseSession {
+  readonly id: string;
+  /** Where it was opened, and under which binding. */
+  readonly address: string;
+  readonly binding: string;
+  readonly endpoint: URL;
+  readonly mailbox: Mailbox;
+  /** Puts off its end for want of use. */
+  touch(): void;
+  end(cause: unknown): void;
+}
+
+/** A request to a target that can be sent. */
+interface Sent {
+  readonly request: UpstreamRequest;
+  readonly url: URL;
+  readonly credentials: Credentials;
+}
+
+export function createSseUpstream(limits: UpstreamLimits, newId: () => string): Upstream {
+  const agent = createAgent(limits.connectMs);
+  /** The longest unused first. */
+  const sessions = new Map<string, SseSession>();
+
+  async function open(sent: Sent): Promise<SseSession | UpstreamAnswer | UpstreamFault> {
+    const { signal } = sent.request;
+    if (sessions.size >= MAX_SESSIONS) {
+      const unused = [...sessions.values()].find(({ mailbox }) => mailbox.isQuiet());
+      if (unused === undefined) return { fault: 'busy' };
+      unused.end(new Error('another session needs the place'));
+    }
+    const connection = new AbortController();
+    const late = setTimeout(
+      () => connection.abort(new errors.HeadersTimeoutError('no endpoint event in time')),
+      limits.headersMs,
+    );
+    const leave = (): void => connection.abort(new errors.RequestAbortedError());
+    if (signal?.aborted) leave();
+    signal?.addEventListener('abort', leave, { once: true });
+    try {
+      const answer = await agent.request({
+        origin: sent.url.origin,
+        path: sent.url.pathname + sent.url.search,
+        method: 'GET',
+        headers: headersFor(sent, { accept: 'text/event-stream' }),
+        signal: connection.signal,
+        headersTimeout: limits.headersMs,
+        bodyTimeout: 0,
+      });
+      if (answer.statusCode !== 200) return refusalOf(answer);
+      return await new Promise((resolve, reject) => void read(sent, answer.body, connection, resolve, reject));
+    } catch (cause) {
+      connection.abort();
+      return { fault: faultOf(cause), cause };
+    } finally {
+      clearTimeout(late);
+      signal?.removeEventListener('abort', leave);
+    }
+  }
+
+  /** Reads a connection to its end. What comes before the endpoint event belongs to nobody. */
+  async function read(
+    sent: Sent,
+    body: Dispatcher.ResponseData['body'],
+    connection: AbortController,
+    opened: (session: SseSession) => void,
+    failed: (cause: unknown) => void,
+  ): Promise<void> {
+    let session: SseSession | null = null;
+    try {
+      for await (const events of eventsOf(body, limits.answerBytes)) {
+        for (const event of events) {
+          if (session !== null) await take(session, sent, event);
+          else if (event.event === 'endpoint') {
+            session = keep(sent, endpointOf(event, sent.url), connection);
+            opened(session);
+          }
+        }
+      }
+      throw new Error('the connection has ended');
+    } catch (cause) {
+      session?.end(cause);
+      failed(connection.signal.reason ?? cause);
+    }
+  }
+
+  /** Not before the streams have room, so that a client that reads slowly slows its target down. */
+  async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
+    if (event.event !== undefined) return;
+    const unasked = mailbox.push(event.data);
+    if (unasked !== null) {
+      const { request, ...rest } = sent;
+      const { target, access, version } = request;
+      void post({ ...rest, request: { method: 'POST', target, access, version, body: answerTo(unasked) } }, endpoint);
+    }
+    await mailbox.room();
+  }
+
+  function keep({ request }: Sent, endpoint: URL, connection: AbortController): SseSession {
+    let unused: NodeJS.Timeout | undefined;
+    const id = newId();
+    const session: SseSession = {
+      id,
+      address: addressOf(request.target),
+      binding: request.access.binding,
+      endpoint,
+      mailbox: createMailbox(limits.idleMs, () => sessions.has(id) && session.touch()),
+      touch() {
+        sessions.delete(id);
+        sessions.set(id, session);
+        clearTimeout(unused);
+        unused = setTimeout(() => {
+          if (session.mailbox.isQuiet()) session.end(new Error('the session was not used'));
+        }, limits.idleMs).unref();
+      },
+      end(cause) {
+        sessions.delete(id);
+        clearTimeout(unused);
+        session.mailbox.fail(cause);
+        connection.abort();
+      },
+    };
+    session.touch();
+    return session;
+  }
+
+  /** Of the answer only the status matters: what it stands for comes on the connection. */
+  async function post(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
+    const { body, signal } = sent.request;
+    try {
+      const answer = await agent.request({
+        origin: endpoint.origin,
+        path: endpoint.pathname + endpoint.search,
+        method: 'POST',
+        headers: headersFor(sent, { 'content-type': 'application/json' }),
+        body: body ?? null,
+        signal: signal ?? null,
+        headersTimeout: limits.headersMs,
+        bodyTimeout: limits.idleMs,
+      });
+      return refusalOf(answer);
+    } catch (cause) {
+      return { fault: faultOf(cause), cause };
+    }
+  }
+
+  async function ask(session: SseSession, sent: Sent, isFirst: boolean): Promise<UpstreamAnswer | UpstreamFault> {
+    const { body = '', signal } = sent.request;
+    const { id, progressToken } = readEnvelope(body);
+    if (id === undefined) return statusAnswer(400);
+    const stream = session.mailbox.request({ id, progressToken, takesOthers: !isFirst });
+    if (stream === null) {
+      const message = 'Invalid Request: another request with this id is under way';
+      return jsonAnswer(400, errorMessage(id, { code: CODES.invalidRequest, message }));
+    }
+    // There are targets that answer the POST only when they have sent what it asks for.
+    const posted = await Promise.race([post(sent, session.endpoint), stream.arrived]);
+    if (posted !== undefined && (isFault(posted) || !isAccepted(posted.status))) {
+      stream.close();
+      return posted;
+    }
+    abortWith(stream, signal);
+    if (!isFirst) return streamAnswer(stream.events, stream.close);
+    return streamAnswer(firstEvents(session, stream), stream.close, { sessionId: session.id, held: true });
+  }
+
+  async function start(sent: Sent): Promise<UpstreamAnswer | UpstreamFault> {
+    const session = await open(sent);
+    if (isFault(session) || 'status' in session) return session;
+    const answer = await ask(session, sent, true);
+    if (isFault(answer) || answer.status !== 200) session.end(new Error('the session could not be opened'));
+    return answer;
+  }
+
+  async function proceed(session: SseSession, sent: Sent): Promise<UpstreamAnswer | UpstreamFault> {
+    const { method, body = '', signal } = sent.request;
+    session.touch();
+    switch (method) {
+      case 'GET': {
+        const stream = session.mailbox.stand();
+        if (stream === null) return statusAnswer(409);
+        abortWith(stream, signal);
+        return streamAnswer(stream.events, stream.close);
+      }
+      case 'DELETE':
+        session.end(new errors.RequestAbortedError('the session was ended'));
+        return statusAnswer(200);
+      case 'POST': {
+        const message = readEnvelope(body);
+        const isRequest = message.id !== undefined && message.method !== undefined;
+        const answer = isRequest ? await ask(session, sent, false) : await post(sent, session.endpoint);
+        if (!isFault(answer) && answer.status === 404) session.end(new Error('the target does not know the session'));
+        return answer;
+      }
+    }
+  }
+
+  return {
+    async send(request) {
+      const { target, access, session: named } = request;
+      const { credentials } = access;
+      if (credentials === 'unusable') return { fault: 'credential' };
+      if (target.transport !== 'sse') return { fault: 'transport' };
+      // 2026-07-28 has no such transport.
+      if (request.modern) return statusAnswer(400);
+      const sent: Sent = { request, url: new URL(target.url), credentials };
+      if (named === undefined) {
+        const isOpening = request.method === 'POST' && readEnvelope(request.body ?? '').method === 'initialize';
+        return isOpening ? start(sent) : statusAnswer(400);
+      }
+      const session = sessions.get(named.upstreamId ?? '');
+      if (session === undefined || session.address !== addressOf(target) || session.binding !== access.binding) {
+        return statusAnswer(404);
+      }
+      return proceed(session, sent);
+    },
+    async close() {
+      for (const session of sessions.values()) session.end(new errors.RequestAbortedError('the gateway is closing'));
+      await agent.destroy();
+    },
+  };
+}
+
+/** A session that the target refuses to open is nobody's. */
+async function* firstEvents(session: SseSession, stream: MailStream): AsyncGenerator<readonly SseEvent[]> {
+  let isOpen = false;
+  try {
+    for await (const events of stream.events) {
+      isOpen ||= events.some(({ data }) => 'result' in (JSON.parse(data) as object));
+      yield events;
+    }
+  } finally {
+    if (!isOpen) session.end(new Error('the session was not opened'));
+  }
+}
+
+function abortWith(stream: MailStream, signal: AbortSignal | undefined): void {
+  if (signal === undefined) return;
+  const abort = (): void => stream.abort(new errors.RequestAbortedError());
+  if (signal.aborted) abort();
+  else signal.addEventListener('abort', abort, { once: true });
+}
+
+/** Messages go to the target that the connection was opened to, wherever it may point. */
+function endpointOf({ data }: SseEvent, url: URL): URL {
+  const endpoint = URL.canParse(data, url.href) ? new URL(data, url) : null;
+  if (endpoint === null || endpoint.origin !== url.origin || endpoint.username !== '' || endpoint.password !== '') {
+    throw new Error('the endpoint event names no address of the same origin');
+  }
+  return endpoint;
+}
+
+/** The whole allow-list, as for Streamable HTTP; the credential is set last. */
+function headersFor({ request, credentials }: Sent, own: Record<string, string>): Record<string, string> {
+  const headers: Record<string, string> = { 'user-agent': 'portcullis', ...own };
+  if (request.version !== undefined) headers['mcp-protocol-version'] = request.version;
+  for (const [name, value] of credentials.headers) headers[name] = value;
+  return headers;
+}
+
+function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): UpstreamAnswer {
+  body.on('error', () => undefined);
+  // Read and thrown away, so that the connection can be used again; what is larger is not worth it.
+  void body.dump({ limit: 64 * 1024 }).catch(() => undefined);
+  const retryAfter = headers['retry-after'];
+  return statusAnswer(statusCode, typeof retryAfter === 'string' ? retryAfter : null);
+}
+
+function isAccepted(status: number): boolean {
+  return status >= 200 && status < 300;
+}
+
+/** To what would otherwise wait for ever. */
+function answerTo({ id, method }: Unasked): string {
+  if (method === 'ping') return resultMessage(id, '{}');
+  return errorMessage(id, { code: CODES.internal, message: 'There is nobody who could be asked' });
+}

@@ -1,0 +1,303 @@
+/**
+ * Targets that are processes of this host. `initialize` starts one, or joins one that callers of the same scope share; the
+ * sessions live and end with it. How many there are, how long they stay idle and how old they get is bounded.
+ */
+
+import { readJsonText } from '../../http/json.ts';
+import type { Log } from '../../log.ts';
+import { type Access, addressOf, type Credentials, type StdioTarget } from '../../targets/target.ts';
+import { type RpcMessage, readMessage } from '../message.ts';
+import { type Located, MESSAGE_SPAN_DEPTH } from '../rebuild.ts';
+import type { EventQueue } from './events.ts';
+import { type Host, type HostSession, type Posted, startHost } from './host.ts';
+import {
+  isFault,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamLimits,
+  type UpstreamRequest,
+} from './upstream.ts';
+
+export interface StdioLimits {
+  /** Byte for byte what a target may name as its command. */
+  readonly allowed: readonly string[];
+  readonly maxProcesses: number;
+  /** Without a message of a client or an open stream. */
+  readonly idleMs: number;
+  readonly lifetimeMs: number;
+}
+
+export interface StdioDeps {
+  readonly limits: UpstreamLimits;
+  readonly stdio: StdioLimits;
+  readonly log: Log;
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+/** Where all places are taken, a process that has been idle for so long gives way. */
+const GIVE_WAY_MS = 30_000;
+/** How long a new process waits for the end of another. */
+const ROOM_MS = 5_000;
+/** Past its lifetime, a process has so long to finish what is under way. */
+const OVERTIME_MS = 60_000;
+/** A shared process that ends by itself within this time of its start counts as another failure in a row. */
+const STEADY_MS = 30_000;
+const FIRST_BACK_OFF_MS = 1_000;
+const BACK_OFF_MS = 30_000;
+/** The grace that a process gets, and a little. */
+const CLOSE_MS = 6_000;
+
+interface Seat {
+  readonly host: Host;
+  readonly session: HostSession;
+  readonly targetId: string;
+  /** Target, address and credentials: a session must not be used on with others. */
+  readonly place: string;
+}
+
+export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDeps): Upstream {
+  /** Also those that are ending: they are processes still. */
+  const hosts = new Set<Host>();
+  const ending = new Set<Host>();
+  const seats = new Map<string, Seat>();
+  const shared = new Map<string, Host>();
+  const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
+  let isClosed = false;
+
+  const sweeper = setInterval(sweep, Math.min(5_000, Math.max(20, Math.min(stdio.idleMs, stdio.lifetimeMs) / 4)));
+  sweeper.unref();
+
+  function sweep(): void {
+    const at = now();
+    for (const host of hosts) {
+      if (ending.has(host)) continue;
+      const age = at - host.startedAt;
+      if (age > stdio.lifetimeMs + OVERTIME_MS) host.end('it is too old, and a request is still under way');
+      else if (age > stdio.lifetimeMs && host.underWay === 0) host.end('it is too old');
+      else if (!host.isBusy && at - host.lastUsed > stdio.idleMs) host.end('it was idle');
+      else if (host.shared) sweepSessions(host, at);
+    }
+    for (const [key, { until }] of setbacks) if (at > until + STEADY_MS) setbacks.delete(key);
+  }
+
+  /** Of clients that left without a word. */
+  function sweepSessions(host: Host, at: number): void {
+    for (const session of host.sessions.values()) {
+      if (session.streams > 0 || at - session.lastUsed <= stdio.idleMs) continue;
+      host.leave(session);
+      seats.delete(session.id);
+    }
+  }
+
+  /** Counts with the start: nothing else runs between the two. `null`: there is no room. */
+  async function whenRoom<T>(use: () => T): Promise<T | null> {
+    const deadline = now() + ROOM_MS;
+    while (hosts.size >= stdio.maxProcesses) {
+      const left = deadline - now();
+      if (isClosed || left <= 0) return null;
+      if (ending.size === 0) giveWay();
+      if (ending.size === 0) return null;
+      await settled(
+        [...ending].map(({ gone }) => gone),
+        left,
+        'first',
+      );
+    }
+    return isClosed ? null : use();
+  }
+
+  function giveWay(): void {
+    const idle = [...hosts].filter((host) => !host.isBusy && now() - host.lastUsed >= GIVE_WAY_MS);
+    const [longest] = idle.sort((a, b) => a.lastUsed - b.lastUsed);
+    longest?.end('it was idle, and another one needs its place');
+  }
+
+  function start(target: StdioTarget, credentials: Credentials, key: string | null): Host {
+    const { name, command, args, cwd } = target;
+    const env = { ...target.env, ...credentials.env };
+    const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env) };
+    const host: Host = startHost(spec, key !== null, { limits, newId, now, log }, (failed) => {
+      ending.add(host);
+      for (const id of host.sessions.keys()) seats.delete(id);
+      if (key === null) return;
+      if (shared.get(key) === host) shared.delete(key);
+      if (failed) setBack(key, host);
+    });
+    hosts.add(host);
+    if (key !== null) shared.set(key, host);
+    void host.gone.then(() => {
+      hosts.delete(host);
+      ending.delete(host);
+    });
+    return host;
+  }
+
+  /** The first failure may be chance; each further one doubles the wait. */
+  function setBack(key: string, host: Host): void {
+    const before = now() - host.startedAt > STEADY_MS ? 0 : (setbacks.get(key)?.failures ?? 0);
+    const failures = before + 1;
+    const wait = failures === 1 ? 0 : Math.min(BACK_OFF_MS, FIRST_BACK_OFF_MS * 2 ** (failures - 2));
+    setbacks.set(key, { failures, until: now() + wait });
+  }
+
+  async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<Host | UpstreamFault> {
+    const { scope } = access;
+    if (!stdio.allowed.includes(target.command)) {
+      log.warn(
+        { target: target.name, command: target.command },
+        'a target names a command that the configuration does not allow',
+      );
+      return { fault: 'transport' };
+    }
+    if (scope === null) return (await whenRoom(() => start(target, credentials, null))) ?? noRoom(target);
+    const key = JSON.stringify([target.id, addressOf(target), scope, credentials.identity]);
+    const running = current(key);
+    if (running !== null) return running;
+    if (now() < (setbacks.get(key)?.until ?? 0)) {
+      return {
+        fault: 'unreachable',
+        cause: new Error('the process has ended by itself several times; it is not started for a while'),
+      };
+    }
+    return (await whenRoom(() => current(key) ?? start(target, credentials, key))) ?? noRoom(target);
+  }
+
+  /** One past its lifetime takes no new sessions. */
+  function current(key: string): Host | null {
+    const host = shared.get(key);
+    return host !== undefined && !isOld(host) ? host : null;
+  }
+
+  function isOld(host: Host): boolean {
+    return now() - host.startedAt > stdio.lifetimeMs;
+  }
+
+  function noRoom({ name }: StdioTarget): UpstreamFault {
+    log.warn({ target: name, processes: hosts.size }, 'no further process of a target can be started');
+    return { fault: 'busy' };
+  }
+
+  async function open(
+    { access, signal, ...request }: UpstreamRequest,
+    target: StdioTarget,
+    credentials: Credentials,
+    { message, located }: Readable,
+  ): Promise<UpstreamAnswer | UpstreamFault> {
+    if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return plain(400);
+    const host = await hostFor(target, access, credentials);
+    if (isFault(host)) return host;
+    const opened = await host.open(message, located, signal);
+    if (isFault(opened)) return opened;
+    const { sessionId, text } = opened;
+    const session = sessionId === null ? undefined : host.sessions.get(sessionId);
+    if (session !== undefined) {
+      seats.set(session.id, { host, session, targetId: target.id, place: placeOf(target, access) });
+    }
+    return json(text, sessionId);
+  }
+
+  function post(
+    { host, session }: Seat,
+    { message, located }: Readable,
+    signal: AbortSignal | undefined,
+  ): UpstreamAnswer | UpstreamFault {
+    // Sessions of a process past its lifetime move on to the next one with their next request.
+    if (host.shared && message.kind === 'request' && isOld(host)) return plain(404);
+    return toAnswer(host.post(session, message, located, signal));
+  }
+
+  function listen({ host, session }: Seat, signal: AbortSignal | undefined): UpstreamAnswer | UpstreamFault {
+    const queue = host.listen(session, signal);
+    if (queue === null) return plain(409);
+    return 'fault' in queue ? queue : stream(queue);
+  }
+
+  function leave(seat: Seat): UpstreamAnswer {
+    seats.delete(seat.session.id);
+    seat.host.leave(seat.session);
+    return plain(200);
+  }
+
+  return {
+    async send(request) {
+      const { target, access, method, signal } = request;
+      if (target.transport !== 'stdio') return { fault: 'transport' };
+      if (isClosed) return { fault: 'unreachable', cause: new Error('the gateway is ending') };
+      const seat = seats.get(request.session?.upstreamId ?? '');
+      // Whatever has become of the credentials: an end is an end.
+      if (method === 'DELETE') return seat?.targetId === target.id ? leave(seat) : plain(404);
+      const { credentials } = access;
+      if (credentials === 'unusable') return { fault: 'credential' };
+      // A process speaks the session revisions alone.
+      if (request.modern !== undefined) return plain(400);
+      const isOwn = seat !== undefined && seat.place === placeOf(target, access);
+      if (request.session !== undefined && !isOwn) return plain(404);
+      if (method === 'GET') return isOwn ? listen(seat, signal) : plain(400);
+      const readable = read(request.body);
+      if (readable === null) return plain(400);
+      return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
+    },
+    async close() {
+      isClosed = true;
+      clearInterval(sweeper);
+      for (const host of hosts) host.end('the gateway is ending');
+      await settled(
+        [...hosts].map(({ gone }) => gone),
+        CLOSE_MS,
+        'all',
+      );
+    },
+  };
+}
+
+function placeOf(target: StdioTarget & { readonly id: string }, access: Access): string {
+  return JSON.stringify([target.id, addressOf(target), access.binding]);
+}
+
+type Readable = { readonly message: RpcMessage; readonly located: Located };
+
+/** The text is one that the gateway has built: within its own bounds, and in its own form. */
+function read(body: string | undefined): Readable | null {
+  const reading = readJsonText(body ?? '', { exact: false, spanDepth: MESSAGE_SPAN_DEPTH });
+  if (!reading.ok) return null;
+  const message = readMessage(reading.value);
+  return message.kind === 'invalid' ? null : { message, located: reading };
+}
+
+function toAnswer(posted: Posted): UpstreamAnswer | UpstreamFault {
+  if (posted === 'accepted') return plain(202);
+  if (posted === 'misplaced') return plain(400);
+  if (posted === 'lost') return plain(404);
+  if ('fault' in posted) return posted;
+  return 'text' in posted ? json(posted.text, null) : stream(posted);
+}
+
+const HEAD = { sessionId: null, held: false, retryAfter: null, discard: () => undefined };
+
+function plain(status: number): UpstreamAnswer {
+  return { ...HEAD, status, type: 'other', body: bytesOf('') };
+}
+
+function json(text: string, sessionId: string | null): UpstreamAnswer {
+  return { ...HEAD, status: 200, sessionId, held: sessionId !== null, type: 'json', body: bytesOf(text) };
+}
+
+function stream(queue: EventQueue): UpstreamAnswer {
+  return { ...HEAD, status: 200, discard: queue.close, type: 'stream', events: queue.events };
+}
+
+async function* bytesOf(text: string): AsyncGenerator<Uint8Array> {
+  yield Buffer.from(text);
+}
+
+/** Waits for the first or for all of them, but not longer than that. */
+async function settled(promises: readonly Promise<void>[], ms: number, which: 'first' | 'all'): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([which === 'first' ? Promise.race(promises) : Promise.all(promises), late]);
+  clearTimeout(timer);
+}

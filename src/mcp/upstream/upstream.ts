@@ -1,0 +1,80 @@
+/**
+ * How the rest of the gateway sees a target: as a server of Streamable HTTP, whatever transport it has. A POST carries one
+ * message and is answered with JSON or a stream of events; `initialize` may open a session, GET is its standing stream,
+ * DELETE its end. A session that is not there answers 404.
+ */
+import type { Access, RoutedTarget } from '../../targets/target.ts';
+import type { SessionRevision } from '../era.ts';
+import type { SseEvent } from '../sse.ts';
+
+export interface Upstream {
+  /** Never rejects. */
+  send(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault>;
+  /** Ends every exchange and everything that was started for targets. */
+  close(): Promise<void>;
+}
+
+export interface UpstreamRequest {
+  readonly method: 'POST' | 'GET' | 'DELETE';
+  readonly target: RoutedTarget;
+  /** Of the principal on whose behalf it is sent. */
+  readonly access: Access;
+  /** Of POST: the text of one message that the gateway has built. */
+  readonly body?: string;
+  readonly session?: { readonly upstreamId: string | null };
+  /** The version header of the session revisions; without it a target chooses the older behaviour. */
+  readonly version?: SessionRevision | undefined;
+  /** Headers of revision 2026-07-28, already checked against the body. */
+  readonly modern?: ModernHeaders;
+  readonly lastEventId?: string;
+  /** Aborts the exchange, answer included. */
+  readonly signal?: AbortSignal;
+}
+
+export interface ModernHeaders {
+  readonly version: string;
+  readonly method: string;
+  readonly name: string | undefined;
+  /** `Mcp-Param-*`: the target compares them with the arguments. */
+  readonly params: readonly (readonly [string, string])[];
+}
+
+interface AnswerHead {
+  readonly status: number;
+  /** Of the session that `initialize` has opened. */
+  readonly sessionId: string | null;
+  /** The session is in this process: another replica of the gateway cannot reach it. */
+  readonly held: boolean;
+  readonly retryAfter: string | null;
+  /** Gives the connection up without reading on. */
+  discard(): void;
+}
+
+export type UpstreamAnswer = AnswerHead &
+  (
+    | { readonly type: 'json' | 'other'; readonly body: AsyncIterable<Uint8Array> }
+    /** Throws SseFault for what is no event stream, and what the connection throws when it breaks off. */
+    | { readonly type: 'stream'; readonly events: AsyncIterable<readonly SseEvent[]> }
+  );
+
+export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
+
+/** No answer: what happened, for the log; the client learns only that the target could not be used. */
+export interface UpstreamFault {
+  readonly fault: 'credential' | 'transport' | 'timeout' | 'aborted' | 'unreachable' | 'too_large' | 'busy';
+  readonly cause?: unknown;
+}
+
+export function isFault(answer: object): answer is UpstreamFault {
+  return 'fault' in answer;
+}
+
+export interface UpstreamLimits {
+  readonly connectMs: number;
+  /** Until the target starts its answer: a call that answers in JSON takes all its time here. */
+  readonly headersMs: number;
+  /** Between two chunks of an answer, standing streams excepted. */
+  readonly idleMs: number;
+  /** Largest JSON answer and largest single event. */
+  readonly answerBytes: number;
+}

@@ -1,0 +1,57 @@
+/** This process among the replicas that share a database: it says where it is, and finds the others. */
+import type { Vault } from '../auth/vault.ts';
+import type { Database } from '../db/database.ts';
+import type { Log } from '../log.ts';
+import { replicaStore } from './store.ts';
+
+export interface Presence {
+  /** Of this start of this process. */
+  readonly id: string;
+  /** Where a replica is reached, if it has been heard of lately; null: it is gone. */
+  addressOf(id: string): Promise<string | null>;
+  stop(): Promise<void>;
+}
+
+export interface PresenceParts {
+  readonly database: Database;
+  readonly vault: Vault;
+  readonly id: string;
+  /** Origin under which the other replicas reach this one. */
+  readonly address: string;
+  readonly log: Log;
+}
+
+const EVERY_MS = 5_000;
+const GONE_AFTER_MS = 15_000;
+const FORGOTTEN_AFTER_MS = 24 * 60 * 60 * 1000;
+
+const identityOf = (id: string): string => `replica:${id}`;
+
+export async function createPresence({ database, vault, id, address, log }: PresenceParts): Promise<Presence> {
+  // SQLite has one process: whatever another start of it held is gone.
+  if (database.kind === 'sqlite') return { id, addressOf: async () => null, stop: async () => undefined };
+  const store = replicaStore(database.knex);
+  const sealed = vault.seal(identityOf(id), Buffer.from(address));
+  const announce = async (): Promise<void> => {
+    if (!(await store.seen(id))) await store.insert(id, sealed);
+  };
+  await announce();
+  await store.deleteUnseenFor(FORGOTTEN_AFTER_MS);
+  let announcing: Promise<void> = Promise.resolve();
+  const timer = setInterval(() => {
+    announcing = announce().catch((err: unknown) => log.warn({ err }, 'this replica could not say that it is here'));
+  }, EVERY_MS).unref();
+  return {
+    id,
+    async addressOf(other) {
+      const row = await store.find(other);
+      if (row === null || row.unseen_ms > GONE_AFTER_MS) return null;
+      return vault.open(identityOf(other), row.address).toString();
+    },
+    async stop() {
+      clearInterval(timer);
+      await announcing;
+      await store.delete(id).catch(() => undefined);
+    },
+  };
+}

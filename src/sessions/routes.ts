@@ -1,0 +1,131 @@
+/** `/api/sessions`, and what recycles a user's sessions. Mounted behind authentication of administrators. */
+import { Router } from 'express';
+import Joi from 'joi';
+import type { Administer, Caller } from '../auth/administer.ts';
+import type { Change } from '../db/changes.ts';
+import { readPosition } from '../db/changes.ts';
+import type { Database, Transaction } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+import { callerOf } from '../http/caller.ts';
+import { ID_KEY, readPage, sendPage } from '../http/page.ts';
+import { pathId, uuid, validate } from '../http/validate.ts';
+import { targetStore } from '../targets/store.ts';
+import { userStore } from '../users/store.ts';
+import { SESSION_LIFETIME_MS } from './rules.ts';
+import { type SessionFilter, type SessionRow, sessionStore } from './store.ts';
+
+export interface SessionRouteParts {
+  readonly database: Database;
+  readonly administer: Administer;
+  readonly now: () => number;
+}
+
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: ['user_id', 'target_id'] };
+
+const recycling = Joi.object<SessionFilter>({ user_id: uuid(), target_id: uuid() }).default({});
+
+export function createSessionRoutes({ database, administer, now }: SessionRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const { user_id, target_id } = req.query as Record<string, string>;
+    const filter = validate(recycling, {
+      ...(user_id === undefined ? {} : { user_id }),
+      ...(target_id === undefined ? {} : { target_id }),
+    });
+    const sessions = await sessionStore(database.knex).page(
+      now() - SESSION_LIFETIME_MS,
+      filter,
+      page.limit && page.limit + 1,
+      page.cursor,
+    );
+    sendPage(req, res, page, sessions.map(sessionJson), (session) => session.id);
+  });
+
+  router.delete('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    await administer(callerOf(res), 'admin', async (trx) => {
+      const store = sessionStore(trx);
+      const session = await store.find(id);
+      if (session === null || !(await store.end(id, 'administrator', now())))
+        throw new AppError('not_found', 'No session has this id.');
+      const change: Change = {
+        action: 'session.end',
+        object_type: 'session',
+        object_id: id,
+        before: sessionJson(session),
+        after: null,
+      };
+      return { result: null, changes: [change] };
+    });
+    res.status(204).end();
+  });
+
+  router.post('/recycle', async (req, res) => {
+    res.json(await recycle({ administer, now }, callerOf(res), validate(recycling, req.body ?? {})));
+  });
+
+  return router;
+}
+
+/** `POST /api/users/:id/recycle`. */
+export function createUserRecycleRoute(parts: Omit<SessionRouteParts, 'database'>): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  router.post('/:id/recycle', async (req, res) => {
+    res.json(await recycle(parts, callerOf(res), { user_id: pathId(req.params.id) }));
+  });
+  return router;
+}
+
+/** How many sessions go on with a target that knows nothing of what was before. */
+async function recycle(
+  { administer, now }: Omit<SessionRouteParts, 'database'>,
+  caller: Caller,
+  filter: SessionFilter,
+): Promise<{ recycled: number }> {
+  const { user_id = '', target_id = '' } = filter;
+  const { result } = await administer(caller, 'admin', async (trx: Transaction) => {
+    if (user_id !== '' && (await userStore(trx).find(user_id)) === null) throw new AppError('not_found', 'No user has this id.');
+    if (target_id !== '' && (await targetStore(trx).find(target_id)) === null)
+      throw new AppError('not_found', 'No target has this id.');
+    const store = sessionStore(trx);
+    const { sequence } = await readPosition(trx);
+    await store.recycle(user_id, target_id, sequence + 1);
+    const recycled = await store.count(now() - SESSION_LIFETIME_MS, filter);
+    const change: Change = {
+      action: 'session.recycle',
+      object_type: 'session',
+      object_id: user_id || target_id || '*',
+      before: null,
+      after: { ...filter, recycled },
+    };
+    return { result: { recycled }, changes: [change] };
+  });
+  return result;
+}
+
+export interface SessionJson {
+  readonly id: string;
+  readonly user_id: string;
+  /** null: every target that the user may use. */
+  readonly target_id: string | null;
+  readonly revision: string;
+  readonly client: { readonly name: string | null; readonly version: string | null };
+  readonly created_at: string;
+  /** Of the last minute or so. */
+  readonly seen_at: string;
+}
+
+function sessionJson(session: SessionRow): SessionJson {
+  const { name, version } = session.client.clientInfo;
+  return {
+    id: session.id,
+    user_id: session.user_id,
+    target_id: session.target_id,
+    revision: session.revision,
+    client: { name: typeof name === 'string' ? name : null, version: typeof version === 'string' ? version : null },
+    created_at: new Date(session.created_at).toISOString(),
+    seen_at: new Date(session.seen_at).toISOString(),
+  };
+}

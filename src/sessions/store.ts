@@ -1,0 +1,174 @@
+/** Rows of sessions: what a replica needs to list, end and continue a session that it did not open itself. */
+
+import type { Connection } from '../db/database.ts';
+import { isDuplicate } from '../db/database.ts';
+import type { JsonObject } from '../http/json.ts';
+
+/** What the client said of itself in `initialize`; the protocol's own members, never decided on. */
+export interface ClientHello {
+  readonly capabilities: JsonObject;
+  readonly clientInfo: JsonObject;
+}
+
+export interface SessionRow {
+  readonly id: string;
+  readonly issuer: string;
+  readonly user_id: string;
+  /** null: the session is with every target that its user may use. */
+  readonly target_id: string | null;
+  readonly revision: string;
+  readonly client: ClientHello;
+  /** The replica in whose memory the session is; null where any replica can serve it. */
+  readonly holder: string | null;
+  readonly created_at: number;
+  readonly seen_at: number;
+}
+
+export type SessionEnd = 'client' | 'administrator';
+
+/** The part of a session that is the target's: its own session id, sealed, and the revision that it chose. */
+export interface UpstreamRow {
+  readonly upstream_id: string | null;
+  readonly revision: string;
+}
+
+export interface SessionSetting {
+  /** `level`, or `uri ` and a digest of the URI that is subscribed to. */
+  readonly key: string;
+  readonly value: string;
+}
+
+export interface SessionFilter {
+  readonly user_id?: string;
+  readonly target_id?: string;
+}
+
+export interface SessionStore {
+  insert(row: SessionRow): Promise<void>;
+  /** null: there is none, or it has ended. */
+  find(id: string): Promise<SessionRow | null>;
+  /** Sessions that have not ended and began after `since`, by id: at most `limit`, after `after`. */
+  page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]>;
+  count(since: number, filter: SessionFilter): Promise<number>;
+  /** False: it had ended already. */
+  end(id: string, by: SessionEnd, now: number): Promise<boolean>;
+  /** Ids of those that administrators ended. */
+  endedByAdministrators(since: number): Promise<string[]>;
+  seen(ids: readonly string[], now: number): Promise<void>;
+  /** Takes a session over from the replica that holds it; false: another replica did, or it has ended. */
+  adopt(id: string, from: string | null, to: string): Promise<boolean>;
+  upstream(sessionId: string, cause: string): Promise<UpstreamRow | null>;
+  /** False: there is one already. */
+  insertUpstream(sessionId: string, cause: string, row: UpstreamRow, now: number): Promise<boolean>;
+  /** Of the session at the target, and those that it has for every target (`EVERY_TARGET`). */
+  settings(sessionId: string, targetId: string): Promise<SessionSetting[]>;
+  set(sessionId: string, targetId: string, setting: SessionSetting, now: number): Promise<void>;
+  unset(sessionId: string, targetId: string, key: string): Promise<void>;
+  /** Everything of sessions that began before `before`. */
+  forget(before: number): Promise<void>;
+  /** `''` stands for every user, and for every target. */
+  recycle(userId: string, targetId: string, epoch: number): Promise<void>;
+  recycles(): Promise<{ readonly user_id: string; readonly target_id: string; readonly epoch: number }[]>;
+}
+
+type Row = Omit<SessionRow, 'client'> & { readonly client: string };
+
+const COLUMNS = ['id', 'issuer', 'user_id', 'target_id', 'revision', 'client', 'holder', 'created_at', 'seen_at'];
+/** In the place of a target's id. */
+export const EVERY_TARGET = '*';
+
+const SETTINGS_KEPT = 1_000;
+
+const toSession = (row: Row): SessionRow => ({ ...row, client: JSON.parse(row.client) as ClientHello });
+
+export function sessionStore(db: Connection): SessionStore {
+  const active = (since: number, filter: SessionFilter) =>
+    db('sessions')
+      .whereNull('ended_at')
+      .where('created_at', '>', since)
+      .where({ ...filter });
+  return {
+    async insert(row) {
+      await db('sessions').insert({ ...row, client: JSON.stringify(row.client), ended_at: null, ended_by: null });
+    },
+    async find(id) {
+      const row = await db('sessions').where({ id }).whereNull('ended_at').first<Row | undefined>(COLUMNS);
+      return row ? toSession(row) : null;
+    },
+    async page(since, filter, limit, after) {
+      const rows: Row[] = await active(since, filter)
+        .select(COLUMNS)
+        .modify((query) => {
+          if (after !== null) query.where('id', '>', after);
+          if (limit !== null) query.limit(limit);
+        })
+        .orderBy('id');
+      return rows.map(toSession);
+    },
+    async count(since, filter) {
+      const row = await active(since, filter).count<{ n: number | string }[]>({ n: '*' }).first();
+      return Number(row?.n ?? 0);
+    },
+    end: async (id, by, now) =>
+      (await db('sessions').where({ id }).whereNull('ended_at').update({ ended_at: now, ended_by: by })) > 0,
+    async endedByAdministrators(since) {
+      const rows = await db('sessions')
+        .where('created_at', '>', since)
+        .where('ended_by', 'administrator')
+        .select<{ id: string }[]>('id');
+      return rows.map((row) => row.id);
+    },
+    async seen(ids, now) {
+      await db('sessions').whereIn('id', ids).update({ seen_at: now });
+    },
+    adopt: async (id, from, to) =>
+      (await db('sessions').where({ id, holder: from }).whereNull('ended_at').update({ holder: to })) > 0,
+
+    async upstream(session_id, cause) {
+      const row = await db('session_upstreams')
+        .where({ session_id, cause })
+        .first<UpstreamRow | undefined>('upstream_id', 'revision');
+      return row ?? null;
+    },
+    async insertUpstream(session_id, cause, row, created_at) {
+      try {
+        await db('session_upstreams').insert({ session_id, cause, ...row, created_at });
+        return true;
+      } catch (error) {
+        if (isDuplicate(error)) return false;
+        throw error;
+      }
+    },
+    async settings(session_id, target_id) {
+      return db('session_settings')
+        .where({ session_id })
+        .whereIn('target_id', [target_id, EVERY_TARGET])
+        .orderBy('created_at')
+        .limit(SETTINGS_KEPT)
+        .select('key', 'value');
+    },
+    async set(session_id, target_id, { key, value }, created_at) {
+      const where = { session_id, target_id, key };
+      if ((await db('session_settings').where(where).update({ value })) > 0) return;
+      try {
+        await db('session_settings').insert({ ...where, value, created_at });
+      } catch (error) {
+        if (!isDuplicate(error)) throw error;
+      }
+    },
+    async unset(session_id, target_id, key) {
+      await db('session_settings').where({ session_id, target_id, key }).delete();
+    },
+    async forget(before) {
+      for (const table of ['session_settings', 'session_upstreams', 'sessions']) {
+        await db(table).where('created_at', '<', before).delete();
+      }
+    },
+    async recycle(user_id, target_id, epoch) {
+      const where = { user_id, target_id };
+      if ((await db('recycles').where(where).update({ epoch })) > 0) return;
+      await db('recycles').insert({ ...where, epoch });
+    },
+    recycles: () => db('recycles').select('user_id', 'target_id', 'epoch'),
+  };
+}

@@ -1,0 +1,45 @@
+/** Keeps the rows of sessions honest and few: when each was last used, and none that nobody can use any more. */
+import type { Database } from '../db/database.ts';
+import type { Log } from '../log.ts';
+import { SESSION_LIFETIME_MS } from './rules.ts';
+import { sessionStore } from './store.ts';
+
+export interface SessionUpkeep {
+  /** A request has used the session. */
+  saw(id: string): void;
+  stop(): Promise<void>;
+}
+
+const EVERY_MS = 60_000;
+const FORGET_EVERY_MS = 60 * 60 * 1000;
+/** Rows of one statement. */
+const BATCH = 500;
+
+export function createSessionUpkeep({ database, now, log }: { database: Database; now: () => number; log: Log }): SessionUpkeep {
+  const store = sessionStore(database.knex);
+  const seen = new Set<string>();
+  let forgottenAt = 0;
+
+  async function write(): Promise<void> {
+    const ids = [...seen];
+    seen.clear();
+    for (let at = 0; at < ids.length; at += BATCH) await store.seen(ids.slice(at, at + BATCH), now());
+    if (now() - forgottenAt < FORGET_EVERY_MS) return;
+    forgottenAt = now();
+    // A day longer than anybody can use them, for those who look into what happened yesterday.
+    await store.forget(now() - 2 * SESSION_LIFETIME_MS);
+  }
+
+  let writing: Promise<void> = Promise.resolve();
+  const timer = setInterval(() => {
+    writing = write().catch((err: unknown) => log.warn({ err }, 'the use of sessions could not be noted'));
+  }, EVERY_MS).unref();
+
+  return {
+    saw: (id) => void seen.add(id),
+    async stop() {
+      clearInterval(timer);
+      await writing;
+    },
+  };
+}

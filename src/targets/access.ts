@@ -1,0 +1,86 @@
+/** Which of a target's credentials a principal's calls are made with. Pure. */
+import { createHash } from 'node:crypto';
+import type { Principal } from '../auth/principal.ts';
+import { type CredentialSubject, fitsTransport } from './credential-document.ts';
+import type { Access, CredentialKey, Credentials, RoutedTarget, Target } from './target.ts';
+
+/** A credential that counts for its target. */
+export interface HeldCredential extends CredentialSubject, CredentialKey {
+  /** Another one with every value that is set. */
+  readonly version: string;
+  /** null: unusable. The value is not looked at before it is asked for. */
+  readonly open: () => string | null;
+}
+
+type Facts = Pick<Principal, 'sub' | 'role' | 'groups'>;
+
+const digest = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('base64url');
+/** Of their UTF-8, which every database and language agrees on. */
+const inByteOrder = (names: readonly string[]): string[] =>
+  names.length < 2 ? [...names] : [...names].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+const subjectKey = (type: CredentialSubject['subject_type'], value: string): string => `${type}:${value}`;
+
+/**
+ * For each name on its own the most specific credential wins: the user's, then those of groups in byte order, the role's, the
+ * default. Where one that wins is unusable everything is: a less specific one in its place would act as somebody else.
+ */
+export function accessor(target: Target, held: readonly HeldCredential[]): RoutedTarget['accessOf'] {
+  if (held.length === 0 && target.transport !== 'stdio') {
+    const constant = accessWith(target, [], null);
+    return () => constant;
+  }
+  const bySubject = new Map<string, HeldCredential[]>();
+  for (const credential of held) {
+    const key = subjectKey(credential.subject_type, credential.subject_value);
+    const those = bySubject.get(key);
+    if (those) those.push(credential);
+    else bySubject.set(key, [credential]);
+  }
+  return (principal) => {
+    const groups = inByteOrder(principal.groups);
+    const subjects = [
+      subjectKey('user', principal.sub),
+      ...groups.map((group) => subjectKey('group', group)),
+      subjectKey('role', principal.role),
+      subjectKey('default', ''),
+    ];
+    const winners = new Map<string, HeldCredential>();
+    for (const credential of subjects.flatMap((subject) => bySubject.get(subject) ?? [])) {
+      if (!winners.has(credential.name)) winners.set(credential.name, credential);
+    }
+    return accessWith(target, [...winners.values()], scopeOf(target, principal.role, groups));
+  };
+}
+
+function scopeOf(target: Target, role: Facts['role'], groups: readonly string[]): string | null {
+  if (target.transport !== 'stdio') return null;
+  switch (target.isolation) {
+    case 'per_user':
+      return null;
+    case 'per_group':
+      return groups[0] ?? null;
+    case 'per_role':
+      return role;
+    case 'shared':
+      return '';
+  }
+}
+
+function accessWith(target: Target, unordered: readonly HeldCredential[], scope: string | null): Access {
+  // One credential for each name, so that nothing is equal here.
+  const winners = [...unordered].sort((a, b) => (a.name < b.name ? -1 : 1));
+  const identity = digest(winners.map((one) => [one.subject_type, one.subject_value, one.type, one.name, one.version]));
+  return { credentials: openAll(target, winners, identity), scope, binding: digest([identity, scope]) };
+}
+
+function openAll(target: Target, winners: readonly HeldCredential[], identity: string): Credentials | 'unusable' {
+  const headers: [string, string][] = [];
+  const env: [string, string][] = [];
+  for (const { type, name, open } of winners) {
+    const value = fitsTransport(target.transport, type) ? open() : null;
+    if (value === null) return 'unusable';
+    if (type === 'env') env.push([name, value]);
+    else headers.push([name, type === 'bearer' ? `Bearer ${value}` : value]);
+  }
+  return { headers, env: Object.fromEntries(env), identity };
+}

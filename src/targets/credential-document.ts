@@ -1,0 +1,138 @@
+/** Credentials as somebody writes them: where one goes, whose calls it is for, and its value. */
+import Joi from 'joi';
+import { invalidRequest } from '../errors.ts';
+import { text, validate } from '../http/validate.ts';
+import type { CredentialKey, Target } from './target.ts';
+
+export const CREDENTIAL_TYPES = ['bearer', 'header', 'env'] as const satisfies readonly CredentialKey['type'][];
+export const CREDENTIAL_LIMITS = { name: 256, value: 8192, subjectValue: 256 } as const;
+
+/** Most specific first. */
+export const CREDENTIAL_SUBJECTS = ['user', 'group', 'role', 'default'] as const;
+
+/** Whose calls a credential is for. */
+export interface CredentialSubject {
+  readonly subject_type: (typeof CREDENTIAL_SUBJECTS)[number];
+  /** Empty for `default`. */
+  readonly subject_value: string;
+}
+
+export const DEFAULT_SUBJECT: CredentialSubject = { subject_type: 'default', subject_value: '' };
+
+export interface CredentialInput extends CredentialKey {
+  readonly value: string;
+}
+
+export const BEARER: CredentialKey = { type: 'bearer', name: 'authorization' };
+
+/** Headers that mean something to the connection, to MCP or to the gateway itself; and the one name that no object can hold. */
+const RESERVED_HEADERS =
+  /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage|__proto__)$/;
+const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
+
+function headerProblem(name: string): string | null {
+  const lower = name.toLowerCase();
+  if (!TOKEN.test(lower)) return 'must be the name of an HTTP header';
+  return RESERVED_HEADERS.test(lower) ? `the header ${name} cannot carry a credential` : null;
+}
+
+/** Of the environment of a process. */
+export function variableProblem(name: string): string | null {
+  const valid = /^[A-Za-z_][A-Za-z0-9_]*$/.test(name) && name !== '__proto__';
+  return valid ? null : 'must hold only letters of ASCII, digits and _, and not begin with a digit';
+}
+
+/**
+ * Variables by which the value itself makes a process run other code, or send what it has (other credentials among it)
+ * elsewhere: loaders, interpreters, shells, places of programs and settings, proxies and certificates.
+ */
+const STEERING =
+  /^(LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_.*|MALLOC_.*|NODE_.*|NPM_CONFIG_.*|BUN_.*|DENO_.*|PYTHON.*|PIP_.*|UV_.*|VIRTUAL_ENV|PERL.*|RUBY.*|GEM_.*|BUNDLE_.*|LUA_.*|PHP.*|JAVA.*|_JAVA.*|JDK_.*|CLASSPATH|DOTNET_.*|CORECLR_.*|COMPLUS_.*|GO(DEBUG|FLAGS|PROXY)|BASH.*|ENV|ZDOTDIR|SHELL|SHELLOPTS|IFS|PS[0-4]|PROMPT_COMMAND|CDPATH|EDITOR|VISUAL|PAGER|BROWSER|GIT_(SSH|ASKPASS|EXEC|CONFIG|EDITOR|SEQUENCE|PAGER|PROXY|TEMPLATE|EXTERNAL|DIR|WORK).*|SSH_.*|OPENSSL_.*|SSL_.*|CURL_.*|REQUESTS_CA_BUNDLE|.*_PROXY|PATH|PATHEXT|HOME|USERPROFILE|PWD|XDG_.*|APPDATA|LOCALAPPDATA|TMPDIR|TMP|TEMP|COMSPEC|SYSTEMROOT|WINDIR)$/i;
+
+export const isSteeringVariable = (name: string): boolean => STEERING.test(name);
+
+/** Whether a target of this transport can take such a credential. */
+export const fitsTransport = (transport: Target['transport'], type: CredentialKey['type']): boolean =>
+  (transport === 'stdio') === (type === 'env');
+
+const namedFor = (problemOf: (name: string) => string | null, kept: (name: string) => string) =>
+  Joi.string()
+    .max(CREDENTIAL_LIMITS.name)
+    .custom((name: string, helpers) => {
+      const problem = problemOf(name);
+      return problem === null ? kept(name) : helpers.message({ custom: problem });
+    });
+const headerName = namedFor(headerProblem, (name) => name.toLowerCase());
+const variableName = namedFor(variableProblem, (name) => name);
+
+const type = Joi.valid(...CREDENTIAL_TYPES).required();
+const bearerName = Joi.forbidden().messages({ 'any.unknown': 'is for the types header and env alone' });
+const nameFor = (bearer: Joi.Schema, env: Joi.Schema): Joi.Schema =>
+  Joi.when('type', {
+    switch: [
+      // biome-ignore lint/suspicious/noThenProperty: joi's word for it
+      { is: 'header', then: headerName.required() },
+      // biome-ignore lint/suspicious/noThenProperty: joi's word for it
+      { is: 'env', then: env },
+    ],
+    otherwise: bearer,
+  });
+
+/** How a value of each kind may be: what a header line can hold, and what a process can be given. */
+function valueProblem({ type }: Pick<CredentialKey, 'type'>, value: string): string | null {
+  if (type === 'env') return value.includes('\0') || !value.isWellFormed() ? 'must be well-formed Unicode without NUL' : null;
+  return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) ? null : 'must be printable ASCII without blanks at its ends';
+}
+
+const value = Joi.string().max(CREDENTIAL_LIMITS.value).required();
+
+const credential = Joi.object<{ type: CredentialKey['type']; name?: string; value: string }>({
+  type,
+  name: nameFor(bearerName, variableName.required()),
+  value,
+}).required();
+
+/** Throws AppError `invalid_request`, as the others here do. No error shows the value. */
+export function readCredential(body: unknown): CredentialInput {
+  const read = validate(credential, body);
+  const input: CredentialInput = { type: read.type, name: read.name ?? BEARER.name, value: read.value };
+  checkValue(input, input.value);
+  return input;
+}
+
+export function checkValue(key: Pick<CredentialKey, 'type'>, value: string): void {
+  const problem = valueProblem(key, value);
+  if (problem !== null) throw invalidRequest([{ path: 'value', message: problem }]);
+}
+
+const ownValue = Joi.object<{ value: string }>({ value }).required();
+
+/** What fits the key is for `checkValue`. */
+export function readOwnValue(body: unknown): string {
+  return validate(ownValue, body).value;
+}
+
+/** A key that users may supply values for: a bearer's name may be there as it is shown. */
+export const suppliedKey = Joi.object<CredentialKey>({
+  type,
+  name: nameFor(
+    Joi.valid(BEARER.name),
+    variableName.required().custom((name: string, helpers) => {
+      const message = `the variable ${name} cannot be left to users: it steers the process itself`;
+      return isSteeringVariable(name) ? helpers.message({ custom: message }) : name;
+    }),
+  ),
+}).custom((key: CredentialKey) => ({ type: key.type, name: key.name ?? BEARER.name }));
+
+const subjectValue = text(CREDENTIAL_LIMITS.subjectValue).required();
+
+/** `value` is a segment of a path, decoded. */
+export function readSubject(
+  subject_type: Exclude<CredentialSubject['subject_type'], 'default'>,
+  value: unknown,
+): CredentialSubject {
+  const { subject_value } = validate(Joi.object<{ subject_value: string }>({ subject_value: subjectValue }), {
+    subject_value: value,
+  });
+  return { subject_type, subject_value };
+}
