@@ -29,12 +29,14 @@ import {
 import { isForwardedNotification, isRequestMethod, readOperation } from './operation.ts';
 import type { Located } from './rebuild.ts';
 import { performNotification, performResponse } from './session-traffic.ts';
-import { openSession, type Session } from './sessions.ts';
+import type { Session } from './sessions.ts';
 
 /** A POST whose body is strict JSON. */
 export interface Inbound {
   readonly reading: JsonReading & { readonly ok: true };
   readonly headers: McpHeaders;
+  /** That the request names; null: it names none, or none of this caller's on this target. */
+  readonly session: Session | null;
   /** For all targets at once. */
   readonly everywhere: boolean;
 }
@@ -56,7 +58,7 @@ export async function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admit
   if (message.kind === 'response') {
     if (modernHeader) return refuse(undefined, invalidRequest('this revision has no posted responses'));
     const answer = inbound.everywhere ? answerEverywhere : performResponse;
-    return withSession(deps, headers, null, admit, (caller, session) => answer(deps, caller, session, message, reading));
+    return withSession(inbound, null, admit, (caller, session) => answer(deps, caller, session, message, reading));
   }
   if (message.kind === 'notification') return respondNotification(deps, inbound, message, era.era, admit);
   if (inbound.everywhere) {
@@ -87,17 +89,13 @@ async function respondModern(
   return performRequest(deps, caller, manner, message, operation, reading);
 }
 
-async function respondInSession(
-  deps: ExchangeDeps,
-  { reading, headers }: Inbound,
-  message: RpcRequest,
-  admit: Admitting,
-): Promise<Answer> {
+async function respondInSession(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> {
+  const { reading } = inbound;
   const { id } = message;
   const operation = readOperation('session', message.method, message.params);
   if ('code' in operation) return refuse(id, operation);
   if (message.method !== 'initialize') {
-    return withSession(deps, headers, id, admit, (caller, session) =>
+    return withSession(inbound, id, admit, (caller, session) =>
       performRequest(deps, caller, { era: 'session', session: session ?? 'unknown' }, message, operation, reading),
     );
   }
@@ -106,16 +104,12 @@ async function respondInSession(
   return performRequest(deps, caller, { era: 'session', session: null }, message, operation, reading);
 }
 
-async function respondEverywhere(
-  deps: ExchangeDeps,
-  { reading, headers }: Inbound,
-  message: RpcRequest,
-  admit: Admitting,
-): Promise<Answer> {
+async function respondEverywhere(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> {
+  const { reading } = inbound;
   const plan = planRequest(message);
   if ('code' in plan) return refuse(message.id, plan);
   if (message.method !== 'initialize') {
-    return withSession(deps, headers, message.id, admit, (caller, session) =>
+    return withSession(inbound, message.id, admit, (caller, session) =>
       performEverywhere(deps, caller, session, message, plan, reading),
     );
   }
@@ -130,11 +124,12 @@ async function respondEverywhere(
  */
 async function respondNotification(
   deps: ExchangeDeps,
-  { reading, headers, everywhere }: Inbound,
+  inbound: Inbound,
   message: RpcNotification,
   era: Era,
   admit: Admitting,
 ): Promise<Answer> {
+  const { reading, headers, everywhere } = inbound;
   if (isRequestMethod(message.method)) {
     return refuse(era === 'modern' ? undefined : null, invalidRequest('a request needs an id'));
   }
@@ -143,7 +138,7 @@ async function respondNotification(
     return 'kind' in caller ? caller : ACCEPTED;
   }
   const notify = everywhere ? notifyEverywhere : performNotification;
-  return withSession(deps, headers, null, admit, (caller, session) => notify(deps, caller, session, message, reading));
+  return withSession(inbound, null, admit, (caller, session) => notify(deps, caller, session, message, reading));
 }
 
 /**
@@ -151,8 +146,7 @@ async function respondNotification(
  * such a session (null) a request is decided and recorded all the same, and then refused.
  */
 async function withSession(
-  deps: ExchangeDeps,
-  headers: McpHeaders,
+  { headers, session }: Inbound,
   id: RpcId | null,
   admit: Admitting,
   perform: (caller: Caller, session: Session | null) => Promise<Answer>,
@@ -166,7 +160,6 @@ async function withSession(
   }
   const caller = await admit(id);
   if ('kind' in caller) return caller;
-  const session = openSession(deps.seal, caller.admission.principal, caller.targetName, headers.sessionId, deps.now());
   return perform(caller, session);
 }
 
@@ -179,16 +172,12 @@ interface Element {
 }
 
 /** Revision 2025-03-26 alone has batches. Each element is decided, recorded and forwarded by itself. */
-async function respondBatch(
-  deps: ExchangeDeps,
-  { reading, headers, everywhere }: Inbound,
-  values: JsonValue[],
-  admit: Admitting,
-): Promise<Answer> {
+async function respondBatch(deps: ExchangeDeps, inbound: Inbound, values: JsonValue[], admit: Admitting): Promise<Answer> {
+  const { reading, headers, everywhere } = inbound;
   const elements = readBatch(values, reading.span.items ?? [], reading.text);
   const hasVersion = headers.protocol.version === undefined || headers.protocol.version === BATCH_REVISION;
   if (elements === null || headers.sessionId === undefined || !hasVersion) return refuse(null, invalidRequest(NO_BATCH));
-  return withSession(deps, headers, null, admit, async (caller, session) => {
+  return withSession(inbound, null, admit, async (caller, session) => {
     if (session === null) return noSession(null);
     if (session.revision !== BATCH_REVISION) return refuse(null, invalidRequest(NO_BATCH));
     const answers = await Promise.all(elements.map((element) => respondElement(deps, caller, session, element, everywhere)));

@@ -19,15 +19,16 @@ import { LISTEN } from './listen.ts';
 import { CODES, errorMessage, isId } from './message.ts';
 import { createPlaces, principalKey } from './places.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
-import { performDelete, performGet } from './session-traffic.ts';
+import { type ClaimedSession, performDelete, performGet } from './session-traffic.ts';
 import { EVERYWHERE, openSession, placeOf, type Session } from './sessions.ts';
 import { type Changes, createChanges } from './standing.ts';
-import { createUpstreamEras } from './upstream/eras.ts';
-import { createHttpUpstream } from './upstream/http.ts';
+import { createUpstreams } from './upstream/route.ts';
+import type { StdioLimits } from './upstream/stdio.ts';
 import { createWatch, type Watch, type Watched } from './watch.ts';
 
 export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls'> {
   readonly verify: VerifyToken;
+  readonly stdio: StdioLimits;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
   readonly holders: Holders;
@@ -73,8 +74,7 @@ interface Endpoint extends McpDeps, ExchangeDeps {
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
-  const upstream = createHttpUpstream(deps.limits);
-  const eras = createUpstreamEras(upstream, deps.now);
+  const { upstream, eras } = createUpstreams(deps);
   const links = createLinks({ ...deps, upstream });
   const watch = createWatch(deps.admit, deps.limits.watchMs);
   const calls = createPlaces(deps.limits.callsPerPrincipal);
@@ -140,11 +140,17 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   // What is left of the body would be taken for the next request.
   if (!Buffer.isBuffer(body)) return problem(body, { connection: 'close' });
   if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));
-  const inbound = req.method === 'POST' ? readPost(body, headers, targetName === EVERYWHERE) : null;
+  const claimed = sessionOf(endpoint, claims, targetName, headers);
+  const session = claimed === 'missing' ? null : claimed;
+  const inbound = req.method === 'POST' ? readPost(body, headers, session, targetName === EVERYWHERE) : null;
   if (inbound !== null && 'answer' in inbound) return inbound.answer;
-  const elsewhere = await passOn(endpoint, { claims, targetName, sessionId: headers.sessionId }, req, body, res);
-  if (elsewhere === 'answered') return null;
-  if (elsewhere === 'broken') return brokenReplica(inbound);
+  if (session !== null) {
+    endpoint.saw(session.id);
+    // It may be in the memory of another replica.
+    const elsewhere = await endpoint.holders.place(session, req, body, res);
+    if (elsewhere === 'answered') return null;
+    if (elsewhere === 'broken') return brokenReplica(inbound);
+  }
 
   const gone = clientGone(res);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
@@ -171,23 +177,13 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     watchOver(endpoint, res, gone, { claims, mayGoOn: mayUseWhereItIs(targetName), changed: changes.emit });
     return respond(endpoint, inbound, admit);
   }
-  return serveSession(endpoint, req.method, headers, admit, res, gone, changes);
+  return serveSession(endpoint, req.method, headers, claimed, admit, res, gone, changes);
 }
 
-/** To the replica in whose memory the session is, if that is another one. */
-async function passOn(
-  { seal, holders, saw, now }: Endpoint,
-  named: { readonly claims: TokenClaims; readonly targetName: string; readonly sessionId: string | undefined },
-  req: IncomingMessage,
-  body: Buffer,
-  res: ServerResponse,
-): Promise<'here' | 'answered' | 'broken'> {
-  const { claims, targetName, sessionId } = named;
-  if (sessionId === undefined) return 'here';
-  const session = openSession(seal, { issuer: claims.iss, sub: claims.sub }, targetName, sessionId, now());
-  if (session === null) return 'here';
-  saw(session.id);
-  return holders.place(session, req, body, res);
+/** The session that the request names, of this caller on this target: the owner is in the seal, and the token says who asks. */
+function sessionOf({ seal, now }: Endpoint, claims: TokenClaims, targetName: string, { sessionId }: McpHeaders): ClaimedSession {
+  if (sessionId === undefined) return 'missing';
+  return openSession(seal, { issuer: claims.iss, sub: claims.sub }, targetName, sessionId, now());
 }
 
 function brokenReplica(inbound: Inbound | null): Answer {
@@ -202,6 +198,7 @@ async function serveSession(
   endpoint: Endpoint,
   method: string,
   headers: McpHeaders,
+  claimed: ClaimedSession,
   admit: Admitting,
   res: ServerResponse,
   gone: AbortController,
@@ -212,11 +209,6 @@ async function serveSession(
   }
   const caller = await admit(null);
   if ('kind' in caller) return caller;
-  const { sessionId } = headers;
-  const claimed =
-    sessionId === undefined
-      ? 'missing'
-      : openSession(endpoint.seal, caller.admission.principal, caller.targetName, sessionId, endpoint.now());
   const everywhere = caller.targetName === EVERYWHERE;
   const [get, end] = everywhere ? [getEverywhere, deleteEverywhere] : [performGet, performDelete];
   if (method === 'DELETE') return end(endpoint, caller, claimed);
@@ -297,9 +289,14 @@ function checkHeaders(method: string, headers: McpHeaders): AppError | null {
   return null;
 }
 
-function readPost(body: Buffer, headers: McpHeaders, everywhere: boolean): Inbound | { readonly answer: Answer } {
+function readPost(
+  body: Buffer,
+  headers: McpHeaders,
+  session: Session | null,
+  everywhere: boolean,
+): Inbound | { readonly answer: Answer } {
   const reading = readJson(body, { spanDepth: 3 });
-  if (reading.ok) return { reading, headers, everywhere };
+  if (reading.ok) return { reading, headers, session, everywhere };
   // 2026-07-28 leaves out an id that could not be read; before, it is null.
   const id = headers.protocol.version === MODERN_REVISION ? undefined : null;
   const text = errorMessage(id, { code: CODES.parse, message: `Parse error: ${reading.reason}` });

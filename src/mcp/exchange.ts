@@ -82,6 +82,11 @@ export async function performRequest(
     end('error');
     return noSession(id);
   }
+  // Found unusable, and then usable: what it names was not decided.
+  if (operation.kind === 'extension') {
+    end('error');
+    return refuse(id, methodNotFound(manner.era));
+  }
   const awaited: Awaited = { id, method, params, operation, task, decisionId, end };
   const access = target.accessOf(caller.admission.principal);
   const context: RelayContext = {
@@ -286,7 +291,7 @@ function replacedParams(
   place: TaskPlace,
 ): { [name: string]: JsonValue | undefined } {
   const replaced: { [name: string]: JsonValue | undefined } = {};
-  if (method === 'tools/call' && !(mayMakeTasks(manner) && isObject(params?.task))) replaced.task = undefined;
+  if (method === 'tools/call') replaced.task = mayMakeTasks(manner) ? taskWish(params?.task) : undefined;
   if (method === 'initialize') {
     const { protocolVersion, capabilities } = params ?? {};
     if (!isSessionRevision(protocolVersion)) replaced.protocolVersion = SESSION_REVISIONS[0];
@@ -300,6 +305,13 @@ function replacedParams(
       ? { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared, 'modern', may_ask) }
       : meta;
   return replaced;
+}
+
+/** How long it is to be kept, but not what it is called: that is the target's to say. */
+function taskWish(task: JsonValue | undefined): JsonObject | undefined {
+  if (!isObject(task)) return undefined;
+  const { taskId: _, ...wish } = task;
+  return wish;
 }
 
 /** In 2026-07-28 the target alone chooses: what older clients say there means nothing (SEP-2663). */

@@ -336,7 +336,8 @@ async function relayNotification(
   const meta = context.awaited?.params?._meta;
   switch (message.method) {
     case 'notifications/progress':
-      if (context.standing) return pass;
+      // A task goes on with the token of the call that made it (2025-11-25, task progress).
+      if (context.standing || named !== NO_CHANGES) return pass;
       return isObject(meta) && meta.progressToken !== undefined && params?.progressToken === meta.progressToken ? pass : DROP;
     case 'notifications/message':
       if (context.era === 'session') return pass;

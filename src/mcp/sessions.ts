@@ -56,11 +56,18 @@ const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([o
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
+/** Targets never change, so that each has its digest once. */
+const places = new WeakMap<Target, string>();
+
 /** A target that has moved is another server, which must get nothing that the old one gave out. */
 export function placeOf(target: Target): string {
-  return createHash('sha256')
+  const known = places.get(target);
+  if (known !== undefined) return known;
+  const place = createHash('sha256')
     .update(JSON.stringify([target.id, addressOf(target)]))
     .digest('base64url');
+  places.set(target, place);
+  return place;
 }
 
 /** The name may have been given to another target, the target have moved, or an administrator have ended it since. */
