@@ -149,8 +149,15 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   });
 
   // Other replicas, and the sessions that live in one of them.
-  const presence = await createPresence({ database, vault, id: newId(), address: config.replicaUrl, log });
-  const peers = createPeers(vault, now);
+  const presence = await createPresence({
+    database,
+    vault,
+    id: newId(),
+    address: config.replicaUrl,
+    lapsed: () => mcp.endStreams(),
+    log,
+  });
+  const peers = createPeers({ vault, now, log });
   const sessions = sessionStore(database.knex);
   const upkeep = createSessionUpkeep({ database, now, log });
 
@@ -197,11 +204,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     tasks: taskStore(database.knex),
     sessions,
     replicaId: presence.id,
-    holders: createHolders({ presence, peers, sessions, log }),
-    isFromPeer: peers.isFromPeer,
+    holders: createHolders({ presence, peers, sessions, log, patienceMs: GATE_TIMEOUT_MS }),
+    isFromPeer: (req) => peers.meantFor(req) !== null,
     saw: upkeep.saw,
     publicUrl: config.publicUrl,
     limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
+    stdio: config.stdio,
     checkOrigin: (req, res) => meetOrigin(req, res, config),
     addressOf: (req) => addressOf(req, config.trustProxy),
     ended: ({ requestId, method, status, tookMs }) => {

@@ -40,6 +40,11 @@ for (const [variable, values] of Object.entries({
   ALLOWED_ORIGINS: ['https://a.example,nonsense'],
   ALLOWED_HOSTS: ['gateway.example.com:8080', 'http://gateway.example.com', 'a b'],
   TRUST_PROXY: ['sometimes'],
+  MASTER_KEY_PREVIOUS: ['too-short', `${Buffer.alloc(32).toString('base64')},too-short`, Buffer.alloc(64).toString('base64')],
+  STDIO_ALLOWED: ['server', './server', '/bin/server,server', '~/server', '/bin/a\nb'],
+  STDIO_MAX_PROCESSES: ['0', '-1', '1.5', 'many', '100001'],
+  STDIO_IDLE_MS: ['0', '999', '2147483648', '10m'],
+  STDIO_LIFETIME_MS: ['0', '999', '2147483648'],
 })) {
   for (const value of values) {
     test(`${variable}=${value} is refused`, (t) => {
@@ -48,6 +53,17 @@ for (const [variable, values] of Object.entries({
     });
   }
 }
+
+test('no executable is allowed until one is named', (t) => {
+  t.deepEqual(readConfig({}).stdio, { allowed: [], maxProcesses: 100, idleMs: 600_000, lifetimeMs: 86_400_000 });
+  t.deepEqual(readConfig({ STDIO_ALLOWED: ' /bin/a b , /bin/../c,' }).stdio.allowed, ['/bin/a b', '/bin/../c']);
+});
+
+test('previous master keys are a list', (t) => {
+  const [a, b] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
+  t.deepEqual(readConfig({}).previousMasterKeys, []);
+  t.deepEqual(readConfig({ MASTER_KEY_PREVIOUS: `${a.toString('base64')}, ${b.toString('base64')}` }).previousMasterKeys, [a, b]);
+});
 
 test('an address that others can reach asks for the setup code, unless that is waived', (t) => {
   t.true(readConfig({ HOST: '0.0.0.0' }).setupCodeRequired);

@@ -99,8 +99,8 @@ function open(vault: Vault, row: SecretKeyRow): Buffer {
 export async function makeKeys(db: Connection, vault: Vault, now: number = Date.now()): Promise<void> {
   const store = secretKeyStore(db);
   const rows = await store.list();
+  for (const row of rows) open(vault, row);
   for (const row of rows) {
-    open(vault, row);
     const sealed = vault.reseal(identity(row), row.sealed);
     if (sealed !== null) await store.replaceSealed(row, sealed);
   }

@@ -5,6 +5,7 @@ import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal
 import { AppError } from '../errors.ts';
 import { readBytes } from '../http/body.ts';
 import { isObject, readJson } from '../http/json.ts';
+import { MISDIRECTED } from '../replicas/peers.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { createAims } from './aggregate/aims.ts';
 import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
@@ -150,6 +151,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     const elsewhere = await endpoint.holders.place(session, req, body, res);
     if (elsewhere === 'answered') return null;
     if (elsewhere === 'broken') return brokenReplica(inbound);
+    if (elsewhere === 'misdirected') return { kind: 'empty', status: MISDIRECTED };
   }
 
   const gone = clientGone(res);

@@ -1,5 +1,6 @@
 /** Requests of the session revisions: the first one opens the session, the others use the target's half of it. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import type { ClientHello } from '../sessions/store.ts';
 import { type Answer, noSession, unavailable } from './answer.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { isSessionRevision, type SessionRevision } from './era.ts';
@@ -10,6 +11,10 @@ import { type OwnError, ownError } from './own-error.ts';
 import { relayAnswer, relayStream } from './relay.ts';
 import { bindingOf, LIST_KINDS, type Linked, placeOf, type Session, sealSession, versionOf } from './sessions.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
+
+const MAX_HELLO_LENGTH = 16 * 1024;
+const MAX_NAME_LENGTH = 256;
+const MAX_CAPABILITIES = 16;
 
 export interface Reached {
   readonly answer: UpstreamAnswer;
@@ -94,7 +99,8 @@ export async function openSession(deps: ExchangeDeps, context: RelayContext, awa
     await recordSession(deps, caller, session, target.id, awaited.params);
   } catch (err) {
     deps.log.error({ err }, 'a session could not be recorded; it is not opened');
-    void deps.upstream.send({ method: 'DELETE', target, access, session });
+    const ended = deps.upstream.send({ method: 'DELETE', target, access, session, version: session.revision });
+    ended.then((answer) => isFault(answer) || answer.discard());
     return unavailable(awaited.id);
   }
   const sealed = sealSession(deps.seal, principal, caller.targetName, session);
@@ -109,18 +115,32 @@ export async function recordSession(
   targetId: string | null,
   params: JsonObject | undefined,
 ): Promise<void> {
-  const { capabilities, clientInfo } = params ?? {};
   await deps.sessions.insert({
     id,
     issuer: principal.issuer,
     user_id: principal.sub,
     target_id: targetId,
     revision,
-    client: { capabilities: isObject(capabilities) ? capabilities : {}, clientInfo: isObject(clientInfo) ? clientInfo : {} },
+    client: clientHello(params ?? {}),
     holder,
     created_at: issuedAt,
     seen_at: issuedAt,
   });
+}
+
+/** What is kept of `initialize`. Icons may be large, and a target does without them. */
+function clientHello({ capabilities, clientInfo }: JsonObject): ClientHello {
+  const told = { capabilities: isObject(capabilities) ? capabilities : {}, clientInfo: isObject(clientInfo) ? clientInfo : {} };
+  if (JSON.stringify(told).length <= MAX_HELLO_LENGTH) return told;
+  const short = (value: JsonValue | undefined): string => (typeof value === 'string' ? value.slice(0, MAX_NAME_LENGTH) : '');
+  const { name, version } = told.clientInfo;
+  const offered = Object.entries(told.capabilities).filter(
+    ([member, value]) => member.length <= MAX_NAME_LENGTH && isObject(value) && JSON.stringify(value).length <= MAX_NAME_LENGTH,
+  );
+  return {
+    capabilities: Object.fromEntries(offered.slice(0, MAX_CAPABILITIES)),
+    clientInfo: { name: short(name), version: short(version) },
+  };
 }
 
 /** Read to its end even if it streams: the session id goes out in a header and depends on the negotiated revision. */

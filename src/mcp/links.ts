@@ -15,7 +15,7 @@ import { reduceClientCapabilities } from './capabilities.ts';
 import { isSessionRevision } from './era.ts';
 import type { McpLimits } from './limits.ts';
 import type { Seal } from './seal.ts';
-import { bindingOf, EVERYWHERE, type Link, type Session } from './sessions.ts';
+import { bindingOf, EVERYWHERE, type Link, placeOf, type Session } from './sessions.ts';
 import { readAll } from './upstream/http.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
@@ -35,11 +35,13 @@ export interface Links {
   current(place: LinkPlace): Promise<Link | LinkFailure>;
   /** In the place of one that the target no longer knows. */
   replace(place: LinkPlace, lost: Link): Promise<Link | LinkFailure>;
+  /** The newest that any replica has opened for what the place is now; null: there is none. Opens nothing. */
+  newest(place: LinkPlace): Promise<Link | null>;
   /** What this process has in use for the session, by target id, without opening anything. */
   open(session: Session): ReadonlyMap<string, Link>;
-  /** Told whenever this process has opened another half. Returns how to leave. */
-  onOpened(session: Session, listener: () => void): () => void;
-  /** What the target said of itself when this process opened its half. */
+  /** Told of the target whenever this process has another half in use. Returns how to leave. */
+  onOpened(session: Session, listener: (targetId: string) => void): () => void;
+  /** What the target said that it can do when this process opened its half. */
   helloOf(session: Session, targetId: string): ServerHello | null;
   /** The client has ended the session, or its half at one target is of no more use. */
   forget(session: Session): void;
@@ -48,7 +50,6 @@ export interface Links {
 /** Of the target's answer to `initialize`. */
 export interface ServerHello {
   readonly capabilities: JsonObject;
-  readonly instructions: string | null;
 }
 
 export interface LinkParts {
@@ -67,7 +68,13 @@ export function isLinkFailure(value: Link | LinkFailure): value is LinkFailure {
 const LINKS_KEPT = 20_000;
 const ID = 'portcullis';
 const LEVEL = 'level';
+/** The longest of the protocol's own has nine characters. */
+const MAX_LEVEL_LENGTH = 64;
 const MAX_HELLO_BYTES = 1024 * 1024;
+/** Of what is kept of a hello for as long as its half is known. */
+const MAX_CAPABILITIES_LENGTH = 16 * 1024;
+/** Halves of one session that its target has lost, one after the other. */
+const MAX_LOST = 100;
 
 interface Entry {
   readonly binding: string;
@@ -80,7 +87,7 @@ export function createLinks(parts: LinkParts): Links {
   const { upstream, sessions, seal, limits, now, log } = parts;
   /** By session, then by target; the oldest sessions are looked up again when they are needed. */
   const known = new Map<string, Map<string, Entry>>();
-  const listeners = new Map<string, () => void>();
+  const listeners = new Map<string, (targetId: string) => void>();
 
   function entriesOf(session: Session): Map<string, Entry> {
     const entries = known.get(session.id) ?? new Map<string, Entry>();
@@ -91,47 +98,97 @@ export function createLinks(parts: LinkParts): Links {
     return entries;
   }
 
-  function settle(place: LinkPlace, binding: string, lost: Link | null): Promise<Link | LinkFailure> {
+  /** `before`: this process has had another one in use. */
+  function settle(place: LinkPlace, binding: string, lost: Link | null, before: boolean): Promise<Link | LinkFailure> {
     const entries = entriesOf(place.session);
     const entry: Entry = {
       binding,
       settled: null,
       hello: null,
-      link: find(place, binding, lost, (hello) => {
-        entry.hello = hello;
-      }).catch((cause: unknown) => ({ fault: 'unreachable', cause }) as const),
+      link: bounded(
+        find(place, binding, lost, before, (hello) => {
+          entry.hello = hello;
+        }),
+      ),
     };
     entries.set(place.target.id, entry);
     void entry.link.then((link) => {
-      if (!isLinkFailure(link)) {
-        entry.settled = link;
-        listeners.get(place.session.id)?.();
-      } else if (entries.get(place.target.id) === entry) entries.delete(place.target.id);
+      if (isLinkFailure(link)) {
+        if (entries.get(place.target.id) === entry) entries.delete(place.target.id);
+        return;
+      }
+      entry.settled = link;
+      try {
+        listeners.get(place.session.id)?.(place.target.id);
+      } catch (err) {
+        log.error({ err }, 'a half of a session is open, and nobody could be told');
+      }
     });
     return entry.link;
+  }
+
+  /** Neither a target nor a database that does not answer keeps the session's requests waiting for ever. */
+  function bounded(finding: Promise<Link | LinkFailure>): Promise<Link | LinkFailure> {
+    return new Promise((resolve) => {
+      const late = new Error('the session could not be opened at the target in time');
+      const timer = setTimeout(() => resolve({ fault: 'timeout', cause: late }), 3 * limits.openMs).unref();
+      finding
+        .catch((cause: unknown) => ({ fault: 'unreachable', cause }) as const)
+        .then((found) => {
+          clearTimeout(timer);
+          resolve(found);
+        });
+    });
   }
 
   async function find(
     place: LinkPlace,
     binding: string,
     lost: Link | null,
-    heard: (hello: ServerHello) => void,
+    before: boolean,
+    heard: (hello: ServerHello | null) => void,
   ): Promise<Link | LinkFailure> {
     const { session, target } = place;
-    const cause = causeOf(target.id, binding, lost);
-    const theirs = await stored(session, cause);
-    if (theirs !== null) return theirs;
+    const known = await newestOf(session, target.id, binding, lost);
+    if (known !== null) {
+      // What the client has told its other half since, this one has not heard.
+      if (before) await setUp(place, known, await sessions.settings(session.id, target.id));
+      return known;
+    }
     const row = await sessions.find(session.id);
     if (row === null) return ENDED;
     const opened = await openAt(place, row.client);
     if ('fault' in opened) return opened;
     heard(opened.hello);
     const { link } = opened;
-    await setUp(place, link, await sessions.settings(session.id, target.id));
-    const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
-    if (await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now())) return link;
-    void post(place, link, 'DELETE');
-    return (await stored(session, cause)) ?? ENDED;
+    const cause = causeOf(target.id, binding, lost);
+    try {
+      await post(place, link, 'POST', { jsonrpc: '2.0', method: 'notifications/initialized' });
+      await setUp(place, link, await sessions.settings(session.id, target.id));
+      const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
+      const ours = await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now());
+      // The client, or an administrator, may have ended the session meanwhile.
+      const kept = (await sessions.find(session.id)) !== null;
+      if (ours && kept) return link;
+      void post(place, link, 'DELETE');
+      return (kept ? await stored(session, cause) : null) ?? ENDED;
+    } catch (cause) {
+      void post(place, link, 'DELETE');
+      throw cause;
+    }
+  }
+
+  /** What took the place of `lost`, and of that, if it was lost as well. null: of the binding there is only the client's own. */
+  async function newestOf(session: Session, targetId: string, binding: string, lost: Link | null): Promise<Link | null> {
+    const own = session.place !== EVERYWHERE && session.binding === binding ? session : null;
+    let newest: Link | null = lost === null ? own : null;
+    for (let from: Link | null = lost ?? own, followed = 0; followed < MAX_LOST; followed++) {
+      const next = await stored(session, causeOf(targetId, binding, from));
+      if (next === null || next.upstreamId === from?.upstreamId) break;
+      newest = next;
+      from = next;
+    }
+    return newest;
   }
 
   async function stored(session: Session, cause: string): Promise<Link | null> {
@@ -145,7 +202,7 @@ export function createLinks(parts: LinkParts): Links {
   async function openAt(
     { target, access, session }: LinkPlace,
     client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
-  ): Promise<{ link: Link; hello: ServerHello } | UpstreamFault> {
+  ): Promise<{ link: Link; hello: ServerHello | null } | UpstreamFault> {
     const params = {
       protocolVersion: session.revision,
       capabilities: reduceClientCapabilities(client.capabilities, 'session', target.may_ask),
@@ -158,34 +215,42 @@ export function createLinks(parts: LinkParts): Links {
     if (result === null || !isSessionRevision(result.protocolVersion) || !isObject(result.capabilities)) {
       return { fault: 'unreachable', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
     }
-    const { protocolVersion, capabilities, instructions } = result;
+    const { protocolVersion, capabilities } = result;
     const link: Link = { upstreamId: answer.sessionId, revision: protocolVersion };
-    return { link, hello: { capabilities, instructions: typeof instructions === 'string' ? instructions : null } };
+    return { link, hello: JSON.stringify(capabilities).length > MAX_CAPABILITIES_LENGTH ? null : { capabilities } };
   }
 
-  /** What the client has told the target's former half, and would not tell again. */
+  /** What the client has told the target's former half, and would not tell again. All of it has the time that one of them has. */
   async function setUp(place: LinkPlace, link: Link, settings: readonly SessionSetting[]): Promise<void> {
-    await post(place, link, 'POST', { jsonrpc: '2.0', method: 'notifications/initialized' });
+    const signal = AbortSignal.timeout(limits.openMs);
     const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
     const allowed = decideShown(
       place.admission,
       place.target.id,
     )(uris.map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const));
     const level = settings.find(({ key }) => key === LEVEL)?.value;
-    if (level !== undefined) await post(place, link, 'POST', request('logging/setLevel', { level }));
+    if (level !== undefined) await post(place, link, 'POST', request('logging/setLevel', { level }), signal);
     for (const [index, uri] of uris.entries()) {
-      if (allowed[index] === true) await post(place, link, 'POST', request('resources/subscribe', { uri }));
+      if (allowed[index] !== true) continue;
+      if (signal.aborted) return log.warn({ target: place.target.name }, 'not all of a session could be set up anew in time');
+      await post(place, link, 'POST', request('resources/subscribe', { uri }), signal);
     }
   }
 
-  async function post({ target, access }: LinkPlace, link: Link, method: 'POST' | 'DELETE', message?: object): Promise<void> {
+  async function post(
+    { target, access }: LinkPlace,
+    link: Link,
+    method: 'POST' | 'DELETE',
+    message?: object,
+    signal = AbortSignal.timeout(limits.openMs),
+  ): Promise<void> {
     const request: UpstreamRequest = {
       method,
       target,
       access,
       session: link,
       version: link.revision,
-      signal: AbortSignal.timeout(limits.openMs),
+      signal,
       ...(message === undefined ? {} : { body: JSON.stringify(message) }),
     };
     const answer = await upstream.send(request);
@@ -197,27 +262,22 @@ export function createLinks(parts: LinkParts): Links {
 
   return {
     current(place) {
-      const binding = bindingOf(
-        place.access,
-        place.admission.snapshot.sessions.epochOf(place.admission.principal.sub, place.target.id),
-      );
+      const binding = bindingAt(place);
       const entry = known.get(place.session.id)?.get(place.target.id);
       if (entry?.binding === binding) return entry.link;
       const { session } = place;
-      if (session.place !== EVERYWHERE && session.binding === binding) return Promise.resolve(session);
-      return settle(place, binding, null);
+      if (entry === undefined && session.place !== EVERYWHERE && session.binding === binding) return Promise.resolve(session);
+      return settle(place, binding, null, entry !== undefined);
     },
     replace(place, lost) {
-      const binding = bindingOf(
-        place.access,
-        place.admission.snapshot.sessions.epochOf(place.admission.principal.sub, place.target.id),
-      );
+      const binding = bindingAt(place);
       const entry = known.get(place.session.id)?.get(place.target.id);
       // Another request has found it out before.
       if (entry?.binding === binding && (entry.settled === null || entry.settled.upstreamId !== lost.upstreamId))
         return entry.link;
-      return settle(place, binding, lost);
+      return settle(place, binding, lost, false);
     },
+    newest: (place) => newestOf(place.session, place.target.id, bindingAt(place), null),
     open(session) {
       const entries = [...(known.get(session.id) ?? [])];
       return new Map(entries.flatMap(([targetId, { settled }]) => (settled === null ? [] : [[targetId, settled] as const])));
@@ -231,6 +291,12 @@ export function createLinks(parts: LinkParts): Links {
     helloOf: (session, targetId) => known.get(session.id)?.get(targetId)?.hello ?? null,
     forget: (session) => void known.delete(session.id),
   };
+}
+
+function bindingAt({ session, access, admission, target }: LinkPlace): string {
+  const binding = bindingOf(access, admission.snapshot.sessions.epochOf(admission.principal.sub, target.id));
+  // A session with all targets outlives their moves, and what the old server gave out is not for the new one.
+  return session.place === EVERYWHERE ? JSON.stringify([placeOf(target), binding]) : binding;
 }
 
 function request(method: string, params: JsonObject): object {
@@ -276,7 +342,8 @@ export function settingOf(
   params: JsonObject | undefined,
 ): { readonly setting: SessionSetting; readonly on: boolean } | null {
   const { uri, level } = params ?? {};
-  if (method === 'logging/setLevel' && typeof level === 'string') return { setting: { key: LEVEL, value: level }, on: true };
+  if (method === 'logging/setLevel' && typeof level === 'string' && level.length <= MAX_LEVEL_LENGTH)
+    return { setting: { key: LEVEL, value: level }, on: true };
   if (typeof uri !== 'string' || (method !== 'resources/subscribe' && method !== 'resources/unsubscribe')) return null;
   const key = createHash('sha256').update(uri).digest('hex');
   return { setting: { key, value: uri }, on: method === 'resources/subscribe' };

@@ -3,15 +3,15 @@
 export interface Merge<T> {
   /** Its items come in their order. Resolves when it has ended; its failures are its own business. */
   add(source: AsyncIterable<T>): Promise<void>;
-  /** An item that waits for nobody: of a bounded number, or of a kind of which there is one at a time. */
-  push(item: T): void;
+  /** An item that waits for nobody; none where one of its kind is waiting still, which says the same. */
+  push(item: T, kind: string): void;
   /** Nothing more comes; what is there is still read. */
   end(): void;
   readonly items: AsyncGenerator<T>;
 }
 
 export function createMerge<T>(): Merge<T> {
-  const waiting: { readonly item: T; readonly taken: () => void }[] = [];
+  const waiting: { readonly item: T; readonly kind?: string; readonly taken: () => void }[] = [];
   let wake: () => void = () => undefined;
   let ended = false;
   let left = false;
@@ -28,8 +28,11 @@ export function createMerge<T>(): Merge<T> {
       for (;;) {
         const next = waiting.shift();
         if (next !== undefined) {
-          yield next.item;
-          next.taken();
+          try {
+            yield next.item;
+          } finally {
+            next.taken();
+          }
         } else if (ended) return;
         else {
           await new Promise<void>((resolve) => {
@@ -55,7 +58,11 @@ export function createMerge<T>(): Merge<T> {
         // The source has told whom it concerns.
       }
     },
-    push: (item) => void offer(item),
+    push(item, kind) {
+      if (ended || waiting.some((one) => one.kind === kind)) return;
+      waiting.push({ item, kind, taken: () => undefined });
+      wake();
+    },
     end() {
       ended = true;
       wake();

@@ -231,13 +231,11 @@ async function ownTasks(
   const task = context.awaited?.task;
   if (task) found.set(task.upstreamId, task);
   const place = taskPlaceOf(deps, context);
-  const keys = new Map(
-    upstreamIds.filter((id) => !found.has(id)).map((id) => [taskKey(place.owner, place.place, id), id] as const),
-  );
-  if (keys.size === 0) return found;
-  for (const [key, handle] of await deps.tasks.handles([...keys.keys()])) {
+  const keys = upstreamIds.filter((id) => !found.has(id)).map((id) => taskKey(place.owner, place.place, id));
+  if (keys.length === 0) return found;
+  for (const handle of (await deps.tasks.handles(keys)).values()) {
     const own = openTask(place, handle);
-    if (own !== null && own.upstreamId === keys.get(key)) found.set(own.upstreamId, own);
+    if (own !== null) found.set(own.upstreamId, own);
   }
   return found;
 }

@@ -186,7 +186,7 @@ export async function performGet(
 }
 
 /** What a resumed answer is filtered as; only lists need more than the method's name. */
-function operationOf(method: string): Operation {
+export function operationOf(method: string): Operation {
   const operation = readOperation('session', method, undefined);
   return 'kind' in operation ? operation : TARGET;
 }
@@ -195,15 +195,17 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed:
   const passed = await pass(deps, caller, claimed, 'DELETE');
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
-  const { access } = placeAt(caller, target, session);
-  const link = await deps.links.current(placeAt(caller, target, session));
-  if (isLinkFailure(link)) return refusal(deps, caller, verdict, link);
-  const version = versionOf(caller, { session, link });
-  const answer = await deps.upstream.send({ method: 'DELETE', target, access, session: link, version });
-  // A target that does not end sessions leaves the client's as it is; one that has lost its half ends it with the client's.
-  const over = !isFault(answer) && ((answer.status >= 200 && answer.status <= 299) || answer.status === 404);
-  if (!over) return refusal(deps, caller, verdict, answer);
-  answer.discard();
+  const place = placeAt(caller, target, session);
+  // Where nothing was opened for what the caller is now, there is nothing to end at the target.
+  const link = await deps.links.newest(place);
+  if (link !== null) {
+    const version = versionOf(caller, { session, link });
+    const answer = await deps.upstream.send({ method: 'DELETE', target, access: place.access, session: link, version });
+    // A target that does not end sessions leaves the client's as it is; one that has lost its half ends it with the client's.
+    const over = !isFault(answer) && ((answer.status >= 200 && answer.status <= 299) || answer.status === 404);
+    if (!over) return refusal(deps, caller, verdict, answer);
+    answer.discard();
+  }
   const ended = await endSession(deps, session);
   finish(deps, caller, verdict, ended ? 'ok' : 'error');
   return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);

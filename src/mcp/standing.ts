@@ -27,14 +27,20 @@ export interface Changes {
 
 export function createChanges(): Changes {
   let current: ((admission: Admission) => void) | null = null;
+  let last: Admission | null = null;
   return {
     listen(listener) {
       current = listener;
+      // What came while the target was being asked for the stream.
+      if (last !== null) listener(last);
       return () => {
         if (current === listener) current = null;
       };
     },
-    emit: (admission) => current?.(admission),
+    emit(admission) {
+      last = admission;
+      current?.(admission);
+    },
   };
 }
 
@@ -84,8 +90,11 @@ export async function* standingStream(
     const access = moved.accessOf(admission.principal);
     const place: LinkPlace = { session, target: moved, access, admission };
     const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([caller.gone, own.signal]));
+    if (current !== own) return;
     // Without a stream of the target's, the client is still told of what the gateway itself knows.
-    if (reached === null || current !== own) return;
+    if (reached === 'none') return;
+    // It learns from the end that it hears nothing, and opens the stream again.
+    if (reached === null) return merged.end();
     follow(
       reached.stream,
       { ...context, caller: { ...caller, admission }, target: moved, access, linked: reached.linked, awaited: null },
@@ -98,7 +107,7 @@ export async function* standingStream(
     const rightsNow = rightsOf(admission, moved);
     if (rightsNow === rights) return;
     rights = rightsNow;
-    for (const kind of session.lists) merged.push({ data: listChanged(kind) });
+    for (const kind of session.lists) merged.push({ data: listChanged(kind) }, kind);
     const next = bindingNow(admission, moved);
     if (next === binding) return;
     binding = next;
@@ -106,6 +115,7 @@ export async function* standingStream(
   });
   const stop = (): void => merged.end();
   caller.gone.addEventListener('abort', stop, { once: true });
+  if (caller.gone.aborted) stop();
   follow(first, context, connection);
   try {
     yield* merged.items;
@@ -134,10 +144,10 @@ export async function* listeningStream(
     if (rightsNow === rights) return;
     rights = rightsNow;
     if (mayHaveAll(admission, target, context)) {
-      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data });
+      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
       return;
     }
-    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true });
+    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
     merged.end();
   });
   const within = {
@@ -166,23 +176,32 @@ function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tas
   return decideShown(admission, target.id)(objects).every(Boolean);
 }
 
-/** The stream of the target's half; null where it offers none. `after`: the event that it goes on from. */
+export interface Connected {
+  readonly stream: UpstreamStream;
+  readonly linked: Linked;
+}
+
+/** HTTP statuses of a target whose stream may be had later. */
+const BUSY = [409, 429];
+
+/** The stream of the target's half; `none` where it offers none, null where it cannot be had now. `after`: what it goes on from. */
 export async function connectAt(
   deps: ExchangeDeps,
   caller: Caller,
   place: LinkPlace,
   signal: AbortSignal,
   after: (linked: Linked) => string | null = () => null,
-): Promise<{ readonly stream: UpstreamStream; readonly linked: Linked } | null> {
+): Promise<Connected | 'none' | null> {
   const { target, access, session } = place;
   const link = await deps.links.current(place);
-  if (isLinkFailure(link)) return null;
+  if (isLinkFailure(link)) return 'ended' in link ? 'none' : null;
   const lastEventId = after({ session, link });
   const sent = { method: 'GET', target, access, signal } as const;
   const reached = await sendInSession(deps, caller, place, lastEventId === null ? sent : { ...sent, lastEventId }, null);
-  if ('fault' in reached || 'ended' in reached) return null;
+  if ('ended' in reached) return 'none';
+  if ('fault' in reached) return null;
   const { answer, linked } = reached;
   if (answer.status === 200 && answer.type === 'stream') return { stream: answer, linked };
   answer.discard();
-  return null;
+  return BUSY.includes(answer.status) || answer.status >= 500 ? null : 'none';
 }

@@ -35,18 +35,19 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
   let looking = false;
 
   async function examine(entry: Entry): Promise<void> {
-    const { claims, mayGoOn, changed, end } = entry.watched;
+    const { claims, mayGoOn, end } = entry.watched;
+    let admission: Awaited<ReturnType<Admit>>;
     try {
-      const admission = await admit(claims);
-      entry.goodAt = performance.now();
-      if (isRefusal(admission)) return end();
-      if (admission.snapshot === entry.snapshot) return;
-      entry.snapshot = admission.snapshot;
-      if (mayGoOn?.(admission) === false) end();
-      else changed?.(admission);
+      admission = await admit(claims);
     } catch {
       if (mayGoOn !== null && performance.now() - entry.goodAt >= PATIENCE_MS) end();
+      return;
     }
+    entry.goodAt = performance.now();
+    if (isRefusal(admission)) return end();
+    if (admission.snapshot === entry.snapshot) return;
+    entry.snapshot = admission.snapshot;
+    if (!goesOn(entry.watched, admission)) end();
   }
 
   const timer = setInterval(() => {
@@ -56,6 +57,17 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
       looking = false;
     });
   }, everyMs).unref();
+
+  /** What cannot be decided is denied (law 6). */
+  function goesOn({ mayGoOn, changed }: Watched, admission: Admission): boolean {
+    try {
+      if (mayGoOn?.(admission) === false) return false;
+      changed?.(admission);
+      return true;
+    } catch {
+      return false;
+    }
+  }
 
   return {
     add(watched) {

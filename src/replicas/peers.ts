@@ -8,25 +8,37 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import { Agent, type Dispatcher, errors } from 'undici';
 import type { Vault } from '../auth/vault.ts';
+import type { Log } from '../log.ts';
+
+export interface Peer {
+  readonly id: string;
+  readonly address: string;
+}
 
 export interface Peers {
-  /** Whether a replica of this gateway passes the request on. */
-  isFromPeer(req: IncomingMessage): boolean;
+  /** The replica that another one of this gateway has passed the request on to; null: it comes from a client. */
+  meantFor(req: IncomingMessage): string | null;
   /**
-   * `unreachable`: nothing has reached it. `broken`: it is not known what has, and nothing has been answered. Otherwise the
-   * answer is written, or the client gone.
+   * `unreachable`: nothing has reached it. `misdirected`: another replica is there, or the session is no longer with it.
+   * `broken`: it is not known what has reached it, and nothing has been answered. Otherwise the answer is written, or the
+   * client gone. `gone`: it will not answer any more.
    */
-  forward(
-    address: string,
-    req: IncomingMessage,
-    body: Buffer,
-    res: ServerResponse,
-  ): Promise<'answered' | 'unreachable' | 'broken'>;
+  forward(peer: Peer, req: IncomingMessage, body: Buffer, res: ServerResponse, gone: AbortSignal): Promise<Passed>;
   close(): Promise<void>;
+}
+
+export type Passed = 'answered' | 'unreachable' | 'misdirected' | 'broken';
+
+export interface PeerParts {
+  readonly vault: Vault;
+  readonly now: () => number;
+  readonly log: Log;
 }
 
 const HEADER = 'portcullis-peer';
 const VALID_MS = 30_000;
+/** HTTP 421, Misdirected Request. */
+export const MISDIRECTED = 421;
 const CONNECT_MS = 2_000;
 /** Of one connection, or made anew. */
 const NOT_PASSED_ON = new Set([
@@ -41,46 +53,52 @@ const NOT_PASSED_ON = new Set([
   HEADER,
 ]);
 
-export function createPeers(vault: Vault, now: () => number): Peers {
+export function createPeers({ vault, now, log }: PeerParts): Peers {
   const key = vault.derive('peer');
   const agent = new Agent({ connect: { timeout: CONNECT_MS }, headersTimeout: 0, bodyTimeout: 0 });
-  const macOf = (at: string, method: string, url: string, authorization: string): Buffer => {
-    const token = createHash('sha256').update(authorization).digest('base64url');
+  const macOf = (at: string, id: string, req: IncomingMessage): Buffer => {
+    const token = createHash('sha256')
+      .update(req.headers.authorization ?? '')
+      .digest('base64url');
     return createHmac('sha256', key)
-      .update(JSON.stringify([at, method, url, token]))
+      .update(JSON.stringify([at, id, req.method, req.url, token]))
       .digest();
   };
   return {
-    isFromPeer(req) {
-      const [, at, mac] = /^([0-9]{1,15})\.([A-Za-z0-9_-]{43})$/.exec(String(req.headers[HEADER] ?? '')) ?? [];
-      if (at === undefined || mac === undefined || Math.abs(now() - Number(at)) > VALID_MS) return false;
-      const expected = macOf(at, req.method ?? '', req.url ?? '', req.headers.authorization ?? '');
-      return timingSafeEqual(expected, Buffer.from(mac, 'base64url'));
+    meantFor(req) {
+      const [, at, id, mac] =
+        /^([0-9]{1,15})\.([0-9a-f-]{36})\.([A-Za-z0-9_-]{43})$/.exec(String(req.headers[HEADER] ?? '')) ?? [];
+      if (at === undefined || id === undefined || mac === undefined || Math.abs(now() - Number(at)) > VALID_MS) return null;
+      return timingSafeEqual(macOf(at, id, req), Buffer.from(mac, 'base64url')) ? id : null;
     },
-    async forward(address, req, body, res) {
-      const gone = new AbortController();
-      res.once('close', () => gone.abort());
-      if (res.closed) gone.abort();
-      const method = req.method ?? '';
-      const url = req.url ?? '';
+    async forward({ id, address }, req, body, res, gone) {
+      const left = new AbortController();
+      res.once('close', () => left.abort());
+      if (res.closed) left.abort();
       const at = String(now());
       const headers = req.rawHeaders.filter(
         (_, index) => !NOT_PASSED_ON.has((req.rawHeaders[index - (index % 2)] ?? '').toLowerCase()),
       );
-      const mac = macOf(at, method, url, req.headers.authorization ?? '').toString('base64url');
+      const mac = macOf(at, id, req).toString('base64url');
       let answer: Dispatcher.ResponseData;
       try {
         answer = await agent.request({
           origin: address,
-          path: url,
-          method: method as Dispatcher.HttpMethod,
-          headers: [...headers, HEADER, `${at}.${mac}`],
+          path: req.url ?? '',
+          method: req.method as Dispatcher.HttpMethod,
+          headers: [...headers, HEADER, `${at}.${id}.${mac}`],
           body: body.length === 0 ? null : body,
-          signal: gone.signal,
+          signal: AbortSignal.any([left.signal, gone]),
         });
-      } catch (error) {
-        if (gone.signal.aborted) return 'answered';
-        return isUnreachable(error) ? 'unreachable' : 'broken';
+      } catch (err) {
+        if (left.signal.aborted) return 'answered';
+        if (isUnreachable(err)) return 'unreachable';
+        log.warn({ err, replica: id, address }, 'a replica failed while it had a request');
+        return 'broken';
+      }
+      if (answer.statusCode === MISDIRECTED) {
+        answer.body.on('error', () => undefined).destroy();
+        return 'misdirected';
       }
       for (const [name, value] of Object.entries(answer.headers)) {
         if (value !== undefined && !NOT_PASSED_ON.has(name)) res.setHeader(name, value);

@@ -7,6 +7,8 @@ import { replicaStore } from './store.ts';
 export interface Presence {
   /** Of this start of this process. */
   readonly id: string;
+  /** There can be no other: SQLite has one process. */
+  readonly alone: boolean;
   /** Where a replica is reached, if it has been heard of lately; null: it is gone. */
   addressOf(id: string): Promise<string | null>;
   stop(): Promise<void>;
@@ -18,6 +20,8 @@ export interface PresenceParts {
   readonly id: string;
   /** Origin under which the other replicas reach this one. */
   readonly address: string;
+  /** Told when the others may have taken this replica to be gone, and what it held for theirs. */
+  readonly lapsed: () => void;
   readonly log: Log;
 }
 
@@ -27,13 +31,16 @@ const FORGOTTEN_AFTER_MS = 24 * 60 * 60 * 1000;
 
 const identityOf = (id: string): string => `replica:${id}`;
 
-export async function createPresence({ database, vault, id, address, log }: PresenceParts): Promise<Presence> {
-  // SQLite has one process: whatever another start of it held is gone.
-  if (database.kind === 'sqlite') return { id, addressOf: async () => null, stop: async () => undefined };
+export async function createPresence({ database, vault, id, address, lapsed, log }: PresenceParts): Promise<Presence> {
+  if (database.kind === 'sqlite') return { id, alone: true, addressOf: async () => null, stop: async () => undefined };
   const store = replicaStore(database.knex);
   const sealed = vault.seal(identityOf(id), Buffer.from(address));
+  let announcedAt = performance.now();
   const announce = async (): Promise<void> => {
     if (!(await store.seen(id))) await store.insert(id, sealed);
+    const before = announcedAt;
+    announcedAt = performance.now();
+    if (announcedAt - before > GONE_AFTER_MS) lapsed();
   };
   await announce();
   await store.deleteUnseenFor(FORGOTTEN_AFTER_MS);
@@ -43,10 +50,16 @@ export async function createPresence({ database, vault, id, address, log }: Pres
   }, EVERY_MS).unref();
   return {
     id,
+    alone: false,
     async addressOf(other) {
       const row = await store.find(other);
       if (row === null || row.unseen_ms > GONE_AFTER_MS) return null;
-      return vault.open(identityOf(other), row.address).toString();
+      try {
+        return vault.open(identityOf(other), row.address).toString();
+      } catch (err) {
+        log.error({ err, replica: other }, 'the address of a replica is not what it has said; it is taken to be gone');
+        return null;
+      }
     },
     async stop() {
       clearInterval(timer);

@@ -33,7 +33,7 @@ export interface UpstreamRow {
 }
 
 export interface SessionSetting {
-  /** `level`, or `uri ` and a digest of the URI that is subscribed to. */
+  /** `level`, or a digest of the URI that is subscribed to. */
   readonly key: string;
   readonly value: string;
 }
@@ -49,6 +49,7 @@ export interface SessionStore {
   find(id: string): Promise<SessionRow | null>;
   /** Sessions that have not ended and began after `since`, by id: at most `limit`, after `after`. */
   page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]>;
+  /** Those that use the target of the filter, those with every target among them. */
   count(since: number, filter: SessionFilter): Promise<number>;
   /** False: it had ended already. */
   end(id: string, by: SessionEnd, now: number): Promise<boolean>;
@@ -62,6 +63,7 @@ export interface SessionStore {
   insertUpstream(sessionId: string, cause: string, row: UpstreamRow, now: number): Promise<boolean>;
   /** Of the session at the target, and those that it has for every target (`EVERY_TARGET`). */
   settings(sessionId: string, targetId: string): Promise<SessionSetting[]>;
+  /** Of one session a bounded number is kept. */
   set(sessionId: string, targetId: string, setting: SessionSetting, now: number): Promise<void>;
   unset(sessionId: string, targetId: string, key: string): Promise<void>;
   /** Everything of sessions that began before `before`. */
@@ -105,8 +107,13 @@ export function sessionStore(db: Connection): SessionStore {
         .orderBy('id');
       return rows.map(toSession);
     },
-    async count(since, filter) {
-      const row = await active(since, filter).count<{ n: number | string }[]>({ n: '*' }).first();
+    async count(since, { target_id, ...filter }) {
+      const row = await active(since, filter)
+        .modify((query) => {
+          if (target_id !== undefined) query.where((either) => void either.where({ target_id }).orWhereNull('target_id'));
+        })
+        .count<{ n: number | string }[]>({ n: '*' })
+        .first();
       return Number(row?.n ?? 0);
     },
     end: async (id, by, now) =>
@@ -150,6 +157,8 @@ export function sessionStore(db: Connection): SessionStore {
     async set(session_id, target_id, { key, value }, created_at) {
       const where = { session_id, target_id, key };
       if ((await db('session_settings').where(where).update({ value })) > 0) return;
+      const kept = await db('session_settings').where({ session_id }).count<{ n: number | string }[]>({ n: '*' }).first();
+      if (Number(kept?.n ?? 0) >= SETTINGS_KEPT) return;
       try {
         await db('session_settings').insert({ ...where, value, created_at });
       } catch (error) {

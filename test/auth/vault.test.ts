@@ -17,6 +17,21 @@ test('another master key opens nothing', (t) => {
   t.throws(() => createVault(randomBytes(32)).open('x', vault.seal('x', secret)));
 });
 
+test('a previous master key opens and does not seal', (t) => {
+  const [old, unknown] = [Buffer.alloc(32, 1), Buffer.alloc(32, 9)];
+  const next = createVault(Buffer.alloc(32, 2), [unknown, old]);
+  const sealed = vault.seal('x', secret);
+  t.deepEqual(next.open('x', sealed), secret);
+  t.throws(() => next.open('y', sealed));
+  const again = next.reseal('x', sealed) ?? '';
+  t.deepEqual(createVault(Buffer.alloc(32, 2)).open('x', again), secret);
+  t.throws(() => vault.open('x', again));
+  t.is(next.reseal('x', again), null);
+  t.throws(() => next.reseal('y', sealed));
+  t.throws(() => createVault(Buffer.alloc(32, 2), [unknown]).reseal('x', sealed));
+  t.deepEqual(next.derive('setup-code'), createVault(Buffer.alloc(32, 2)).derive('setup-code'));
+});
+
 test('every changed, missing or added byte is noticed', (t) => {
   const sealed = Buffer.from(vault.seal('x', secret), 'base64');
   for (let i = 0; i < sealed.length; i++) {

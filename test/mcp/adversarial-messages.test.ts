@@ -98,7 +98,7 @@ test('methods are compared byte for byte; unknown ones go nowhere', async (t) =>
     'tools/call\0',
     'tools//call',
     'acme/danger',
-    'tasks/list',
+    'tasks/update',
     'skills/get',
     '__proto__',
   ]) {

@@ -1,15 +1,20 @@
 import test from 'ava';
 import { isObject, type JsonObject, readJsonText } from '../../src/http/json.ts';
-import { filterResult, RESULT_SPAN_DEPTH, type ResultContext } from '../../src/mcp/filter.ts';
+import { filterResult, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from '../../src/mcp/filter.ts';
 import { readOperation } from '../../src/mcp/operation.ts';
+import type { Task } from '../../src/mcp/tasks.ts';
+import { ASKABLE, type Askable } from '../../src/targets/target.ts';
 
-interface Case extends Partial<Pick<ResultContext, 'era' | 'params'>> {
+interface Case extends Partial<Pick<ResultContext, 'era' | 'params' | 'mayAsk' | 'sealTask' | 'tasks'>> {
   readonly method: string;
   readonly allowed?: readonly string[];
 }
 
 /** The filtered result as text, or the fault; and what was shown. */
-function filter(result: string | object, { era = 'session', method, params, allowed = [] }: Case) {
+function filter(
+  result: string | object,
+  { era = 'session', method, params, allowed = [], mayAsk = ASKABLE, sealTask = null, tasks = new Map() }: Case,
+) {
   const text = `{"jsonrpc": "2.0", "id": 1, "result": ${typeof result === 'string' ? result : JSON.stringify(result)} }`;
   const reading = readJsonText(text, { exact: false, spanDepth: RESULT_SPAN_DEPTH });
   if (!reading.ok || !isObject(reading.value) || !isObject(reading.value.result)) throw new Error(`not a result: ${text}`);
@@ -21,6 +26,9 @@ function filter(result: string | object, { era = 'session', method, params, allo
     operation: 'kind' in operation ? operation : { kind: 'target' },
     decide: (objects) => objects.map(({ resource_name }) => allowed.includes(resource_name)),
     sealState: (state) => `sealed ${state}`,
+    mayAsk,
+    sealTask,
+    tasks,
   });
   if (!filtered.ok) return { fault: filtered.fault };
   return { text: filtered.text, value: JSON.parse(filtered.text) as JsonObject, shown: filtered.shown };
@@ -133,16 +141,19 @@ test('capabilities are reduced to what is served', (t) => {
     extensions: { 'io.modelcontextprotocol/tasks': {}, 'io.modelcontextprotocol/ui': {} },
   };
   const session = filter({ protocolVersion: '2025-06-18', capabilities }, { method: 'initialize' });
-  t.deepEqual(session.value?.capabilities, {
+  const reduced = {
     tools: { listChanged: true },
     resources: { subscribe: true, listChanged: true },
     extensions: { 'io.modelcontextprotocol/ui': {} },
-  });
+  };
+  t.deepEqual(session.value?.capabilities, reduced);
+  const newest = filter({ protocolVersion: '2025-11-25', capabilities }, { method: 'initialize' });
+  t.deepEqual(newest.value?.capabilities, { ...reduced, tasks: { list: {} } });
   const supportedVersions = ['2027-01-01', '2026-07-28', '2025-11-25', '2024-11-05'];
   const modern = filter({ supportedVersions, capabilities }, { method: 'server/discover', era: 'modern' });
   t.like(modern.value, {
     supportedVersions: ['2026-07-28', '2025-11-25'],
-    capabilities: { ...(session.value?.capabilities as object) },
+    capabilities: { ...reduced, extensions: capabilities.extensions },
     ttlMs: 0,
     cacheScope: 'private',
   });
@@ -180,4 +191,98 @@ test('input is asked only for what the client offers, where it may be asked, and
 test('results that were not asked for are faults', (t) => {
   t.truthy(filter({ task: { taskId: 'x' } }, { method: 'tools/call' }).fault);
   t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'tools/call', era: 'modern' }).fault);
+  t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'prompts/get', era: 'modern' }).fault);
+});
+
+test('input is asked only for what the target may ask for', (t) => {
+  const both: JsonObject = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
+  const request = (method: string, params: JsonObject): JsonObject => ({
+    resultType: 'input_required',
+    inputRequests: { q: { method, params } },
+  });
+  const passes = (method: string, params: JsonObject, mayAsk: readonly Askable[], offered = both) =>
+    filter(request(method, params), { method: 'tools/call', era: 'modern', params: declaring(offered), mayAsk }).fault ===
+    undefined;
+  const url = { mode: 'url', url: 'https://elsewhere.test', message: 'x' };
+  t.true(passes('elicitation/create', url, ['elicitation_url']));
+  t.false(passes('elicitation/create', url, ['elicitation']));
+  t.false(passes('elicitation/create', url, ASKABLE, { elicitation: {} }), 'the client offers forms alone');
+  t.false(passes('elicitation/create', { ...url, mode: 'form', Mode: 'url' }, ['elicitation']));
+  t.false(passes('elicitation/create', { mode: 'other' }, ASKABLE));
+  t.true(passes('elicitation/create', { message: 'x' }, ['elicitation']));
+  t.false(passes('elicitation/create', { message: 'x' }, ['elicitation_url']));
+  for (const [method, askable] of [
+    ['sampling/createMessage', 'sampling'],
+    ['roots/list', 'roots'],
+  ] as const) {
+    t.true(passes(method, {}, [askable]));
+    t.false(
+      passes(
+        method,
+        {},
+        ASKABLE.filter((other) => other !== askable),
+      ),
+    );
+  }
+});
+
+const named = (upstreamId: string): Task => ({ handle: `sealed ${upstreamId}`, upstreamId, tool: `tool of ${upstreamId}` });
+const own = (...ids: string[]) => new Map(ids.map((id) => [id, named(id)]));
+
+test('a new task has the id of its client, in both forms, and no state that nobody has looked at', (t) => {
+  const make = (result: string, era: 'session' | 'modern') => filter(result, { method: 'tools/call', era, sealTask: named });
+  t.is(
+    make('{"task":{"ttl":1.0,"taskId":"u","status":"working"}}', 'session').text,
+    '{"task":{"ttl":1.0,"taskId":"sealed u","status":"working"}}',
+  );
+  t.is(
+    make('{"resultType":"task","taskId":"u","ttlMs":null}', 'modern').text,
+    '{"resultType":"task","taskId":"sealed u","ttlMs":null}',
+  );
+  for (const state of ['"result":{"content":[]}', '"error":{}', '"inputRequests":{}']) {
+    t.truthy(make(`{"resultType":"task","taskId":"u",${state}}`, 'modern').fault);
+  }
+  for (const taskId of ['1', '""', 'null', `"${'x'.repeat(513)}"`]) {
+    t.truthy(make(`{"resultType":"task","taskId":${taskId}}`, 'modern').fault);
+    t.truthy(make(`{"task":{"taskId":${taskId}}}`, 'session').fault);
+  }
+  t.truthy(make('{"task":null}', 'session').fault);
+});
+
+test('the state of a task is its own, asks only what may be asked, and links to what may be read', (t) => {
+  const state = (result: object, more: Partial<Case> = {}) =>
+    filter(result, { method: 'tasks/get', era: 'modern', tasks: own('u'), allowed: ['file:///a'], ...more });
+  t.is(state({ resultType: 'complete', taskId: 'u', ttlMs: 5 }).text, '{"resultType":"complete","taskId":"sealed u","ttlMs":5}');
+  t.truthy(state({ taskId: 'another' }).fault);
+  t.truthy(state({ taskId: 'u', inputRequests: { q: { method: 'elicitation/create', params: {} } } }).fault);
+  const offered = { params: declaring({ elicitation: {} }) };
+  t.falsy(state({ taskId: 'u', inputRequests: { q: { method: 'elicitation/create', params: {} } } }, offered).fault);
+  const content = ['file:///a', 'file:///b'].map((uri) => ({ type: 'resource_link', uri, name: uri }));
+  const done = state({ taskId: 'u', status: 'completed', result: { content, x: 1 } });
+  t.deepEqual(done.value?.result, { content: [content[0]], x: 1 } as never);
+  t.deepEqual(done.shown, { resource_type: 'resource', names: ['file:///a'], hidden: 1 });
+});
+
+test('a list of tasks shows those of the caller, of tools that it may call', (t) => {
+  const tasks = ['u', 'v', 'another'].map((taskId) => ({ taskId, status: 'working' }));
+  const listed = filter(
+    { tasks: [...tasks, null, { taskId: 1 }], nextCursor: 'n' },
+    { method: 'tasks/list', tasks: own('u', 'v'), allowed: ['tool of v'] },
+  );
+  t.deepEqual(listed.value, { tasks: [{ taskId: 'sealed v', status: 'working' }], nextCursor: 'n' });
+  t.deepEqual(listed.shown, { resource_type: 'tool', names: ['tool of v'], hidden: 4 });
+  t.truthy(filter({}, { method: 'tasks/list' }).fault);
+});
+
+test('the task that a result belongs to is named in the words of its client, or not at all', (t) => {
+  const related = (taskId: string) => ({ _meta: { 'io.modelcontextprotocol/related-task': { taskId }, x: 1 }, content: [] });
+  const result = (taskId: string) => filter(related(taskId), { method: 'tasks/result', tasks: own('u') }).value;
+  t.deepEqual(result('u'), related('sealed u') as never);
+  t.deepEqual(result('another'), { _meta: { x: 1 }, content: [] });
+  t.deepEqual(taskIdsIn({ ...related('r'), taskId: 't', tasks: [{ taskId: 'l' }], result: related('n') }).sort(), [
+    'l',
+    'n',
+    'r',
+    't',
+  ]);
 });

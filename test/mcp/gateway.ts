@@ -145,7 +145,10 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
       gateway.admissions++;
       if (gateway.stateDown) throw unavailable();
       if (gateway.revoked.has(sub)) return { refused: 'invalid_token', detail: 'revoked' };
-      return { principal: principalOf(sub), snapshot: { sequence: 1, engine, targets: new Map(gateway.targets), sessions: noRules } };
+      return {
+        principal: principalOf(sub),
+        snapshot: { sequence: 1, engine, targets: new Map(gateway.targets), sessions: noRules },
+      };
     },
     audit: {
       decision: async (record) => {
@@ -171,6 +174,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     rateLimit: async () => null,
     ended: () => undefined,
     limits: { ...DEFAULT_LIMITS, ...limits },
+    stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },
     now: () => gateway.now ?? Date.now(),
     newId: () => uuid(),
     log,

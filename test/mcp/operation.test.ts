@@ -1,6 +1,7 @@
 import test from 'ava';
-import type { JsonValue } from '../../src/http/json.ts';
-import { itemObject, readOperation } from '../../src/mcp/operation.ts';
+import type { JsonObject, JsonValue } from '../../src/http/json.ts';
+import { itemObject, readExtension, readOperation } from '../../src/mcp/operation.ts';
+import type { ExtensionMethod } from '../../src/targets/target.ts';
 
 const code = (era: 'session' | 'modern', method: string, params = {}) => {
   const operation = readOperation(era, method, params);
@@ -31,7 +32,7 @@ test('methods that name nothing are decided on the target, lists item by item', 
   }
 });
 
-test('any other method is unknown, also those of another revision', (t) => {
+test('any other method is for the target to know, those of another revision are unknown', (t) => {
   const odd = [
     'Tools/Call',
     ' tools/call',
@@ -43,12 +44,43 @@ test('any other method is unknown, also those of another revision', (t) => {
     '__proto__',
     'toString',
   ];
-  for (const method of [...odd, 'tasks/list', 'tasks/get', 'subscriptions/listen', 'skills/get', 'server/discover']) {
+  for (const method of [...odd, 'skills/get', 'tasks/Get']) {
+    t.is(code('session', method), 'extension', method);
+    t.is(code('modern', method), 'extension', method);
+  }
+  for (const method of ['tasks/update', 'subscriptions/listen', 'server/discover']) {
     t.deepEqual(code('session', method), [200, -32601], method);
   }
-  for (const method of [...odd, 'initialize', 'ping', 'logging/setLevel', 'resources/subscribe', 'tasks/get']) {
+  for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/subscribe', 'tasks/list', 'tasks/result']) {
     t.deepEqual(code('modern', method), [404, -32601], method);
   }
+});
+
+test('a task is named by a text, whatever it says', (t) => {
+  for (const era of ['session', 'modern'] as const) {
+    t.deepEqual(readOperation(era, 'tasks/get', { taskId: 'x' }), { kind: 'task', taskId: 'x' });
+    for (const taskId of [1, null, ['x'], { taskId: 'x' }] as JsonValue[]) {
+      t.deepEqual(code(era, 'tasks/cancel', { taskId }), [200, -32602]);
+    }
+  }
+});
+
+test('a listed method names one object, in a member that cannot be read as another', (t) => {
+  const skill = { method: 'skills/get', resource_type: 'tool', param: 'skill' } as const;
+  const directory = { method: 'directory/read', resource_type: 'resource', param: 'uri' } as const;
+  const read = (extension: ExtensionMethod, params: JsonObject) => {
+    const operation = readExtension(extension, params);
+    if (!('kind' in operation)) return operation.message;
+    return operation.kind === 'object' ? [operation.object.resource_name, operation.canonical] : operation.kind;
+  };
+  t.deepEqual(read(skill, { skill: 'a', name: 'b' }), ['a', true]);
+  t.deepEqual(read(directory, { uri: 'file:///a/../b' }), ['file:///a/../b', false]);
+  t.is(read(skill, {}), 'Invalid params: params.skill');
+  t.is(read(skill, { skill: ['a'] }), 'Invalid params: params.skill');
+  t.is(read(skill, { skill: 'a', Skill: 'b' }), 'Invalid params: params.skill');
+  t.is(read(skill, { skill: 'a', s\u212aill: 'b' } as JsonObject), 'Invalid params: params.skill');
+  t.is(read({ ...skill, param: 'toString' }, {}), 'Invalid params: params.toString');
+  t.is(read(directory, { uri: '' }), 'Invalid params: params.uri');
 });
 
 test('names are texts of 1 to 256 characters without control characters', (t) => {

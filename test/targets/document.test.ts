@@ -1,7 +1,9 @@
 import test from 'ava';
 import { AppError } from '../../src/errors.ts';
 import { isLinkLocal } from '../../src/targets/address.ts';
-import { readCredential, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
+import { isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
+import { changedDocument, extensionMethodProblem, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
+import { ASKABLE, type Target } from '../../src/targets/target.ts';
 
 const paths = (work: () => unknown): string[] => {
   try {
@@ -21,6 +23,25 @@ test('a target has defaults', (t) => {
     transport: 'streamable-http',
     url: 'https://mcp.example.com/mcp',
     enabled: true,
+    denials: 'shown',
+    may_ask: ASKABLE,
+    extension_methods: [],
+    user_credentials: [],
+  });
+  t.deepEqual(readTarget({ name: 'local', transport: 'stdio', command: '/bin/server' }), {
+    name: 'local',
+    description: null,
+    transport: 'stdio',
+    command: '/bin/server',
+    args: [],
+    cwd: null,
+    env: {},
+    isolation: 'per_user',
+    enabled: true,
+    denials: 'shown',
+    may_ask: ASKABLE,
+    extension_methods: [],
+    user_credentials: [],
   });
   t.deepEqual(readTargetUpdate({ enabled: false }), { enabled: false });
 });
@@ -33,7 +54,7 @@ for (const url of [
   'HTTPS://EXAMPLE.com/a/b@c',
   `https://example.com/${'x'.repeat(2028)}`,
 ]) {
-  test(`accepted: ${url.slice(0, 60)}`, (t) => t.is(readTarget(target({ url })).url, url));
+  test(`accepted: ${url.slice(0, 60)}`, (t) => t.like(readTarget(target({ url })), { url }));
 }
 
 for (const url of [
@@ -88,10 +109,6 @@ test('what is wrong with a target is named', (t) => {
       String(name),
     );
   }
-  for (const transport of ['sse', 'stdio']) {
-    const error = t.throws<AppError>(() => readTarget(target({ transport })));
-    t.regex(error?.message ?? '', /not supported yet/);
-  }
   t.deepEqual(
     paths(() => readTarget(target({ transport: 'http', enabled: 1, description: 'a\u0000', more: 1 }))),
     ['description', 'enabled', 'more', 'transport'],
@@ -106,13 +123,166 @@ test('what is wrong with a target is named', (t) => {
   );
 });
 
-test('credentials become a header', (t) => {
-  t.deepEqual(readCredential({ type: 'bearer', value: 'abc' }), { header: 'Authorization', value: 'Bearer abc' });
-  t.deepEqual(readCredential({ type: 'header', name: 'X-API-Key', value: 'a b~' }), { header: 'x-api-key', value: 'a b~' });
-  t.deepEqual(readCredential({ type: 'header', name: 'AUTHORIZATION', value: 'Basic eA==' }), {
-    header: 'authorization',
-    value: 'Basic eA==',
+test('members are of the transport', (t) => {
+  const stdio = (over: object = {}) => ({ name: 'local', transport: 'stdio', command: '/bin/server', ...over });
+  t.like(readTarget(target({ transport: 'sse' })), { transport: 'sse', url: 'https://mcp.example.com/mcp' });
+  for (const [body, wrong] of [
+    [target({ command: '/bin/x', args: [], cwd: null, env: {}, isolation: 'shared' }), 'args,command,cwd,env,isolation'],
+    [stdio({ url: 'https://mcp.example.com/' }), 'url'],
+    [{ name: 'local', transport: 'stdio' }, 'command'],
+    [{ name: 'local', transport: 'sse' }, 'url'],
+    [stdio({ command: 'server' }), 'command'],
+    [stdio({ command: './server' }), 'command'],
+    [stdio({ command: '/bin/a\u0000b' }), 'command'],
+    [stdio({ command: '' }), 'command'],
+    [stdio({ cwd: 'tmp' }), 'cwd'],
+    [stdio({ isolation: 'per_session' }), 'isolation'],
+    [stdio({ args: Array(65).fill('x') }), 'args'],
+    [stdio({ args: ['ok', 'x'.repeat(4097)] }), 'args.1'],
+    [stdio({ args: ['a\nb'] }), 'args.0'],
+    [stdio({ args: [5] }), 'args.0'],
+    [stdio({ args: '-x' }), 'args'],
+    [stdio({ env: [] }), 'env'],
+    [stdio({ env: { A: 1 } }), 'env'],
+    [stdio({ env: { '1A': 'x' } }), 'env'],
+    [stdio({ env: { 'A=B': 'x' } }), 'env'],
+    [stdio({ env: { Ä: 'x' } }), 'env'],
+    [stdio({ env: { '': 'x' } }), 'env'],
+    [stdio({ env: JSON.parse('{"__proto__":"x"}') }), 'env'],
+    [stdio({ env: { A: 'a\u0000' } }), 'env'],
+    [stdio({ env: { A: 'x'.repeat(8193) } }), 'env'],
+    [stdio({ env: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`A${i}`, 'x'])) }), 'env'],
+    [stdio({ user_credentials: [{ type: 'bearer' }] }), 'user_credentials.0.type'],
+    [target({ user_credentials: [{ type: 'env', name: 'TOKEN' }] }), 'user_credentials.0.type'],
+  ] as const) {
+    t.is(paths(() => readTarget(body)).join(), wrong, JSON.stringify(body).slice(0, 100));
+  }
+  const env = { LD_PRELOAD: '/lib/mine.so', constructor: 'x', EMPTY: '', LINES: 'a\nb' };
+  const whole = stdio({ args: ['', '-x', 'ä b'], cwd: '/srv', env, isolation: 'per_group' });
+  t.like(readTarget(whole), whole);
+});
+
+test('options have limits', (t) => {
+  const method = (over: object = {}) => ({ method: 'acme/run', resource_type: 'tool', param: 'name', ...over });
+  t.like(readTarget(target({ denials: 'hidden', may_ask: [], extension_methods: [method()] })), {
+    denials: 'hidden',
+    may_ask: [],
+    extension_methods: [method()],
   });
+  for (const [over, wrong] of [
+    [{ denials: 'maybe' }, 'denials'],
+    [{ may_ask: ['sampling', 'sampling'] }, 'may_ask.1'],
+    [{ may_ask: ['everything'] }, 'may_ask.0'],
+    [{ extension_methods: [method(), method({ param: 'other' })] }, 'extension_methods.1'],
+    [{ extension_methods: [method({ resource_type: 'all' })] }, 'extension_methods.0.resource_type'],
+    [{ extension_methods: [method({ param: '__proto__' })] }, 'extension_methods.0.param'],
+    [{ extension_methods: [method({ param: '_meta' })] }, 'extension_methods.0.param'],
+    [{ extension_methods: [method({ param: 'a.b' })] }, 'extension_methods.0.param'],
+    [{ extension_methods: [method({ more: 1 })] }, 'extension_methods.0.more'],
+    [{ extension_methods: Array.from({ length: 65 }, (_, i) => method({ method: `acme/m${i}` })) }, 'extension_methods'],
+  ] as const) {
+    t.is(paths(() => readTarget(target(over))).join(), wrong, JSON.stringify(over).slice(0, 100));
+  }
+  for (const name of ['acme/run', 'resources/directory/read', 'skills/get', 'a/B_9-x/y'])
+    t.is(extensionMethodProblem(name), null, name);
+  for (const name of [
+    ...['initialize', 'ping', 'acme', 'Acme/run', 'acme/', '/run', 'acme//run', 'acme/r n', 'acme/run\n', '$/cancel', 'a1/b'],
+    ...[
+      'tools/list',
+      'tools/call',
+      'resources/templates/list',
+      'server/discover',
+      'completion/complete',
+      'tasks/get',
+      'tasks/list',
+    ],
+    ...['sampling/createMessage', 'elicitation/create', 'roots/list', 'notifications/cancelled', 'notifications/acme'],
+  ]) {
+    t.not(extensionMethodProblem(name), null, name);
+  }
+});
+
+test('users may supply nothing that steers a process', (t) => {
+  const supplied = (type: string, name?: string) =>
+    readTarget(
+      type === 'env'
+        ? { name: 'a', transport: 'stdio', command: '/bin/x', user_credentials: [{ type, name }] }
+        : target({ user_credentials: [{ type, name }] }),
+    ).user_credentials;
+  t.deepEqual(supplied('bearer'), [{ type: 'bearer', name: 'authorization' }]);
+  t.deepEqual(supplied('bearer', 'authorization'), [{ type: 'bearer', name: 'authorization' }]);
+  t.deepEqual(supplied('header', 'X-Key'), [{ type: 'header', name: 'x-key' }]);
+  for (const name of ['GITHUB_TOKEN', 'API_KEY', 'constructor', 'toString', 'NPM_TOKEN', 'GOOGLE_KEY', 'ENVIRONMENT']) {
+    t.deepEqual(supplied('env', name), [{ type: 'env', name }]);
+  }
+  for (const name of [
+    ...['LD_PRELOAD', 'LD_LIBRARY_PATH', 'DYLD_INSERT_LIBRARIES', 'NODE_OPTIONS', 'node_options', 'NODE_PATH', 'PATH', 'HOME'],
+    ...['PYTHONSTARTUP', 'PYTHONPATH', 'PERL5OPT', 'RUBYOPT', 'JAVA_TOOL_OPTIONS', '_JAVA_OPTIONS', 'BASH_ENV', 'ENV', 'IFS'],
+    ...['HTTPS_PROXY', 'all_proxy', 'SSL_CERT_FILE', 'GIT_SSH_COMMAND', 'npm_config_registry', 'GCONV_PATH', 'TMPDIR'],
+  ]) {
+    t.true(isSteeringVariable(name), name);
+    t.is(paths(() => supplied('env', name)).join(), 'user_credentials.0.name', name);
+  }
+  for (const [type, name] of [
+    ['env', '__proto__'],
+    ['env', 'A=B'],
+    ['env', undefined],
+    ['header', 'Host'],
+    ['header', 'mcp-session-id'],
+    ['header', undefined],
+    ['bearer', 'x-key'],
+  ] as const) {
+    t.is(paths(() => supplied(type, name)).join(), 'user_credentials.0.name', `${type} ${name}`);
+  }
+  const both = [{ type: 'bearer' }, { type: 'header', name: 'Authorization' }];
+  t.is(paths(() => readTarget(target({ user_credentials: both }))).join(), 'user_credentials.1');
+});
+
+test('a change keeps what is omitted, and changes the transport with its members alone', (t) => {
+  const times = { created_at: 1, updated_at: 2 };
+  const http: Target = { ...readTarget(target({ user_credentials: [{ type: 'bearer' }] })), id: 'x', ...times };
+  const process = { name: 'local', transport: 'stdio', command: '/bin/a', args: ['x'], env: { A: 'b' }, cwd: '/srv' };
+  const stdio: Target = { ...readTarget({ ...process, isolation: 'shared' }), id: 'y', ...times };
+  const change = (before: Target, update: object) => changedDocument(before, readTargetUpdate(update));
+  t.like(change(http, { enabled: false }), { enabled: false, url: 'https://mcp.example.com/mcp' });
+  t.like(change(http, { transport: 'sse' }), { transport: 'sse', url: 'https://mcp.example.com/mcp' });
+  t.like(change(stdio, { command: '/bin/b' }), { command: '/bin/b', args: ['x'], cwd: '/srv', isolation: 'shared' });
+  t.deepEqual(change(stdio, { transport: 'sse', url: 'http://a.example/' }), {
+    ...{ name: 'local', description: null, transport: 'sse', url: 'http://a.example/', enabled: true },
+    ...{ denials: 'shown', may_ask: ASKABLE, extension_methods: [], user_credentials: [] },
+  });
+  t.like(change(http, { transport: 'stdio', command: '/bin/b', user_credentials: [] }), {
+    command: '/bin/b',
+    args: [],
+    cwd: null,
+  });
+  for (const [before, update, wrong] of [
+    [http, { transport: 'stdio', user_credentials: [] }, 'command'],
+    [http, { transport: 'stdio', command: '/bin/b' }, 'user_credentials.0.type'],
+    [http, { command: '/bin/b', args: [] }, 'args,command'],
+    [http, { transport: 'stdio', command: '/bin/b', url: 'http://a.example/' }, 'url'],
+    [stdio, { transport: 'sse' }, 'url'],
+    [stdio, { url: 'http://a.example/' }, 'url'],
+    [stdio, { transport: 'sse', url: 'http://a.example/', env: {} }, 'env'],
+  ] as const) {
+    t.is(paths(() => change(before, update)).join(), wrong, JSON.stringify(update));
+  }
+});
+
+test('credentials have a place', (t) => {
+  t.deepEqual(readCredential({ type: 'bearer', value: 'abc' }), { type: 'bearer', name: 'authorization', value: 'abc' });
+  t.deepEqual(readCredential({ type: 'header', name: 'X-API-Key', value: 'a b~' }), {
+    type: 'header',
+    name: 'x-api-key',
+    value: 'a b~',
+  });
+  t.deepEqual(readCredential({ type: 'env', name: 'Key', value: ' ä\n' }), { type: 'env', name: 'Key', value: ' ä\n' });
+  for (const name of ['1A', 'A-B', 'A=B', '__proto__', '', 'é', 'x'.repeat(257), undefined]) {
+    t.is(paths(() => readCredential({ type: 'env', name, value: 'v' })).join(), 'name', name);
+  }
+  for (const value of ['', 'a\u0000', '\ud800', 'x'.repeat(8193), 5]) {
+    t.is(paths(() => readCredential({ type: 'env', name: 'A', value })).join(), 'value', String(value).slice(0, 10));
+  }
 });
 
 for (const name of [

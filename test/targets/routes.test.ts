@@ -67,6 +67,8 @@ eachEngine(test.serial, 'a target lives: registered, read, changed, deleted once
     ['GET', '/credentials'],
     ['PUT', '/credentials/default', { type: 'bearer', value: 'v' }],
     ['DELETE', '/credentials/default'],
+    ['PUT', '/credentials/group/dev', { type: 'bearer', value: 'v' }],
+    ['DELETE', '/credentials/group/dev'],
   ] as const) {
     await call(404, method, `/targets/${id}${path}`, body);
   }
@@ -90,8 +92,20 @@ eachEngine(test.serial, 'a credential is set and never seen again; another origi
   const set = await call<CredentialJson>(201, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2' });
   t.like(set.body, { subject_type: 'default', subject_value: null, type: 'bearer', name: 'authorization', usable: true });
   t.deepEqual((await call(200, 'GET', path)).body, [set.body]);
-  const other = await call<CredentialJson>(200, 'PUT', `${path}/default`, { type: 'header', name: 'X-Key', value: 'hunter2' });
-  t.like(other.body, { type: 'header', name: 'x-key', usable: true, created_at: set.body.created_at });
+  const again = await call<CredentialJson>(200, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2 again' });
+  t.like(again.body, { created_at: set.body.created_at, usable: true });
+  const basic = await call<CredentialJson>(200, 'PUT', `${path}/default`, {
+    ...{ type: 'header', name: 'Authorization', value: 'hunter2' },
+  });
+  t.like(basic.body, { type: 'header', name: 'authorization', supplied_by: 'administrator' });
+  const other = await call<CredentialJson>(201, 'PUT', `${path}/default`, { type: 'header', name: 'X-Key', value: 'hunter2' });
+  t.like(other.body, { type: 'header', name: 'x-key', usable: true });
+  t.deepEqual((await call(200, 'GET', path)).body, [basic.body, other.body]);
+  await call(400, 'PUT', `${path}/default`, { type: 'env', name: 'KEY', value: 'hunter2' });
+  await call(404, 'DELETE', `${path}/default?name=x-other`);
+  await call(400, 'DELETE', `${path}/default?nam=x-key`);
+  await call(400, 'DELETE', `${path}/default?name=`);
+  await call(204, 'DELETE', `${path}/default?name=x-key`);
   await call(400, 'PUT', `${path}/default`, { type: 'header', name: 'Cookie', value: 'hunter2' });
   await call(400, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2\n' });
 
@@ -109,6 +123,45 @@ eachEngine(test.serial, 'a credential is set and never seen again; another origi
   await call(200, 'GET', '/changes');
   t.false(seen.join().includes('hunter2'));
   t.true(seen.join().includes('credential.set'));
+});
+
+eachEngine(test.serial, 'a target may be a process that the configuration allows', async (t, at) => {
+  const gateway = await startGateway(t, at.url, { STDIO_ALLOWED: '/bin/server, /bin/other' });
+  const call = caller(gateway, await person(gateway, 'admin@example.com'));
+  const body = { name: 'local', transport: 'stdio', command: '/bin/server', args: ['-x'], env: { A: 'b' }, isolation: 'shared' };
+  for (const command of ['/bin/sh', '/bin/Server', '/bin/../bin/server', '/bin//server', '/bin/server ']) {
+    const refused = await call<{ detail: string }>(400, 'POST', '/targets', { ...body, command });
+    t.regex(refused.body.detail, /^command: .*STDIO_ALLOWED.*operator/);
+  }
+  const { body: made } = await call<TargetJson>(201, 'POST', '/targets', body);
+  t.like(made, { ...body, cwd: null });
+  t.false('url' in made);
+  const path = `/targets/${made.id}`;
+  t.deepEqual((await call(200, 'GET', path)).body, made);
+  t.deepEqual((await call(200, 'PUT', path, made)).body, made);
+  await call(400, 'PUT', path, { command: '/bin/sh' });
+  await call(400, 'PUT', path, { url: 'http://127.0.0.1:9/' });
+  const usable = async () => (await call<CredentialJson[]>(200, 'GET', `${path}/credentials`)).body.map((one) => one.usable);
+  const set = () => call(200, 'PUT', `${path}/credentials/default`, { type: 'env', name: 'KEY', value: 'v' });
+  await call(201, 'PUT', `${path}/credentials/default`, { type: 'env', name: 'KEY', value: 'v' });
+  for (const [change, stays] of [
+    [{ args: ['-y'] }, false],
+    [{ command: '/bin/other' }, false],
+    [{ env: { A: 'c' } }, true],
+    [{ env: { NODE_OPTIONS: '--import=/tmp/x' } }, false],
+    [{ isolation: 'per_user', denials: 'hidden' }, true],
+  ] as const) {
+    await call(200, 'PUT', path, change);
+    t.deepEqual(await usable(), [stays], JSON.stringify(change));
+    await set();
+  }
+  const moved = await call<TargetJson>(200, 'PUT', path, { transport: 'sse', url: 'http://127.0.0.1:9/sse' });
+  t.false('command' in moved.body);
+  t.deepEqual(await usable(), [false]);
+  await call(200, 'PUT', path, { transport: 'streamable-http' });
+  await call(400, 'PUT', path, { transport: 'stdio' });
+  t.deepEqual((await call(200, 'GET', path)).headers.get('etag'), (await call(200, 'PUT', path, {})).headers.get('etag'));
+  await call(400, 'PUT', path, { transport: 'stdio', command: '/bin/sh' });
 });
 
 eachEngine(test.serial, 'a policy and the deletion of its target cannot both succeed', async (t, at) => {
@@ -146,6 +199,8 @@ test.serial('only administrators, only with a token', async (t) => {
     ['GET', `/${NOBODY}/credentials`],
     ['PUT', `/${NOBODY}/credentials/default`],
     ['DELETE', `/${NOBODY}/credentials/default`],
+    ['PUT', `/${NOBODY}/credentials/user/${NOBODY}`],
+    ['DELETE', `/${NOBODY}/credentials/group/dev`],
   ] as const) {
     await gateway.rest(401, method, `/api/targets${path}`);
     await gateway.rest(403, method, `/api/targets${path}`, { token: user.token });

@@ -6,7 +6,7 @@
 
 import { EVERY_TARGET } from '../../sessions/store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../answer.ts';
+import { ACCEPTED, type Answer, noSession, type OutEvent, refuse, unavailable } from '../answer.ts';
 import { authorize, type Verdict } from '../authorize.ts';
 import { mergeServerCapabilities } from '../capabilities.ts';
 import type { Caller, ExchangeDeps } from '../context.ts';
@@ -20,11 +20,13 @@ import { performNotification, performResponse } from '../session-traffic.ts';
 import { EVERYWHERE, LIST_KINDS, type Session, sealSession } from '../sessions.ts';
 import { TASKS_REVISION } from '../tasks.ts';
 import { listEverywhere } from './lists.ts';
-import { joinName, renameMessage, splitName, splitToken } from './names.ts';
+import { bareMeta, bareResponse, joinName, renameMessage, splitName, splitToken } from './names.ts';
 import type { Plan } from './plan.ts';
-import { usableTargets } from './usable.ts';
+import { askAmong, halvesOf, isLive, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
+/** The gateway has these lists, empty ones too, and tells of them when they change: a target may come to be usable later. */
+const LISTS = { tools: {}, prompts: {}, resources: {} };
 /** For the targets to say what they can do; one that takes longer is taken to be able to do everything. */
 const HELLO_MS = 5_000;
 
@@ -62,7 +64,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   );
   const result = {
     protocolVersion: session.revision,
-    capabilities: mergeServerCapabilities(hellos, session.revision === TASKS_REVISION ? 'capability' : 'none'),
+    capabilities: mergeServerCapabilities([LISTS, ...hellos], session.revision === TASKS_REVISION ? 'capability' : 'none'),
     serverInfo: SERVER_INFO,
   };
   const sealed = sealSession(deps.seal, principal, EVERYWHERE, session);
@@ -104,24 +106,33 @@ function finish(deps: ExchangeDeps, caller: Caller, verdict: Verdict | undefined
   deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
 }
 
+/** `claimed`: a session of the caller's with all targets, which may have ended. */
 export async function performEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
-  session: Session | null,
+  claimed: Session | null,
   message: RpcRequest,
   plan: Plan,
   located: Located,
 ): Promise<Answer> {
   const { id } = message;
+  const session = await live(deps, caller, claimed);
+  if (session === 'unreadable') return unavailable(id);
   switch (plan.kind) {
     case 'own':
       return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
     case 'one': {
       const manner = { era: 'session', session: session ?? 'unknown' } as const;
       const aimed = { ...caller, targetName: plan.targetName };
-      const done = deps.aims.note(session?.id ?? '', message.id, plan.targetName);
-      const answer = await performRequest(deps, aimed, manner, plan.message, plan.operation, located).finally(done);
-      return renamed(plan.targetName, message.method, answer);
+      const done = deps.aims.note(session?.id ?? '', message, plan.targetName);
+      let streams = false;
+      try {
+        const answer = await performRequest(deps, aimed, manner, plan.message, plan.operation, located);
+        streams = answer.kind === 'stream';
+        return renamed(plan.targetName, message.method, answer, done);
+      } finally {
+        if (!streams) done();
+      }
     }
     case 'list':
       return session === null ? noSession(id) : listEverywhere(deps, caller, session, message, plan, located);
@@ -129,6 +140,20 @@ export async function performEverywhere(
       return session === null ? noSession(id) : setLevel(deps, caller, session, message, plan, located);
   }
 }
+
+/** The session, unless somebody has ended it. */
+async function live(deps: ExchangeDeps, { admission }: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
+  if (claimed === null) return null;
+  try {
+    return (await isLive(deps, admission, claimed)) ? claimed : null;
+  } catch (err) {
+    deps.log.error({ err }, 'a session could not be looked up; the message is refused');
+    return 'unreadable';
+  }
+}
+
+/** RFC 5424. */
+const LEVELS = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
 
 async function setLevel(
   deps: ExchangeDeps,
@@ -139,22 +164,23 @@ async function setLevel(
   located: Located,
 ): Promise<Answer> {
   const said = settingOf(message.method, message.params);
-  if (said === null)
+  if (said === null || !LEVELS.includes(said.setting.value))
     return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
+  const targets = usableTargets(caller.admission);
+  if (targets.length === 0 && (await decideAll(deps, caller, targets, message.method)) === null) return unavailable(message.id);
   try {
     await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
   } catch (err) {
     deps.log.error({ err }, 'a log level could not be kept');
     return unavailable(message.id);
   }
-  const open = deps.links.open(session);
-  const targets = usableTargets(caller.admission).filter((target) => open.has(target.id));
   // Targets without logging say so; the others have it, and each has its row.
   await Promise.all(
-    targets.map(async ({ name }) => {
-      const aimed = { ...caller, targetName: name };
-      await finalText(await performRequest(deps, aimed, { era: 'session', session }, message, plan.operation, located));
-    }),
+    targets.map(({ name }) =>
+      askAmong(deps, caller, name, (aimed) =>
+        performRequest(deps, aimed, { era: 'session', session }, message, plan.operation, located),
+      ),
+    ),
   );
   return { kind: 'message', status: 200, text: resultMessage(message.id, '{}') };
 }
@@ -162,10 +188,12 @@ async function setLevel(
 export async function notifyEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
-  session: Session | null,
+  claimed: Session | null,
   message: RpcNotification,
   located: Located,
 ): Promise<Answer> {
+  const session = await live(deps, caller, claimed);
+  if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
   const send = (targetName: string, own: RpcNotification): Promise<Answer> =>
     performNotification(deps, { ...caller, targetName }, session, own, located);
@@ -173,52 +201,65 @@ export async function notifyEverywhere(
   if (method === 'notifications/cancelled') {
     const requestId = params?.requestId;
     const targetName =
-      typeof requestId === 'string' || typeof requestId === 'number' ? deps.aims.of(session.id, requestId) : null;
-    return targetName === null ? ACCEPTED : send(targetName, message);
+      typeof requestId === 'string' || typeof requestId === 'number' ? deps.aims.of(session.id, 'id', requestId) : null;
+    return targetName === null ? ACCEPTED : send(targetName, bareMeta(message, targetName));
   }
   if (method === 'notifications/progress') {
     const split = splitToken(params?.progressToken);
     if (split === null) return ACCEPTED;
-    return send(split.targetName, { ...message, params: { ...params, progressToken: split.token } });
+    const own = bareMeta(message, split.targetName);
+    return send(split.targetName, { ...own, params: { ...own.params, progressToken: split.token } });
   }
   // The gateway has told each target that the session has begun, when it opened its half.
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
-  const open = deps.links.open(session);
-  const targets = usableTargets(caller.admission).filter((target) => open.has(target.id));
-  await Promise.all(targets.map(({ name }) => send(name, message)));
-  return ACCEPTED;
+  try {
+    const halves = await halvesOf(deps, caller.admission, session);
+    await Promise.all(halves.map(([{ name }]) => askAmong(deps, caller, name, () => send(name, bareMeta(message, name)))));
+    return ACCEPTED;
+  } catch (err) {
+    deps.log.error({ err }, 'the halves of a session could not be looked up; the message is refused');
+    return unavailable(null);
+  }
 }
 
 /** To the target that asked, whose name its id begins with. */
 export async function answerEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
-  session: Session | null,
+  claimed: Session | null,
   message: RpcResponse,
   located: Located,
 ): Promise<Answer> {
+  const session = await live(deps, caller, claimed);
+  if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
   const aimed = splitName(message.id);
   if (aimed === null) {
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
-  return performResponse(deps, { ...caller, targetName: aimed.targetName }, session, { ...message, id: aimed.name }, located);
+  const { targetName, name } = aimed;
+  return performResponse(deps, { ...caller, targetName }, session, { ...message, id: name }, bareResponse(targetName, located));
 }
 
-/** An answer of one target under the names of all. */
-function renamed(targetName: string, method: string, answer: Answer): Answer {
+/** An answer of one target under the names of all. `done`: called when it has streamed. */
+function renamed(targetName: string, method: string, answer: Answer, done: () => void): Answer {
   if (answer.kind === 'message') return { ...answer, text: renameMessage(targetName, method, answer.text) };
   if (answer.kind !== 'stream') return answer;
-  return { ...answer, events: renamedEvents(targetName, method, answer.events) };
+  return { ...answer, events: renamedEvents(targetName, method, answer.events, done) };
 }
 
 export async function* renamedEvents(
   targetName: string,
   method: string,
   events: AsyncIterable<OutEvent>,
+  done?: () => void,
 ): AsyncGenerator<OutEvent> {
-  for await (const event of events) {
-    const id = event.id === undefined ? undefined : joinName(targetName, event.id);
-    yield { ...event, data: event.data === '' ? '' : renameMessage(targetName, method, event.data), id };
+  try {
+    for await (const event of events) {
+      const id = event.id === undefined ? undefined : joinName(targetName, event.id);
+      yield { ...event, data: event.data === '' ? '' : renameMessage(targetName, method, event.data), id };
+    }
+  } finally {
+    done?.();
   }
 }

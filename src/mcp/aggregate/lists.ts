@@ -1,24 +1,29 @@
 /** Lists of all targets as one: each target's page is decided and recorded as its own, their cursors are sealed into one. */
 import { isObject, type JsonObject, readJsonText } from '../../http/json.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { type Answer, finalText, refuse, unavailable } from '../answer.ts';
+import { type Answer, refuse, unavailable } from '../answer.ts';
 import { authorize } from '../authorize.ts';
-import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
+import type { Caller, ExchangeDeps } from '../context.ts';
 import { performRequest } from '../exchange.ts';
 import { CODES, type RpcRequest, resultMessage } from '../message.ts';
 import type { Located } from '../rebuild.ts';
-import { EVERYWHERE, type Session } from '../sessions.ts';
+import { EVERYWHERE, placeOf, type Session } from '../sessions.ts';
 import { renameMessage } from './names.ts';
 import type { Plan } from './plan.ts';
-import { usableTargets } from './usable.ts';
+import { askAmong, usableTargets } from './usable.ts';
 
 /** Of the result's `_meta`: the targets that the caller may use, whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
-/** Where each target's next page begins; '' at its beginning. */
+/**
+ * Where each target's next page begins; '' at its beginning. By place: a target that has moved is another server, which must
+ * not get what the old one gave out.
+ */
 type Cursors = Readonly<Record<string, string>>;
+/** A longer one of a target's would make that of all too long for a request. */
+const MAX_CURSOR_LENGTH = 16 * 1024;
 
 interface Page {
-  readonly target: string;
+  readonly target: RoutedTarget;
   /** JSON texts of the items, joined; null: the target could not be asked. */
   readonly items: string | null;
   readonly next: string | null;
@@ -37,10 +42,10 @@ export async function listEverywhere(
   if (cursors === 'invalid') {
     return refuse(id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.cursor' });
   }
-  const targets = usableTargets(caller.admission).filter(({ name }) => cursors === null || Object.hasOwn(cursors, name));
+  const targets = usableTargets(caller.admission).filter((target) => cursors === null || Object.hasOwn(cursors, placeOf(target)));
   if (targets.length === 0 && !(await recordNobody(deps, caller, method))) return unavailable(id);
   const pages = await Promise.all(
-    targets.map((target) => pageOf(deps, caller, session, target, message, plan, cursors?.[target.name] ?? '', located)),
+    targets.map((target) => pageOf(deps, caller, session, target, message, plan, cursors?.[placeOf(target)] ?? '', located)),
   );
   const shown: string[] = [];
   const next: Record<string, string> = {};
@@ -48,13 +53,14 @@ export async function listEverywhere(
   for (const { target, items, next: cursor } of pages) {
     length += items?.length ?? 0;
     // What would make the answer too large waits for the next page.
-    if (items !== null && length > deps.limits.answerBytes && shown.length > 0) next[target] = cursors?.[target] ?? '';
-    else if (items !== null) {
+    if (items !== null && length > deps.limits.answerBytes && shown.length > 0) {
+      next[placeOf(target)] = cursors?.[placeOf(target)] ?? '';
+    } else if (items !== null) {
       if (items !== '') shown.push(items);
-      if (cursor !== null) next[target] = cursor;
+      if (cursor !== null) next[placeOf(target)] = cursor;
     }
   }
-  const missing = pages.filter(({ items }) => items === null).map(({ target }) => target);
+  const missing = pages.filter(({ items }) => items === null).map(({ target }) => target.name);
   const members = [`${JSON.stringify(plan.member)}:[${shown.join()}]`];
   if (Object.keys(next).length > 0)
     members.push(`"nextCursor":${JSON.stringify(sealCursors(deps, caller, session, method, next))}`);
@@ -85,29 +91,16 @@ async function pageOf(
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
-  const late = new AbortController();
-  const timer = setTimeout(() => late.abort(REVOKED), deps.limits.openMs);
-  const aimed: Caller = { ...caller, targetName: target.name, gone: AbortSignal.any([caller.gone, late.signal]) };
-  const nothing: Page = { target: target.name, items: null, next: null };
-  try {
-    const asked = performRequest(deps, aimed, { era: 'session', session }, own, plan.operation, located).then(finalText);
-    const text = await Promise.race([asked, aborted(late.signal)]);
-    return text === null ? nothing : readPage(target.name, message.method, plan.member, text);
-  } catch {
-    return nothing;
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-function aborted(signal: AbortSignal): Promise<null> {
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(null), { once: true }));
+  const text = await askAmong(deps, caller, target.name, (aimed) =>
+    performRequest(deps, aimed, { era: 'session', session }, own, plan.operation, located),
+  );
+  return text === null ? { target, items: null, next: null } : readPage(target, message.method, plan.member, text);
 }
 
 const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: 2 };
 
-function readPage(target: string, method: string, member: string, answered: string): Page {
-  const text = renameMessage(target, method, answered);
+function readPage(target: RoutedTarget, method: string, member: string, answered: string): Page {
+  const text = renameMessage(target.name, method, answered);
   const reading = readJsonText(text, RULES);
   const message = reading.ok && isObject(reading.value) ? reading.value : {};
   const { result, error } = message;
@@ -115,13 +108,11 @@ function readPage(target: string, method: string, member: string, answered: stri
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
     return { target, items: '', next: null };
   const span = reading.ok ? reading.span.members?.get('result')?.members?.get(member) : undefined;
-  if (!isObject(result) || span === undefined) return { target, items: null, next: null };
-  const { nextCursor } = result as JsonObject;
-  return {
-    target,
-    items: text.slice(span.start + 1, span.end - 1).trim(),
-    next: typeof nextCursor === 'string' ? nextCursor : null,
-  };
+  const nextCursor = isObject(result) ? result.nextCursor : undefined;
+  // Clients take an empty cursor for none.
+  const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
+  if (span === undefined || (next?.length ?? 0) > MAX_CURSOR_LENGTH) return { target, items: null, next: null };
+  return { target, items: text.slice(span.start + 1, span.end - 1).trim(), next };
 }
 
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>

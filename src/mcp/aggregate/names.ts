@@ -6,6 +6,7 @@
 import { isObject, type JsonObject, type JsonSpan, type JsonValue, readJsonText } from '../../http/json.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import type { RpcNotification, RpcRequest } from '../message.ts';
+import type { Located } from '../rebuild.ts';
 import { RELATED_TASK } from '../tasks.ts';
 
 export interface Aimed {
@@ -61,7 +62,8 @@ export function aim<Message extends RpcRequest | RpcNotification>(
   const by = AIMED_BY.get(message.method);
   const aimed = by?.split(params[by.member]) ?? null;
   if (by === undefined || aimed === null) return null;
-  return { targetName: aimed.targetName, message: { ...message, params: { ...params, [by.member]: aimed.name } } };
+  const { targetName } = aimed;
+  return { targetName, message: bareMeta({ ...message, params: { ...params, [by.member]: aimed.name } }, targetName) };
 }
 
 function aimCompletion<Message extends RpcRequest | RpcNotification>(message: Message, params: JsonObject) {
@@ -70,7 +72,34 @@ function aimCompletion<Message extends RpcRequest | RpcNotification>(message: Me
   const aimed = ref.type === 'ref/prompt' ? splitName(ref.name) : splitUri(ref.uri);
   if (aimed === null) return null;
   const bare = ref.type === 'ref/prompt' ? { ...ref, name: aimed.name } : { ...ref, uri: aimed.name };
-  return { targetName: aimed.targetName, message: { ...message, params: { ...params, ref: bare } } };
+  const { targetName } = aimed;
+  return { targetName, message: bareMeta({ ...message, params: { ...params, ref: bare } }, targetName) };
+}
+
+/** The task that a message of the client belongs to, as the target knows it; one of another target is not spoken of. */
+export function bareMeta<Message extends RpcRequest | RpcNotification>(message: Message, targetName: string): Message {
+  const meta = message.params?._meta;
+  if (!isObject(meta) || !(RELATED_TASK in meta)) return message;
+  const { [RELATED_TASK]: related, ...rest } = meta;
+  const aimed = isObject(related) ? splitName(related.taskId) : null;
+  const bare = aimed?.targetName === targetName ? { ...rest, [RELATED_TASK]: { taskId: aimed.name } } : rest;
+  return { ...message, params: { ...message.params, _meta: bare } };
+}
+
+/** The same for a response, which goes on as the text it is. */
+export function bareResponse(targetName: string, located: Located): Located {
+  const text = located.text.slice(located.span.start, located.span.end);
+  if (!text.includes(RELATED_TASK)) return located;
+  const edits: Edit[] = [];
+  const bare: Renaming = (value, span) => {
+    const aimed = splitName(value);
+    if (aimed?.targetName === targetName) edits.push({ start: span.start, end: span.end, text: JSON.stringify(aimed.name) });
+  };
+  const reading = readJsonText(text, RULES);
+  if (!reading.ok) return located;
+  at(['result', '_meta', RELATED_TASK, 'taskId'], bare)(reading.value, reading.span, edits);
+  const edited = readJsonText(applyEdits(text, edits), RULES);
+  return edited.ok ? edited : located;
 }
 
 /** Spans down to `_meta.ui.resourceUri` of an item of a list, and to the resource in the content of a prompt's message. */
@@ -104,9 +133,12 @@ export function renameMessage(targetName: string, method: string, text: string):
     if (message.method === 'notifications/resources/updated') at(['params', 'uri'], uri)(message, reading.span, edits);
     if (message.method === 'notifications/cancelled') at(['params', 'requestId'], name)(message, reading.span, edits);
     if (message.method === 'notifications/tasks/status') at(['params', 'taskId'], name)(message, reading.span, edits);
+    if (message.method === 'elicitation/create' || message.method === 'notifications/elicitation/complete')
+      at(['params', 'elicitationId'], name)(message, reading.span, edits);
     at(['params', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
   } else {
     at(['error', 'data', 'uri'], uri)(message, reading.span, edits);
+    at(['error', 'data'], each('elicitations', at(['elicitationId'], name)))(message, reading.span, edits);
     at(['result', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
     for (const renaming of within.get(method) ?? []) at(['result'], renaming)(message, reading.span, edits);
   }
@@ -141,7 +173,10 @@ function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly 
   const toolResult = [each('content', ...content)];
   const task = [at(['task', 'taskId'], name)];
   return new Map<string, readonly Renaming[]>([
-    ['tools/list', [each('tools', at(['name'], name), at(['_meta', 'ui', 'resourceUri'], uri))]],
+    [
+      'tools/list',
+      [each('tools', at(['name'], name), at(['_meta', 'ui', 'resourceUri'], uri), at(['_meta', 'ui/resourceUri'], uri))],
+    ],
     ['prompts/list', [each('prompts', at(['name'], name))]],
     ['resources/list', [each('resources', at(['uri'], uri))]],
     ['resources/templates/list', [each('resourceTemplates', at(['uriTemplate'], uri))]],

@@ -4,166 +4,308 @@ import { AppError } from '../../errors.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../answer.ts';
 import { authorize, type Verdict } from '../authorize.ts';
-import type { Caller, ExchangeDeps, RelayContext } from '../context.ts';
-import type { LinkPlace } from '../links.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../context.ts';
+import { isLinkFailure, type LinkPlace } from '../links.ts';
 import { createMerge } from '../merge.ts';
 import { relayStream } from '../relay.ts';
-import { type ClaimedSession, endSession } from '../session-traffic.ts';
-import { EVERYWHERE, LIST_KINDS, openEventId, type Session, versionOf } from '../sessions.ts';
-import { bindingNow, connectAt, listChanged, rightsOf } from '../standing.ts';
+import { type ClaimedSession, endSession, operationOf } from '../session-traffic.ts';
+import { LIST_KINDS, type Linked, openEventId, placeOf, type ResumePoint, type Session, versionOf } from '../sessions.ts';
+import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../standing.ts';
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './everywhere.ts';
 import { splitName } from './names.ts';
-import { usableTargets } from './usable.ts';
+import { halvesOf, isLive, usableTargets } from './usable.ts';
 
 const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
+const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
-/** null where the session goes on. */
-function refusal({ admission }: Caller, session: ClaimedSession): Answer | null {
+/** Before a target's stream is asked for again, and at most. */
+const RETRY_MS = 1_000;
+const MAX_RETRY_MS = 60_000;
+
+async function liveSession(deps: ExchangeDeps, { admission }: Caller, session: ClaimedSession): Promise<Session | Answer> {
   if (session === 'missing') return problem(SESSION_MISSING);
-  const gone = session === null || session.place !== EVERYWHERE || admission.snapshot.sessions.ended.has(session.id);
-  return gone ? problem(SESSION_GONE) : null;
+  try {
+    return session !== null && (await isLive(deps, admission, session)) ? session : problem(SESSION_GONE);
+  } catch (err) {
+    deps.log.error({ err }, 'a session could not be looked up; the request is refused');
+    return problemUnavailable(err);
+  }
+}
+
+/** What a stream of the client's goes on from. */
+interface Resumed {
+  readonly target: RoutedTarget;
+  readonly eventId: string;
+  readonly point: ResumePoint;
 }
 
 /** The streams of all targets in one, which those that become usable join and the others leave. */
 export async function getEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
-  session: ClaimedSession,
+  claimed: ClaimedSession,
   lastEventId: string | undefined,
 ): Promise<Answer> {
-  const refused = refusal(caller, session);
-  if (refused !== null || session === null || session === 'missing') return refused ?? problem(SESSION_GONE);
-  const resume = lastEventId === undefined ? null : splitName(lastEventId);
-  if (lastEventId !== undefined && resume === null) {
-    return problem(new AppError('not_found', 'The event id is not one of this session'));
-  }
+  const session = await liveSession(deps, caller, claimed);
+  if ('kind' in session) return session;
+  const resumed = lastEventId === undefined ? null : await resume(deps, caller, session, lastEventId);
+  if (lastEventId !== undefined && resumed === null) return problem(EVENT_GONE);
+  const answering = resumed !== null && resumed.point.origin !== null;
+  const targets = answering ? [resumed.target] : usableTargets(caller.admission);
   try {
-    await Promise.all(
-      usableTargets(caller.admission).map(async ({ name }) => {
-        const { decisionId } = await decide(deps, caller, name, 'GET');
-        deps.audit.outcome({ decision_id: decisionId, outcome: 'ok', duration_ms: deps.now() - caller.arrivedAt });
-      }),
-    );
+    await Promise.all(targets.map((target) => recordGet(deps, caller, target.name)));
   } catch (err) {
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
     return problemUnavailable(err);
   }
-  const from = resume && { targetName: resume.targetName, eventId: resume.name };
-  return { kind: 'stream', events: streams(deps, caller, session, from), drain: false };
+  if (resumed !== null && answering) return restOfAnswer(deps, caller, session, resumed);
+  const recorded = new Set(targets.map(({ id }) => id));
+  return { kind: 'stream', events: streams(deps, caller, session, resumed, recorded), drain: false };
+}
+
+/** null: it is no event of this session. Events of a half that has been replaced are no place to go on from, but no fault either. */
+async function resume(deps: ExchangeDeps, caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
+  const { admission } = caller;
+  const aimed = splitName(lastEventId);
+  const target = usableTargets(admission).find(({ name }) => name === aimed?.targetName);
+  if (aimed === null || target === undefined) return null;
+  const link = await deps.links.current({ session, target, access: target.accessOf(admission.principal), admission });
+  const half = isLinkFailure(link) ? { upstreamId: null, revision: session.revision } : link;
+  const point = openEventId(deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
+  return point && { target, eventId: aimed.name, point };
+}
+
+async function recordGet(deps: ExchangeDeps, caller: Caller, targetName: string): Promise<boolean> {
+  const { allowed, decisionId } = await decide(deps, caller, targetName, 'GET');
+  const outcome = allowed ? 'ok' : 'denied';
+  deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+  return allowed;
 }
 
 function decide(deps: ExchangeDeps, { admission }: Caller, targetName: string, method: string): Promise<Verdict> {
   return authorize(deps, { admission, targetName, method, operation: { kind: 'target' } });
 }
 
+function contextOf(caller: Caller, target: RoutedTarget, { linked }: Connected, awaited: Awaited | null): RelayContext {
+  const access = target.accessOf(caller.admission.principal);
+  return { caller, target, access, era: 'session', linked, awaited, standing: true, asked: new Map() };
+}
+
+/** The stream of one answer, which broke off, is its target's alone: a message goes out on one stream only. */
+async function restOfAnswer(deps: ExchangeDeps, caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
+  const { target, point } = resumed;
+  const { origin } = point;
+  const { admission } = caller;
+  const own: Caller = { ...caller, targetName: target.name };
+  const place: LinkPlace = { session, target, access: target.accessOf(admission.principal), admission };
+  const reached = await connectAt(deps, own, place, caller.gone, () => point.eventId);
+  if (reached === null || reached === 'none' || origin === null) {
+    return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
+  }
+  const awaited: Awaited = {
+    ...origin,
+    params: undefined,
+    operation: operationOf(origin.method),
+    end(outcome) {
+      if (outcome === 'cancelled') return;
+      deps.audit.outcome({ decision_id: origin.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+    },
+  };
+  const events = relayStream(deps, contextOf(own, target, reached, awaited), reached.stream);
+  return { kind: 'stream', events: renamedEvents(target.name, origin.method, events), drain: false };
+}
+
 interface Connection {
-  readonly binding: string;
+  /** What it was made with (`wayTo`). */
+  readonly way: string;
   readonly controller: AbortController;
+  /** Ends the pause before the next try. */
+  wake: () => void;
+}
+
+/** Name, place and credentials. */
+function wayTo(admission: Admission, target: RoutedTarget): string {
+  return JSON.stringify([target.name, placeOf(target), bindingNow(admission, target)]);
 }
 
 async function* streams(
   deps: ExchangeDeps,
   caller: Caller,
   session: Session,
-  from: { readonly targetName: string; readonly eventId: string } | null,
+  resumed: Resumed | null,
+  recorded: Set<string>,
 ): AsyncGenerator<OutEvent> {
   const merged = createMerge<OutEvent>();
   const connections = new Map<string, Connection>();
+  let latest = caller.admission;
 
-  async function follow(admission: Admission, target: RoutedTarget, connection: Connection): Promise<void> {
-    const now: Caller = { ...caller, admission, targetName: target.name };
-    const access = target.accessOf(admission.principal);
-    const place: LinkPlace = { session, target, access, admission };
+  /** For as long as the target is the caller's to use: targets restart, and some end their streams from time to time. */
+  async function follow(target: RoutedTarget, connection: Connection): Promise<void> {
     const signal = AbortSignal.any([caller.gone, connection.controller.signal]);
-    const resumed = from?.targetName === target.name ? from.eventId : null;
-    const reached = await connectAt(deps, now, place, signal, (linked) =>
-      resumed === null ? null : (openEventId(deps.seal, admission.principal, target.name, linked, resumed)?.eventId ?? null),
-    );
-    // A target without a stream, or that cannot be reached, is asked again when something changes.
-    if (reached === null) return;
-    const context: RelayContext = {
-      caller: now,
-      target,
-      access,
-      era: 'session',
-      linked: reached.linked,
-      awaited: null,
-      standing: true,
-      asked: new Map(),
-    };
-    await merged.add(renamedEvents(target.name, '', relayStream(deps, context, reached.stream)));
+    let last = resumed?.target.id === target.id ? resumed.eventId : null;
+    let pause = RETRY_MS;
+    while (!signal.aborted) {
+      const admission = latest;
+      const { principal } = admission;
+      const now: Caller = { ...caller, admission, targetName: target.name };
+      if (!recorded.has(target.id)) {
+        if (!(await recordGet(deps, now, target.name))) return;
+        recorded.add(target.id);
+      }
+      const place: LinkPlace = { session, target, access: target.accessOf(principal), admission };
+      const after = (linked: Linked): string | null =>
+        last === null ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
+      const reached = await connectAt(deps, now, place, signal, after);
+      if (reached === 'none') return;
+      if (reached !== null) {
+        const began = deps.now();
+        const events = relayStream(deps, contextOf(now, target, reached, null), reached.stream);
+        const noted = noting(events, (id) => {
+          last = id;
+        });
+        await merged.add(renamedEvents(target.name, '', ownProgress(deps, session, target.name, noted)));
+        if (deps.now() - began > pause) pause = RETRY_MS;
+      }
+      await rest(pause, connection, signal);
+      pause = Math.min(2 * pause, MAX_RETRY_MS);
+    }
   }
 
   function connect(admission: Admission): void {
+    latest = admission;
     const targets = new Map(usableTargets(admission).map((target) => [target.id, target]));
-    for (const [id, { binding, controller }] of connections) {
+    for (const [id, { way, controller }] of connections) {
       const target = targets.get(id);
-      if (target !== undefined && binding === bindingNow(admission, target)) continue;
+      if (target !== undefined && way === wayTo(admission, target)) continue;
       controller.abort();
       connections.delete(id);
     }
-    for (const target of targets.values()) {
-      if (connections.has(target.id)) continue;
-      const connection: Connection = { binding: bindingNow(admission, target), controller: new AbortController() };
-      connections.set(target.id, connection);
-      void follow(admission, target, connection).finally(() => {
+    for (const target of targets.values()) start(target);
+  }
+
+  function start(target: RoutedTarget): void {
+    if (connections.has(target.id)) return;
+    const connection: Connection = { way: wayTo(latest, target), controller: new AbortController(), wake: () => undefined };
+    connections.set(target.id, connection);
+    follow(target, connection)
+      .catch((err: unknown) => deps.log.error({ err, target: target.name }, 'the stream of a target could not be opened'))
+      .finally(() => {
         if (connections.get(target.id) === connection) connections.delete(target.id);
       });
-    }
   }
 
   const seen = (admission: Admission): string =>
-    JSON.stringify(usableTargets(admission).map((target) => [target.name, rightsOf(admission, target)]));
+    JSON.stringify(usableTargets(admission).map((target) => [wayTo(admission, target), rightsOf(admission, target)]));
   let rights = seen(caller.admission);
   const leave = caller.changes?.listen((admission) => {
     const rightsNow = seen(admission);
     if (rightsNow === rights) return;
     rights = rightsNow;
-    for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) });
+    for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
     connect(admission);
   });
   const stop = (): void => merged.end();
   caller.gone.addEventListener('abort', stop, { once: true });
+  const leaveEnd = deps.aims.onEnd(session.id, stop);
+  // A half that is opened later, for a target that was down, brings its stream.
+  const leaveLinks = deps.links.onOpened(session, (targetId) => {
+    const connection = connections.get(targetId);
+    const target = usableTargets(latest).find(({ id }) => id === targetId);
+    if (connection !== undefined) connection.wake();
+    else if (target !== undefined) start(target);
+  });
   if (caller.gone.aborted) stop();
-  connect(caller.admission);
-  // Halves that are opened later, for a target that was down or slow, bring their streams.
-  const leaveLinks = deps.links.onOpened(session, () => connect(caller.admission));
+  else connect(latest);
   try {
     yield* merged.items;
   } finally {
     leave?.();
+    leaveEnd();
     leaveLinks();
     caller.gone.removeEventListener('abort', stop);
     for (const { controller } of connections.values()) controller.abort();
   }
 }
 
-/** Every half that this replica knows of ends with the client's; others end when their targets tire of them. */
-export async function deleteEverywhere(deps: ExchangeDeps, caller: Caller, session: ClaimedSession): Promise<Answer> {
-  const refused = refusal(caller, session);
-  if (refused !== null || session === null || session === 'missing') return refused ?? problem(SESSION_GONE);
-  const { admission } = caller;
-  const open = deps.links.open(session);
-  const targets = usableTargets(admission).filter((target) => open.has(target.id));
+function rest(ms: number, connection: Connection, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => done(), ms).unref();
+    const done = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      connection.wake = () => undefined;
+      resolve();
+    };
+    connection.wake = done;
+    signal.addEventListener('abort', done, { once: true });
+    if (signal.aborted) done();
+  });
+}
+
+/** When the client connects again is not for one of the targets to say. */
+async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => void): AsyncGenerator<OutEvent> {
+  for await (const { retry: _, ...event } of events) {
+    if (event.id !== undefined) note(event.id);
+    if (event.data !== '' || event.id !== undefined) yield event;
+  }
+}
+
+const PROGRESS = '{"jsonrpc":"2.0","method":"notifications/progress"';
+
+/** Clients number their requests across targets: nobody reports the progress of what another target does. */
+async function* ownProgress(
+  deps: ExchangeDeps,
+  session: Session,
+  targetName: string,
+  events: AsyncIterable<OutEvent>,
+): AsyncGenerator<OutEvent> {
+  for await (const event of events) {
+    const message = event.data.startsWith(PROGRESS) ? (JSON.parse(event.data) as Progress) : null;
+    const token = message?.params?.progressToken;
+    const at = token === undefined ? null : deps.aims.of(session.id, 'token', token);
+    if (at === null || at === targetName) yield event;
+  }
+}
+
+interface Progress {
+  readonly params?: { readonly progressToken?: string | number };
+}
+
+/**
+ * The session ends first, so that nothing opens another half meanwhile; then its halves at the targets that the caller may
+ * still use. Others end when their targets tire of them.
+ */
+export async function deleteEverywhere(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+  const session = await liveSession(deps, caller, claimed);
+  if ('kind' in session) return session;
   try {
-    await Promise.all(
-      targets.map(async (target) => {
-        const verdict = await decide(deps, caller, target.name, 'DELETE');
-        const link = open.get(target.id);
-        if (!verdict.allowed || link === undefined) return;
-        const access = target.accessOf(admission.principal);
-        const version = versionOf(caller, { session, link });
-        const answer = await deps.upstream.send({ method: 'DELETE', target, access, session: link, version });
-        if (!isFault(answer)) answer.discard();
-        const outcome = isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok';
-        deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
-      }),
-    );
-    return (await endSession(deps, session)) ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
+    const halves = await halvesOf(deps, caller.admission, session);
+    const verdicts = await Promise.all(halves.map(([{ name }]) => decide(deps, caller, name, 'DELETE')));
+    const ended = await endSession(deps, session);
+    deps.aims.end(session.id);
+    await Promise.all(halves.map(([target, link], index) => endAt(deps, caller, { session, link }, target, verdicts[index])));
+    return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
   } catch (err) {
     deps.log.error({ err }, 'the end of a session could not be recorded; the request is refused');
     return problemUnavailable(err);
   }
+}
+
+async function endAt(
+  deps: ExchangeDeps,
+  caller: Caller,
+  linked: Linked,
+  target: RoutedTarget,
+  verdict: Verdict | undefined,
+): Promise<void> {
+  if (verdict?.allowed !== true) return;
+  const access = target.accessOf(caller.admission.principal);
+  const version = versionOf(caller, linked);
+  const signal = AbortSignal.timeout(deps.limits.openMs);
+  const answer = await deps.upstream.send({ method: 'DELETE', target, access, session: linked.link, version, signal });
+  if (!isFault(answer)) answer.discard();
+  const outcome = isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok';
+  deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
 }

@@ -31,20 +31,27 @@ interface Call {
   readonly clientId: RpcId;
   readonly token: JsonValue | undefined;
   readonly method: string;
+  readonly isTask: boolean;
   readonly queue: EventQueue;
   timer: NodeJS.Timeout;
 }
 
+const TASK_TOKENS = 256;
+
 export const ABORTED = new DOMException('The request was not waited for', 'AbortError');
 
-export function createCalls(
-  process: TargetProcess,
-  limits: UpstreamLimits,
-  createQueue: (owner: string, closed: () => void) => EventQueue,
-  /** Of a queue that takes no more notices of progress until some are read. */
-  isCrowded: (queue: EventQueue) => boolean,
-): Calls {
+export interface CallHooks {
+  createQueue(owner: string, closed: () => void): EventQueue;
+  /** It takes no more notices of progress until some are read. */
+  isCrowded(queue: EventQueue): boolean;
+  /** Progress of a task, whose token stays after the answer that has made it (2025-11-25, task progress). */
+  taskProgress(text: string): void;
+}
+
+export function createCalls(process: TargetProcess, limits: UpstreamLimits, hooks: CallHooks): Calls {
   const calls = new Map<RpcId, Call>();
+  /** Tokens of calls that asked for a task, the latest of them. */
+  const taskTokens = new Map<RpcId, JsonValue>();
   let lastId = 0;
 
   function drop(id: RpcId, call: Call, cause: Error): void {
@@ -72,19 +79,28 @@ export function createCalls(
     const call = calls.get(id);
     if (call === undefined) return;
     forget(id, call);
+    if (call.isTask && call.token !== undefined) {
+      taskTokens.set(id, call.token);
+      const [oldest] = taskTokens.keys();
+      if (taskTokens.size > TASK_TOKENS && oldest !== undefined) taskTokens.delete(oldest);
+    }
     call.queue.push(text(call));
     call.queue.end();
   }
 
   function progress({ method, params = {} }: RpcNotification): void {
-    const { progressToken } = params;
-    const id = typeof progressToken === 'number' ? progressToken : null;
-    const call = id === null ? undefined : calls.get(id);
-    if (id === null || call?.token === undefined) return;
+    const id = typeof params.progressToken === 'number' ? params.progressToken : -1;
+    const call = calls.get(id);
+    const token = call === undefined ? taskTokens.get(id) : call.token;
+    if (token === undefined) return;
+    const text = JSON.stringify({ jsonrpc: '2.0', method, params: { ...params, progressToken: token } });
+    if (call === undefined) {
+      hooks.taskProgress(text);
+      return;
+    }
     clearTimeout(call.timer);
     call.timer = expiry(id, limits.idleMs);
-    if (isCrowded(call.queue)) return;
-    call.queue.push(JSON.stringify({ jsonrpc: '2.0', method, params: { ...params, progressToken: call.token } }));
+    if (!hooks.isCrowded(call.queue)) call.queue.push(text);
   }
 
   return {
@@ -103,18 +119,14 @@ export function createCalls(
         drop(id, call, ABORTED);
         call.queue.fail(ABORTED);
       };
-      const queue = createQueue(owner, () => {
+      const queue = hooks.createQueue(owner, () => {
         signal?.removeEventListener('abort', abort);
         drop(id, call, ABORTED);
       });
-      const call: Call = {
-        owner,
-        clientId: request.id,
-        token,
-        method: request.method,
-        queue,
-        timer: expiry(id, limits.headersMs),
-      };
+      const { method, params } = request;
+      const isTask = params?.task !== undefined;
+      const timer = expiry(id, limits.headersMs);
+      const call: Call = { owner, clientId: request.id, token, method, isTask, queue, timer };
       calls.set(id, call);
       signal?.addEventListener('abort', abort, { once: true });
       return queue;

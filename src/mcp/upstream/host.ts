@@ -108,7 +108,13 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     },
     deps.log,
   );
-  const calls = createCalls(process, limits, createQueue, (queue) => shared && queue.pending > UNREAD_LENGTH);
+  const calls = createCalls(process, limits, {
+    createQueue,
+    isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
+    taskProgress(text) {
+      for (const { standing } of sessions.values()) standing?.push(text);
+    },
+  });
 
   function close(failed: boolean, why: ProcessFault): void {
     if (isClosed) return;
@@ -261,8 +267,9 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
 
   function request(session: HostSession, message: RpcRequest, located: Located, signal?: AbortSignal): Posted {
     if (message.method === 'initialize') return 'misplaced';
-    if (shared && UNSHARED.includes(message.method)) return { text: errorMessage(message.id, NO_METHOD) };
-    const queue = calls.ask(session.id, message, located, signal);
+    if (shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
+      return { text: errorMessage(message.id, NO_METHOD) };
+    const queue = calls.ask(session.id, shared ? withoutTask(message) : message, located, signal);
     if (queue === 'gone') return 'lost';
     if (!('fault' in queue) && session.standing === null) handOver(queue);
     return queue;
@@ -352,6 +359,13 @@ function sharedResult(result: JsonObject, requested: JsonObject[string] | undefi
   // Revisions are dates. Later ones add what an earlier client passes over.
   const older = isSessionRevision(requested) && typeof protocolVersion === 'string' && requested < protocolVersion;
   return { ...result, capabilities: kept, ...(older ? { protocolVersion: requested } : {}) };
+}
+
+/** A shared process offers none: their ids would be all that keeps those of one session from another. */
+function withoutTask(message: RpcRequest): RpcRequest {
+  if (message.params?.task === undefined) return message;
+  const { task: _task, ...params } = message.params;
+  return { ...message, params };
 }
 
 /** `text` is the answer to a request, and has been read before. */

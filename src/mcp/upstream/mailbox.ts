@@ -7,6 +7,7 @@ import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
 import { isId, type RpcId } from '../message.ts';
 import type { SseEvent } from '../sse.ts';
+import { createEventQueue } from './events.ts';
 
 export interface Mailbox {
   /** A message of the target, as text. Whoever reads it judges it; here it only finds its way. */
@@ -19,8 +20,8 @@ export interface Mailbox {
   room(): Promise<void> | null;
   /** Whether no stream is open. */
   isQuiet(): boolean;
-  /** Ends the streams that are open, with this cause once they are read to their end. */
-  fail(cause: unknown): void;
+  /** Ends the streams that are open, with this cause. */
+  fail(cause: Error): void;
 }
 
 export interface MailRequest {
@@ -38,7 +39,7 @@ export interface MailStream {
   /** Nobody reads on. */
   close(): void;
   /** Ends it at once; the reader gets the cause. */
-  abort(cause: unknown): void;
+  abort(cause: Error): void;
 }
 
 /** A request of the target that nobody will see, so that whoever keeps the channel has to answer it. */
@@ -54,16 +55,15 @@ const MAX_WAITING = 100;
 const MAX_ASKED = 1_000;
 
 interface Lane extends MailStream {
-  put(event: SseEvent): void;
-  end(failure?: Failure): void;
-}
-
-interface Failure {
-  readonly cause: unknown;
+  put(text: string): void;
+  /** After the answer. */
+  end(): void;
+  /** Not after the answer. */
+  breakOff(cause: Error): void;
 }
 
 interface Waiting {
-  readonly event: SseEvent;
+  readonly text: string;
   readonly isRequest: boolean;
 }
 
@@ -90,41 +90,78 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
   }
 
   function open(laneIdleMs: number | null, left: (lane: Lane) => void): Lane {
-    const lane = createLane(laneIdleMs, count, () => {
-      left(lane);
-      lanes.delete(lane);
-      for (const [id, on] of askedOn) if (on === lane) askedOn.delete(id);
-      if (lanes.size === 0) quiet();
+    let isAnswered = false;
+    let timer: NodeJS.Timeout | undefined;
+    let tellArrived = (): void => undefined;
+    const arrived = new Promise<void>((resolve) => {
+      tellArrived = resolve;
     });
+    const queue = createEventQueue({
+      moved: count,
+      closed() {
+        clearTimeout(timer);
+        tellArrived();
+        left(lane);
+        lanes.delete(lane);
+        for (const [id, on] of askedOn) if (on === lane) askedOn.delete(id);
+        if (lanes.size === 0) quiet();
+      },
+    });
+    function wait(): void {
+      clearTimeout(timer);
+      if (laneIdleMs === null) return;
+      timer = setTimeout(() => queue.fail(new errors.BodyTimeoutError('nothing came for too long')), laneIdleMs).unref();
+    }
+    const lane: Lane = {
+      events: queue.events,
+      arrived,
+      close: queue.close,
+      abort: queue.fail,
+      put(text) {
+        if (isAnswered) return;
+        wait();
+        queue.push(text);
+        tellArrived();
+      },
+      end() {
+        isAnswered = true;
+        clearTimeout(timer);
+        queue.end();
+      },
+      breakOff(cause) {
+        if (!isAnswered) queue.fail(cause);
+      },
+    };
+    wait();
     lanes.add(lane);
     return lane;
   }
 
   function takeWaiting(lane: Lane): void {
-    for (const { event } of waiting.splice(0)) putOther(lane, event, readEnvelope(event.data));
+    for (const { text } of waiting.splice(0)) putOther(lane, text, readEnvelope(text));
     waitingLength = 0;
   }
 
-  function putOther(lane: Lane, event: SseEvent, { id }: Envelope): void {
+  function putOther(lane: Lane, text: string, { id }: Envelope): void {
     if (id !== undefined) {
       const [oldest] = askedOn.keys();
       if (askedOn.size >= MAX_ASKED && oldest !== undefined) askedOn.delete(oldest);
       askedOn.set(id, lane);
     }
-    lane.put(event);
+    lane.put(text);
   }
 
   /** Notifications make place for what comes later; a request that finds no place is not asked. */
-  function keep(event: SseEvent, unasked: Unasked | null): Unasked | null {
-    const { length } = event.data;
+  function keep(text: string, unasked: Unasked | null): Unasked | null {
+    const { length } = text;
     if (length > ROOM) return unasked;
     while (waiting.length >= MAX_WAITING || waitingLength + length > ROOM) {
       const at = waiting.findIndex(({ isRequest }) => !isRequest);
       if (at === -1) return unasked;
-      waitingLength -= waiting[at]?.event.data.length ?? 0;
+      waitingLength -= waiting[at]?.text.length ?? 0;
       waiting.splice(at, 1);
     }
-    waiting.push({ event, isRequest: unasked !== null });
+    waiting.push({ text, isRequest: unasked !== null });
     waitingLength += length;
     return null;
   }
@@ -135,7 +172,6 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
 
   return {
     push(text) {
-      const event: SseEvent = { data: text, id: undefined, retry: undefined };
       const envelope = readEnvelope(text);
       const { id, method } = envelope;
       if (method === undefined) {
@@ -144,25 +180,25 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
         const answered = id ?? (envelope.isError && requests.size === 1 ? only : undefined);
         const lane = answered === undefined ? undefined : requests.get(answered)?.lane;
         if (answered !== undefined) requests.delete(answered);
-        lane?.put(event);
+        lane?.put(text);
         lane?.end();
         return null;
       }
       if (id === undefined && method === 'notifications/progress') {
         const { progressToken: token } = envelope;
         const of = [...requests.values()].find(({ asked }) => token !== undefined && asked.progressToken === token);
-        of?.lane.put(event);
+        of?.lane.put(text);
         return null;
       }
       if (id === undefined && method === 'notifications/cancelled') {
-        if (envelope.requestId !== undefined) askedOn.get(envelope.requestId)?.put(event);
+        if (envelope.requestId !== undefined) askedOn.get(envelope.requestId)?.put(text);
         return null;
       }
       const unasked = id === undefined ? null : { id, method };
       const lane = forOthers();
       // A ping that waits is answered too late.
-      if (lane === null) return method === 'ping' ? unasked : keep(event, unasked);
-      putOther(lane, event, envelope);
+      if (lane === null) return method === 'ping' ? unasked : keep(text, unasked);
+      putOther(lane, text, envelope);
       return null;
     },
     request(asked) {
@@ -197,86 +233,8 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
     },
     isQuiet: () => lanes.size === 0,
     fail(cause) {
-      for (const lane of lanes) lane.end({ cause });
+      for (const lane of lanes) lane.breakOff(cause);
       settleRoom();
-    },
-  };
-}
-
-/** `count`: by how many characters more, or less, wait to be read. */
-function createLane(idleMs: number | null, count: (length: number) => void, closed: () => void): Lane {
-  let queue: SseEvent[] = [];
-  let length = 0;
-  let ended: Failure | 'ended' | null = null;
-  let isClosed = false;
-  let wake = (): void => undefined;
-  let tellArrived = (): void => undefined;
-  const arrived = new Promise<void>((resolve) => {
-    tellArrived = resolve;
-  });
-
-  function take(): readonly SseEvent[] {
-    const taken = queue;
-    queue = [];
-    count(-length);
-    length = 0;
-    return taken;
-  }
-
-  function end(failure?: Failure): void {
-    ended ??= failure ?? 'ended';
-    tellArrived();
-    wake();
-  }
-
-  function close(): void {
-    end();
-    if (isClosed) return;
-    isClosed = true;
-    take();
-    closed();
-  }
-
-  async function* read(): AsyncGenerator<readonly SseEvent[]> {
-    try {
-      for (;;) {
-        if (queue.length > 0) yield take();
-        else if (ended === null) await something();
-        else if (ended === 'ended') return;
-        else throw ended.cause;
-      }
-    } finally {
-      close();
-    }
-  }
-
-  function something(): Promise<void> {
-    return new Promise((resolve) => {
-      const silent = (): void => end({ cause: new errors.BodyTimeoutError('nothing came for too long') });
-      const timer = idleMs === null ? undefined : setTimeout(silent, idleMs).unref();
-      wake = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
-  }
-
-  return {
-    events: read(),
-    arrived,
-    close,
-    end,
-    abort(cause) {
-      take();
-      end({ cause });
-    },
-    put(event) {
-      if (ended !== null) return;
-      queue.push(event);
-      length += event.data.length;
-      count(event.data.length);
-      tellArrived();
-      wake();
     },
   };
 }

@@ -9,10 +9,10 @@ import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../log.ts';
 import { createLineReader, type Line, printable, readLine, toLine } from './lines.ts';
-import { createStderr, hideSecrets } from './stderr.ts';
+import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 import type { UpstreamFault } from './upstream.ts';
 
 /** Each step towards the end of a process waits so long for it. */
@@ -99,7 +99,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   const { pid, stdin, stdout } = child;
   const about = { target: spec.name, pid: pid ?? 0 };
   const hide = hideSecrets(spec.secrets);
-  const stderr = createStderr(about, hide, log);
+  const logLine = createLineLog(about, log);
+  const stderr = createStderr(hide, logLine);
   const startedAt = performance.now();
   /** Why the gateway ends it, and what that is for whoever waits. */
   let ending: { readonly why: string; readonly fault: UpstreamFault['fault']; readonly expected: boolean } | null = null;
@@ -146,7 +147,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     const text = bytes.toString('utf8');
     const line = readLine(text);
     if (line.kind === 'garbage') {
-      log.debug({ ...about, line: printable(hide(text.slice(0, SHOWN_LENGTH))) }, 'a target prints what is no message');
+      logLine(printable(hide(text.slice(0, 2 * SHOWN_LENGTH))).slice(0, SHOWN_LENGTH), 'a target prints what is no message');
       garbage += bytes.length;
       if (garbage > GARBAGE_BYTES) kill('it prints what is no message');
       return;
@@ -159,14 +160,13 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     if (over) return;
     over = true;
     for (const timer of timers) clearTimeout(timer);
-    signalGroup('SIGKILL');
     stderr.end();
     for (const stream of [stdin, stdout, child.stderr]) stream.destroy();
     const lifetime_ms = Math.round(performance.now() - startedAt);
     if (ending?.expected) log.info({ ...about, how, why: ending.why, lifetime_ms }, 'a process of a target has ended');
     else log.warn({ ...about, how, why: ending?.why, lifetime_ms, stderr: stderr.tail() }, 'a process of a target has ended');
     const tail = stderr.tail().slice(-CAUSE_LENGTH);
-    const message = `the process ${ending?.expected === false ? `was ended: ${ending.why}` : how}${tail && `; stderr: ${tail}`}`;
+    const message = `the process ${how}${ending === null ? '' : ` (${ending.why})`}${tail && `; stderr: ${tail}`}`;
     handlers.ended(new ProcessFault(ending?.fault ?? 'unreachable', message, { cause }));
     void remove(folder, spec, log).then(leave);
   }
@@ -178,7 +178,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   });
   // A process that can be told nothing, or tell nothing, is of no use, though it may live on.
   const cutOff = (why: string): void => {
-    timers.push(setTimeout(() => kill(why), DRAIN_MS));
+    timers.push(setTimeout(kill, GRACE_MS, why));
   };
   stdout.on('end', () => cutOff('it has closed its output'));
   stdin.on('close', () => cutOff('it has closed its input'));
@@ -194,7 +194,9 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     signalGroup('SIGKILL');
     stdout.resume();
     const how = signal === null ? `ended with exit code ${code}` : `ended by ${signal}`;
-    void Promise.race([closed, sleep(DRAIN_MS)]).then(() => finish(how));
+    // However late that is noticed, what waits in the pipes is read first.
+    const late = sleep(DRAIN_MS).then(() => immediate());
+    void Promise.race([closed, late]).then(() => finish(how));
   });
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'a process of a target has started');
 

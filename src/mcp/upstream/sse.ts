@@ -31,7 +31,7 @@ interface SseSession {
   readonly mailbox: Mailbox;
   /** Puts off its end for want of use. */
   touch(): void;
-  end(cause: unknown): void;
+  end(cause: Error): void;
 }
 
 /** A request to a target that can be sent. */
@@ -103,7 +103,7 @@ export function createSseUpstream(limits: UpstreamLimits, newId: () => string): 
       }
       throw new Error('the connection has ended');
     } catch (cause) {
-      session?.end(cause);
+      session?.end(cause instanceof Error ? cause : new Error(String(cause)));
       failed(connection.signal.reason ?? cause);
     }
   }
@@ -177,8 +177,11 @@ export function createSseUpstream(limits: UpstreamLimits, newId: () => string): 
       const message = 'Invalid Request: another request with this id is under way';
       return jsonAnswer(400, errorMessage(id, { code: CODES.invalidRequest, message }));
     }
-    // There are targets that answer the POST only when they have sent what it asks for.
-    const posted = await Promise.race([post(sent, session.endpoint), stream.arrived]);
+    const posting = post(sent, session.endpoint);
+    // There are targets that answer the POST only when they have sent what it asks for. What has come may be the end of the
+    // session, though, and the POST be refused for it.
+    const arrived = stream.arrived.then(() => (sessions.has(session.id) ? undefined : posting));
+    const posted = await Promise.race([posting, arrived]);
     if (posted !== undefined && (isFault(posted) || !isAccepted(posted.status))) {
       stream.close();
       return posted;

@@ -23,24 +23,33 @@ export function hideSecrets(secrets: readonly string[]): (text: string) => strin
   return (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text);
 }
 
-export function createStderr(about: { target: string; pid: number }, hide: (text: string) => string, log: Log): Stderr {
-  const decoder = new StringDecoder('utf8');
-  let rest = '';
-  let tail = '';
+/** Logs what a process prints, at level debug, as far as its rate allows. */
+export function createLineLog(about: { target: string; pid: number }, log: Log): (line: string, what: string) => void {
   let second = 0;
   let logged = 0;
-
-  function line(text: string): void {
-    const shown = printable(hide(text)).slice(0, LINE_LENGTH);
-    tail = `${tail}${shown}\n`.slice(-TAIL_LENGTH);
+  return (line, what) => {
     const current = Math.floor(performance.now() / 1000);
     if (current !== second) {
       second = current;
       logged = 0;
     }
     logged++;
-    if (logged <= LINES_PER_SECOND) log.debug({ ...about, line: shown }, 'stderr of a target');
-    else if (logged === LINES_PER_SECOND + 1) log.debug(about, 'a target prints too much to stderr to log all of it');
+    if (logged <= LINES_PER_SECOND) log.debug({ ...about, line }, what);
+    else if (logged === LINES_PER_SECOND + 1) log.debug(about, 'a target prints too much to log all of it');
+  };
+}
+
+export function createStderr(hide: (text: string) => string, logLine: (line: string, what: string) => void): Stderr {
+  const decoder = new StringDecoder('utf8');
+  let rest = '';
+  let tail = '';
+
+  function line(text: string): void {
+    const shown = printable(hide(text)).slice(0, LINE_LENGTH);
+    tail += `${shown}\n`;
+    // Not after every line: that would copy all of it for each.
+    if (tail.length > 2 * TAIL_LENGTH) tail = tail.slice(-TAIL_LENGTH);
+    logLine(shown, 'stderr of a target');
   }
 
   return {
@@ -57,6 +66,6 @@ export function createStderr(about: { target: string; pid: number }, hide: (text
       if (rest !== '') line(rest);
       rest = '';
     },
-    tail: () => tail,
+    tail: () => tail.slice(-TAIL_LENGTH),
   };
 }

@@ -12,7 +12,7 @@ import {
 import type { Access, HttpTarget, RoutedTarget } from '../../../src/targets/target.ts';
 import type { Message } from './recording.ts';
 
-export const LIMITS: UpstreamLimits = { connectMs: 2_000, headersMs: 5_000, idleMs: 5_000, answerBytes: 1024 * 1024 };
+export const LIMITS: UpstreamLimits = { connectMs: 2_000, headersMs: 5_000, idleMs: 15_000, answerBytes: 1024 * 1024 };
 
 export const ACCESS: Access = {
   credentials: { headers: [['x-upstream-key', 'gateway-secret']], env: {}, identity: 'one' },

@@ -29,6 +29,7 @@ export async function startSdkSse(): Promise<SseTarget> {
     if (req.method === 'GET' && url.pathname === '/sse') {
       const transport = new SSEServerTransport('/messages', res);
       transports.set(transport.sessionId, transport);
+      res.once('close', () => transports.delete(transport.sessionId));
       return buildServer().connect(transport);
     }
     const transport = transports.get(url.searchParams.get('sessionId') ?? '');

@@ -2,6 +2,10 @@
 import { spawn } from 'node:child_process';
 import { writeSync } from 'node:fs';
 
+/** Longer than any test: where a test is cut off, nothing of it stays behind, however stubborn. */
+const LIFETIME_MS = 120_000;
+setTimeout(() => process.exit(), LIFETIME_MS).unref();
+
 /** Every line that came, as it came. */
 const received = [];
 const waiting = new Map();
@@ -74,7 +78,7 @@ const tools = {
   },
   /** A child of its own that ignores whatever can be ignored. */
   spawn: async () => {
-    const script = `process.on('SIGTERM', () => {}); process.on('SIGHUP', () => {}); setInterval(() => {}, 1000); console.log('up')`;
+    const script = `process.on('SIGTERM', () => {}); process.on('SIGHUP', () => {}); setTimeout(() => {}, ${LIFETIME_MS}); console.log('up')`;
     const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'ignore'] });
     await new Promise((resolve) => child.stdout.once('data', resolve));
     return { pid: child.pid };

@@ -259,7 +259,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-export async function until(condition: () => boolean, what: string, ms = 10_000): Promise<void> {
+export async function until(condition: () => boolean, what: string, ms = 20_000): Promise<void> {
   for (const deadline = Date.now() + ms; !condition(); ) {
     if (Date.now() > deadline) throw new Error(`not within ${ms} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));

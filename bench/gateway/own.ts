@@ -1,0 +1,151 @@
+/** The systems that this repository brings: the target itself, the two proxies, and Portcullis over each database. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type EngineName, engines } from '../../test/support/databases/engines.ts';
+import type { Place } from './load.ts';
+import { startNode, startServer } from './processes.ts';
+import type { Candidate, Surroundings } from './system.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const TOOL = 'echo';
+const POLICIES = 100;
+const TARGET = 'bench';
+
+export const direct = (pid: number): Candidate => ({
+  name: 'direct',
+  on: 'the target itself',
+  start: async ({ upstream }) => ({ url: upstream, headers: {}, tool: TOOL, pid }),
+});
+
+const proxy = (name: string, on: string, file: string): Candidate => ({
+  name,
+  on,
+  async start({ guardian, upstream }) {
+    const { pid, origin } = await startNode(guardian, file, upstream);
+    return { url: `${origin}/mcp`, headers: {}, tool: TOOL, pid };
+  },
+});
+
+export const bare = proxy('bare proxy', 'nothing', 'bare-proxy.ts');
+export const sdk = proxy('SDK server and client', 'nothing', 'sdk-proxy.ts');
+
+/** Everything is on: nothing can be switched off. `who` has a user's token each; all use the same target. */
+export interface PortcullisUsers {
+  readonly pid: number;
+  readonly users: readonly Place[];
+}
+
+/** With `dist/main.js` as `npm run build` made it. */
+export async function startPortcullis(
+  { guardian, upstream }: Surroundings,
+  databaseUrl: string,
+  users: number,
+  nodeOptions: readonly string[] = [],
+): Promise<PortcullisUsers> {
+  const { pid, origin } = await startServer(guardian, {
+    name: 'Portcullis',
+    command: process.execPath,
+    args: () => [...nodeOptions, join(ROOT, 'dist/main.js')],
+    env: (port) => ({
+      PORT: String(port),
+      DATA_DIR: mkdtempSync(join(guardian.folder, 'data-')),
+      DATABASE_URL: databaseUrl,
+      MCP_RATE_LIMIT: '1000000000',
+      LOGIN_RATE_LIMIT: '1000',
+    }),
+    probe: '/health/ready',
+  });
+  async function api<T>(method: string, path: string, token?: string, body?: unknown): Promise<T> {
+    const headers = { 'content-type': 'application/json', ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) };
+    const answer = await fetch(origin + path, { method, headers, body: JSON.stringify(body) });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    return JSON.parse(text) as T;
+  }
+  async function logIn(email: string): Promise<string> {
+    const account = { email, password: `the passphrase of ${email}` };
+    await api('POST', '/api/auth/register', undefined, account);
+    return (await api<{ token: string }>('POST', '/api/auth/login', undefined, account)).token;
+  }
+  const admin = await logIn('admin@example.com');
+  const document = { name: TARGET, transport: 'streamable-http', url: upstream };
+  const target = await api<{ id: string }>('POST', '/api/targets', admin, document);
+  const credential = { type: 'header', name: 'x-api-key', value: randomBytes(16).toString('hex') };
+  await api('PUT', `/api/targets/${target.id}/credentials/default`, admin, credential);
+  for (const policy of policies(target.id)) await api('POST', '/api/policies', admin, policy);
+  const places: Place[] = [];
+  for (let i = 0; i < users; i++) {
+    const login = await logIn(`user-${i}@example.com`);
+    const { token } = await api<{ token: string }>('POST', '/api/auth/tokens', login, { name: 'bench' });
+    places.push({ url: `${origin}/mcp/${TARGET}`, headers: { authorization: `Bearer ${token}` } });
+  }
+  return { pid, users: places };
+}
+
+/** One of them lets role `user` call `echo`; the others are of all forms, for this target or every one, for this role and others. */
+function policies(target_id: string): object[] {
+  const patterns = [
+    (n: number) => `^tool_${n}$`,
+    (n: number) => `^group_${n}_`,
+    (n: number) => `^(get|list)_[a-z]+_${n}$`,
+    () => null,
+  ];
+  const others = Array.from({ length: POLICIES - 1 }, (_, n) => {
+    const pattern = patterns[n % patterns.length]?.(n) ?? null;
+    return {
+      name: `policy ${n}`,
+      resource_type: pattern === null ? 'prompt' : 'tool',
+      resource_pattern: pattern,
+      effect: n % 5 === 0 ? 'deny' : 'allow',
+      priority: (n % 10) * 10,
+      target_id: n % 3 === 0 ? null : target_id,
+      subjects: [
+        n % 2 === 0 ? { subject_type: 'role', subject_value: 'user' } : { subject_type: 'group', subject_value: `group-${n}` },
+      ],
+    };
+  });
+  const deciding = {
+    name: 'users may echo',
+    resource_type: 'tool',
+    resource_pattern: '^(echo|ping)$',
+    effect: 'allow',
+    priority: 50,
+    target_id,
+    subjects: [{ subject_type: 'role', subject_value: 'user' }],
+  };
+  return [...others, deciding];
+}
+
+const TITLES: Record<EngineName, string> = { sqlite: 'SQLite', mariadb: 'MariaDB', mysql: 'MySQL' };
+
+/** The server writes it into the folder that the run has given it; one that was there before, or in a container, has none. */
+function databasePid(folder: string, engine: EngineName): number | null {
+  try {
+    return Number(readFileSync(join(folder, engine, 'pid'), 'utf8')) || null;
+  } catch {
+    return null;
+  }
+}
+
+export const portcullisOn = (engine: EngineName): Candidate => ({
+  name: `Portcullis, ${TITLES[engine]}`,
+  on: `API token, ${POLICIES} policies, durable audit, credential`,
+  async start(surroundings) {
+    const found = engines().find(({ name }) => name === engine);
+    if (found === undefined) throw new Error(`${TITLES[engine]} could not be started`);
+    const database = await found.create();
+    const { pid, users } = await startPortcullis(surroundings, database.url, 1);
+    const [place] = users;
+    if (place === undefined) throw new Error('no user');
+    const server = databasePid(surroundings.guardian.folder, engine);
+    return {
+      ...place,
+      tool: TOOL,
+      pid,
+      guarded: true,
+      release: database.drop,
+      ...(server === null ? {} : { database: { name: TITLES[engine], pid: server } }),
+    };
+  },
+});

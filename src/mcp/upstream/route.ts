@@ -1,0 +1,28 @@
+/** Every target by its transport, and what is known of which era each is of. */
+import { createBridge } from './bridge.ts';
+import { createUpstreamEras, type UpstreamEras } from './eras.ts';
+import { createHttpUpstream } from './http.ts';
+import { createSseUpstream } from './sse.ts';
+import { createStdioUpstream, type StdioDeps } from './stdio.ts';
+import type { Upstream } from './upstream.ts';
+
+export type UpstreamDeps = StdioDeps;
+
+export function createUpstreams(deps: UpstreamDeps): { readonly upstream: Upstream; readonly eras: UpstreamEras } {
+  const { limits, newId, now } = deps;
+  const http = createHttpUpstream(limits);
+  const byTransport = { 'streamable-http': http, sse: createSseUpstream(limits, newId), stdio: createStdioUpstream(deps) };
+  // The bridge asks for the era, too, and must not be asked itself.
+  const eras = createUpstreamEras(routed(byTransport), now);
+  const bridge = createBridge({ http, eras, limits, newId, now });
+  return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras };
+}
+
+function routed(byTransport: Readonly<Record<'streamable-http' | 'sse' | 'stdio', Upstream>>): Upstream {
+  return {
+    send: (request) => byTransport[request.target.transport].send(request),
+    async close() {
+      await Promise.all(Object.values(byTransport).map((upstream) => upstream.close()));
+    },
+  };
+}

@@ -1,0 +1,246 @@
+/** What targets may ask their clients for: what they are told, what comes through, and what does not. */
+import type { ServerResponse } from 'node:http';
+import test, { type ExecutionContext } from 'ava';
+import type { JsonObject } from '../../src/http/json.ts';
+import { isWithheldError, mayBeAsked, reduceClientCapabilities } from '../../src/mcp/capabilities.ts';
+import { ASKABLE, type Askable } from '../../src/targets/target.ts';
+import { answerJson, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
+import { routed, startGateway } from './gateway.ts';
+import { call, inSession, MODERN, modern, open, send } from './raw.ts';
+
+const without = (...missing: Askable[]): Askable[] => ASKABLE.filter((askable) => !missing.includes(askable));
+const EVERYTHING: JsonObject = {
+  sampling: { tools: {} },
+  elicitation: { form: {}, url: {} },
+  roots: { listChanged: true },
+  experimental: { x: {} },
+};
+
+async function setUp(t: ExecutionContext, may_ask: readonly Askable[], options: { modern?: boolean } = {}) {
+  const plain = byMethod({ 'tools/call': { content: [] } }, options);
+  const upstream = await startRecording(plain);
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url, { may_ask })],
+    rights: { alice: () => true },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const onCall = (script: Script): void => {
+    upstream.script = (received, res) =>
+      received.message?.method === 'tools/call' ? script(received, res) : plain(received, res);
+  };
+  return { gateway, upstream, onCall };
+}
+
+test('a target is told of nothing that it may not ask for', (t) => {
+  const told = (capabilities: JsonObject, mayAsk: readonly Askable[]) =>
+    reduceClientCapabilities(capabilities, 'session', mayAsk);
+  t.deepEqual(told(EVERYTHING, ASKABLE), EVERYTHING);
+  t.deepEqual(told(EVERYTHING, []), { experimental: { x: {} } });
+  t.deepEqual(Object.keys(told(EVERYTHING, without('sampling'))), ['elicitation', 'roots', 'experimental']);
+  t.deepEqual(told(EVERYTHING, without('elicitation_url')).elicitation, { form: {} });
+  t.deepEqual(told(EVERYTHING, without('elicitation')).elicitation, { url: {} });
+  // Without a mode the client means forms: nothing may be left of one that offers another mode alone.
+  t.deepEqual(told({ elicitation: { url: {} } }, without('elicitation_url')), {});
+  t.deepEqual(told({ elicitation: {} }, without('elicitation_url')), { elicitation: {} });
+  t.deepEqual(told({ elicitation: {} }, without('elicitation')), {});
+  t.deepEqual(told({ elicitation: 1 }, ASKABLE), {});
+  t.deepEqual(told({ tasks: {}, extensions: { 'io.modelcontextprotocol/tasks': {}, 'acme/x': {} } }, ASKABLE), {
+    extensions: { 'acme/x': {} },
+  });
+});
+
+test('what is asked is known by method and mode', (t) => {
+  t.true(mayBeAsked([], 'ping', undefined));
+  t.true(mayBeAsked(['roots'], 'roots/list', undefined));
+  t.false(mayBeAsked(without('roots'), 'roots/list', undefined));
+  t.false(mayBeAsked(without('sampling'), 'sampling/createMessage', {}));
+  t.false(mayBeAsked(ASKABLE, 'sampling/create', {}));
+  t.false(mayBeAsked(ASKABLE, 'tasks/get', {}));
+  t.true(mayBeAsked(['elicitation'], 'elicitation/create', { mode: 'form' }));
+  t.false(mayBeAsked(['elicitation'], 'elicitation/create', { mode: 'url' }));
+  t.true(mayBeAsked(['elicitation_url'], 'elicitation/create', { mode: 'url' }));
+  t.false(mayBeAsked(['elicitation_url'], 'elicitation/create', {}));
+  t.false(mayBeAsked(ASKABLE, 'elicitation/create', { mode: 'URL' }));
+  t.false(mayBeAsked(['elicitation'], 'elicitation/create', { mode: 'form', Mode: 'url' }));
+});
+
+test("complaints of what the gateway has withheld are not the client's", (t) => {
+  const declaring = (capabilities: JsonObject): JsonObject => ({
+    _meta: { 'io.modelcontextprotocol/clientCapabilities': capabilities },
+  });
+  const withheld = (required: JsonObject | undefined, declared: JsonObject, mayAsk: readonly Askable[]) => {
+    const error: JsonObject = { code: -32021, message: 'x', ...(required && { data: { requiredCapabilities: required } }) };
+    return isWithheldError(error, 'modern', mayAsk, declaring(declared));
+  };
+  t.true(withheld({ sampling: {} }, EVERYTHING, without('sampling')));
+  t.false(withheld({ sampling: {} }, {}, without('sampling')), 'the client does not offer it either');
+  t.true(withheld({ elicitation: { url: {} } }, EVERYTHING, without('elicitation_url')));
+  t.false(withheld({ elicitation: { url: {} } }, { elicitation: {} }, without('elicitation_url')));
+  t.true(withheld({ elicitation: { form: {} } }, { elicitation: {} }, without('elicitation')));
+  t.false(withheld({ extensions: { 'io.modelcontextprotocol/tasks': {} } }, {}, ASKABLE));
+  t.true(withheld(undefined, EVERYTHING, without('sampling')));
+  t.false(withheld(undefined, EVERYTHING, ASKABLE));
+  t.false(isWithheldError({ code: -32021, message: 'x' }, 'session', [], undefined));
+});
+
+test('what is announced: in a session when it opens, in 2026-07-28 with each request', async (t) => {
+  const { gateway, upstream } = await setUp(t, without('sampling', 'elicitation_url'));
+  const params = { protocolVersion: '2025-11-25', capabilities: EVERYTHING, clientInfo: { name: 'a', version: '1' } };
+  await send(gateway, { body: call('initialize', params) });
+  t.deepEqual(upstream.received.at(-1)?.message?.params?.['capabilities'], {
+    elicitation: { form: {} },
+    roots: { listChanged: true },
+    experimental: { x: {} },
+  });
+  const stateless = await setUp(t, without('roots', 'elicitation'), { modern: true });
+  const _meta = {
+    'io.modelcontextprotocol/protocolVersion': MODERN,
+    'io.modelcontextprotocol/clientCapabilities': EVERYTHING,
+    other: 1,
+  };
+  await send(stateless.gateway, modern('tools/call', { name: 'ok', _meta }));
+  t.deepEqual(stateless.upstream.received.at(-1)?.message?.params?.['_meta'], {
+    ..._meta,
+    'io.modelcontextprotocol/clientCapabilities': { sampling: { tools: {} }, elicitation: { url: {} }, experimental: { x: {} } },
+  });
+});
+
+const event = (message: object) => `data: ${JSON.stringify(message)}\n\n`;
+
+function startStream(res: ServerResponse): void {
+  res.writeHead(200, { 'content-type': 'text/event-stream' });
+}
+
+for (const [what, may_ask, asked] of [
+  ['sampling', without('sampling'), { method: 'sampling/createMessage', params: { messages: [], maxTokens: 1 } }],
+  ['roots', without('roots'), { method: 'roots/list' }],
+  ['a form', without('elicitation'), { method: 'elicitation/create', params: { message: 'SECRET', requestedSchema: {} } }],
+  ['an address', without('elicitation_url'), { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test' } }],
+  ['a mode that is none', ASKABLE, { method: 'elicitation/create', params: { mode: 'Url', url: 'https://x.test' } }],
+] as const) {
+  test(`a target that asks for ${what} all the same is refused, and the client hears nothing of it`, async (t) => {
+    const { gateway, upstream, onCall } = await setUp(t, may_ask);
+    const session = await open(gateway);
+    const refusal = new Promise<object>((resolve) => {
+      onCall(async (_, res) => {
+        startStream(res);
+        res.write(event({ jsonrpc: '2.0', id: 'q', ...asked }));
+        const refused = await answerTo(upstream, 'q');
+        res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+        resolve(refused);
+      });
+    });
+    const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+    t.like(await refusal, { id: 'q', error: { code: -32601 } });
+    t.notRegex(reply.text, new RegExp(asked.method));
+    t.regex(reply.text, /"result":\{"content":\[\]\}/);
+  });
+}
+
+/** Waits for what the gateway answers the target. */
+async function answerTo(upstream: Awaited<ReturnType<typeof startRecording>>, id: string): Promise<object> {
+  for (;;) {
+    const found = upstream.received.find(({ message }) => message?.id === id && message.method === undefined);
+    if (found?.message !== undefined) return found.message;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+test('what may be asked reaches the client, without the wish for a task at the client', async (t) => {
+  const { gateway, onCall } = await setUp(t, ['elicitation']);
+  const session = await open(gateway);
+  const params = { message: 'x', requestedSchema: { maximum: 1 }, task: { ttl: 1 } };
+  onCall((_, res) => {
+    startStream(res);
+    res.write(event({ jsonrpc: '2.0', id: 'q', method: 'elicitation/create', params }));
+    res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+  });
+  const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  const asked = JSON.parse(
+    reply.text
+      .split('\n')
+      .find((line) => line.includes('elicitation/create'))
+      ?.slice('data: '.length) ?? '{}',
+  );
+  t.deepEqual(asked.params, { message: 'x', requestedSchema: { maximum: 1 } });
+  t.not(asked.id, 'q');
+});
+
+test('addresses do not come as an error either, nor word that somebody was there', async (t) => {
+  const elicitations = [{ mode: 'url', elicitationId: 'e', url: 'https://evil.test', message: 'go' }];
+  const error = { code: -32042, message: 'go to https://evil.test', data: { elicitations } };
+  for (const [may_ask, through] of [
+    [ASKABLE, true],
+    [without('elicitation_url'), false],
+  ] as const) {
+    const { gateway, onCall } = await setUp(t, may_ask);
+    const session = await open(gateway);
+    const ask = () => send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+    for (const status of [200, 400]) {
+      onCall(({ message }, res) => answerJson(res, { jsonrpc: '2.0', id: message?.id, error }, {}, status));
+      const reply = await ask();
+      t.is(reply.code, through ? -32042 : -32603, `${status}`);
+      t.is(reply.text.includes('evil'), through);
+    }
+    const complete = { jsonrpc: '2.0', method: 'notifications/elicitation/complete', params: { elicitationId: 'e' } };
+    onCall((_, res) => {
+      startStream(res);
+      res.end(event(complete) + event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+    });
+    t.is((await ask()).text.includes('elicitation/complete'), through);
+  }
+});
+
+test('2026-07-28: a complaint of a withheld capability is told in the words of the gateway', async (t) => {
+  const declared = {
+    'io.modelcontextprotocol/protocolVersion': MODERN,
+    'io.modelcontextprotocol/clientCapabilities': { sampling: {} },
+  };
+  for (const [may_ask, status, code] of [
+    [ASKABLE, 400, -32021],
+    [without('sampling'), 200, -32603],
+  ] as const) {
+    const { gateway, onCall } = await setUp(t, may_ask, { modern: true });
+    const missing = may_ask === ASKABLE ? { roots: {} } : { sampling: {} };
+    const error = { code: -32021, message: 'MISSING', data: { requiredCapabilities: missing } };
+    onCall(({ message }, res) => answerJson(res, { jsonrpc: '2.0', id: message?.id, error }, {}, 400));
+    const reply = await send(gateway, modern('tools/call', { name: 'ok', _meta: declared }));
+    t.deepEqual([reply.status, reply.code], [status, code]);
+    t.is(reply.text.includes('MISSING'), code === -32021);
+  }
+});
+
+test('2026-07-28: input that the target may not ask for is a fault of the target', async (t) => {
+  const _meta = {
+    'io.modelcontextprotocol/protocolVersion': MODERN,
+    'io.modelcontextprotocol/clientCapabilities': { elicitation: { form: {}, url: {} } },
+  };
+  const { gateway, onCall } = await setUp(t, without('elicitation_url'), { modern: true });
+  const ask = async (params: object) => {
+    const inputRequests = { q: { method: 'elicitation/create', params } };
+    onCall(({ message }, res) =>
+      answerJson(res, { jsonrpc: '2.0', id: message?.id, result: { resultType: 'input_required', inputRequests } }),
+    );
+    return send(gateway, modern('tools/call', { name: 'ok', _meta }));
+  };
+  t.is((await ask({ message: 'x', requestedSchema: {} })).code, undefined);
+  const refused = await ask({ mode: 'url', url: 'https://evil.test', message: 'x' });
+  t.is(refused.code, -32603);
+  t.notRegex(refused.text, /evil/);
+});
+
+test('word of changed roots goes to those who may ask for roots', async (t) => {
+  const { gateway, upstream } = await setUp(t, without('roots'));
+  const session = await open(gateway);
+  const seen = upstream.received.length;
+  const notification = { jsonrpc: '2.0', method: 'notifications/roots/list_changed' };
+  t.is((await send(gateway, inSession(session, notification))).status, 202);
+  t.is(upstream.received.length, seen);
+  const all = await setUp(t, ASKABLE);
+  const other = await open(all.gateway);
+  t.is((await send(all.gateway, inSession(other, notification))).status, 202);
+  t.is(all.upstream.seen().at(-1), 'notifications/roots/list_changed');
+});

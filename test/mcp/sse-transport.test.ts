@@ -1,0 +1,518 @@
+/** Targets of HTTP with SSE behind the port that the gateway has for targets. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import type { AddressInfo } from 'node:net';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
+import { ElicitRequestSchema, ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
+import test, { type ExecutionContext } from 'ava';
+import { freePort } from '../../demo/everything.ts';
+import { createSseUpstream } from '../../src/mcp/upstream/sse.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamLimits } from '../../src/mcp/upstream/upstream.ts';
+import { modernClient } from '../support/mcp.ts';
+import {
+  ACCESS,
+  collect,
+  type Driver,
+  drive,
+  httpTarget,
+  LIMITS,
+  messagesOf,
+  reader,
+  statusOf,
+  succeeded,
+} from '../support/upstreams/drive.ts';
+import {
+  ENDPOINT,
+  message,
+  type ScriptedSse,
+  type SseScript,
+  startScriptedSse,
+  startSdkSse,
+} from '../support/upstreams/legacy-sse.ts';
+import { routed, startGateway } from './gateway.ts';
+
+let next = 0;
+
+function driverOf(t: ExecutionContext, url: string, limits: Partial<UpstreamLimits> = {}): Driver {
+  const upstream = createSseUpstream({ ...LIMITS, ...limits }, () => `session-${++next}`);
+  t.teardown(() => upstream.close());
+  return drive(upstream, httpTarget('sse', url));
+}
+
+async function scripted(
+  t: ExecutionContext,
+  script: SseScript = {},
+  limits: Partial<UpstreamLimits> = {},
+): Promise<[ScriptedSse, Driver]> {
+  const target = await startScriptedSse(script);
+  t.teardown(() => target.stop());
+  return [target, driverOf(t, target.url, limits)];
+}
+
+async function sdk(t: ExecutionContext): Promise<Driver> {
+  const target = await startSdkSse();
+  t.teardown(() => target.stop());
+  return driverOf(t, target.url);
+}
+
+const causeOf = (answer: UpstreamAnswer | UpstreamFault): string => (isFault(answer) ? String(answer.cause) : `${answer.status}`);
+const callOf = (name: string, more: object = {}) => ({ method: 'tools/call', params: { name, ...more } });
+
+test('a server of the SDK: session, list, call, progress, end', async (t) => {
+  const driver = await sdk(t);
+  t.like((await driver.open()).result, { protocolVersion: '2025-11-25', serverInfo: { name: 'sdk-sse' } });
+  t.truthy(driver.upstreamId);
+  t.is((await driver.ask('tools/list')).result?.['tools'] !== undefined, true);
+  t.deepEqual((await driver.ask('tools/call', { name: 'echo', arguments: { a: 1 } })).result?.['content'], [
+    { type: 'text', text: '{"a":1}' },
+  ]);
+  const called = succeeded(await driver.post({ id: 'p', ...callOf('progress', { _meta: { progressToken: 'tok' } }) }));
+  const messages = await collect(called);
+  t.deepEqual(
+    messages.map(({ method, id }) => method ?? id),
+    ['notifications/progress', 'notifications/progress', 'p'],
+  );
+  t.is(statusOf(await driver.send({ method: 'DELETE' })), 200);
+  t.is(statusOf(await driver.post({ id: 9, method: 'tools/list' })), 404);
+  t.is(statusOf(await driver.send({ method: 'GET' })), 404);
+});
+
+test('what the server asks during a call comes on its stream, or on the standing one', async (t) => {
+  const driver = await sdk(t);
+  await driver.open({ elicitation: {} });
+  const call = reader(succeeded(await driver.post({ id: 1, ...callOf('ask') })));
+  const asked = await call.next();
+  t.is(asked.method, 'elicitation/create');
+  t.is(statusOf(await driver.post({ id: asked.id, result: { action: 'accept', content: { word: 'yes' } } })), 202);
+  t.like(await call.next(), { id: 1, result: { content: [{ text: 'accept {"word":"yes"}' }] } });
+
+  const standing = reader(succeeded(await driver.send({ method: 'GET' })));
+  const second = reader(succeeded(await driver.post({ id: 2, ...callOf('ask') })));
+  const again = await standing.next();
+  t.is(again.method, 'elicitation/create');
+  succeeded(await driver.post({ id: again.id, result: { action: 'decline' } }));
+  t.like(await second.next(), { id: 2, result: { content: [{ text: 'decline undefined' }] } });
+  t.is(statusOf(await driver.send({ method: 'GET' })), 409);
+});
+
+test('what nobody listens to waits for the standing stream, and leaves its place when that is closed', async (t) => {
+  const [target, driver] = await scripted(t);
+  await driver.open();
+  target.write(message({ method: 'notifications/tools/list_changed' }));
+  target.write(message({ id: 'alive', method: 'ping' }));
+  while (!target.posted.some(({ id }) => id === 'alive')) await new Promise((resolve) => setImmediate(resolve));
+  t.deepEqual(target.posted.at(-1)?.result, {});
+  const first = succeeded(await driver.send({ method: 'GET' }));
+  t.is((await reader(first).next()).method, 'notifications/tools/list_changed');
+  first.discard();
+  const second = succeeded(await driver.send({ method: 'GET' }));
+  target.write(message({ method: 'notifications/prompts/list_changed' }));
+  t.is((await reader(second).next()).method, 'notifications/prompts/list_changed');
+});
+
+/** What was written before has arrived when the ping has been answered. */
+async function settled(target: ScriptedSse, id: string): Promise<void> {
+  target.write(message({ id, method: 'ping' }));
+  while (!target.posted.some((posted) => posted.id === id)) await new Promise((resolve) => setImmediate(resolve));
+}
+
+test('without a standing stream, what waits comes with the next request', async (t) => {
+  const [target, driver] = await scripted(t, {
+    onPost: ({ id, method }, sse) => method === 'tools/list' && sse.write(message({ id, result: {} })),
+  });
+  await driver.open();
+  target.write(message({ method: 'notifications/tools/list_changed' }));
+  await settled(target, 'alive');
+  const messages = await collect(succeeded(await driver.post({ id: 1, method: 'tools/list' })));
+  t.deepEqual(
+    messages.map(({ method }) => method ?? 'answer'),
+    ['notifications/tools/list_changed', 'answer'],
+  );
+});
+
+test('a question is withdrawn where it was asked', async (t) => {
+  const [target, driver] = await scripted(t);
+  await driver.open();
+  const call = reader(succeeded(await driver.post({ id: 1, method: 'tools/list' })));
+  target.write(message({ id: 'q', method: 'roots/list' }));
+  t.is((await call.next()).id, 'q');
+  const standing = reader(succeeded(await driver.send({ method: 'GET' })));
+  target.write(message({ method: 'notifications/cancelled', params: { requestId: 'other' } }));
+  target.write(message({ method: 'notifications/cancelled', params: { requestId: 'q' } }));
+  t.deepEqual((await call.next()).params, { requestId: 'q' });
+  target.write(message({ method: 'notifications/tools/list_changed' }));
+  t.is((await standing.next()).method, 'notifications/tools/list_changed');
+});
+
+test('an answer that has come is not lost with the connection', async (t) => {
+  const [target, driver] = await scripted(t, {
+    onPost: ({ id, method }, sse) => method === 'tools/list' && sse.write(message({ id, result: { here: true } })),
+  });
+  await driver.open();
+  const call = succeeded(await driver.post({ id: 1, method: 'tools/list' }));
+  const standing = succeeded(await driver.send({ method: 'GET' }));
+  target.write(message({ method: 'notifications/tools/list_changed' }));
+  await reader(standing).next();
+  for (const connection of target.open) connection.destroy();
+  while (statusOf(await driver.post({ method: 'notifications/initialized' })) !== 404)
+    await new Promise((resolve) => setImmediate(resolve));
+  t.like((await collect(call))[0], { result: { here: true } });
+});
+
+test('a cancelled call ends at the server, and its client stops waiting', async (t) => {
+  const driver = await sdk(t);
+  await driver.open();
+  const controller = new AbortController();
+  const called = succeeded(await driver.post({ id: 7, ...callOf('wait') }, { signal: controller.signal }));
+  t.is(statusOf(await driver.post({ method: 'notifications/cancelled', params: { requestId: 7 } })), 202);
+  controller.abort();
+  await t.throwsAsync(collect(called), { code: 'UND_ERR_ABORTED' });
+  t.is((await driver.ask('tools/call', { name: 'echo' })).error, undefined);
+});
+
+test("the headers are the gateway's own", async (t) => {
+  const [target, driver] = await scripted(t);
+  await driver.open();
+  t.is(target.headers.length, 3);
+  for (const headers of target.headers) {
+    t.is(headers['x-upstream-key'], 'gateway-secret');
+    t.is(headers.cookie, undefined);
+    t.deepEqual(
+      Object.keys(headers).filter((name) => name.startsWith('mcp-')),
+      [],
+    );
+  }
+});
+
+for (const [what, endpoint] of [
+  ['another origin', 'http://evil.test/messages'],
+  ['another host', '//evil.test/messages'],
+  ['another port', 'http://127.0.0.1:1/messages'],
+  ['a user', 'http://me:secret@HOST/messages'],
+  ['another scheme', 'file:///etc/passwd'],
+  ['no address', 'http://'],
+] as const) {
+  test(`an endpoint event that names ${what} is refused`, async (t) => {
+    const greeting = (origin: string) => `event: endpoint\ndata: ${endpoint.replace('HOST', origin.slice(7))}\n\n`;
+    const [target, driver] = await scripted(t, { greeting });
+    const answer = await driver.post({ id: 1, method: 'initialize', params: {} });
+    t.like(answer, { fault: 'unreachable' });
+    t.regex(causeOf(answer), /same origin/);
+    t.is(target.posted.length, 0);
+  });
+}
+
+test('an absolute endpoint of the same origin is taken', async (t) => {
+  const [, driver] = await scripted(t, { greeting: (origin) => `event: endpoint\ndata: ${origin}/elsewhere\n\n` });
+  t.truthy((await driver.open()).result);
+});
+
+test('of two endpoint events the first counts', async (t) => {
+  const seen: string[] = [];
+  const [target, driver] = await scripted(t, {
+    greeting: () => `${ENDPOINT}event: endpoint\ndata: /second\n\n`,
+    onPost: ({ id }, sse) => {
+      seen.push('posted');
+      if (id !== undefined) sse.write(message({ id, result: {} }));
+    },
+  });
+  await driver.open();
+  target.write('event: endpoint\ndata: http://evil.test/third\n\n');
+  t.deepEqual((await driver.ask('ping')).result, {});
+  t.deepEqual(seen, ['posted', 'posted']);
+});
+
+test('an endpoint event that never comes is waited for only so long', async (t) => {
+  const [target, driver] = await scripted(t, { greeting: () => ': nothing\n\ndata: {"jsonrpc":"2.0"}\n\n' }, { headersMs: 100 });
+  t.like(await driver.post({ id: 1, method: 'initialize', params: {} }), { fault: 'timeout' });
+  const controller = new AbortController();
+  const answer = driver.post({ id: 1, method: 'initialize', params: {} }, { signal: controller.signal });
+  controller.abort();
+  t.like(await answer, { fault: 'aborted' });
+  t.is(target.posted.length, 0);
+});
+
+test('answers to what was not asked go nowhere, and the right one still arrives', async (t) => {
+  const [, driver] = await scripted(t, {
+    onPost: ({ id, method }, sse) => {
+      if (method !== 'tools/list') return;
+      sse.write(message({ id: 'other', result: { wrong: true } }));
+      sse.write(message({ id: String(id), result: { wrong: true } }));
+      sse.write('data: no json\n\n');
+      sse.write(`event: other\ndata: {"jsonrpc":"2.0","id":${id},"result":{"wrong":true}}\n\n`);
+      sse.write(message({ method: 'notifications/progress', params: { progressToken: 'foreign', progress: 1 } }));
+      sse.write(message({ id, result: { right: true } }));
+    },
+  });
+  await driver.open();
+  const messages = await collect(succeeded(await driver.post({ id: 5, method: 'tools/list' })));
+  t.deepEqual(messages, [{ jsonrpc: '2.0', id: 5, result: { right: true } }]);
+});
+
+test('an id that is in use is refused', async (t) => {
+  const [, driver] = await scripted(t);
+  await driver.open();
+  succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+  const second = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+  t.is(second.status, 400);
+  t.like((await collect(second))[0], { id: 5, error: { code: -32600 } });
+  t.is(succeeded(await driver.post({ id: '5', method: 'tools/list' })).status, 200);
+});
+
+test('an endless event ends the session', async (t) => {
+  const [target, driver] = await scripted(
+    t,
+    { onPost: ({ method }, sse) => method === 'tools/list' && sse.write(`data: ${'x'.repeat(200_000)}`) },
+    { answerBytes: 100_000 },
+  );
+  await driver.open();
+  const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+  await t.throwsAsync(collect(call), { message: /exceeds the limit/ });
+  t.is(statusOf(await driver.post({ id: 6, method: 'tools/list' })), 404);
+  while (target.open.size > 0) await new Promise((resolve) => setImmediate(resolve));
+  t.pass();
+});
+
+test('a connection that is cut breaks off the calls under way; later ones find no session', async (t) => {
+  const [target, driver] = await scripted(t);
+  await driver.open();
+  const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+  const standing = succeeded(await driver.send({ method: 'GET' }));
+  for (const connection of target.open) connection.destroy();
+  await t.throwsAsync(collect(call));
+  await t.throwsAsync(collect(standing));
+  t.is(statusOf(await driver.post({ id: 6, method: 'tools/list' })), 404);
+});
+
+for (const status of [302, 307, 400, 401, 404, 429, 500]) {
+  test(`a POST that is answered ${status} is told, and not followed`, async (t) => {
+    const elsewhere = createServer((_, res) => void res.writeHead(202).end());
+    let visits = 0;
+    elsewhere.on('request', () => visits++);
+    elsewhere.listen(0, '127.0.0.1');
+    await once(elsewhere, 'listening');
+    t.teardown(() => void elsewhere.close());
+    const location = `http://127.0.0.1:${(elsewhere.address() as AddressInfo).port}/`;
+    const [, driver] = await scripted(t, {
+      onPost: ({ method }, _, res) =>
+        method === 'tools/list' && res.writeHead(status, { location, 'retry-after': '7' }).end('no'),
+    });
+    await driver.open();
+    const answer = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+    t.like(answer, { status, type: 'other', retryAfter: '7' });
+    t.is(visits, 0);
+    t.is(statusOf(await driver.send({ method: 'GET' })), status === 404 ? 404 : 200);
+  });
+}
+
+test('a GET that is answered otherwise is told', async (t) => {
+  for (const status of [302, 401, 405]) {
+    const server = createServer((_, res) => void res.writeHead(status, { location: '/other' }).end());
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const driver = driverOf(t, `http://127.0.0.1:${(server.address() as AddressInfo).port}/sse`);
+    t.is(statusOf(await driver.post({ id: 1, method: 'initialize', params: {} })), status);
+    server.close();
+  }
+});
+
+test('what is no session of this target, with this access, does not exist', async (t) => {
+  const target = await startScriptedSse();
+  t.teardown(() => target.stop());
+  const upstream = createSseUpstream(LIMITS, () => 'the-session');
+  t.teardown(() => upstream.close());
+  const driver = drive(upstream, httpTarget('sse', target.url));
+  await driver.open();
+  const session = { session: { upstreamId: 'the-session' } };
+  const others = [
+    drive(upstream, httpTarget('sse', `${target.url}?elsewhere`)),
+    drive(upstream, httpTarget('sse', target.url), { ...ACCESS, binding: 'two' }),
+  ];
+  for (const other of others) t.is(statusOf(await other.post({ id: 1, method: 'ping' }, session)), 404);
+  for (const upstreamId of ['another', null])
+    t.is(statusOf(await driver.post({ id: 1, method: 'ping' }, { session: { upstreamId } })), 404);
+  t.is(statusOf(await driver.send({ method: 'GET' })), 200);
+});
+
+test('what the transport has no place for is refused', async (t) => {
+  const [target, driver] = await scripted(t);
+  const modern = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
+  t.is(statusOf(await driver.post({ id: 1, method: 'server/discover' }, { modern })), 400);
+  t.is(statusOf(await driver.post({ id: 1, method: 'tools/list' })), 400);
+  t.is(statusOf(await driver.send({ method: 'GET' })), 400);
+  t.is(statusOf(await driver.send({ access: { ...ACCESS, credentials: 'unusable' } })), 'credential');
+  t.is(statusOf(await driver.send({ target: httpTarget('streamable-http', target.url) })), 'transport');
+  t.is(target.headers.length, 0);
+  const linkLocal = driverOf(t, 'http://169.254.169.254/sse');
+  const answer = await linkLocal.post({ id: 1, method: 'initialize', params: {} });
+  t.regex(causeOf(answer), /link-local/);
+});
+
+test('a session that is not used is ended; one with a stream is not', async (t) => {
+  const [target, driver] = await scripted(t, {}, { idleMs: 800 });
+  await driver.open();
+  const standing = succeeded(await driver.send({ method: 'GET' }));
+  await new Promise((resolve) => setTimeout(resolve, 1_600));
+  t.is(target.open.size, 1);
+  standing.discard();
+  while (target.open.size > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  t.is(statusOf(await driver.post({ id: 6, method: 'tools/list' })), 404);
+});
+
+test('an answer that does not come is waited for only so long', async (t) => {
+  const [, driver] = await scripted(t, {}, { idleMs: 800 });
+  await driver.open();
+  const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+  await t.throwsAsync(collect(call), { code: 'UND_ERR_BODY_TIMEOUT' });
+});
+
+test('a session that the target refuses to open is not kept', async (t) => {
+  const target = await startScriptedSse();
+  t.teardown(() => target.stop());
+  const driver = driverOf(t, target.url, { idleMs: 600_000 });
+  const write = target.write.bind(target);
+  Object.assign(target, {
+    write: (text: string) => write(text.replace(/"result":.*/, '"error":{"code":-32600,"message":"no"}}')),
+  });
+  const answer = succeeded(await driver.post({ id: 1, method: 'initialize', params: {} }));
+  t.like((await collect(answer))[0], { error: { code: -32600 } });
+  while (target.open.size > 0) await new Promise((resolve) => setImmediate(resolve));
+  t.is(statusOf(await driver.post({ id: 2, method: 'ping' }, { session: { upstreamId: answer.sessionId } })), 404);
+});
+
+test('a target that answers the POST after the call is not waited for in vain', async (t) => {
+  let held: (() => void) | undefined;
+  const [target, driver] = await scripted(t, {
+    onPost: ({ id, method, result }, sse, res) => {
+      if (method === 'tools/list') {
+        res.flushHeaders = () => undefined;
+        const end = res.end.bind(res);
+        Object.assign(res, { writeHead: () => ({ end: () => undefined }) });
+        held = () => {
+          sse.write(message({ id, result: { asked: true } }));
+          end();
+        };
+        sse.write(message({ id: 'q', method: 'roots/list' }));
+      }
+      if (result !== undefined) held?.();
+    },
+  });
+  await driver.open();
+  const call = reader(succeeded(await driver.post({ id: 5, method: 'tools/list' })));
+  t.is((await call.next()).method, 'roots/list');
+  succeeded(await driver.post({ id: 'q', result: { roots: [] } }));
+  t.like(await call.next(), { id: 5, result: { asked: true } });
+  t.is(target.posted.length, 4);
+});
+
+test('a client that reads slowly slows the target down', async (t) => {
+  const text = 'x'.repeat(64 * 1024);
+  const [target, driver] = await scripted(t);
+  await driver.open();
+  const standing = succeeded(await driver.send({ method: 'GET' }));
+  const [connection] = target.open;
+  if (connection === undefined) return t.fail();
+  let sent = 0;
+  // Far more than sockets and the session hold: at some point nothing is taken any more.
+  for (let taken = true; taken && sent < 2_000; sent++) {
+    if (connection.write(message({ method: 'notifications/message', params: { text, sent } }))) continue;
+    const patience = new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 300));
+    taken = await Promise.race([once(connection, 'drain').then(() => true), patience]);
+  }
+  t.true(sent < 1_000, `${sent} messages of 64 KiB were taken without being read`);
+  let seen = 0;
+  for await (const { params } of messagesOf(standing)) {
+    t.is(params?.['sent'], seen);
+    if (++seen === sent) break;
+  }
+  t.is(seen, sent);
+});
+
+test('what waits for nobody is bounded', async (t) => {
+  const [target, driver] = await scripted(t);
+  await driver.open();
+  for (let index = 0; index < 300; index++) target.write(message({ method: 'notifications/message', params: { index } }));
+  for (let index = 0; index < 150; index++) target.write(message({ id: `q${index}`, method: 'roots/list' }));
+  while (target.posted.filter(({ error }) => error !== undefined).length < 50)
+    await new Promise((resolve) => setImmediate(resolve));
+  const standing = reader(succeeded(await driver.send({ method: 'GET' })));
+  const kept = [];
+  for (let index = 0; index < 100; index++) kept.push(await standing.next());
+  t.true(kept.every(({ method }) => method === 'roots/list'));
+});
+
+test('the published server, started for SSE', async (t) => {
+  const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
+  const preload = fileURLToPath(new URL('../../demo/loopback-only.js', import.meta.url));
+  const port = await freePort();
+  const child = spawn(process.execPath, ['--import', preload, join(dirname(manifest), 'dist', 'index.js'), 'sse'], {
+    env: { PATH: process.env['PATH'], PORT: String(port) },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  t.teardown(async () => {
+    child.kill('SIGKILL');
+    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+  });
+  await new Promise<void>((resolve) => {
+    child.stderr.on('data', (chunk: Buffer) => /listening on port/.test(chunk.toString()) && resolve());
+  });
+  const driver = driverOf(t, `http://127.0.0.1:${port}/sse`, { headersMs: 20_000, idleMs: 20_000 });
+  await driver.open();
+  const standing = succeeded(await driver.send({ method: 'GET' }));
+  t.like(await driver.ask('tools/call', { name: 'echo', arguments: { message: 'hi' } }), {
+    result: { content: [{ text: 'Echo: hi' }] },
+  });
+  const slow = { name: 'trigger-long-running-operation', arguments: { duration: 1, steps: 2 }, _meta: { progressToken: 1 } };
+  const messages = await collect(succeeded(await driver.post({ id: 'slow', method: 'tools/call', params: slow })));
+  t.deepEqual(
+    messages.map(({ method }) => method ?? 'answer'),
+    ['notifications/progress', 'notifications/progress', 'answer'],
+  );
+  standing.discard();
+  t.is(statusOf(await driver.send({ method: 'DELETE' })), 200);
+});
+
+test('through the gateway: a client of today, a server of then, and a connection that breaks between two calls', async (t) => {
+  const target = await startSdkSse();
+  t.teardown(() => target.stop());
+  const gateway = await startGateway({
+    targets: [routed('then', target.url, { transport: 'sse' })],
+    rights: { alice: ({ resource_name }) => resource_name !== 'wait' },
+  });
+  t.teardown(() => gateway.stop());
+  const client = new Client({ name: 'today', version: '1' }, { capabilities: { elicitation: {} } });
+  client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { word: 'yes' } }));
+  const options = { requestInit: { headers: { authorization: 'Bearer alice' } } };
+  await client.connect(new StreamableHTTPClientTransport(new URL(gateway.url('then')), options) as Transport);
+  t.teardown(() => client.close());
+  const textOf = async (name: string) => ((await client.callTool({ name })).content as { text: string }[])[0]?.text;
+  t.false((await client.listTools()).tools.some(({ name }) => name === 'wait'));
+  t.is(await textOf('ask'), 'accept {"word":"yes"}');
+  await t.throwsAsync(textOf('wait'), { message: /denied/ });
+  const changed = new Promise<void>((resolve) =>
+    client.setNotificationHandler(ToolListChangedNotificationSchema, () => resolve()),
+  );
+  t.is(await textOf('announce'), 'announced');
+  await changed;
+  for (const connection of target.open) connection.destroy();
+  t.is(await textOf('echo'), '{}');
+  for (const { authorization } of target.headers) t.is(authorization, undefined);
+});
+
+test('through the gateway: a client of 2026-07-28 falls back to a session', async (t) => {
+  const target = await startSdkSse();
+  t.teardown(() => target.stop());
+  const gateway = await startGateway({
+    targets: [routed('then', target.url, { transport: 'sse' })],
+    rights: { alice: () => true },
+  });
+  t.teardown(() => gateway.stop());
+  const client = await modernClient(t, gateway.url('then'), 'alice');
+  t.like(await client.callTool({ name: 'echo', arguments: { a: 1 } }), { content: [{ text: '{"a":1}' }] });
+});

@@ -1,0 +1,230 @@
+import { existsSync } from 'node:fs';
+import test from 'ava';
+import { initialize, isAlive, type LogLine, open, outcomeOf, placeFor, startStdio, until } from '../support/upstreams/stdio.ts';
+
+const MIB = 1024 * 1024;
+const startedPids = (logged: readonly LogLine[]) =>
+  logged.filter(({ message }) => message.endsWith('has started')).map(({ about }) => about['pid'] as number);
+const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
+
+test('a message beyond the limit ends its process; one within it does not', async (t) => {
+  const { upstream } = startStdio(t, { answerBytes: MIB });
+  const client = await open(upstream, placeFor());
+  const pid = await client.pid();
+  t.is((await client.call('huge', { length: MIB - 100 })).result.text.length, MIB - 100);
+  await t.throwsAsync(client.call('huge', { length: MIB }), { message: /too large/ });
+  await until(() => !isAlive(pid), 'its end');
+  t.is(outcomeOf(await client.post(ping)), 404);
+  const opening = await initialize(
+    upstream,
+    placeFor({ command: '/bin/sh', args: ['-c', 'while :; do printf xxxxxxxxxx; done'] }),
+  );
+  t.is(outcomeOf(opening), 'too_large');
+});
+
+test('endless garbage ends a process; some between messages does not', async (t) => {
+  const { upstream, logged } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const pid = await client.pid();
+  const garbage = Array.from({ length: 600 }, () => 'x'.repeat(1000));
+  for (let i = 0; i < 4; i++) t.deepEqual((await client.call('print', { lines: garbage })).result, {});
+  await t.throwsAsync(client.call('print', { lines: [...garbage, ...garbage] }), { message: /no message/ });
+  await until(() => !isAlive(pid), 'its end');
+  const lines = logged.filter(({ level, message }) => level === 'debug' && /prints what is no message/.test(message));
+  t.true(lines.length > 0 && lines.length < 1_000);
+});
+
+test('a process that does not read makes its session busy, and fills no memory', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const pid = await client.pid();
+  await client.call('deaf');
+  const big = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'echo', arguments: { x: 'x'.repeat(MIB) } } };
+  const outcomes: (number | string)[] = [];
+  for (let i = 0; i < 12; i++) outcomes.push(outcomeOf(await client.post(big)));
+  t.is(outcomes[0], 200);
+  t.is(outcomes.at(-1), 'busy');
+  t.true(outcomes.filter((outcome) => outcome === 200).length <= 9);
+  t.is(outcomeOf(await client.post({ jsonrpc: '2.0', method: 'notifications/initialized', params: big.params })), 'busy');
+  // Its input cannot even be closed in order.
+  t.is(outcomeOf(await client.send({ method: 'DELETE' })), 200);
+  await until(() => !isAlive(pid), 'its end');
+});
+
+test('who is not answered is told so, in time', async (t) => {
+  const { upstream } = startStdio(t, { headersMs: 1_000, idleMs: 300 });
+  const client = await open(upstream, placeFor());
+  await t.throwsAsync(client.call('never'), { message: /in time/ });
+  t.is((await client.call('echo', { delay: 600, x: 1 })).result.x, 1, 'the first answer may take as long as any answer');
+  const told = (await client.received()).filter(({ method }) => method === 'notifications/cancelled');
+  t.is(told.length, 1);
+  const started = performance.now();
+  t.is(outcomeOf(await initialize(upstream, placeFor({ args: ['--silent'] }))), 'timeout');
+  t.true(performance.now() - started < 5_000);
+});
+
+test('who gives up on a process that starts ends it', async (t) => {
+  const { upstream, logged } = startStdio(t);
+  const impatient = new AbortController();
+  const opening = initialize(upstream, placeFor({ args: ['--silent'] }), impatient.signal);
+  await until(() => startedPids(logged).length === 1, 'its start');
+  impatient.abort();
+  t.is(outcomeOf(await opening), 'aborted');
+  await until(() => startedPids(logged).every((pid) => !isAlive(pid)), 'its end');
+});
+
+test('a flood that nobody reads waits in the process, and goes on when it is read', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const standing = await client.listen();
+  await client.call('flood');
+  const before = process.memoryUsage.rss();
+  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  t.true(process.memoryUsage.rss() - before < 64 * MIB);
+  for (let i = 0; i < 20_000; i++) t.is((await standing.next())?.method, 'notifications/message');
+  // As soon as nobody listens, what nobody wants holds nobody up.
+  standing.discard();
+  const counted = await client.call('flooded');
+  t.true(counted.result.written > 0);
+  const lag = performance.now();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  t.true(performance.now() - lag < 1_000, 'others are served meanwhile');
+});
+
+test('who is idle is ended; who has a stream open, or something under way, is not', async (t) => {
+  const { upstream, pass } = startStdio(t, {}, { idleMs: 60_000 });
+  // Swept as if the process had been started with shorter times.
+  const { upstream: quick, logged } = startStdio(t, {}, { idleMs: 400 });
+  const [listening, calling, idle] = await Promise.all([
+    open(quick, placeFor()),
+    open(quick, placeFor()),
+    open(quick, placeFor()),
+  ]);
+  const pids = await Promise.all([listening, calling, idle].map((client) => client.pid()));
+  const gone = new AbortController();
+  const standing = await listening.listen(gone.signal);
+  const never = await calling.start('never');
+  await until(() => !isAlive(pids[2] ?? 0), 'the end of the idle one');
+  t.deepEqual(pids.slice(0, 2).map(isAlive), [true, true]);
+  t.is(outcomeOf(await idle.post(ping)), 404);
+  gone.abort();
+  never.discard();
+  await until(() => !pids.some(isAlive), 'the end of all');
+  await until(() => logged.filter(({ about }) => about['why'] === 'it was idle').length === 3, 'the word of it');
+  standing.discard();
+  const client = await open(upstream, placeFor());
+  pass(50_000);
+  t.is(outcomeOf(await client.post(ping)), 200);
+});
+
+test('sessions of a shared process that went without a word are forgotten; the process stays while it is used', async (t) => {
+  const { upstream } = startStdio(t, {}, { idleMs: 400 });
+  const place = placeFor({ scope: 'all' });
+  const [silent, busy] = await Promise.all([open(upstream, place), open(upstream, place)]);
+  const pid = await busy.pid();
+  const standing = await busy.listen();
+  const deadline = Date.now() + 10_000;
+  await new Promise((resolve) => setTimeout(resolve, 900));
+  t.is(outcomeOf(await silent.post(ping)), 404);
+  t.is(await busy.pid(), pid);
+  standing.discard();
+  await until(() => !isAlive(pid), 'the end of one that nobody uses', deadline - Date.now());
+});
+
+test('no process gets older than its lifetime, but it may finish what is under way', async (t) => {
+  const { upstream, pass, logged } = startStdio(t, {}, { idleMs: 500_000, lifetimeMs: 3_600 });
+  const place = placeFor({ scope: 'all' });
+  const [own, one] = await Promise.all([open(upstream, placeFor()), open(upstream, place)]);
+  const [ownPid, sharedPid] = await Promise.all([own.pid(), one.pid()]);
+  const finishing = one.call('echo', { delay: 1_500, x: 'done' });
+  const never = own.call('never');
+  pass(4_000);
+  const two = await open(upstream, place);
+  t.not(await two.pid(), sharedPid, 'no new session for the old one');
+  t.is(outcomeOf(await one.post(ping)), 404, 'nor a new request');
+  t.is((await finishing).result.x, 'done');
+  await until(() => !isAlive(sharedPid), 'the end of the shared one');
+  t.true(isAlive(ownPid));
+  pass(60_000);
+  await t.throwsAsync(never, { message: /too old/ });
+  await until(() => !isAlive(ownPid), 'the end of the own one');
+  await until(() => logged.some(({ about }) => about['why'] === 'it is too old'), 'the word of it');
+});
+
+test('there are never more processes than allowed', async (t) => {
+  const { upstream, pass, logged } = startStdio(t, {}, { maxProcesses: 3 });
+  const outcomes = await Promise.all(
+    Array.from({ length: 10 }, () => open(upstream, placeFor()).catch((cause: Error) => cause.message)),
+  );
+  const clients = outcomes.flatMap((outcome) => (typeof outcome === 'string' ? [] : [outcome]));
+  t.is(clients.length, 3);
+  t.true(outcomes.filter((outcome) => typeof outcome === 'string').every((outcome) => outcome === 'no session: busy'));
+  t.is(startedPids(logged).length, 3);
+  t.is(outcomeOf(await initialize(upstream, placeFor({ scope: 'all' }))), 'busy');
+  const [first, second, third] = clients;
+  // One that has been idle for long gives way; one that is used does not.
+  pass(29_000);
+  t.is(outcomeOf((await second?.post(ping)) ?? { fault: 'aborted' }), 200);
+  const standing = await third?.listen();
+  pass(2_000);
+  const late = await open(upstream, placeFor());
+  t.is((await late.call('echo', { x: 1 })).result.x, 1);
+  t.is(outcomeOf((await first?.post(ping)) ?? { fault: 'aborted' }), 404);
+  t.is(startedPids(logged).filter(isAlive).length, 3);
+  t.is(outcomeOf(await initialize(upstream, placeFor())), 'busy');
+  standing?.discard();
+  // A place that becomes free can be taken at once.
+  await late.send({ method: 'DELETE' });
+  await open(upstream, placeFor());
+  t.is(startedPids(logged).filter(isAlive).length, 3);
+});
+
+test('many at once for a shared process start one', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 });
+  const clients = await Promise.all(Array.from({ length: 20 }, () => open(upstream, placeFor({ scope: 'all' }))));
+  t.is(new Set(clients.map(({ id }) => id)).size, 20);
+  t.is(startedPids(logged).length, 1);
+});
+
+test('what a process has started ends with it, however it ends', async (t) => {
+  const { upstream } = startStdio(t);
+  for (const end of ['DELETE', 'crash', 'exit'] as const) {
+    const client = await open(upstream, placeFor());
+    const pid = await client.pid();
+    const child = (await client.call('spawn')).result.pid as number;
+    t.true(isAlive(child), end);
+    if (end === 'DELETE') await client.send({ method: 'DELETE' });
+    else if (end === 'crash') process.kill(pid, 'SIGKILL');
+    else await t.throwsAsync(client.call('exit', { code: 0, text: '' }));
+    await until(() => !isAlive(pid) && !isAlive(child), `process and child after ${end}`);
+  }
+});
+
+test('one that has closed its output, but lives on, is ended', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const pid = await client.pid();
+  await client.call('closeOutput');
+  await t.throwsAsync(client.call('never'));
+  await until(() => !isAlive(pid), 'its end');
+});
+
+test('close ends all, also those that resist and those that only start, in bounded time', async (t) => {
+  const { upstream, logged } = startStdio(t);
+  const stubborn = await open(upstream, placeFor({ args: ['--stubborn'] }));
+  const child = (await stubborn.call('spawn')).result.pid as number;
+  const { cwd } = (await stubborn.call('facts')).result as { cwd: string };
+  const starting = initialize(upstream, placeFor({ args: ['--silent', '--stubborn'] }));
+  const sharing = initialize(upstream, placeFor({ scope: 'all', args: ['--silent'] }));
+  await until(() => startedPids(logged).length === 3, 'all to have started');
+  const started = performance.now();
+  const closing = Promise.all([upstream.close(), upstream.close()]);
+  t.deepEqual((await Promise.all([starting, sharing])).map(outcomeOf), ['unreachable', 'unreachable']);
+  await closing;
+  const took = performance.now() - started;
+  t.true(took > 3_500 && took < 6_000, `${took}`);
+  t.false([...startedPids(logged), child].some(isAlive));
+  t.false(existsSync(cwd));
+  t.is(outcomeOf(await initialize(upstream, placeFor())), 'unreachable');
+  t.is(startedPids(logged).length, 3);
+});

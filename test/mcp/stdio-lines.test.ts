@@ -1,0 +1,154 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { createEventQueue } from '../../src/mcp/upstream/events.ts';
+import { createLineReader, printable, readLine, toLine } from '../../src/mcp/upstream/lines.ts';
+import { hideSecrets } from '../../src/mcp/upstream/stderr.ts';
+
+test('lines are the same wherever the bytes are cut', (t) => {
+  const lineText = fc.string({ unit: 'binary' }).map((text) => text.replace(/[\r\n]/g, ''));
+  fc.assert(
+    fc.property(fc.array(fc.tuple(lineText, fc.boolean())), fc.infiniteStream(fc.integer({ min: 1, max: 7 })), (lines, sizes) => {
+      const bytes = Buffer.from(lines.map(([text, crlf]) => `${text}${crlf ? '\r\n' : '\n'}`).join(''));
+      const read: string[] = [];
+      const reader = createLineReader(1_000_000, (line) => read.push(line.toString('utf8')));
+      for (let at = 0; at < bytes.length; ) {
+        const size = sizes.next().value ?? 1;
+        t.true(reader.push(bytes.subarray(at, at + size)));
+        at += size;
+      }
+      t.deepEqual(
+        read,
+        lines.map(([text]) => Buffer.from(text).toString('utf8')),
+      );
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test('a line may be as long as the limit, and no longer, finished or not', (t) => {
+  const read: number[] = [];
+  const take = (line: Buffer) => read.push(line.length);
+  t.true(createLineReader(10, take).push(Buffer.from(`${'x'.repeat(10)}\n`)));
+  t.deepEqual(read, [10]);
+  t.false(createLineReader(10, take).push(Buffer.from(`${'x'.repeat(11)}\n`)));
+  t.false(createLineReader(10, take).push(Buffer.from('x'.repeat(11))));
+  const slow = createLineReader(10, take);
+  for (let i = 0; i < 10; i++) t.true(slow.push(Buffer.from('x')));
+  t.false(slow.push(Buffer.from('x')));
+  t.deepEqual(read, [10]);
+});
+
+test('whatever a message holds, it is one line to every reader, and the same message', (t) => {
+  const value = fc.jsonValue();
+  fc.assert(
+    fc.property(value, fc.constantFrom('\n', '\r\n', '\r', ' '), (content, gap) => {
+      const text = `{${gap}"a":${gap}${JSON.stringify(content)}${gap},"b":"x\u2028y\u2029z\u0085"}`;
+      const line = toLine(text);
+      t.is(line.indexOf('\n'), line.length - 1);
+      t.notRegex(line.slice(0, -1), /[\r\n\u0085\u2028\u2029\v\f]/);
+      t.deepEqual(JSON.parse(line), JSON.parse(text));
+    }),
+  );
+});
+
+test('what is no message is told apart from an answer that cannot be read', (t) => {
+  for (const text of [
+    'Welcome',
+    '',
+    '12',
+    'null',
+    '[]',
+    '{}',
+    '{"a":1}',
+    '{broken',
+    '{"jsonrpc":"2.0","method":7}',
+    '\ufeff{"jsonrpc":"2.0","id":1,"result":{}}',
+  ]) {
+    t.is(readLine(text).kind, 'garbage', text);
+  }
+  const message = readLine(' {"jsonrpc":"2.0","id":1,"result":{}} ');
+  t.is(message.kind, 'message');
+  for (const text of [
+    '{"jsonrpc":"2.0","id":1,"id":1,"result":{}}',
+    '{"jsonrpc":"2.0","id":1,"result":{},"Result":{}}',
+    '{"jsonrpc":"2.0","id":1,"result":7}',
+    `{"jsonrpc":"2.0","id":1,"result":{"a":${'['.repeat(1000)}${']'.repeat(1000)}}}`,
+    '{"jsonrpc":"1.0","id":1,"result":{}}',
+  ]) {
+    const line = readLine(text);
+    t.is(line.kind, 'broken', text);
+    t.is(line.kind === 'broken' && line.id, 1);
+  }
+  t.is(readLine('{"jsonrpc":"2.0","id":1,"method":"a","params":[]}').kind, 'garbage', 'a request is no answer');
+});
+
+test('nothing that is printed moves a cursor or imitates a line', (t) => {
+  t.is(printable('a\u001b[31mb\r\n\u0007\u2028\u202ec\td'), 'a\\u{1b}[31mb\\u{d}\\u{a}\\u{7}\\u{2028}\\u{202e}c d');
+});
+
+test('secrets are cut out, also line by line, longest first', (t) => {
+  const hide = hideSecrets(['topsecret', 'topsecret-and-more', 'first line\nsecond line', 'abc', '']);
+  t.is(hide('x topsecret-and-more y topsecret z'), 'x [redacted] y [redacted] z');
+  t.is(hide('second line'), '[redacted]');
+  t.is(hide('abc'), 'abc', 'too short to be told from other text');
+});
+
+function watchedQueue() {
+  const seen = { unread: 0, closed: 0 };
+  const queue = createEventQueue({
+    moved(delta) {
+      seen.unread += delta;
+    },
+    closed() {
+      seen.closed++;
+    },
+  });
+  return { queue, seen };
+}
+
+test('the events of a queue come in order, whoever is first', async (t) => {
+  const { queue, seen } = watchedQueue();
+  const iterator = queue.events[Symbol.asyncIterator]();
+  queue.push('a');
+  queue.push('bc');
+  t.is(seen.unread, 3);
+  const first = await iterator.next();
+  t.deepEqual(
+    (first.value as { data: string }[]).map(({ data }) => data),
+    ['a', 'bc'],
+  );
+  t.is(seen.unread, 0);
+  const second = iterator.next();
+  queue.push('d');
+  t.is(seen.unread, 0, 'somebody waits for it');
+  t.is((await second).value?.[0]?.data, 'd');
+  queue.push('e');
+  queue.end();
+  queue.push('too late');
+  t.is((await iterator.next()).value?.length, 1);
+  t.is(seen.closed, 0);
+  t.true((await iterator.next()).done);
+  t.is(seen.closed, 1);
+  t.is(queue.pending, 0);
+});
+
+test('a queue that fails, or is left, gives nothing more and counts nothing', async (t) => {
+  for (const way of ['fail', 'close', 'fail after end', 'fail a waiting reader'] as const) {
+    const { queue, seen } = watchedQueue();
+    const iterator = queue.events[Symbol.asyncIterator]();
+    const waiting = way === 'fail a waiting reader' ? iterator.next() : null;
+    if (waiting === null) queue.push('a');
+    if (way === 'fail after end') queue.end();
+    if (way === 'close') queue.close();
+    else queue.fail(new Error('broke off'));
+    t.is(seen.unread, 0, way);
+    t.is(seen.closed, 1, way);
+    if (way === 'close') t.true((await iterator.next()).done);
+    else await t.throwsAsync(waiting ?? iterator.next(), { message: 'broke off' }, way);
+    t.true((await iterator.next()).done, way);
+    queue.push('b');
+    queue.fail(new Error('again'));
+    t.is(seen.unread, 0, way);
+    t.is(seen.closed, 1, way);
+  }
+});

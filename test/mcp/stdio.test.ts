@@ -1,0 +1,448 @@
+import { type StdioOptions, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, openSync, readdirSync, realpathSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import test from 'ava';
+import { isFault } from '../../src/mcp/upstream/upstream.ts';
+import {
+  INITIALIZE,
+  initialize,
+  isAlive,
+  type Message,
+  open,
+  outcomeOf,
+  placeFor,
+  startStdio,
+  stream,
+  textOf,
+  until,
+} from '../support/upstreams/stdio.ts';
+
+const bin = (name: string) => fileURLToPath(import.meta.resolve(`@modelcontextprotocol/${name}/dist/index.js`));
+const factsOf = (message: Message) => message.result as { env: object; cwd: string; pid: number; args: string[] };
+/** An abort is no native error, which ava insists on. */
+const failureOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => null,
+    (cause: Error) => cause.name,
+  );
+const notification = (method: string, params: object = {}) => JSON.stringify({ jsonrpc: '2.0', method, params });
+
+test('the environment is what the target and the credentials say, and nothing else', async (t) => {
+  process.env['PORTCULLIS_TEST_SECRET'] = 'of the gateway';
+  // node hands this one on to every child unless it is kept from it.
+  process.env['NODE_V8_COVERAGE'] = '/nowhere';
+  t.teardown(() => {
+    delete process.env['PORTCULLIS_TEST_SECRET'];
+    delete process.env['NODE_V8_COVERAGE'];
+  });
+  const { upstream } = startStdio(t);
+  const bare = await open(upstream, placeFor());
+  t.deepEqual(factsOf(await bare.call('facts')).env, {});
+  const place = placeFor({ env: { A: 'a', TOKEN: 'of the target' }, credentials: { TOKEN: 'of the user', LONE: 'ü=\n"' } });
+  const client = await open(upstream, place);
+  t.deepEqual(factsOf(await client.call('facts')).env, { A: 'a', TOKEN: 'of the user', LONE: 'ü=\n"' });
+});
+
+test('no file descriptor but three, whatever the gateway itself was handed', async (t) => {
+  const file = openSync(fileURLToPath(import.meta.url), 'r');
+  const script = fileURLToPath(new URL('../support/upstreams/stdio-descriptors.ts', import.meta.url));
+  // node keeps descriptors from its children where they follow on one another, so one stands alone.
+  const stdio: StdioOptions = ['ignore', 'pipe', 'inherit', ...Array<'ignore'>(27).fill('ignore'), file];
+  const child = spawn(process.execPath, ['--import=ts-blank-space/register', script], { stdio });
+  t.deepEqual(JSON.parse(await text(child.stdout as Readable)), { own: true, childs: ['0', '1', '2'] });
+});
+
+test('arguments arrive as they are: no shell reads them', async (t) => {
+  const { upstream } = startStdio(t);
+  const args = ['$HOME', '; exit 1', '`id`', "'", '--', '*'];
+  const client = await open(upstream, placeFor({ args }));
+  t.deepEqual(factsOf(await client.call('facts')).args, args);
+});
+
+test('the working folder is the one that is named, or an empty one that goes with the process', async (t) => {
+  const { upstream } = startStdio(t);
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const named = await open(upstream, placeFor({ cwd: folder }));
+  t.is(factsOf(await named.call('facts')).cwd, folder);
+  const own = await open(upstream, placeFor());
+  const { cwd, pid } = factsOf(await own.call('facts'));
+  t.is(statSync(cwd).mode & 0o777, 0o700);
+  t.deepEqual(readdirSync(cwd), []);
+  t.is(outcomeOf(await own.send({ method: 'DELETE' })), 200);
+  await until(() => !existsSync(cwd) && !isAlive(pid), 'process and folder are gone');
+  await named.send({ method: 'DELETE' });
+  await upstream.close();
+  t.true(existsSync(folder), 'the named one is not the gateway’s to remove');
+});
+
+test('only what the configuration allows is started, byte for byte', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { allowed: ['/bin/sh'] });
+  for (const command of ['/bin/../bin/sh', '/bin/sh ', '/bin/SH', 'sh', process.execPath, '']) {
+    t.is(outcomeOf(await initialize(upstream, placeFor({ command }))), 'transport', command);
+  }
+  t.true(logged.some(({ message, about }) => /does not allow/.test(message) && about['command'] === process.execPath));
+  t.false(logged.some(({ message }) => message.endsWith('has started')));
+});
+
+test('what is not a target of this kind, or has no credentials, is refused', async (t) => {
+  const { upstream } = startStdio(t);
+  const { target, access } = placeFor();
+  t.is(outcomeOf(await initialize(upstream, { target, access: { ...access, credentials: 'unusable' } })), 'credential');
+  const http = { ...target, transport: 'streamable-http', url: 'http://127.0.0.1/' } as never;
+  t.is(outcomeOf(await initialize(upstream, { target: http, access })), 'transport');
+  const modern = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
+  const asked = await upstream.send({ method: 'POST', target, access, modern, body: '{}' });
+  t.is(outcomeOf(asked), 400);
+});
+
+test('each session has a process of its own', async (t) => {
+  const { upstream } = startStdio(t);
+  const [one, two] = await Promise.all([open(upstream, placeFor()), open(upstream, placeFor())]);
+  const [a, b] = await Promise.all([one.call('facts'), two.call('facts')]);
+  t.not(factsOf(a).pid, factsOf(b).pid);
+  await one.send({ method: 'DELETE' });
+  await until(() => !isAlive(factsOf(a).pid), 'the process of the session that ended');
+  t.true(isAlive(factsOf(b).pid));
+  t.is((await two.call('echo', { x: 1 })).result.x, 1);
+  t.is(outcomeOf(await one.post({ jsonrpc: '2.0', id: 1, method: 'ping' })), 404);
+  t.is(outcomeOf(await one.send({ method: 'GET' })), 404);
+  t.is(outcomeOf(await one.send({ method: 'DELETE' })), 404);
+});
+
+test('a session is one of its target, address and credentials', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const session = { upstreamId: client.id };
+  const ping = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' });
+  for (const place of [placeFor({ binding: 'other' }), placeFor({ args: ['moved'] }), placeFor({ env: { A: 'b' } })]) {
+    t.is(outcomeOf(await upstream.send({ method: 'POST', ...place, session, body: ping })), 404);
+    t.is(outcomeOf(await upstream.send({ method: 'GET', ...place, session })), 404);
+  }
+  const { target, access } = placeFor();
+  const elsewhere = { target: { ...target, id: 'another' }, access };
+  t.is(outcomeOf(await upstream.send({ method: 'DELETE', ...elsewhere, session })), 404);
+  t.is(outcomeOf(await upstream.send({ method: 'POST', ...placeFor(), session: { upstreamId: null }, body: ping })), 404);
+  t.is(outcomeOf(await upstream.send({ method: 'POST', ...placeFor(), body: ping })), 400);
+  t.is(outcomeOf(await client.post(INITIALIZE)), 400);
+  t.is(outcomeOf(await client.post({ jsonrpc: '2.0', id: 1, method: 'ping' })), 200);
+  // Also when its credentials have become unusable meanwhile: an end is an end.
+  const ended = await upstream.send({ method: 'DELETE', target, access: { ...access, credentials: 'unusable' }, session });
+  t.is(outcomeOf(ended), 200);
+});
+
+test('calls with equal ids and progress tokens, under way at once, get their own', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const meta = { progressToken: 'same' };
+  const streams = await Promise.all(
+    Array.from({ length: 20 }, (_, n) => client.start('echo', { n, delay: 20 - n }, { id: 'same', meta })),
+  );
+  const answers = await Promise.all(streams.map((reader) => reader.all()));
+  t.deepEqual(
+    answers.map((messages) => messages.map(({ id, result }) => [id, result.n])),
+    Array.from({ length: 20 }, (_, n) => [['same', n]]),
+  );
+  const [a, b] = await Promise.all([
+    client.start('progress', { count: 2 }, { id: 7, meta: { progressToken: 5 } }),
+    client.start('progress', { count: 3 }, { id: 7, meta: { progressToken: 5 } }),
+  ]);
+  for (const [reader, count] of [
+    [a, 2],
+    [b, 3],
+  ] as const) {
+    const messages = await reader.all();
+    t.deepEqual(
+      messages.slice(0, -1).map(({ params }) => params),
+      Array.from({ length: count }, (_, i) => ({ progressToken: 5, progress: i + 1, total: count })),
+    );
+    t.is(messages.at(-1)?.id, 7);
+  }
+});
+
+test('progress of a task goes on after the call that made it, to the standing stream', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const standing = await client.listen();
+  const [task, plain] = [{ ttl: 1 }, undefined];
+  const params = (form: object | undefined, progressToken: string) => ({ name: 'echo', task: form, _meta: { progressToken } });
+  for (const [form, token] of [
+    [task, 'of a task'],
+    [plain, 'of a call'],
+  ] as const) {
+    const sent = await client.post({ jsonrpc: '2.0', id: token, method: 'tools/call', params: params(form, token) });
+    for await (const _ of stream(sent).events);
+  }
+  const tokens = (await client.received()).filter(({ params }) => params?.['name'] === 'echo').map(({ id }) => id);
+  const lines = tokens.map((progressToken) => notification('notifications/progress', { progressToken, progress: 1 }));
+  await client.call('print', { lines: [...lines.reverse(), notification('notifications/tools/list_changed')] });
+  t.deepEqual((await standing.next())?.params, { progressToken: 'of a task', progress: 1 });
+  t.is((await standing.next())?.method, 'notifications/tools/list_changed');
+});
+
+test('the process asks, and the posted response reaches it', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const standing = await client.listen();
+  for (const source of ['standing', 'own'] as const) {
+    const reader = await client.start('ask', { method: 'sampling/createMessage', params: { maxTokens: 1 }, id: `ask-${source}` });
+    const asked = await (source === 'standing' ? standing : reader).next();
+    t.like(asked, { id: `ask-${source}`, method: 'sampling/createMessage', params: { maxTokens: 1 } }, source);
+    t.is(outcomeOf(await client.post({ jsonrpc: '2.0', id: `ask-${source}`, result: { said: 'yes' } })), 202);
+    const answer = await reader.all();
+    t.deepEqual(answer.at(-1)?.result, { result: { said: 'yes' } });
+    // Without a standing stream, the next one comes on that of the call.
+    standing.discard();
+  }
+});
+
+test('a ping of the process is answered by the gateway, also before the session is open', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  t.deepEqual((await client.call('ask', { method: 'ping' })).result, { result: {} });
+});
+
+test('what nobody could be told waits for the next stream, within bounds', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const changed = notification('notifications/tools/list_changed');
+  const roots = JSON.stringify({ jsonrpc: '2.0', id: 'r', method: 'roots/list' });
+  const logs = Array.from({ length: 100 }, (_, n) => notification('notifications/message', { level: 'info', data: n }));
+  await client.call('later', { lines: [roots, changed, ...logs, notification('notifications/message', { data: 'last' })] });
+  // Answered after all of them: a call that is not the session's, so that it takes none along.
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  const standing = await client.listen();
+  const first = await standing.next();
+  t.is(first?.method, 'roots/list', 'a request is not dropped for notifications');
+  const rest: unknown[] = [];
+  for (let message = await standing.next(); message !== null; message = await standing.next()) {
+    rest.push(message.params?.['data']);
+    if (message.params?.['data'] === 'last') break;
+  }
+  t.is(rest.length, 63);
+  t.is(rest[0], 38);
+});
+
+test('one standing stream at a time', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const gone = new AbortController();
+  const standing = await client.listen(gone.signal);
+  t.is(outcomeOf(await client.send({ method: 'GET' })), 409);
+  const waiting = standing.next();
+  gone.abort();
+  t.is(await failureOf(waiting), 'AbortError');
+  const next = await client.listen();
+  await client.call('print', { lines: [notification('notifications/resources/list_changed')] });
+  t.is((await next.next())?.method, 'notifications/resources/list_changed');
+  const last = next.next();
+  await client.send({ method: 'DELETE' });
+  t.is(await last, null);
+});
+
+test('a cancelled call ends, and the process learns it under its own id', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const reader = await client.start('never', {}, { id: 'mine' });
+  const other = await client.start('echo', { delay: 200 }, { id: 'other' });
+  const waiting = reader.next();
+  t.is(
+    outcomeOf(await client.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'nobody’s' } })),
+    202,
+  );
+  const cancelled = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'mine', reason: 'because' } };
+  t.is(outcomeOf(await client.post(cancelled)), 202);
+  t.is(await failureOf(waiting), 'AbortError');
+  t.is((await other.all()).length, 1);
+  const lines = await client.received();
+  const call = lines.find(({ params }) => params?.['name'] === 'never');
+  const told = lines.filter(({ method }) => method === 'notifications/cancelled');
+  t.deepEqual(
+    told.map(({ params }) => params),
+    [{ requestId: call?.id, reason: 'because' }] as never,
+  );
+});
+
+test('who does not wait any more is forgotten, and the process told so', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const aborted = new AbortController();
+  const reader = await client.start('never', {}, { signal: aborted.signal });
+  const waiting = reader.next();
+  aborted.abort();
+  t.is(await failureOf(waiting), 'AbortError');
+  (await client.start('never')).discard();
+  const late = await client.start('echo', { delay: 50, x: 'late' });
+  late.discard();
+  t.is(await late.next(), null);
+  t.is(outcomeOf(await client.post({ jsonrpc: '2.0', id: 1, method: 'ping' }, AbortSignal.abort())), 'aborted');
+  const lines = await client.received();
+  t.is(lines.filter(({ method }) => method === 'notifications/cancelled').length, 3);
+});
+
+test('messages are one line each, whatever their content', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const inner = '{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"facts"}}';
+  const raw = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{\n"a":\r\n1.0\r,\n"s":"\u2028\u0085\u2029${JSON.stringify(inner).slice(1, -1)}"\n}}}`;
+  const sent = await client.post(raw);
+  t.is(outcomeOf(sent), 200);
+  await client.call('echo');
+  const lines = (await client.call('received')).result.received as string[];
+  const echoes = lines.filter((line) => line.includes('"echo"'));
+  t.is(echoes.length, 2);
+  t.true(echoes[0]?.includes('1.0'), 'numbers stay as they were written');
+  t.notRegex(echoes[0] ?? '', /[\r\u2028\u2029\u0085]/);
+  t.is(
+    (JSON.parse(echoes[0] ?? '') as { params: { arguments: { s: string } } }).params.arguments.s,
+    `\u2028\u0085\u2029${inner}`,
+  );
+  t.false(
+    lines.some((line) => line.includes('"id":99,')),
+    'no line of its own',
+  );
+});
+
+test('a process that dies takes its calls along; its session is gone, and a new one works', async (t) => {
+  const { upstream, logged } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const standing = await client.listen();
+  const { pid } = factsOf(await client.call('facts'));
+  const reader = await client.start('never');
+  const waiting = reader.next();
+  process.kill(pid, 'SIGKILL');
+  await t.throwsAsync(waiting, { message: /SIGKILL/ });
+  t.is(await standing.next(), null);
+  t.is(outcomeOf(await client.post({ jsonrpc: '2.0', id: 1, method: 'ping' })), 404);
+  const again = await open(upstream, placeFor());
+  t.not(factsOf(await again.call('facts')).pid, pid);
+  t.true(logged.some(({ level, about }) => level === 'warn' && about['pid'] === pid && about['how'] === 'ended by SIGKILL'));
+});
+
+test('a session is lost at once when its process is gone, before anybody has noticed', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const reader = await client.start('exit', { code: 3, text: 'farewell' });
+  await t.throwsAsync(reader.all(), { message: /exit code 3; stderr: farewell/ });
+  t.is(outcomeOf(await client.post({ jsonrpc: '2.0', method: 'notifications/initialized' })), 404);
+});
+
+test('a process that cannot be started, or ends at once, is a fault that says why', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { allowed: [process.execPath, '/nowhere/server', '/etc/passwd'] });
+  const started = performance.now();
+  const causeOf = async (place: ReturnType<typeof placeFor>) => {
+    const answer = await initialize(upstream, place);
+    if (!isFault(answer)) throw new Error(`no fault but ${answer.status}`);
+    t.is(answer.fault, 'unreachable');
+    return (answer.cause as Error).message;
+  };
+  t.regex(await causeOf(placeFor({ args: ['--crash'] })), /exit code 7; stderr: it cannot work \\u\{1b\}\[31mlike this/);
+  t.regex(await causeOf(placeFor({ command: '/nowhere/server' })), /ENOENT/);
+  t.regex(await causeOf(placeFor({ command: '/etc/passwd' })), /EACCES/);
+  t.regex(await causeOf(placeFor({ cwd: '/nowhere/at/all' })), /ENOENT/);
+  t.regex(await causeOf(placeFor({ args: ['a\0b'] })), /could not be started/);
+  t.regex(await causeOf(placeFor({ args: ['x'.repeat(4_000_000)] })), /could not be started/);
+  t.true(performance.now() - started < 10_000);
+  t.true(logged.some(({ level, about }) => level === 'warn' && /it cannot work/.test(String(about['stderr']))));
+});
+
+test('what it prints to stderr is logged, escaped and without credentials', async (t) => {
+  const { upstream, logged } = startStdio(t);
+  const client = await open(upstream, placeFor({ credentials: { TOKEN: 'tr0ub4dor' } }));
+  await client.call('stderr', { text: 'TOKEN=tr0ub4dor\n\u001b[2Jhello\r\nrest' });
+  await client.call('print', { lines: ['env: tr0ub4dor'] });
+  const lines = () => logged.flatMap(({ level, about }) => (level === 'debug' ? [about] : []));
+  await until(() => lines().some(({ line }) => line === '\\u{1b}[2Jhello'), 'the lines');
+  t.true(lines().some(({ line, target, pid }) => line === 'TOKEN=[redacted]' && target === 'fixture' && typeof pid === 'number'));
+  await until(() => lines().some(({ line }) => line === 'env: [redacted]'), 'garbage on stdout');
+  await client.call('stderr', { text: 'a line\n'.repeat(20_000) });
+  await t.throwsAsync((await client.start('exit', { code: 1, text: 'the end' })).all());
+  const last = logged.find(({ level, about }) => level === 'warn' && about['how'] === 'ended with exit code 1');
+  const tail = String(last?.about['stderr']);
+  t.true(tail.endsWith('a line\nthe end\n'));
+  t.is(tail.length, 64 * 1024);
+  t.true(lines().length < 1_000, 'within bounds');
+  t.false(JSON.stringify(logged).includes('tr0ub4dor'));
+});
+
+test('banners are passed over', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor({ args: ['--banner'] }));
+  t.is((await client.call('echo', { x: 1 })).result.x, 1);
+});
+
+test('an answer that cannot be read breaks its call off, and no other', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const never = await client.start('never');
+  const lines = await client.received();
+  const id = lines.find(({ params }) => params?.['name'] === 'never')?.id;
+  await client.call('print', { lines: [`{"jsonrpc":"2.0","id":${id},"result":{},"result":{"x":1}}`] });
+  await t.throwsAsync(never.all(), { message: /second member/ });
+  t.is((await client.call('echo', { x: 1 })).result.x, 1);
+});
+
+test('a server that refuses to open a session is heard, and its process ended', async (t) => {
+  const { upstream, logged } = startStdio(t);
+  const answer = await initialize(upstream, placeFor({ args: ['--refuse'] }));
+  if (isFault(answer)) throw new Error(answer.fault);
+  t.deepEqual(JSON.parse(await textOf(answer)), { jsonrpc: '2.0', id: 0, error: { code: -32000, message: 'not today' } });
+  t.is(answer.sessionId, null);
+  const pid = logged.find(({ message }) => message.endsWith('has started'))?.about['pid'] as number;
+  await until(() => !isAlive(pid), 'its process');
+});
+
+test('the official file system server', async (t) => {
+  const { upstream } = startStdio(t);
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const place = placeFor({ command: process.execPath, args: [bin('server-filesystem'), folder] });
+  const client = await open(upstream, place);
+  const args = { path: join(folder, 'a.txt'), content: 'ünï' };
+  t.falsy((await client.call('write_file', args)).result.isError);
+  t.is((await client.call('read_text_file', { path: args.path })).result.content[0].text, 'ünï');
+  t.true((await client.call('read_text_file', { path: '/etc/passwd' })).result.isError);
+});
+
+test('the official memory server, shared by two sessions', async (t) => {
+  const { upstream } = startStdio(t);
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const env = { MEMORY_FILE_PATH: join(folder, 'memory.jsonl') };
+  const place = placeFor({ command: process.execPath, args: [bin('server-memory')], env, scope: 'all' });
+  const [one, two] = await Promise.all([open(upstream, place), open(upstream, place)]);
+  const entities = [{ name: 'gate', entityType: 'thing', observations: ['shut'] }];
+  t.falsy((await one.call('create_entities', { entities })).result.isError);
+  t.deepEqual((await two.call('read_graph')).result.structuredContent.entities, entities);
+});
+
+test('the official server of everything: progress, logging, sampling', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor({ command: process.execPath, args: [bin('server-everything'), 'stdio'] }));
+  const standing = await client.listen();
+  const tools = await await client.post({ jsonrpc: '2.0', id: 1, method: 'tools/list' });
+  t.is(outcomeOf(tools), 200);
+  const names = ((await client.call('trigger-long-running-operation', { duration: 0.2, steps: 2 }, 2)).result.content as object[])
+    .length;
+  t.is(names, 1);
+  const meta = { progressToken: 'p' };
+  const long = await client.start('trigger-long-running-operation', { duration: 0.2, steps: 2 }, { id: 3, meta });
+  t.deepEqual(
+    (await long.all()).map(({ method, params }) => [method, params?.['progress']]),
+    [
+      ['notifications/progress', 1],
+      ['notifications/progress', 2],
+      [undefined, undefined],
+    ] as never,
+  );
+  const sampling = await client.start('trigger-sampling-request', { prompt: 'hello', maxTokens: 5 }, { id: 4 });
+  let asked = await standing.next();
+  while (asked !== null && asked.method !== 'sampling/createMessage') asked = await standing.next();
+  const result = { role: 'assistant', model: 'm', content: { type: 'text', text: 'sampled' } };
+  await client.post({ jsonrpc: '2.0', id: asked?.id, result });
+  t.regex(JSON.stringify((await sampling.all()).at(-1)), /sampled/);
+});
