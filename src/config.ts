@@ -39,6 +39,8 @@ export interface Config {
     /** API tokens a user may hold. */
     readonly apiTokens: number;
   };
+  /** How old the state may be that a request is decided with, in milliseconds; 0: as new as the request. */
+  readonly freshnessMs: number;
   /** How long an upstream may take until its answer begins, milliseconds. */
   readonly upstreamTimeoutMs: number;
   readonly stdio: {
@@ -106,6 +108,12 @@ const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
   return url.protocol === 'mysql:' && url.pathname.length > 1 && unknown.length === 0 ? value : helpers.error('any.invalid');
 };
 
+const freshness = (value: string, helpers: Joi.CustomHelpers) => {
+  if (value === 'strict') return 0;
+  const [, ms] = /^bounded:([0-9]{1,5})$/.exec(value) ?? [];
+  return ms !== undefined && Number(ms) >= 1 && Number(ms) <= 60_000 ? Number(ms) : helpers.error('any.invalid');
+};
+
 interface Environment {
   HOST: string;
   PORT: number;
@@ -126,6 +134,7 @@ interface Environment {
   LOGIN_RATE_LIMIT: number;
   MCP_RATE_LIMIT: number;
   API_TOKEN_LIMIT: number;
+  FRESHNESS: number;
   UPSTREAM_TIMEOUT_MS: number;
   STDIO_ALLOWED: string[];
   STDIO_MAX_PROCESSES: number;
@@ -186,6 +195,10 @@ const schema = Joi.object<Environment>({
   LOGIN_RATE_LIMIT: Joi.number().integer().min(1).default(60).messages(must('LOGIN_RATE_LIMIT must be a positive number')),
   MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
   API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
+  FRESHNESS: Joi.string()
+    .custom(freshness)
+    .default(0)
+    .messages(must('FRESHNESS must be strict, or bounded:<milliseconds> with 1 to 60000')),
   UPSTREAM_TIMEOUT_MS: Joi.number().integer().min(100).default(60_000).messages(must('UPSTREAM_TIMEOUT_MS must be at least 100')),
   STDIO_ALLOWED: Joi.string()
     .custom(absolutePaths)
@@ -251,6 +264,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     trustProxy: env.TRUST_PROXY,
     logLevel: env.LOG_LEVEL,
     rateLimits: { login: env.LOGIN_RATE_LIMIT, mcp: env.MCP_RATE_LIMIT, apiTokens: env.API_TOKEN_LIMIT },
+    freshnessMs: env.FRESHNESS,
     upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
     stdio: {
       allowed: env.STDIO_ALLOWED,

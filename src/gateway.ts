@@ -108,6 +108,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       return decisions.over(engine);
     },
     gateTimeoutMs: GATE_TIMEOUT_MS,
+    boundMs: config.freshnessMs,
   });
   await current.fresh();
   const writer = createAuditWriter({ database, log, now });

@@ -1,7 +1,8 @@
 /**
  * The live state of this replica, and the gate through which every request gets it (laws 4 and 7).
  *
- * A request is decided with state at least as new as a read of the change counter that began after the request arrived.
+ * A request is decided with state at least as new as a read of the change counter that began after the request arrived,
+ * or, where the configuration allows older ones (`FRESHNESS=bounded:<ms>`), at most so long before.
  * What is older is never served: a replica that cannot read or build the newer state refuses.
  */
 import type { Admit, Identity, Snapshot } from '../auth/admission.ts';
@@ -25,6 +26,8 @@ export interface CurrentParts {
   /** Compiles, loads and self-tests a policy set. Rejects rather than give an engine that may be wrong. */
   readonly build: (policies: readonly Policy[], revision: number) => Promise<Engine>;
   readonly gateTimeoutMs: number;
+  /** How long a read of the counter may serve requests that arrive after it; 0: none. */
+  readonly boundMs: number;
 }
 
 export interface Current {
@@ -47,6 +50,8 @@ interface State extends Snapshot {
 interface CounterRead {
   readonly position: Position;
   readonly began: number;
+  /** Milliseconds on the clock of this process. */
+  readonly beganAt: number;
 }
 
 export function createCurrent(parts: CurrentParts): Current {
@@ -56,13 +61,16 @@ export function createCurrent(parts: CurrentParts): Current {
   let reading: Promise<unknown> = Promise.resolve();
   let nextRead: Promise<CounterRead> | null = null;
   let loading: Promise<void> | null = null;
+  /** When the newest read began that the state was as new as. */
+  let confirmedAt = Number.NEGATIVE_INFINITY;
 
   /** All callers that wait at one moment share one read, and it begins after every one of them has called. */
   function readCounter(): Promise<CounterRead> {
     nextRead ??= reading.then(() => {
       nextRead = null;
       const began = ++order;
-      const read = withTimeout(changes.position(), parts.gateTimeoutMs).then((position) => ({ position, began }));
+      const beganAt = performance.now();
+      const read = withTimeout(changes.position(), parts.gateTimeoutMs).then((position) => ({ position, began, beganAt }));
       reading = read.catch(() => {});
       return read;
     });
@@ -90,7 +98,9 @@ export function createCurrent(parts: CurrentParts): Current {
     state = { position, began, sequence: position.sequence, engine, targets, sessions, identities: new Map() };
   }
 
-  async function reach(deadline: number): Promise<State> {
+  /** `bounded`: as old as the configuration allows will do. */
+  async function reach(deadline: number, bounded: boolean): Promise<State> {
+    if (bounded && state !== null && performance.now() - confirmedAt < parts.boundMs) return state;
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
       if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
@@ -99,6 +109,7 @@ export function createCurrent(parts: CurrentParts): Current {
       });
       await withTimeout(loading, deadline - performance.now());
     }
+    confirmedAt = Math.max(confirmedAt, read.beganAt);
     return state;
   }
 
@@ -129,11 +140,11 @@ export function createCurrent(parts: CurrentParts): Current {
   }
 
   return {
-    fresh: () => guarded(reach),
+    fresh: () => guarded((deadline) => reach(deadline, false)),
     admit: (claims) =>
       guarded(async (deadline) => {
-        for (;;) {
-          const snapshot = await reach(deadline);
+        for (let bounded = true; ; bounded = false) {
+          const snapshot = await reach(deadline, bounded);
           const identity = await lookUp(snapshot, claims);
           if (identity === null) {
             if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });

@@ -67,7 +67,7 @@ const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
   aborted: 'was not waited for',
   unreachable: 'cannot be reached',
   too_large: 'sent an answer that is too large',
-  busy: 'cannot be started: too many processes of targets are running',
+  busy: 'cannot be used: the gateway has too much open for its targets',
 };
 
 export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, fault: UpstreamFault): Answer {

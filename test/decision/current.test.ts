@@ -23,7 +23,7 @@ const identity = (role: string): Identity => ({
 });
 
 /** A database of which only the position, the identity and the time that things take matter. */
-function world() {
+function world(boundMs = 0) {
   const w = {
     position: { sequence: 1, nonce: 'a', revision: 1 } as Position,
     history: new Map<number, string>([[1, 'a']]),
@@ -76,6 +76,7 @@ function world() {
       return { revision } as unknown as Engine;
     },
     gateTimeoutMs: 300,
+    boundMs,
   });
   return { w, current };
 }
@@ -229,4 +230,25 @@ test('what does not tie the claims to a live record is a refusal', async (t) => 
   t.true(await refused((i) => ({ ...i, token: { ...i.token, kind: 'login' } })), 'a login token without expiry');
   t.true(await refused((i) => ({ ...i, user: { ...i.user, enabled: false } })));
   t.true(await refused((i) => i, { sub: 'other' }));
+});
+
+test('with a bound one read serves requests for so long, and no longer, and never an identity of another moment', async (t) => {
+  const { w, current } = world(400);
+  await current.fresh();
+  const reads = w.reads;
+  for (let i = 0; i < 20; i++) t.true('principal' in (await current.admit(claims)));
+  t.is(w.reads, reads, 'no read within the bound');
+  w.identity = identity('demoted');
+  w.move(true);
+  // A caller that is not known yet is looked up, and the database has moved on: only a new state can tell who that is.
+  const other = await current.admit({ ...claims, jti: 'another token' });
+  t.true('principal' in other && other.principal.role === 'demoted' && other.snapshot.sequence === 2);
+  await current.admit(claims);
+  w.move(true);
+  const old = await current.admit(claims);
+  t.is('snapshot' in old && old.snapshot.sequence, 2);
+  await new Promise((resolve) => setTimeout(resolve, 450));
+  const fresh = await current.admit(claims);
+  t.is('snapshot' in fresh && fresh.snapshot.sequence, 3);
+  t.is((await current.fresh()).sequence, 3);
 });
