@@ -61,6 +61,19 @@ export async function readPosition(db: Connection): Promise<Position> {
   return row;
 }
 
+/** Of a server that takes no writes nothing is current: a replica that lags, or a member that its group has expelled. */
+async function readWritable(db: Connection): Promise<Position> {
+  const [[row]] = (await db.raw(
+    'select sequence, nonce, revision, cast(@@global.read_only as char) as read_only from counter where id = 1',
+  )) as [[(Position & { readonly read_only: string }) | undefined]];
+  if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
+  const { sequence, nonce, revision, read_only } = row;
+  if (read_only !== '0' && read_only !== 'OFF') {
+    throw new AppError('unavailable', 'The database server is read-only: it may not have the newest state.', { retryAfter: 1 });
+  }
+  return { sequence, nonce, revision };
+}
+
 /** Whether `position` is part of the history that the database holds now: after a failover or restore it may not be. */
 export async function holds(db: Connection, position: Position): Promise<boolean> {
   const row = await db('changes').where('sequence', position.sequence).first<{ nonce: string } | undefined>('nonce');
@@ -112,7 +125,7 @@ export async function createChanges(database: Database, now: () => number): Prom
     });
 
   return {
-    position: () => (database.kind === 'sqlite' ? Promise.resolve(remembered) : readPosition(knex)),
+    position: () => (database.kind === 'sqlite' ? Promise.resolve(remembered) : readWritable(database.reader)),
 
     async change(actor, work) {
       const done = await attempt(actor, work);

@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import knex, { type Knex } from 'knex';
 import type { DatabaseConfig } from '../config.ts';
 import { AppError } from '../errors.ts';
+import { CAUSAL_VARIABLES, causalSettings } from './causal.ts';
 import { migrate } from './migrate.ts';
 import { SqliteClient } from './sqlite-client.ts';
 
@@ -14,6 +15,8 @@ export type Transaction = Knex.Transaction;
 export interface Database {
   readonly kind: DatabaseConfig['kind'];
   readonly knex: Knex;
+  /** Its reads see every commit that was answered before they began, in a cluster, too. */
+  readonly reader: Knex;
   /** Reads of one moment: everything that `work` reads belongs to the state at its first read. */
   snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
   /** Rejects unless the database takes writes. */
@@ -29,6 +32,8 @@ export function isDuplicate(error: unknown): boolean {
 }
 
 const ACQUIRE_TIMEOUT_MS = 5_000;
+/** The freshness read is one at a time; the others load what it found. */
+const READERS = 4;
 /** Includes the start of the worker thread, which a busy machine makes slow. */
 const SQLITE_ACQUIRE_TIMEOUT_MS = 20_000;
 
@@ -49,7 +54,23 @@ function openSqlite(path: string): Knex {
   });
 }
 
-function openMysql(config: DatabaseConfig & { kind: 'mysql' }): Knex {
+interface RawConnection {
+  query(sql: string, done: (error: Error | null, rows?: unknown) => void): void;
+}
+
+const ask = (connection: RawConnection, sql: string): Promise<unknown> =>
+  new Promise((resolve, reject) => connection.query(sql, (error, rows) => (error ? reject(error) : resolve(rows))));
+
+/** Each connection by itself: behind a proxy they may end at different servers. */
+async function prepare(connection: RawConnection, causal: boolean): Promise<void> {
+  await ask(connection, "set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'");
+  await ask(connection, 'set session transaction isolation level read committed');
+  if (!causal) return;
+  const rows = (await ask(connection, CAUSAL_VARIABLES)) as { Variable_name: string; Value: string }[];
+  for (const sql of causalSettings(rows)) await ask(connection, sql);
+}
+
+function openMysql(config: DatabaseConfig & { kind: 'mysql' }, pool: { readonly max: number; readonly causal: boolean }): Knex {
   const url = new URL(config.url);
   return knex({
     client: 'mysql2',
@@ -66,17 +87,11 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }): Knex {
     },
     pool: {
       min: 0,
-      max: config.poolSize,
-      afterCreate: (
-        connection: { query(sql: string, done: (error: Error | null) => void): void },
-        done: (error: Error | null, c: unknown) => void,
-      ) => {
-        connection.query(
-          "set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'",
-          (error) =>
-            error
-              ? done(error, connection)
-              : connection.query('set session transaction isolation level read committed', (e) => done(e, connection)),
+      max: pool.max,
+      afterCreate: (connection: RawConnection, done: (error: Error | null, c: unknown) => void) => {
+        prepare(connection, pool.causal).then(
+          () => done(null, connection),
+          (error: Error) => done(error, connection),
         );
       },
     },
@@ -115,7 +130,7 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
   let db: Knex | undefined;
   try {
-    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config);
+    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, { max: config.poolSize, causal: false });
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
     await migrate(db, collation, firstRows);
   } catch (error) {
@@ -124,12 +139,15 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     throw new AppError('unavailable', explain(config, error), { cause: error });
   }
   const opened = db;
+  // Of its own, so that reading what is new never waits for what is being written.
+  const reader = config.kind === 'sqlite' ? opened : openMysql(config, { max: READERS, causal: true });
   let probing: Promise<void> | null = null;
   return {
     kind: config.kind,
     knex: opened,
+    reader,
     snapshot: (work) =>
-      config.kind === 'sqlite' ? opened.transaction(work) : opened.transaction(work, { isolationLevel: 'repeatable read' }),
+      config.kind === 'sqlite' ? reader.transaction(work) : reader.transaction(work, { isolationLevel: 'repeatable read' }),
     probe() {
       // Writes, but changes nothing, and waits for nobody's lock. One at a time, because anybody may ask for readiness.
       probing ??= (async () => {
@@ -139,7 +157,10 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
       });
       return probing;
     },
-    close: () => opened.destroy(),
+    async close() {
+      await opened.destroy();
+      if (reader !== opened) await reader.destroy();
+    },
   };
 }
 
