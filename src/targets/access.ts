@@ -25,9 +25,13 @@ const subjectKey = (type: CredentialSubject['subject_type'], value: string): str
  * default. Where one that wins is unusable everything is: a less specific one in its place would act as somebody else.
  */
 export function accessor(target: Target, held: readonly HeldCredential[]): RoutedTarget['accessOf'] {
-  if (held.length === 0 && target.transport !== 'stdio') {
-    const constant = accessWith(target, [], null);
-    return () => constant;
+  // The same for everybody, and made when it is first needed.
+  if (target.transport !== 'stdio' && held.every(({ subject_type }) => subject_type === 'default')) {
+    let everybodys: Access | undefined;
+    return () => {
+      everybodys ??= accessWith(target, held, null);
+      return everybodys;
+    };
   }
   const bySubject = new Map<string, HeldCredential[]>();
   for (const credential of held) {
@@ -48,7 +52,9 @@ export function accessor(target: Target, held: readonly HeldCredential[]): Route
     for (const credential of subjects.flatMap((subject) => bySubject.get(subject) ?? [])) {
       if (!winners.has(credential.name)) winners.set(credential.name, credential);
     }
-    return accessWith(target, [...winners.values()], scopeOf(target, principal.role, groups));
+    const scope = scopeOf(target, principal.role, groups);
+    const access = accessWith(target, [...winners.values()], scope);
+    return target.transport === 'stdio' && scope === null ? { ...access, owner: principal.sub } : access;
   };
 }
 

@@ -91,6 +91,8 @@ export interface Access {
   readonly credentials: Credentials | 'unusable';
   /** Of a stdio target: who shares the process; callers with the same scope may. null: nobody but the session. */
   readonly scope: string | null;
+  /** Of a stdio target: whose a process is that nobody shares. */
+  readonly owner?: string;
   /** What an upstream session depends on: one that was opened under another binding must not be used on. */
   readonly binding: string;
 }

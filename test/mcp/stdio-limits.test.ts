@@ -172,9 +172,15 @@ test('there are never more processes than allowed', async (t) => {
   t.is(outcomeOf((await first?.post(ping)) ?? { fault: 'aborted' }), 404);
   t.is(startedPids(logged).filter(isAlive).length, 3);
   t.is(outcomeOf(await initialize(upstream, placeFor())), 'busy');
+  // Used later than the others, but they have a stream open: the answer to a ping, and the standing one.
+  pass(31_000);
+  await open(upstream, placeFor());
+  t.is(outcomeOf(await late.post(ping)), 404);
+  for (const client of [second, third]) t.is(outcomeOf((await client?.post(ping)) ?? { fault: 'aborted' }), 200);
+  t.is(startedPids(logged).filter(isAlive).length, 3);
   standing?.discard();
   // A place that becomes free can be taken at once.
-  await late.send({ method: 'DELETE' });
+  await third?.send({ method: 'DELETE' });
   await open(upstream, placeFor());
   t.is(startedPids(logged).filter(isAlive).length, 3);
 });
@@ -184,6 +190,15 @@ test('many at once for a shared process start one', async (t) => {
   const clients = await Promise.all(Array.from({ length: 20 }, () => open(upstream, placeFor({ scope: 'all' }))));
   t.is(new Set(clients.map(({ id }) => id)).size, 20);
   t.is(startedPids(logged).length, 1);
+});
+
+test('those that wait for room for the same shared process share it when there is', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 });
+  const former = await open(upstream, placeFor({ args: ['--stubborn'] }));
+  await former.send({ method: 'DELETE' });
+  const clients = await Promise.all(Array.from({ length: 5 }, () => open(upstream, placeFor({ scope: 'all' }))));
+  t.is(new Set(await Promise.all(clients.map((client) => client.pid()))).size, 1);
+  t.is(startedPids(logged).length, 2);
 });
 
 test('what a process has started ends with it, however it ends', async (t) => {
@@ -227,4 +242,18 @@ test('close ends all, also those that resist and those that only start, in bound
   t.false(existsSync(cwd));
   t.is(outcomeOf(await initialize(upstream, placeFor())), 'unreachable');
   t.is(startedPids(logged).length, 3);
+});
+
+test('one user does not take the places of all', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 8 });
+  const open4 = await Promise.all(Array.from({ length: 4 }, () => open(upstream, placeFor({ owner: 'greedy' }))));
+  const streams = await Promise.all(open4.map((client) => client.listen()));
+  t.is(outcomeOf(await initialize(upstream, placeFor({ owner: 'greedy' }))), 'busy');
+  const other = await open(upstream, placeFor({ owner: 'modest' }));
+  t.is((await other.call('echo', { x: 1 })).result.x, 1);
+  // One of the user's own that nothing is going on in gives way at once.
+  streams[0]?.discard();
+  const fifth = await open(upstream, placeFor({ owner: 'greedy' }));
+  t.is((await fifth.call('echo', { x: 2 })).result.x, 2);
+  await until(() => startedPids(logged).filter(isAlive).length === 5, 'the end of the one that gave way');
 });

@@ -61,6 +61,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
   /** Also those that are ending: they are processes still. */
   const hosts = new Set<Host>();
   const ending = new Set<Host>();
+  /** Of those that nobody shares. */
+  const owners = new WeakMap<Host, string>();
   const seats = new Map<string, Seat>();
   const shared = new Map<string, Host>();
   const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
@@ -91,21 +93,35 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
     }
   }
 
-  /** Counts with the start: nothing else runs between the two. `null`: there is no room. */
-  async function whenRoom<T>(use: () => T): Promise<T | null> {
+  /** Those that are one user's alone. A few are anybody's due, however few there are in all. */
+  const maxOwned = Math.max(Math.min(4, stdio.maxProcesses), Math.floor(stdio.maxProcesses / 4));
+
+  /** False: the user has as many as one may have, and none of them is idle. */
+  function mayOwnAnother(owner: string): boolean {
+    const own = [...hosts].filter((host) => owners.get(host) === owner && !ending.has(host));
+    if (own.length < maxOwned) return true;
+    const [longest] = own.filter((host) => !host.isBusy).sort((a, b) => a.lastUsed - b.lastUsed);
+    longest?.end('it was idle, and its user needs another one');
+    return longest !== undefined;
+  }
+
+  /** null: there is no room. Nothing else runs between the count and the start. */
+  async function whenRoom(running: () => Host | null, begin: () => Host): Promise<Host | null> {
     const deadline = now() + ROOM_MS;
-    while (hosts.size >= stdio.maxProcesses) {
-      const left = deadline - now();
-      if (isClosed || left <= 0) return null;
+    while (!isClosed) {
+      const host = running();
+      if (host !== null) return host;
+      if (hosts.size < stdio.maxProcesses) return begin();
       if (ending.size === 0) giveWay();
-      if (ending.size === 0) return null;
+      const left = deadline - now();
+      if (ending.size === 0 || left <= 0) return null;
       await settled(
         [...ending].map(({ gone }) => gone),
         left,
         'first',
       );
     }
-    return isClosed ? null : use();
+    return null;
   }
 
   function giveWay(): void {
@@ -114,7 +130,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
     longest?.end('it was idle, and another one needs its place');
   }
 
-  function start(target: StdioTarget, credentials: Credentials, key: string | null): Host {
+  function start(target: StdioTarget, credentials: Credentials, key: string | null, owner: string | null): Host {
     const { name, command, args, cwd } = target;
     const env = { ...target.env, ...credentials.env };
     const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env) };
@@ -126,6 +142,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
       if (failed) setBack(key, host);
     });
     hosts.add(host);
+    if (owner !== null) owners.set(host, owner);
     if (key !== null) shared.set(key, host);
     void host.gone.then(() => {
       hosts.delete(host);
@@ -151,7 +168,15 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
       );
       return { fault: 'transport' };
     }
-    if (scope === null) return (await whenRoom(() => start(target, credentials, null))) ?? noRoom(target);
+    if (scope === null) {
+      const { owner = null } = access;
+      if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
+      const host = await whenRoom(
+        () => null,
+        () => start(target, credentials, null, owner),
+      );
+      return host ?? noRoom(target);
+    }
     const key = JSON.stringify([target.id, addressOf(target), scope, credentials.identity]);
     const running = current(key);
     if (running !== null) return running;
@@ -161,7 +186,11 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
         cause: new Error('the process has ended by itself several times; it is not started for a while'),
       };
     }
-    return (await whenRoom(() => current(key) ?? start(target, credentials, key))) ?? noRoom(target);
+    const host = await whenRoom(
+      () => current(key),
+      () => start(target, credentials, key, null),
+    );
+    return host ?? noRoom(target);
   }
 
   /** One past its lifetime takes no new sessions. */

@@ -86,14 +86,16 @@ interface PlaceOptions {
   readonly scope?: string;
   readonly identity?: string;
   readonly binding?: string;
+  readonly owner?: string;
 }
 
 /** The same target whatever the options say of the caller. */
-export function placeFor({ command, args, cwd, env, credentials, scope, identity, binding }: PlaceOptions = {}): Place {
+export function placeFor({ command, args, cwd, env, credentials, scope, identity, binding, owner }: PlaceOptions = {}): Place {
   const access: Access = {
     credentials: { headers: [], env: credentials ?? {}, identity: identity ?? 'nobody' },
     scope: scope ?? null,
     binding: binding ?? 'one',
+    ...(owner === undefined ? {} : { owner }),
   };
   const target: RoutedTarget = {
     id: '00000000-0000-4000-8000-000000000001',
