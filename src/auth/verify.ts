@@ -1,5 +1,5 @@
 /** From the Authorization header to checked claims, by keys alone: no stored state of the caller is consulted. */
-import { createHash } from 'node:crypto';
+import { hash as digest } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
 import type { VerifyToken } from './admission.ts';
@@ -97,7 +97,7 @@ export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
   return async (authorization) => {
     const token = bearerToken(authorization);
     if (typeof token !== 'string') return token;
-    const hash = createHash('sha256').update(token).digest('base64');
+    const hash = digest('sha256', token, 'base64');
     const known = recall(hash);
     if (known) return known;
 

@@ -66,7 +66,8 @@ export function createCurrent(parts: CurrentParts): Current {
 
   /** All callers that wait at one moment share one read, and it begins after every one of them has called. */
   function readCounter(): Promise<CounterRead> {
-    nextRead ??= reading.then(() => {
+    // Who arrives in the same turn shares the read; what one read costs is not repeated for each.
+    nextRead ??= reading.then(turnOver).then(() => {
       nextRead = null;
       const began = ++order;
       const beganAt = performance.now();
@@ -156,6 +157,8 @@ export function createCurrent(parts: CurrentParts): Current {
       }),
   };
 }
+
+const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const STILL_LOADING = 'The newest state is still being loaded.';
 

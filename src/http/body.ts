@@ -16,20 +16,26 @@ export async function readBytes(req: IncomingMessage, limit: number): Promise<Bu
   const chunks: Buffer[] = [];
   let size = 0;
   return new Promise((resolve, reject) => {
+    const leave = (): void => void req.off('data', take).off('end', whole).off('error', broken).off('close', broken);
     const stop = (error: AppError): void => {
-      req.off('data', take).pause();
+      leave();
+      req.pause();
+      // Nobody hears of what breaks afterwards.
+      req.on('error', () => undefined);
       reject(error);
     };
     const broken = (): void => stop(new AppError('invalid_request', 'The body is not complete.'));
+    const whole = (): void => {
+      leave();
+      resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks, size));
+    };
     const take = (chunk: Buffer): void => {
       size += chunk.length;
       if (size > limit) stop(tooLarge());
       else chunks.push(chunk);
     };
     req.on('data', take);
-    req.once('end', () => resolve(Buffer.concat(chunks)));
-    req.once('error', broken);
-    req.once('close', broken);
+    req.on('end', whole).on('error', broken).on('close', broken);
   });
 }
 

@@ -7,16 +7,21 @@ type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
 
+/** Each time that the header is sent: Node itself keeps the first, or joins them. */
+function valuesOf(req: IncomingMessage, name: string): string[] {
+  return req.rawHeaders.filter((_, at) => at % 2 === 1 && req.rawHeaders[at - 1]?.toLowerCase() === name);
+}
+
 /** null: the request is addressed to this gateway, by a program or by a page of an allowed origin. */
 export function checkOrigin(req: IncomingMessage, { allowedHosts, allowedOrigins }: OriginRules): AppError | null {
   // A whole URL as request target brings a second host name.
   if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
-  const hosts = req.headersDistinct['host'] ?? [];
+  const hosts = valuesOf(req, 'host');
   const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
   if (name === undefined || !allowedHosts.some((allowed) => allowed.toLowerCase() === name)) {
     return new AppError('host_not_allowed', 'The gateway does not answer to this Host; ALLOWED_HOSTS lists more names.');
   }
-  const origins = req.headersDistinct['origin'] ?? [];
+  const origins = valuesOf(req, 'origin');
   if (origins.some((origin) => !allowedOrigins.includes(origin)) || origins.length > 1) {
     return new AppError(
       'origin_not_allowed',

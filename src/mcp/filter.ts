@@ -146,7 +146,10 @@ function filterList(draft: Draft, shape: ListShape, context: ResultContext): Fil
   return { ok: true, shown: { resource_type: shape.resource_type, names, hidden: items.length - kept.length } };
 }
 
-/** A tool may point to a resource that renders it (`_meta.ui.resourceUri`); the pointer goes where the resource may not be read. */
+/**
+ * A tool may point to a resource that renders it (`_meta.ui.resourceUri`, and in older servers `_meta["ui/resourceUri"]`); the
+ * pointer goes where the resource may not be read.
+ */
 function withoutHiddenLink(
   source: string,
   span: JsonSpan,
@@ -155,12 +158,22 @@ function withoutHiddenLink(
   context: ResultContext,
 ): string {
   const meta = isObject(item) ? item._meta : undefined;
-  const ui = isObject(meta) ? meta.ui : undefined;
-  const uri = isObject(ui) ? ui.resourceUri : undefined;
   const at = span.members?.get('_meta');
-  if (uri === undefined || at === undefined || !isObject(meta) || !isObject(ui) || mayRead([uri], context)[0]) return text;
-  const { resourceUri: _, ...visible } = ui;
-  return source.slice(span.start, at.start) + JSON.stringify({ ...meta, ui: visible }) + source.slice(at.end, span.end);
+  if (!isObject(meta) || at === undefined) return text;
+  const visible: JsonObject = { ...meta };
+  if (isObject(meta.ui) && isHiddenLink(meta.ui.resourceUri, context)) {
+    const { resourceUri: _, ...ui } = meta.ui;
+    visible.ui = ui;
+  }
+  if (isHiddenLink(meta[FLAT_LINK], context)) delete visible[FLAT_LINK];
+  if (visible.ui === meta.ui && FLAT_LINK in visible === FLAT_LINK in meta) return text;
+  return source.slice(span.start, at.start) + JSON.stringify(visible) + source.slice(at.end, span.end);
+}
+
+const FLAT_LINK = 'ui/resourceUri';
+
+function isHiddenLink(uri: JsonValue | undefined, context: ResultContext): boolean {
+  return uri !== undefined && mayRead([uri], context)[0] !== true;
 }
 
 function filterToolResult(draft: Draft, context: ResultContext): Filtered {

@@ -101,10 +101,29 @@ export function sealSession(seal: Seal, owner: Owner, targetName: string, sessio
 /** null alike for another's session, another target's, an edited one, an old one and nonsense. */
 export function openSession(seal: Seal, owner: Owner, targetName: string, text: string, now: number): Session | null {
   if (text.length > MAX_SEALED_LENGTH) return null;
-  const content = seal.open('session', ofTarget(owner, targetName), text) as SessionContent | null;
+  const content = openedBefore(seal, ofTarget(owner, targetName), text);
   if (content === null || now - content.a > SESSION_LIFETIME_MS) return null;
   const { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt } = content;
   return { id, place, binding, upstreamId, revision, lists, holder, issuedAt };
+}
+
+/** A session's id comes with each of its requests. */
+const opened = new WeakMap<Seal, Map<string, SessionContent>>();
+const OPENED_KEPT = 10_000;
+
+function openedBefore(seal: Seal, aad: string, text: string): SessionContent | null {
+  const known = opened.get(seal) ?? new Map<string, SessionContent>();
+  opened.set(seal, known);
+  // The associated data end with a bracket, and no sealed text holds one.
+  const key = aad + text;
+  const before = known.get(key);
+  if (before !== undefined) return before;
+  const content = seal.open('session', aad, text) as SessionContent | null;
+  if (content === null) return null;
+  const oldest = known.keys().next().value;
+  if (known.size >= OPENED_KEPT && oldest !== undefined) known.delete(oldest);
+  known.set(key, content);
+  return content;
 }
 
 interface SessionContent {
@@ -124,33 +143,30 @@ export interface Linked {
   readonly link: Link;
 }
 
-/** A request that the target sent on this session; its answer may be posted to any replica, on this session only. */
+/**
+ * A request that the target sent on this session; its answer may be posted to any replica, on this session only. `place`:
+ * where the target was (`placeOf`), because the answer is not for a server that has come in its place.
+ */
 export interface AskedRequest {
   readonly id: RpcId;
   readonly method: string;
 }
 
-export function sealAskedId(
-  seal: Seal,
-  owner: Owner,
-  targetName: string,
-  { session, link }: Linked,
-  asked: AskedRequest,
-): string {
+export function sealAskedId(seal: Seal, owner: Owner, place: string, { session, link }: Linked, asked: AskedRequest): string {
   const content: AskedContent = { i: asked.id, m: asked.method, u: link.upstreamId };
-  return seal.seal('asked', ofSession(owner, targetName, session), content);
+  return seal.seal('asked', ofSession(owner, place, session), content);
 }
 
 /** `upstreamId`: of the half that asked, which may have been replaced since. */
 export function openAskedId(
   seal: Seal,
   owner: Owner,
-  targetName: string,
+  place: string,
   session: Session,
   id: RpcId,
 ): (AskedRequest & { readonly upstreamId: string | null }) | null {
   if (typeof id !== 'string') return null;
-  const content = seal.open('asked', ofSession(owner, targetName, session), id) as AskedContent | null;
+  const content = seal.open('asked', ofSession(owner, place, session), id) as AskedContent | null;
   return content && { id: content.i, method: content.m, upstreamId: content.u };
 }
 

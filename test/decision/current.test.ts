@@ -114,6 +114,11 @@ test('a change of users alone does not rebuild the engine; a change of policies 
   t.deepEqual(w.builds, [1, 2]);
 });
 
+/** A read begins with the turn after its first caller. */
+async function turns(): Promise<void> {
+  for (let i = 0; i < 3; i++) await new Promise(setImmediate);
+}
+
 test('requests that wait at one moment share one read; one that comes during a read waits for the next', async (t) => {
   const { w, current } = world();
   await current.fresh();
@@ -121,11 +126,11 @@ test('requests that wait at one moment share one read; one that comes during a r
   const held = latch();
   w.readGate = held.promise;
   const early = Array.from({ length: 10 }, () => current.fresh());
-  await new Promise(setImmediate);
+  await turns();
   t.is(w.reads - before, 1);
   w.move(true);
   const late = Array.from({ length: 10 }, () => current.fresh());
-  await new Promise(setImmediate);
+  await turns();
   t.is(w.reads - before, 1, 'the second read has not begun');
   held.open();
   w.readGate = null;

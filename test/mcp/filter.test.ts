@@ -107,6 +107,11 @@ test('a tool loses the pointer to a resource that may not be read', (t) => {
   const list = (allowed: string[]) => filter({ tools: [tool] }, { method: 'tools/list', allowed }).value?.tools;
   t.deepEqual(list(['a', 'ui://a']), [tool]);
   t.deepEqual(list(['a']), [{ name: 'a', _meta: { ui: { visibility: ['model'] }, other: 1 }, title: 'A' }]);
+  const flat = { name: 'a', _meta: { 'ui/resourceUri': 'ui://b', ui: { resourceUri: 'ui://a' } } };
+  const older = (allowed: string[]) => filter({ tools: [flat] }, { method: 'tools/list', allowed }).value?.tools;
+  t.deepEqual(older(['a', 'ui://a', 'ui://b']), [flat]);
+  t.deepEqual(older(['a', 'ui://a']), [{ name: 'a', _meta: { ui: { resourceUri: 'ui://a' } } }]);
+  t.deepEqual(older(['a']), [{ name: 'a', _meta: { ui: {} } }]);
 });
 
 test('contents of other URIs than the one asked for are decided', (t) => {

@@ -22,19 +22,19 @@ import { TASKS_REVISION } from '../tasks.ts';
 import { listEverywhere } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameMessage, splitName, splitToken } from './names.ts';
 import type { Plan } from './plan.ts';
-import { askAmong, halvesOf, isLive, usableTargets } from './usable.ts';
+import { askAmong, halvesOf, isLive, noting, recordNobody, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway has these lists, empty ones too, and tells of them when they change: a target may come to be usable later. */
 const LISTS = { tools: {}, prompts: {}, resources: {} };
-/** For the targets to say what they can do; one that takes longer is taken to be able to do everything. */
+/** For the targets to say what they can do, and to hear that it begins; one that takes longer is taken to be able to do everything. */
 const HELLO_MS = 5_000;
 
 /** `initialize`: the session is with every target that the caller may use, now and later. */
 export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
   const { principal, snapshot } = caller.admission;
   const targets = usableTargets(caller.admission);
-  const verdicts = await decideAll(deps, caller, targets, 'initialize');
+  const verdicts = await decideAll(deps, caller, targets);
   if (verdicts === null) return unavailable(id);
   const asked = params?.protocolVersion;
   const session: Session = {
@@ -53,6 +53,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
     deps.log.error({ err }, 'a session could not be recorded; it is not opened');
     return unavailable(id);
   }
+  if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
     targets.map(async (target) => {
       const place = { session, target, access: target.accessOf(principal), admission: caller.admission };
@@ -76,6 +77,11 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
+/** A target that does not listen keeps nobody waiting. */
+async function begin(deps: ExchangeDeps, session: Session): Promise<void> {
+  await Promise.race([deps.links.begin(session), pause(HELLO_MS)]);
+}
+
 function pause(ms: number): Promise<null> {
   return new Promise((resolve) => setTimeout(() => resolve(null), ms).unref());
 }
@@ -85,16 +91,16 @@ async function decideAll(
   deps: ExchangeDeps,
   caller: Caller,
   targets: readonly RoutedTarget[],
-  method: string,
 ): Promise<ReadonlyMap<string, Verdict> | null> {
-  const names = targets.length === 0 ? [EVERYWHERE] : targets.map(({ name }) => name);
+  const { admission } = caller;
+  const method = 'initialize';
+  if (targets.length === 0) return (await recordNobody(deps, caller, method)) ? new Map() : null;
   try {
-    const verdicts = await Promise.all(
-      names.map((targetName) =>
-        authorize(deps, { admission: caller.admission, targetName, method, operation: { kind: 'target' } }),
-      ),
-    );
-    return new Map(verdicts.map((verdict, index) => [names[index] ?? '', verdict]));
+    const verdicts = targets.map(async ({ name }) => {
+      const verdict = await authorize(deps, { admission, targetName: name, method, operation: { kind: 'target' } });
+      return [name, verdict] as const;
+    });
+    return new Map(await Promise.all(verdicts));
   } catch (err) {
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
     return null;
@@ -118,6 +124,8 @@ export async function performEverywhere(
   const { id } = message;
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(id);
+  // Whatever it says by that, the client is there.
+  if (session !== null && plan.kind !== 'own') await begin(deps, session);
   switch (plan.kind) {
     case 'own':
       return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
@@ -167,21 +175,23 @@ async function setLevel(
   if (said === null || !LEVELS.includes(said.setting.value))
     return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
   const targets = usableTargets(caller.admission);
-  if (targets.length === 0 && (await decideAll(deps, caller, targets, message.method)) === null) return unavailable(message.id);
+  if (targets.length === 0 && !(await recordNobody(deps, caller, message.method))) return unavailable(message.id);
   try {
     await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
   } catch (err) {
     deps.log.error({ err }, 'a log level could not be kept');
     return unavailable(message.id);
   }
+  const noted = noting(deps);
   // Targets without logging say so; the others have it, and each has its row.
   await Promise.all(
     targets.map(({ name }) =>
       askAmong(deps, caller, name, (aimed) =>
-        performRequest(deps, aimed, { era: 'session', session }, message, plan.operation, located),
+        performRequest(noted.deps, aimed, { era: 'session', session }, message, plan.operation, located),
       ),
     ),
   );
+  if (noted.isUnrecorded()) return unavailable(message.id);
   return { kind: 'message', status: 200, text: resultMessage(message.id, '{}') };
 }
 
@@ -195,8 +205,9 @@ export async function notifyEverywhere(
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
+  const noted = noting(deps);
   const send = (targetName: string, own: RpcNotification): Promise<Answer> =>
-    performNotification(deps, { ...caller, targetName }, session, own, located);
+    performNotification(noted.deps, { ...caller, targetName }, session, own, located);
   const { method, params } = message;
   if (method === 'notifications/cancelled') {
     const requestId = params?.requestId;
@@ -210,12 +221,16 @@ export async function notifyEverywhere(
     const own = bareMeta(message, split.targetName);
     return send(split.targetName, { ...own, params: { ...own.params, progressToken: split.token } });
   }
-  // The gateway has told each target that the session has begun, when it opened its half.
+  if (method === 'notifications/initialized') {
+    // It is decided and recorded as the opening of the session, of which it is the end.
+    await begin(deps, session);
+    return ACCEPTED;
+  }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
   try {
     const halves = await halvesOf(deps, caller.admission, session);
     await Promise.all(halves.map(([{ name }]) => askAmong(deps, caller, name, () => send(name, bareMeta(message, name)))));
-    return ACCEPTED;
+    return noted.isUnrecorded() ? unavailable(null) : ACCEPTED;
   } catch (err) {
     deps.log.error({ err }, 'the halves of a session could not be looked up; the message is refused');
     return unavailable(null);

@@ -2,15 +2,16 @@
 import { isObject, type JsonObject, readJsonText } from '../../http/json.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, refuse, unavailable } from '../answer.ts';
-import { authorize } from '../authorize.ts';
 import type { Caller, ExchangeDeps } from '../context.ts';
 import { performRequest } from '../exchange.ts';
 import { CODES, type RpcRequest, resultMessage } from '../message.ts';
+import { methodNotFound } from '../operation.ts';
 import type { Located } from '../rebuild.ts';
-import { EVERYWHERE, placeOf, type Session } from '../sessions.ts';
+import { placeOf, type Session } from '../sessions.ts';
+import { TASKS_REVISION } from '../tasks.ts';
 import { renameMessage } from './names.ts';
 import type { Plan } from './plan.ts';
-import { askAmong, usableTargets } from './usable.ts';
+import { askAmong, noting, recordNobody, usableTargets } from './usable.ts';
 
 /** Of the result's `_meta`: the targets that the caller may use, whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
@@ -44,9 +45,15 @@ export async function listEverywhere(
   }
   const targets = usableTargets(caller.admission).filter((target) => cursors === null || Object.hasOwn(cursors, placeOf(target)));
   if (targets.length === 0 && !(await recordNobody(deps, caller, method))) return unavailable(id);
+  const noted = noting(deps);
   const pages = await Promise.all(
-    targets.map((target) => pageOf(deps, caller, session, target, message, plan, cursors?.[placeOf(target)] ?? '', located)),
+    targets.map((target) =>
+      pageOf(noted.deps, caller, session, target, message, plan, cursors?.[placeOf(target)] ?? '', located),
+    ),
   );
+  if (noted.isUnrecorded()) return unavailable(id);
+  // Each target has been asked and has refused it: what a revision does not know is no empty list.
+  if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('session'));
   const shown: string[] = [];
   const next: Record<string, string> = {};
   let length = 0;
@@ -66,17 +73,6 @@ export async function listEverywhere(
     members.push(`"nextCursor":${JSON.stringify(sealCursors(deps, caller, session, method, next))}`);
   if (missing.length > 0) members.push(`"_meta":${JSON.stringify({ [UNAVAILABLE]: missing })}`);
   return { kind: 'message', status: 200, text: resultMessage(id, `{${members.join()}}`) };
-}
-
-/** One row says that there was nothing to show. */
-async function recordNobody(deps: ExchangeDeps, { admission }: Caller, method: string): Promise<boolean> {
-  try {
-    await authorize(deps, { admission, targetName: EVERYWHERE, method, operation: { kind: 'target' } });
-    return true;
-  } catch (err) {
-    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
-    return false;
-  }
 }
 
 async function pageOf(

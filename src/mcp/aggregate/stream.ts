@@ -14,7 +14,7 @@ import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '..
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './everywhere.ts';
 import { splitName } from './names.ts';
-import { halvesOf, isLive, usableTargets } from './usable.ts';
+import { halvesOf, isLive, recordNobody, usableTargets } from './usable.ts';
 
 const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
@@ -54,12 +54,14 @@ export async function getEverywhere(
   if (lastEventId !== undefined && resumed === null) return problem(EVENT_GONE);
   const answering = resumed !== null && resumed.point.origin !== null;
   const targets = answering ? [resumed.target] : usableTargets(caller.admission);
+  if (targets.length === 0 && !(await recordNobody(deps, caller, 'GET'))) return problemUnavailable(null);
   try {
     await Promise.all(targets.map((target) => recordGet(deps, caller, target.name)));
   } catch (err) {
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
     return problemUnavailable(err);
   }
+  void deps.links.begin(session);
   if (resumed !== null && answering) return restOfAnswer(deps, caller, session, resumed);
   const recorded = new Set(targets.map(({ id }) => id));
   return { kind: 'stream', events: streams(deps, caller, session, resumed, recorded), drain: false };
@@ -139,31 +141,35 @@ async function* streams(
 ): AsyncGenerator<OutEvent> {
   const merged = createMerge<OutEvent>();
   const connections = new Map<string, Connection>();
+  /** Of each way to a target, the last event that has come on it. */
+  const lastIds = new Map(resumed === null ? [] : [[wayTo(caller.admission, resumed.target), resumed.eventId]]);
   let latest = caller.admission;
 
   /** For as long as the target is the caller's to use: targets restart, and some end their streams from time to time. */
   async function follow(target: RoutedTarget, connection: Connection): Promise<void> {
     const signal = AbortSignal.any([caller.gone, connection.controller.signal]);
-    let last = resumed?.target.id === target.id ? resumed.eventId : null;
     let pause = RETRY_MS;
     while (!signal.aborted) {
       const admission = latest;
       const { principal } = admission;
       const now: Caller = { ...caller, admission, targetName: target.name };
       if (!recorded.has(target.id)) {
-        if (!(await recordGet(deps, now, target.name))) return;
-        recorded.add(target.id);
+        const allowed = await recordGet(deps, now, target.name).catch(() => null);
+        if (allowed === false) return;
+        if (allowed === true) recorded.add(target.id);
       }
       const place: LinkPlace = { session, target, access: target.accessOf(principal), admission };
+      const last = lastIds.get(connection.way);
       const after = (linked: Linked): string | null =>
-        last === null ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
-      const reached = await connectAt(deps, now, place, signal, after);
+        last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
+      // What cannot be recorded is tried again like what cannot be reached.
+      const reached = recorded.has(target.id) ? await connectAt(deps, now, place, signal, after) : null;
       if (reached === 'none') return;
       if (reached !== null) {
         const began = deps.now();
         const events = relayStream(deps, contextOf(now, target, reached, null), reached.stream);
         const noted = noting(events, (id) => {
-          last = id;
+          lastIds.set(connection.way, id);
         });
         await merged.add(renamedEvents(target.name, '', ownProgress(deps, session, target.name, noted)));
         if (deps.now() - began > pause) pause = RETRY_MS;
@@ -181,6 +187,7 @@ async function* streams(
       if (target !== undefined && way === wayTo(admission, target)) continue;
       controller.abort();
       connections.delete(id);
+      recorded.delete(id);
     }
     for (const target of targets.values()) start(target);
   }

@@ -2,6 +2,7 @@
 import type { Admission } from '../../auth/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, finalText } from '../answer.ts';
+import { authorize } from '../authorize.ts';
 import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
 import { EVERYWHERE, type Link, type Session } from '../sessions.ts';
 
@@ -40,6 +41,34 @@ export async function halvesOf(
     return link === null ? [] : [[target, link] as const];
   });
   return (await Promise.all(found)).flat();
+}
+
+/** The row for what is asked of every target where there is none. False: it could not be recorded. */
+export async function recordNobody(deps: ExchangeDeps, { admission, arrivedAt }: Caller, method: string): Promise<boolean> {
+  try {
+    const { decisionId } = await authorize(deps, { admission, targetName: EVERYWHERE, method, operation: { kind: 'target' } });
+    deps.audit.outcome({ decision_id: decisionId, outcome: 'denied', duration_ms: deps.now() - arrivedAt });
+    return true;
+  } catch (err) {
+    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    return false;
+  }
+}
+
+/** For what several targets are asked: what cannot be recorded at one of them is refused as a whole. */
+export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; readonly isUnrecorded: () => boolean } {
+  let unrecorded = false;
+  const noted = (recording: Promise<void>): Promise<void> =>
+    recording.catch((cause: unknown) => {
+      unrecorded = true;
+      throw cause;
+    });
+  const audit: ExchangeDeps['audit'] = {
+    decision: (record) => noted(deps.audit.decision(record)),
+    shown: (record) => noted(deps.audit.shown(record)),
+    outcome: (record) => deps.audit.outcome(record),
+  };
+  return { deps: { ...deps, audit }, isUnrecorded: () => unrecorded };
 }
 
 /** What one of several targets answers while the others can be kept waiting for it; null: nothing. */

@@ -1,23 +1,32 @@
 /** Targets that speak Streamable HTTP: the gateway's own headers and credential, nothing of the caller's but the rebuilt message. */
 import { type Dispatcher, errors } from 'undici';
-import type { Credentials } from '../../targets/target.ts';
+import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import { createSseReader, type SseEvent } from '../sse.ts';
 import { createAgent } from './connect.ts';
 import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from './upstream.ts';
 
 export function createHttpUpstream(limits: UpstreamLimits): Upstream {
   const agent = createAgent(limits.connectMs);
+  const addresses = new WeakMap<RoutedTarget, { readonly origin: string; readonly path: string }>();
+  function addressOf(target: RoutedTarget & HttpTarget): { readonly origin: string; readonly path: string } {
+    const known = addresses.get(target);
+    if (known !== undefined) return known;
+    const { origin, pathname, search } = new URL(target.url);
+    const address = { origin, path: pathname + search };
+    addresses.set(target, address);
+    return address;
+  }
   return {
     async send(request) {
       const { target, access } = request;
       if (access.credentials === 'unusable') return { fault: 'credential' };
       if (target.transport !== 'streamable-http') return { fault: 'transport' };
       try {
-        const url = new URL(target.url);
+        const { origin, path } = addressOf(target);
         // Redirects are not followed: undici follows none unless told to.
         const answer = await agent.request({
-          origin: url.origin,
-          path: url.pathname + url.search,
+          origin,
+          path,
           method: request.method,
           headers: headersFor(request, access.credentials),
           body: request.body ?? null,
