@@ -45,6 +45,8 @@ export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims
   readonly ended: (request: EndedRequest) => void;
   /** Seconds to wait, or null. `principal` is null for a caller whose token is not good. */
   readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
+  /** Seconds to wait, or null: asked where the principal is decided on, which may be another replica than the client's. */
+  readonly denialLimit: (principal: string) => number | null;
 }
 
 /** One request on `/mcp`, over. */
@@ -134,6 +136,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const wait = fromPeer ? null : await endpoint.rateLimit({ address: endpoint.addressOf(req), principal });
   if (wait !== null) return tooMany('Too many requests.', wait);
   if (isRefusal(claims)) return unauthenticated(endpoint, targetName, claims);
+  const denied = endpoint.denialLimit(principalKey(claims));
+  if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
 
   const unfit = checkHeaders(req.method, headers);
   if (unfit !== null) return problem(unfit);

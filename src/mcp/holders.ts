@@ -9,8 +9,8 @@ import type { Session } from './sessions.ts';
 
 export interface Holders {
   /**
-   * `here`: this replica serves it. `broken`: its replica failed while it had the request. `misdirected`: a replica passes it
-   * on that takes this one for another. Throws AppError `unavailable` where nobody can say who holds the session.
+   * `here`: this replica serves it. `broken`: its replica failed while it had the request. `misdirected`: another replica has
+   * passed it on in error. Throws AppError `unavailable` where nobody can say who holds the session.
    */
   place(
     session: Session,
@@ -70,14 +70,12 @@ export function createHolders({ presence, peers, sessions, log, patienceMs }: Ho
   return {
     async place(session, req, body, res) {
       if (session.holder === null || presence.alone) return 'here';
-      const meant = peers.meantFor(req);
-      if (meant !== null && meant !== presence.id) return 'misdirected';
       for (let tried = 0; tried < TRIES; tried++) {
         // Read for each request: a replica that stood still for a while does not know that another has taken its place.
         const row = await known(sessions.find(session.id));
         if (row === null || row.holder === null || row.holder === presence.id) return 'here';
-        // Who passes it on has read that it belongs here, and somebody has taken it since: they meet there.
-        if (meant !== null) return 'misdirected';
+        // Who passes it on takes this replica for another, or somebody has taken the session since.
+        if (peers.isFromPeer(req)) return 'misdirected';
         const address = await known(presence.addressOf(row.holder));
         const passed = address === null ? 'gone' : await forward(row.holder, address, req, body, res);
         if (passed === 'answered' || passed === 'broken') return passed;

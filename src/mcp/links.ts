@@ -43,6 +43,10 @@ export interface Links {
   onOpened(session: Session, listener: (targetId: string) => void): () => void;
   /** What the target said that it can do when this process opened its half. */
   helloOf(session: Session, targetId: string): ServerHello | null;
+  /** Until `begin`, targets are not told that the session has begun: what they then send needs a client that listens. */
+  hold(session: Session): void;
+  /** The client is ready; does nothing where that is known. */
+  begin(session: Session): Promise<void>;
   /** The client has ended the session, or its half at one target is of no more use. */
   forget(session: Session): void;
 }
@@ -88,13 +92,18 @@ export function createLinks(parts: LinkParts): Links {
   /** By session, then by target; the oldest sessions are looked up again when they are needed. */
   const known = new Map<string, Map<string, Entry>>();
   const listeners = new Map<string, (targetId: string) => void>();
+  /** By session whose client has not said yet that it is ready: what tells the targets so. */
+  const waiting = new Map<string, (() => Promise<void>)[]>();
 
   function entriesOf(session: Session): Map<string, Entry> {
     const entries = known.get(session.id) ?? new Map<string, Entry>();
     known.delete(session.id);
     known.set(session.id, entries);
     const oldest = known.keys().next().value;
-    if (known.size > LINKS_KEPT && oldest !== undefined) known.delete(oldest);
+    if (known.size > LINKS_KEPT && oldest !== undefined) {
+      known.delete(oldest);
+      waiting.delete(oldest);
+    }
     return entries;
   }
 
@@ -149,21 +158,24 @@ export function createLinks(parts: LinkParts): Links {
     heard: (hello: ServerHello | null) => void,
   ): Promise<Link | LinkFailure> {
     const { session, target } = place;
+    const row = await sessions.find(session.id);
+    if (row === null) return ENDED;
     const known = await newestOf(session, target.id, binding, lost);
     if (known !== null) {
       // What the client has told its other half since, this one has not heard.
       if (before) await setUp(place, known, await sessions.settings(session.id, target.id));
       return known;
     }
-    const row = await sessions.find(session.id);
-    if (row === null) return ENDED;
     const opened = await openAt(place, row.client);
     if ('fault' in opened) return opened;
     heard(opened.hello);
     const { link } = opened;
     const cause = causeOf(target.id, binding, lost);
     try {
-      await post(place, link, 'POST', { jsonrpc: '2.0', method: 'notifications/initialized' });
+      const begin = (): Promise<void> => post(place, link, 'POST', { jsonrpc: '2.0', method: 'notifications/initialized' });
+      const held = waiting.get(session.id);
+      if (held === undefined) await begin();
+      else held.push(begin);
       await setUp(place, link, await sessions.settings(session.id, target.id));
       const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
       const ours = await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now());
@@ -288,8 +300,21 @@ export function createLinks(parts: LinkParts): Links {
         if (listeners.get(session.id) === listener) listeners.delete(session.id);
       };
     },
+    hold(session) {
+      const oldest = waiting.keys().next().value;
+      if (waiting.size >= LINKS_KEPT && oldest !== undefined) waiting.delete(oldest);
+      waiting.set(session.id, []);
+    },
+    async begin(session) {
+      const held = waiting.get(session.id) ?? [];
+      waiting.delete(session.id);
+      await Promise.all(held.map((begin) => begin()));
+    },
     helloOf: (session, targetId) => known.get(session.id)?.get(targetId)?.hello ?? null,
-    forget: (session) => void known.delete(session.id),
+    forget(session) {
+      known.delete(session.id);
+      waiting.delete(session.id);
+    },
   };
 }
 

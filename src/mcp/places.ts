@@ -7,7 +7,7 @@ export interface Places {
 }
 
 /** By issuer and subject, never by e-mail. */
-export function principalKey({ iss, sub }: TokenClaims): string {
+export function principalKey({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): string {
   return JSON.stringify([iss, sub]);
 }
 

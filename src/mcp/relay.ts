@@ -181,7 +181,7 @@ async function relayResult(
     deps.log.error({ err }, 'what an answer shows, or the task that it begins, could not be recorded; it is not answered');
     return { kind: 'final', ...broken(context, 'The gateway cannot record at the moment; try again') };
   }
-  remember(deps, context, method, params);
+  await remember(deps, context, method, params);
   return { kind: 'final', text: resultMessage(awaited.id, text), outcome: 'ok' };
 }
 
@@ -262,14 +262,22 @@ async function taskNamedIn(
 }
 
 /** What is lost with the target's half of a session, and the client would not say again. */
-function remember(deps: ExchangeDeps, { linked, target }: RelayContext, method: string, params: JsonObject | undefined): void {
+async function remember(
+  deps: ExchangeDeps,
+  { linked, target }: RelayContext,
+  method: string,
+  params: JsonObject | undefined,
+): Promise<void> {
   const said = linked === null ? null : settingOf(method, params);
   if (linked === null || said === null) return;
   const { id } = linked.session;
-  const kept = said.on
-    ? deps.sessions.set(id, target.id, said.setting, deps.now())
-    : deps.sessions.unset(id, target.id, said.setting.key);
-  kept.catch((err: unknown) => deps.log.warn({ err }, 'a setting of a session could not be kept'));
+  try {
+    await (said.on
+      ? deps.sessions.set(id, target.id, said.setting, deps.now())
+      : deps.sessions.unset(id, target.id, said.setting.key));
+  } catch (err) {
+    deps.log.warn({ err }, 'a setting of a session could not be kept');
+  }
 }
 
 export function stateBinding(place: string, method: string, params: JsonObject | undefined) {
@@ -288,7 +296,7 @@ async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: Rp
     refuseAsked(deps, context, linked, message.id);
     return DROP;
   }
-  const id = sealAskedId(deps.seal, caller.admission.principal, caller.targetName, linked, message);
+  const id = sealAskedId(deps.seal, caller.admission.principal, placeOf(target), linked, message);
   asked.set(message.id, id);
   // Tasks at the client are not carried, and who has not offered them does what is asked at once (2025-11-25, tasks).
   const changed = params?.task === undefined ? named : { ...named, task: null };

@@ -11,7 +11,7 @@ import { CODES, type RpcNotification, type RpcResponse } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
 import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from './rebuild.ts';
 import { taskPlace } from './resolve.ts';
-import { isSessionAt, type Link, openAskedId, openEventId, type Session, versionOf } from './sessions.ts';
+import { isSessionAt, type Link, openAskedId, openEventId, placeOf, type Session, versionOf } from './sessions.ts';
 import { standingStream } from './standing.ts';
 import { inwardMeta } from './tasks.ts';
 import { isFault, type UpstreamAnswer } from './upstream/upstream.ts';
@@ -46,8 +46,10 @@ export async function performResponse(
 ): Promise<Answer> {
   // Nothing can have been asked in a session that does not exist.
   if (session === null) return noSession(null);
+  const { principal, snapshot } = caller.admission;
+  const target = snapshot.targets.get(caller.targetName);
   const asked =
-    message.id === null ? null : openAskedId(deps.seal, caller.admission.principal, caller.targetName, session, message.id);
+    message.id === null || target === undefined ? null : openAskedId(deps.seal, principal, placeOf(target), session, message.id);
   if (asked === null) {
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
@@ -194,6 +196,16 @@ export function operationOf(method: string): Operation {
 export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const passed = await pass(deps, caller, claimed, 'DELETE');
   if ('kind' in passed) return passed;
+  try {
+    return await performEnd(deps, caller, passed);
+  } catch (err) {
+    deps.log.error({ err }, 'the end of a session could not be recorded; the request is refused');
+    finish(deps, caller, passed.verdict, 'error');
+    return problemUnavailable(err);
+  }
+}
+
+async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): Promise<Answer> {
   const { verdict, target, session } = passed;
   const place = placeAt(caller, target, session);
   // Where nothing was opened for what the caller is now, there is nothing to end at the target.

@@ -138,12 +138,16 @@ export async function* listeningStream(
   const { caller, target, awaited } = context;
   const merged = createMerge<OutEvent>();
   let rights = rightsOf(caller.admission, target);
+  const binding = bindingNow(caller.admission, target);
   let acknowledged: JsonObject = {};
   const leave = caller.changes?.listen((admission) => {
-    const rightsNow = rightsOf(admission, target);
+    const moved = admission.snapshot.targets.get(target.name);
+    if (moved === undefined) return;
+    const rightsNow = rightsOf(admission, moved);
     if (rightsNow === rights) return;
     rights = rightsNow;
-    if (mayHaveAll(admission, target, context)) {
+    // It must not go on under credentials that are no longer the caller's.
+    if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
       for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
       return;
     }

@@ -16,10 +16,10 @@ export interface Peer {
 }
 
 export interface Peers {
-  /** The replica that another one of this gateway has passed the request on to; null: it comes from a client. */
-  meantFor(req: IncomingMessage): string | null;
+  /** Whether another replica of this gateway passes the request on. */
+  isFromPeer(req: IncomingMessage): boolean;
   /**
-   * `unreachable`: nothing has reached it. `misdirected`: another replica is there, or the session is no longer with it.
+   * `unreachable`: nothing has reached it. `misdirected`: the session is not with the replica that is there.
    * `broken`: it is not known what has reached it, and nothing has been answered. Otherwise the answer is written, or the
    * client gone. `gone`: it will not answer any more.
    */
@@ -56,20 +56,19 @@ const NOT_PASSED_ON = new Set([
 export function createPeers({ vault, now, log }: PeerParts): Peers {
   const key = vault.derive('peer');
   const agent = new Agent({ connect: { timeout: CONNECT_MS }, headersTimeout: 0, bodyTimeout: 0 });
-  const macOf = (at: string, id: string, req: IncomingMessage): Buffer => {
+  const macOf = (at: string, req: IncomingMessage): Buffer => {
     const token = createHash('sha256')
       .update(req.headers.authorization ?? '')
       .digest('base64url');
     return createHmac('sha256', key)
-      .update(JSON.stringify([at, id, req.method, req.url, token]))
+      .update(JSON.stringify([at, req.method, req.url, token]))
       .digest();
   };
   return {
-    meantFor(req) {
-      const [, at, id, mac] =
-        /^([0-9]{1,15})\.([0-9a-f-]{36})\.([A-Za-z0-9_-]{43})$/.exec(String(req.headers[HEADER] ?? '')) ?? [];
-      if (at === undefined || id === undefined || mac === undefined || Math.abs(now() - Number(at)) > VALID_MS) return null;
-      return timingSafeEqual(macOf(at, id, req), Buffer.from(mac, 'base64url')) ? id : null;
+    isFromPeer(req) {
+      const [, at, mac] = /^([0-9]{1,15})\.([A-Za-z0-9_-]{43})$/.exec(String(req.headers[HEADER] ?? '')) ?? [];
+      if (at === undefined || mac === undefined || Math.abs(now() - Number(at)) > VALID_MS) return false;
+      return timingSafeEqual(macOf(at, req), Buffer.from(mac, 'base64url'));
     },
     async forward({ id, address }, req, body, res, gone) {
       const left = new AbortController();
@@ -79,14 +78,14 @@ export function createPeers({ vault, now, log }: PeerParts): Peers {
       const headers = req.rawHeaders.filter(
         (_, index) => !NOT_PASSED_ON.has((req.rawHeaders[index - (index % 2)] ?? '').toLowerCase()),
       );
-      const mac = macOf(at, id, req).toString('base64url');
+      const mac = macOf(at, req).toString('base64url');
       let answer: Dispatcher.ResponseData;
       try {
         answer = await agent.request({
           origin: address,
           path: req.url ?? '',
           method: req.method as Dispatcher.HttpMethod,
-          headers: [...headers, HEADER, `${at}.${id}.${mac}`],
+          headers: [...headers, HEADER, `${at}.${mac}`],
           body: body.length === 0 ? null : body,
           signal: AbortSignal.any([left.signal, gone]),
         });

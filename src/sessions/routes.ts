@@ -63,7 +63,7 @@ export function createSessionRoutes({ database, administer, now }: SessionRouteP
   });
 
   router.post('/recycle', async (req, res) => {
-    res.json(await recycle({ administer, now }, callerOf(res), validate(recycling, req.body ?? {})));
+    res.json(await recycle({ administer, now }, callerOf(res), validate(recycling, req.body === undefined ? {} : req.body)));
   });
 
   return router;

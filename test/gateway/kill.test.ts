@@ -52,6 +52,7 @@ eachEngine(
       MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
       LOG_LEVEL: 'error',
       MCP_RATE_LIMIT: '10000000',
+      DENIAL_RATE_LIMIT: '10000000',
     };
     let gateway = await runGateway(t, environment);
     const { port } = new URL(gateway.url);

@@ -41,7 +41,7 @@ export async function startMariadb(guardian: Guardian): Promise<DatabaseServer |
 }
 
 /** The server does not like to run as root: the folders go to the user that its package made, if the package did. */
-async function giveToServer(guardian: Guardian, folders: readonly string[]): Promise<string> {
+export async function giveToServer(guardian: Guardian, folders: readonly string[]): Promise<string> {
   const id = (flag: string) => guardian.run('id', [flag, 'mysql'], { timeoutMs: 5_000 }).then(Number);
   try {
     const [uid, gid] = await Promise.all([id('-u'), id('-g')]);

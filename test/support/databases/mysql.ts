@@ -13,8 +13,7 @@ export const MYSQL_HINT = 'start Docker, or install MySQL 8.4 or newer, or use D
 
 /** Starts this machine's MySQL if it is one that we support, otherwise an unpacked one; throws with the reason if neither is to be had. */
 export async function startMysql(guardian: Guardian, say: (line: string) => void): Promise<DatabaseServer> {
-  const program = (await installedMysql(guardian)) ?? (await unpackMysql(guardian, say));
-  const [command, ...words] = program.words;
+  const [command, ...words] = (await findMysql(guardian, say)).words;
   const folder = join(guardian.folder, 'mysql');
   const data = join(folder, 'data');
   mkdirSync(folder, { recursive: true });
@@ -40,6 +39,10 @@ export async function startMysql(guardian: Guardian, say: (line: string) => void
       '--max-connections=500',
     ],
   });
+}
+
+export async function findMysql(guardian: Guardian, say: (line: string) => void): Promise<MysqlProgram> {
+  return (await installedMysql(guardian)) ?? (await unpackMysql(guardian, say));
 }
 
 async function installedMysql(guardian: Guardian): Promise<MysqlProgram | undefined> {

@@ -1,0 +1,275 @@
+/** The targets' halves of sessions where targets and databases misbehave, and the streams that several sources make. */
+import test, { type ExecutionContext } from 'ava';
+import type { Admission } from '../../src/auth/admission.ts';
+import { createLog } from '../../src/log.ts';
+import { DEFAULT_LIMITS } from '../../src/mcp/limits.ts';
+import { createLinks, isLinkFailure, type LinkPlace, type Links } from '../../src/mcp/links.ts';
+import { createMerge } from '../../src/mcp/merge.ts';
+import { createSeal } from '../../src/mcp/seal.ts';
+import type { Session } from '../../src/mcp/sessions.ts';
+import { createChanges } from '../../src/mcp/standing.ts';
+import type { Upstream, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
+import { createWatch } from '../../src/mcp/watch.ts';
+import type { SessionStore } from '../../src/sessions/store.ts';
+import { noCredentials, routed } from '../mcp/gateway.ts';
+import { memorySessions } from '../mcp/stores.ts';
+import { until } from '../support/listener.ts';
+
+interface Sent extends UpstreamRequest {
+  readonly rpc: string;
+}
+
+interface Fixture {
+  readonly links: Links;
+  readonly sessions: SessionStore;
+  readonly sent: Sent[];
+  place(epoch?: number): LinkPlace;
+  /** Answers the methods that it is not null for. */
+  answer: (request: Sent) => Promise<object> | object | null;
+}
+
+const OPEN_MS = 200;
+
+const session: Session = {
+  id: 'the session',
+  place: 'p',
+  binding: 'b',
+  upstreamId: 'first',
+  revision: '2025-11-25',
+  lists: ['tools'],
+  holder: null,
+  issuedAt: 0,
+};
+
+async function fixture(changes: (store: SessionStore) => Partial<SessionStore> = () => ({})): Promise<Fixture> {
+  const memory = memorySessions();
+  const sessions = { ...memory, ...changes(memory) };
+  await memory.insert({
+    id: session.id,
+    issuer: 'i',
+    user_id: 'alice',
+    target_id: 't',
+    revision: session.revision,
+    client: { capabilities: {}, clientInfo: { name: 'c', version: '1' } },
+    holder: null,
+    created_at: 0,
+    seen_at: 0,
+  });
+  const sent: Sent[] = [];
+  let opened = 0;
+  const answerOf = (body: object, sessionId: string | null) => ({
+    status: 200,
+    sessionId,
+    held: false,
+    retryAfter: null,
+    discard: () => undefined,
+    type: 'json' as const,
+    body: (async function* () {
+      yield Buffer.from(JSON.stringify(body));
+    })(),
+  });
+  const made: Omit<Fixture, 'links'> = {
+    sessions,
+    sent,
+    answer: () => null,
+    place: (epoch = 0) => ({
+      session,
+      target: routed('t', 'http://t.test/mcp'),
+      access: { credentials: noCredentials, scope: null, binding: 'b' },
+      admission: {
+        principal: { sub: 'alice' },
+        snapshot: {
+          sessions: { ended: new Set(), epochOf: () => epoch },
+          engine: { decideMany: (_p: unknown, _t: unknown, objects: unknown[]) => objects.map(() => ({ effect: 'allow' })) },
+        },
+      } as unknown as Admission,
+    }),
+  };
+  const upstream: Upstream = {
+    async send(request) {
+      const { id, method = request.method } = request.body === undefined ? {} : JSON.parse(request.body);
+      const entry = { ...request, rpc: method as string };
+      sent.push(entry);
+      const own = await made.answer(entry);
+      if (own !== null) return own as never;
+      const result =
+        method === 'initialize'
+          ? { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } }
+          : {};
+      return answerOf({ jsonrpc: '2.0', id, result }, method === 'initialize' ? `up-${++opened}` : null);
+    },
+    close: async () => undefined,
+  };
+  const links = createLinks({
+    upstream,
+    sessions,
+    seal: createSeal([Buffer.alloc(32, 7)]),
+    limits: { ...DEFAULT_LIMITS, openMs: OPEN_MS },
+    now: () => 0,
+    log: createLog('silent'),
+  });
+  return Object.assign(made, { links });
+}
+
+/** What the gateway waits for does not keep a process alive that has nothing else to do. */
+function staysAlive(t: ExecutionContext): void {
+  const timer = setInterval(() => undefined, 1_000);
+  t.teardown(() => clearInterval(timer));
+}
+
+const aborted = ({ signal }: UpstreamRequest): Promise<object> =>
+  new Promise((resolve) => signal?.addEventListener('abort', () => resolve({ fault: 'aborted' })));
+
+test('a target that takes a session and then says nothing holds its requests up for a bounded time', async (t) => {
+  staysAlive(t);
+  const f = await fixture();
+  for (let n = 0; n < 50; n++) await f.sessions.set(session.id, 'id-of-t', { key: `k${n}`, value: `file:///${n}` }, n);
+  f.answer = (sent) => (sent.rpc === 'resources/subscribe' ? aborted(sent) : null);
+  const began = performance.now();
+  t.deepEqual(await f.links.current(f.place(1)), { upstreamId: 'up-1', revision: '2025-11-25' });
+  t.true(performance.now() - began < 5 * OPEN_MS);
+  f.answer = aborted;
+  const failed = await f.links.current(f.place(2));
+  t.is('fault' in failed && failed.fault, 'timeout');
+});
+
+test('a database that fails or hangs is a fault in bounded time, and the next request tries again', async (t) => {
+  staysAlive(t);
+  let state: 'fails' | 'hangs' | 'works' = 'fails';
+  const f = await fixture((store) => ({
+    upstream(id, cause) {
+      if (state === 'fails') return Promise.reject(new Error('the database is down'));
+      return state === 'hangs' ? new Promise(() => undefined) : store.upstream(id, cause);
+    },
+  }));
+  const first = await f.links.current(f.place(1));
+  t.true(isLinkFailure(first));
+  state = 'hangs';
+  const began = performance.now();
+  t.true(isLinkFailure(await f.links.replace(f.place(), session)));
+  t.true(performance.now() - began < 6 * OPEN_MS);
+  state = 'works';
+  t.deepEqual(await f.links.current(f.place(1)), { upstreamId: 'up-1', revision: '2025-11-25' });
+});
+
+test('what was opened and cannot be kept is ended at the target', async (t) => {
+  const f = await fixture(() => ({ insertUpstream: () => Promise.reject(new Error('the database is down')) }));
+  t.true(isLinkFailure(await f.links.current(f.place(1))));
+  const last = f.sent.at(-1);
+  t.deepEqual([last?.rpc, last?.session?.upstreamId], ['DELETE', 'up-1']);
+});
+
+test('a session that ends while it is opened anew leaves nothing behind', async (t) => {
+  const f = await fixture();
+  f.answer = async ({ rpc }) => {
+    if (rpc === 'initialize') await f.sessions.end(session.id, 'client', 0);
+    return null;
+  };
+  t.deepEqual(await f.links.current(f.place(1)), { ended: true });
+  await until('the half is ended', () => f.sent.at(-1)?.rpc === 'DELETE');
+  t.deepEqual(await f.links.current(f.place(1)), { ended: true });
+});
+
+test('what a target says of itself is not kept beyond measure', async (t) => {
+  const f = await fixture();
+  const large = Object.fromEntries(Array.from({ length: 2_000 }, (_, n) => [`capability-${n}`, {}]));
+  await f.links.current(f.place(1));
+  t.deepEqual(f.links.helloOf(session, 'id-of-t'), { capabilities: { tools: {} } });
+  const initialize = (body: object) => ({
+    status: 200,
+    sessionId: 'up-9',
+    held: false,
+    retryAfter: null,
+    discard: () => undefined,
+    type: 'json',
+    body: (async function* () {
+      yield Buffer.from(JSON.stringify(body));
+    })(),
+  });
+  f.answer = ({ rpc, body }) =>
+    rpc === 'initialize'
+      ? initialize({ id: JSON.parse(body ?? '').id, result: { protocolVersion: '2025-11-25', capabilities: large } })
+      : null;
+  await f.links.current(f.place(2));
+  t.is(f.links.helloOf(session, 'id-of-t'), null);
+});
+
+test('a merged stream takes from its sources what its reader takes, and finishes them when it leaves', async (t) => {
+  const merged = createMerge<number>();
+  let made = 0;
+  let finished = 0;
+  async function* source(): AsyncGenerator<number> {
+    try {
+      for (;;) yield ++made;
+    } finally {
+      finished++;
+    }
+  }
+  const added = [merged.add(source()), merged.add(source())];
+  t.is((await merged.items.next()).value, 1);
+  await new Promise((resolve) => setImmediate(resolve));
+  t.true(made <= 3, 'nobody runs ahead');
+  await merged.items.return(undefined);
+  await Promise.all(added);
+  t.is(finished, 2);
+  merged.push(7, 'late');
+  t.true((await merged.items.next()).done);
+});
+
+test('what a slow reader has not heard yet is not said twice', async (t) => {
+  const merged = createMerge<string>();
+  for (let n = 0; n < 1_000; n++) for (const kind of ['tools', 'prompts']) merged.push(kind, kind);
+  merged.end();
+  merged.push('resources', 'resources');
+  const heard: string[] = [];
+  for await (const item of merged.items) heard.push(item);
+  t.deepEqual(heard, ['tools', 'prompts']);
+});
+
+test('a source that fails ends itself alone', async (t) => {
+  const merged = createMerge<number>();
+  const failing = merged.add(
+    (async function* () {
+      yield 1;
+      throw new Error('broken off');
+    })(),
+  );
+  t.is((await merged.items.next()).value, 1);
+  const next = merged.items.next();
+  await failing;
+  merged.push(2, 'two');
+  t.is((await next).value, 2);
+});
+
+test('a change that nobody listened to yet is told to the first who does', (t) => {
+  const changes = createChanges();
+  const told: Admission[] = [];
+  const admission = {} as Admission;
+  changes.emit(admission);
+  const leave = changes.listen((state) => void told.push(state));
+  t.deepEqual(told, [admission]);
+  changes.emit(admission);
+  leave();
+  changes.emit(admission);
+  t.is(told.length, 2);
+});
+
+test('a stream of which nobody can say whether it may go on is ended', async (t) => {
+  const snapshot = {} as Admission['snapshot'];
+  const watch = createWatch(async () => ({ snapshot, principal: {} }) as Admission, 5);
+  t.teardown(() => watch.stop());
+  const claims = {} as never;
+  const ended = new Set<string>();
+  const add = (name: string, rest: { mayGoOn: (() => boolean) | null; changed?: () => void }) =>
+    watch.add({ claims, ...rest, end: () => void ended.add(name) });
+  const broken = (): never => {
+    throw new Error('the engine is broken');
+  };
+  add('cannot be decided', { mayGoOn: broken });
+  add('cannot be told', { mayGoOn: () => true, changed: broken });
+  add('may not', { mayGoOn: () => false });
+  add('may', { mayGoOn: () => true });
+  add('a call', { mayGoOn: null });
+  await until('it is seen', () => ended.size >= 3);
+  t.deepEqual([...ended].sort(), ['cannot be decided', 'cannot be told', 'may not']);
+});

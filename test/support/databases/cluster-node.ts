@@ -1,0 +1,149 @@
+/** What the clusters have in common: three servers on loopback, each a process that can be killed and started again. */
+import { randomBytes, randomInt } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Connection, createConnection } from 'mysql2/promise';
+import { type Guardian, killGroup, lastLines } from './guardian.ts';
+
+const START_TIMEOUT_MS = 120_000;
+export const NODES = 3;
+
+export interface ClusterNode {
+  /** An administrator's connection, without a database. */
+  readonly url: string;
+  /** SIGKILL; resolves when the process is gone. */
+  kill(): Promise<void>;
+  /** Starts it again on its data, as an init system would; resolves when it is a member like the others. */
+  start(): Promise<void>;
+}
+
+export interface Cluster {
+  readonly version: string;
+  readonly nodes: readonly ClusterNode[];
+  /** A fresh, empty database: its URL on each node. */
+  createDatabase(): Promise<readonly string[]>;
+}
+
+/** Where a node lives, and the ports that members use among themselves besides `port`. */
+export interface Place {
+  readonly index: number;
+  readonly folder: string;
+  readonly data: string;
+  readonly port: number;
+  readonly group: number;
+  readonly transfer: number;
+  readonly increment: number;
+  readonly url: string;
+}
+
+export interface NodeProcess {
+  /** Resolves when `isUp` does not throw and gives true; rejects with the last lines of the log where the process ends first. */
+  start(args: readonly string[], isUp: () => Promise<boolean>): Promise<void>;
+  kill(): Promise<void>;
+}
+
+export const password = randomBytes(12).toString('hex');
+
+/** A free port below those that outgoing connections get: a node that is down must find it free when it comes back. */
+async function quietPort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(12_000, 32_000);
+    const probe = createServer();
+    const free = await new Promise<boolean>((resolve) => {
+      probe.once('error', () => resolve(false));
+      probe.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (!free) continue;
+    probe.close();
+    await once(probe, 'close');
+    return port;
+  }
+}
+
+/** Folders have short names: a socket's path has 107 characters at most. */
+export async function places(guardian: Guardian, folder: string): Promise<Place[]> {
+  const made: Place[] = [];
+  for (let index = 0; index < NODES; index++) {
+    const home = join(guardian.folder, `${folder}${index}`);
+    const data = join(home, 'data');
+    mkdirSync(data, { recursive: true });
+    const [port, group, transfer, increment] = [await quietPort(), await quietPort(), await quietPort(), await quietPort()];
+    made.push({ index, folder: home, data, port, group, transfer, increment, url: `mysql://root:${password}@127.0.0.1:${port}` });
+  }
+  return made;
+}
+
+/** The accounts of the administrator. `first` is said before. */
+export function writeInitFile(folder: string, first: readonly string[] = []): string {
+  const file = join(folder, 'init.sql');
+  const accounts = ["'root'@'localhost'", "'root'@'127.0.0.1'"].flatMap((account) => [
+    `CREATE USER IF NOT EXISTS ${account};`,
+    `ALTER USER ${account} IDENTIFIED BY '${password}';`,
+    `GRANT ALL PRIVILEGES ON *.* TO ${account} WITH GRANT OPTION;`,
+  ]);
+  writeFileSync(file, `${[...first, ...accounts].join('\n')}\n`, { mode: 0o644 });
+  return file;
+}
+
+export function nodeProcess(guardian: Guardian, name: string, command: string): NodeProcess {
+  let pid: number | undefined;
+  let ended: Promise<unknown> = Promise.resolve();
+  return {
+    async start(args, isUp) {
+      const child = guardian.start(command, args);
+      pid = child.pid;
+      let log = '';
+      let over = false;
+      const keep = (chunk: Buffer) => {
+        log = (log + chunk.toString()).slice(-20_000);
+      };
+      child.stdout?.on('data', keep);
+      child.stderr?.on('data', keep);
+      ended = once(child, 'exit').then(() => {
+        over = true;
+      });
+      const deadline = Date.now() + START_TIMEOUT_MS;
+      while (!over && Date.now() < deadline) {
+        if (await isUp().catch(() => false)) return;
+        await sleep(100);
+      }
+      throw new Error(`${name} ${over ? 'ended' : `is no member after ${START_TIMEOUT_MS / 1000} s`}: ${lastLines(log, 20)}`);
+    },
+    async kill() {
+      if (pid !== undefined) killGroup(pid, 'SIGKILL');
+      await ended;
+    },
+  };
+}
+
+export async function withConnection<T>(url: string, work: (connection: Connection) => Promise<T>): Promise<T> {
+  const connection = await createConnection({ uri: url, connectTimeout: 5_000 });
+  try {
+    return await work(connection);
+  } finally {
+    connection.destroy();
+  }
+}
+
+/** The first column of the first row. */
+export async function askOne(url: string, sql: string): Promise<string | undefined> {
+  return withConnection(url, async (connection) => {
+    const [rows] = await connection.query({ sql, rowsAsArray: true });
+    return (rows as unknown[][])[0]?.map(String)[0];
+  });
+}
+
+/** On the first node; what the others do next comes after it, because they are asked until they have it. */
+export async function createOnCluster(urls: readonly string[]): Promise<readonly string[]> {
+  const [first = ''] = urls;
+  const name = `portcullis_${randomBytes(6).toString('hex')}`;
+  await withConnection(first, (connection) => connection.query(`create database ${name} character set utf8mb4`));
+  const there = urls.map((url) => `${url}/${name}`);
+  for (const url of there) {
+    while (!(await askOne(url, 'select 1').catch(() => undefined))) await sleep(50);
+  }
+  return there;
+}
