@@ -1,7 +1,24 @@
 /** What the engine is held to, and whether this run reached it. */
-import type { Row } from './decision.ts';
 import type { Figures } from './measure.ts';
+import type { Peer } from './peers/peer.ts';
 import type { ListFigures, RebuildFigures } from './scenarios.ts';
+import type { MIXES } from './workload.ts';
+
+export interface Row extends Partial<Figures> {
+  readonly mix: keyof typeof MIXES;
+  readonly policies: number;
+  readonly peer: string;
+  readonly kind: Peer['kind'];
+  /** Milliseconds from policies to the first answer that could be given: what a rebuild costs. */
+  readonly build?: number;
+  /** MiB that this process holds more after all those questions, or that the server is in size. */
+  readonly memory?: number;
+  /** Why there are no figures. */
+  readonly leftOut?: string;
+  /** p50 as a multiple of the plain loop's, and of ours. */
+  readonly toLoop?: number;
+  readonly toOurs?: number;
+}
 
 export interface Bar {
   readonly what: string;

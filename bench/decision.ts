@@ -7,7 +7,7 @@ import { cpus, loadavg } from 'node:os';
 import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { loadPolicyModule, type PolicyModule } from '../src/decision/engine.ts';
-import { type Bar, bars } from './bars.ts';
+import { type Bar, bars, type Row } from './bars.ts';
 import { type Figures, measure } from './measure.ts';
 import { loop, naive, portcullis } from './peers/embedded.ts';
 import { casbin, cedar } from './peers/libraries.ts';
@@ -24,22 +24,6 @@ const { quick } = options;
 const say = (line: string): void => {
   if (!options.json) console.log(line);
 };
-
-export interface Row extends Partial<Figures> {
-  readonly mix: keyof typeof MIXES;
-  readonly policies: number;
-  readonly peer: string;
-  readonly kind: Peer['kind'];
-  /** Milliseconds from policies to the first answer that could be given: what a rebuild costs. */
-  readonly build?: number;
-  /** MiB that this process holds more after all those questions, or that the server is in size. */
-  readonly memory?: number;
-  /** Why there are no figures. */
-  readonly leftOut?: string;
-  /** p50 as a multiple of the plain loop's, and of ours. */
-  readonly toLoop?: number;
-  readonly toOurs?: number;
-}
 
 /** What an engine is asked: new questions each, as many as there is time for. */
 function sizeOf(policies: number): { warmUp: number; asked: number; budgetMs: number } {

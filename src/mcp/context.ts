@@ -15,11 +15,11 @@ import type { Operation } from './operation.ts';
 import type { Places } from './places.ts';
 import type { Seal } from './seal.ts';
 import type { Linked } from './sessions.ts';
-import type { Changes } from './standing.ts';
 import type { TaskStore } from './store.ts';
 import type { Task } from './tasks.ts';
 import type { UpstreamEras } from './upstream/eras.ts';
 import type { Upstream } from './upstream/upstream.ts';
+import type { Changes } from './watch.ts';
 
 export interface ExchangeDeps {
   readonly admit: Admit;

@@ -22,10 +22,9 @@ import { createPlaces, principalKey } from './places.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
 import { type ClaimedSession, performDelete, performGet } from './session-traffic.ts';
 import { EVERYWHERE, openSession, placeOf, type Session } from './sessions.ts';
-import { type Changes, createChanges } from './standing.ts';
 import { createUpstreams } from './upstream/route.ts';
 import type { StdioLimits } from './upstream/stdio.ts';
-import { createWatch, type Watch, type Watched } from './watch.ts';
+import { type Changes, createChanges, createWatch, type Watch, type Watched } from './watch.ts';
 
 export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls'> {
   readonly verify: VerifyToken;

@@ -68,7 +68,7 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   const span = located.span.members?.get('result');
   if (span === undefined) return fault('the answer has no result');
   const draft: Draft = { text: located.text, span, value: result, edits: [] };
-  renameRelatedTask(draft, context);
+  checkMeta(draft, context);
   const kind = result.resultType;
   if (context.era === 'modern' && kind !== undefined && kind !== 'complete') {
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
@@ -84,7 +84,7 @@ export function filterTaskParams(located: Located, params: JsonObject, context: 
   const span = located.span.members?.get('params');
   if (span === undefined) return fault('the notification has no params');
   const draft: Draft = { text: located.text, span, value: params, edits: [] };
-  renameRelatedTask(draft, context);
+  checkMeta(draft, context);
   return finish(draft, filterTask(draft, context));
 }
 
@@ -160,17 +160,23 @@ function withoutHiddenLink(
   const meta = isObject(item) ? item._meta : undefined;
   const at = span.members?.get('_meta');
   if (!isObject(meta) || at === undefined) return text;
-  const visible: JsonObject = { ...meta };
-  if (isObject(meta.ui) && isHiddenLink(meta.ui.resourceUri, context)) {
-    const { resourceUri: _, ...ui } = meta.ui;
-    visible.ui = ui;
-  }
-  if (isHiddenLink(meta[FLAT_LINK], context)) delete visible[FLAT_LINK];
-  if (visible.ui === meta.ui && FLAT_LINK in visible === FLAT_LINK in meta) return text;
-  return source.slice(span.start, at.start) + JSON.stringify(visible) + source.slice(at.end, span.end);
+  const hidden = hiddenLinks(meta, context);
+  if (Object.keys(hidden).length === 0) return text;
+  return source.slice(span.start, at.start) + JSON.stringify({ ...meta, ...hidden }) + source.slice(at.end, span.end);
 }
 
 const FLAT_LINK = 'ui/resourceUri';
+
+/** What becomes of the members of a `_meta` that point to a resource that may not be read; undefined: the member goes. */
+function hiddenLinks(meta: JsonObject, context: ResultContext): { [name: string]: JsonObject | undefined } {
+  const hidden: { [name: string]: JsonObject | undefined } = {};
+  if (isObject(meta.ui) && isHiddenLink(meta.ui.resourceUri, context)) {
+    const { resourceUri: _, ...ui } = meta.ui;
+    hidden.ui = ui;
+  }
+  if (isHiddenLink(meta[FLAT_LINK], context)) hidden[FLAT_LINK] = undefined;
+  return hidden;
+}
 
 function isHiddenLink(uri: JsonValue | undefined, context: ResultContext): boolean {
   return uri !== undefined && mayRead([uri], context)[0] !== true;
@@ -217,7 +223,7 @@ function filterTask(draft: Draft, context: ResultContext): Filtered {
   const span = draft.span.members?.get('result');
   if (!isObject(result) || span === undefined) return UNCHANGED;
   const inner: Draft = { ...draft, span, value: result };
-  renameRelatedTask(inner, context);
+  checkMeta(inner, context);
   return filterToolResult(inner, context);
 }
 
@@ -243,14 +249,24 @@ function filterTasks(draft: Draft, context: ResultContext): Filtered {
   return { ok: true, shown: { resource_type: 'tool', names, hidden: items.length - names.length } };
 }
 
-/** Messages of 2025-11-25 may say which task they belong to; one that is not the caller's is left out. */
-function renameRelatedTask(draft: Draft, { tasks }: ResultContext): void {
+/**
+ * Messages of 2025-11-25 may say which task they belong to; one that is not the caller's is left out. The result of a call
+ * may point to a resource that renders it, as its tool may.
+ */
+function checkMeta(draft: Draft, context: ResultContext): void {
+  const meta = draft.value._meta;
+  const span = draft.span.members?.get('_meta');
+  if (!isObject(meta) || span === undefined) return;
+  const changed: Record<string, string | null> = {};
   const related = relatedTask(draft.value);
-  const meta = draft.span.members?.get('_meta');
-  if (related === undefined || meta === undefined) return;
-  const task = tasks.get(related ?? '');
-  const named = task === undefined ? null : JSON.stringify({ taskId: task.handle });
-  replaceMember(draft, '_meta', withMembers(draft.text, meta, { [RELATED_TASK]: named }));
+  if (related !== undefined) {
+    const task = context.tasks.get(related ?? '');
+    changed[RELATED_TASK] = task === undefined ? null : JSON.stringify({ taskId: task.handle });
+  }
+  for (const [name, visible] of Object.entries(hiddenLinks(meta, context))) {
+    changed[name] = visible === undefined ? null : JSON.stringify(visible);
+  }
+  if (Object.keys(changed).length > 0) replaceMember(draft, '_meta', withMembers(draft.text, span, changed));
 }
 
 /** Ids of tasks in a result, or in `params` of a notification, that have to be the caller's. */

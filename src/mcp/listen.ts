@@ -2,10 +2,11 @@
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import { CODES, type Rejection, type RpcId } from './message.ts';
-import { TASK_NOTIFICATION } from './tasks.ts';
 import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
 
 export const LISTEN = 'subscriptions/listen';
+/** Of the extension for tasks. */
+export const TASK_NOTIFICATION = 'notifications/tasks';
 export const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
 /** Where the stream's messages carry the id of the request that opened it. */
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';

@@ -11,7 +11,7 @@ import { META_KEYS } from './era.ts';
 import { NOT_ITS_TO_ASK, relayFailure, upstreamFault } from './failure.ts';
 import { filterResult, filterTaskParams, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from './filter.ts';
 import { settingOf } from './links.ts';
-import { ACKNOWLEDGED, acknowledge, farewell, isHeard } from './listen.ts';
+import { ACKNOWLEDGED, acknowledge, farewell, isHeard, TASK_NOTIFICATION } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification, rebuildResponse } from './rebuild.ts';
@@ -22,7 +22,6 @@ import {
   outwardMeta,
   relatedTask,
   sealTask,
-  TASK_NOTIFICATION,
   TASK_STATUS,
   TASKS_REVISION,
   type Task,

@@ -18,32 +18,6 @@ import { bindingOf, type Linked, type ListKind, type Session } from './sessions.
 import { toolOf } from './tasks.ts';
 import type { UpstreamStream } from './upstream/upstream.ts';
 
-/** Tells of each state that differs from the one before, while the stream may go on in it. */
-export interface Changes {
-  /** One listener; returns how to leave. */
-  listen(listener: (admission: Admission) => void): () => void;
-  emit(admission: Admission): void;
-}
-
-export function createChanges(): Changes {
-  let current: ((admission: Admission) => void) | null = null;
-  let last: Admission | null = null;
-  return {
-    listen(listener) {
-      current = listener;
-      // What came while the target was being asked for the stream.
-      if (last !== null) listener(last);
-      return () => {
-        if (current === listener) current = null;
-      };
-    },
-    emit(admission) {
-      last = admission;
-      current?.(admission);
-    },
-  };
-}
-
 export const listChanged = (kind: ListKind): string =>
   JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
 

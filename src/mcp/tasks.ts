@@ -16,8 +16,6 @@ export const TASKS_REVISION: SessionRevision = '2025-11-25';
 /** Where messages of 2025-11-25 name the task that they belong to. */
 export const RELATED_TASK = 'io.modelcontextprotocol/related-task';
 export const TASK_STATUS = 'notifications/tasks/status';
-/** Of the extension. */
-export const TASK_NOTIFICATION = 'notifications/tasks';
 export const TASK_NOT_FOUND = 'Task not found';
 
 /** For so long the gateway knows a task; targets may keep theirs for a shorter time. */

@@ -7,9 +7,8 @@ import { createLinks, isLinkFailure, type LinkPlace, type Links } from '../../sr
 import { createMerge } from '../../src/mcp/merge.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
 import type { Session } from '../../src/mcp/sessions.ts';
-import { createChanges } from '../../src/mcp/standing.ts';
 import type { Upstream, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
-import { createWatch } from '../../src/mcp/watch.ts';
+import { createChanges, createWatch } from '../../src/mcp/watch.ts';
 import type { SessionStore } from '../../src/sessions/store.ts';
 import { noCredentials, routed } from '../mcp/gateway.ts';
 import { memorySessions } from '../mcp/stores.ts';
