@@ -8,7 +8,7 @@ import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { loadPolicyModule, type PolicyModule } from '../src/decision/engine.ts';
 import { type Bar, bars, type Row } from './bars.ts';
-import { type Figures, measure } from './measure.ts';
+import { measure } from './measure.ts';
 import { loop, naive, portcullis } from './peers/embedded.ts';
 import { casbin, cedar } from './peers/libraries.ts';
 import type { Peer } from './peers/peer.ts';

@@ -52,6 +52,7 @@ export async function startPortcullis(
       DATA_DIR: mkdtempSync(join(guardian.folder, 'data-')),
       DATABASE_URL: databaseUrl,
       MCP_RATE_LIMIT: '1000000000',
+      DENIAL_RATE_LIMIT: '1000000000',
       LOGIN_RATE_LIMIT: '1000',
     }),
     probe: '/health/ready',
