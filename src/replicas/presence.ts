@@ -2,7 +2,7 @@
 import type { Vault } from '../auth/vault.ts';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../log.ts';
-import { replicaStore } from './store.ts';
+import { type ReplicaState, replicaStore } from './store.ts';
 
 export interface Presence {
   /** Of this start of this process. */
@@ -11,7 +11,16 @@ export interface Presence {
   readonly alone: boolean;
   /** Where a replica is reached, if it has been heard of lately; null: it is gone. */
   addressOf(id: string): Promise<string | null>;
+  /** This one, and the others that have been heard of lately. */
+  live(): Promise<LiveReplica[]>;
   stop(): Promise<void>;
+}
+
+export interface LiveReplica extends ReplicaState {
+  readonly id: string;
+  readonly started_at: number;
+  /** How old this word of it is. */
+  readonly unseen_ms: number;
 }
 
 export interface PresenceParts {
@@ -20,6 +29,9 @@ export interface PresenceParts {
   readonly id: string;
   /** Origin under which the other replicas reach this one. */
   readonly address: string;
+  /** The newest state that can be had, or, where none can, the one that is there. */
+  readonly state: () => Promise<ReplicaState>;
+  readonly now: () => number;
   /** Told when the others may have taken this replica to be gone, and what it held for theirs. */
   readonly lapsed: () => void;
   readonly log: Log;
@@ -31,13 +43,27 @@ const FORGOTTEN_AFTER_MS = 24 * 60 * 60 * 1000;
 
 const identityOf = (id: string): string => `replica:${id}`;
 
-export async function createPresence({ database, vault, id, address, lapsed, log }: PresenceParts): Promise<Presence> {
-  if (database.kind === 'sqlite') return { id, alone: true, addressOf: async () => null, stop: async () => undefined };
+export async function createPresence({
+  database,
+  vault,
+  id,
+  address,
+  state,
+  now,
+  lapsed,
+  log,
+}: PresenceParts): Promise<Presence> {
+  const started_at = now();
+  const own = async (): Promise<LiveReplica> => ({ id, started_at, unseen_ms: 0, ...(await state()) });
+  if (database.kind === 'sqlite') {
+    return { id, alone: true, addressOf: async () => null, live: async () => [await own()], stop: async () => undefined };
+  }
   const store = replicaStore(database.knex);
   const sealed = vault.seal(identityOf(id), Buffer.from(address));
   let announcedAt = performance.now();
   const announce = async (): Promise<void> => {
-    if (!(await store.seen(id))) await store.insert(id, sealed);
+    const reached = await state();
+    if (!(await store.seen(id, reached))) await store.insert(id, sealed, reached);
     const before = announcedAt;
     announcedAt = performance.now();
     if (announcedAt - before > GONE_AFTER_MS) lapsed();
@@ -60,6 +86,11 @@ export async function createPresence({ database, vault, id, address, lapsed, log
         log.error({ err, replica: other }, 'the address of a replica is not what it has said; it is taken to be gone');
         return null;
       }
+    },
+    async live() {
+      const others = (await store.seenWithin(GONE_AFTER_MS)).filter((row) => row.id !== id);
+      const seen = others.map(({ address: _, ...row }): LiveReplica => row);
+      return [await own(), ...seen].sort((a, b) => (a.id < b.id ? -1 : 1));
     },
     async stop() {
       clearInterval(timer);

@@ -74,3 +74,28 @@ eachEngine(test, 'fifty first registrations at once, over every replica, make on
   t.is(answers.filter((role) => role === 'admin').length, 1);
   t.is(answers.filter((role) => role === 'user').length, 49);
 });
+
+eachEngine(test, 'the status shows each live replica, and where it is', async (t, { url }) => {
+  const w = await world(t, url);
+  const other = url.startsWith('mysql') ? await startGateway(t, url) : null;
+  await w.allow({ name: 'one' });
+  interface Status {
+    readonly sequence: number;
+    readonly revision: number;
+    readonly replicas: readonly {
+      id: string;
+      this: boolean;
+      sequence: number;
+      revision: number;
+      lag: number;
+      engine_hash: string;
+    }[];
+  }
+  const { body } = await w.gateway.rest<Status>(200, 'GET', '/api/status', { token: w.admin.token });
+  t.is(body.replicas.length, other === null ? 1 : 2);
+  const [own, ...more] = body.replicas.filter((replica) => replica.this);
+  t.deepEqual([own?.sequence, own?.revision, own?.lag, more.length], [body.sequence, body.revision, 0, 0]);
+  t.is(new Set(body.replicas.map(({ engine_hash }) => engine_hash)).size, 1);
+  t.is((await rest(w.gateway.url, 'GET', '/api/status', { token: w.user.token })).status, 403);
+  t.is((await rest(w.gateway.url, 'GET', '/api/status')).status, 401);
+});

@@ -20,17 +20,18 @@ import { world } from '../support/world.ts';
 
 const MASTER_KEY = Buffer.alloc(32, 7);
 const silent = createLog('silent');
+const STATE = { sequence: 3, revision: 2, engine_hash: 'e'.repeat(64) };
 
 eachServer(test, 'a replica is there as long as it says so, by the clock of the server', async (t, at) => {
   const store = replicaStore((await openTestDatabase(t, at)).knex);
   const id = randomUUID();
   t.is(await store.find(id), null);
-  t.false(await store.seen(id));
-  await store.insert(id, 'sealed');
+  t.false(await store.seen(id, STATE));
+  await store.insert(id, 'sealed', STATE);
   const row = await store.find(id);
   t.is(row?.address, 'sealed');
   t.true(row !== null && row.unseen_ms >= 0 && row.unseen_ms < 5_000);
-  t.true(await store.seen(id));
+  t.true(await store.seen(id, STATE));
   await store.deleteUnseenFor(60_000);
   t.truthy(await store.find(id));
   await new Promise((resolve) => setTimeout(resolve, 20));
@@ -42,7 +43,7 @@ eachServer(test, 'what a replica has not said itself leads nowhere', async (t, a
   const database = await openTestDatabase(t, at);
   const vault = createVault(MASTER_KEY);
   const [here, there] = [randomUUID(), randomUUID()];
-  const parts = { database, vault, lapsed: () => undefined, log: silent };
+  const parts = { database, vault, state: async () => STATE, now: Date.now, lapsed: () => undefined, log: silent };
   const presence = await createPresence({ ...parts, id: here, address: 'http://here' });
   const other = await createPresence({ ...parts, id: there, address: 'http://there' });
   t.teardown(async () => {
@@ -50,6 +51,10 @@ eachServer(test, 'what a replica has not said itself leads nowhere', async (t, a
     await other.stop();
   });
   t.is(await presence.addressOf(there), 'http://there');
+  t.deepEqual(
+    (await presence.live()).map(({ id, sequence }) => [id, sequence]).sort(),
+    [here, there].sort().map((id) => [id, 3]),
+  );
   t.is(await presence.addressOf(randomUUID()), null);
   const rows = database.knex('replicas');
   const { address } = (await rows.clone().where({ id: there }).first<{ address: string }>('address')) ?? {};
@@ -65,6 +70,10 @@ eachServer(test, 'what a replica has not said itself leads nowhere', async (t, a
   }
   await rows.clone().where({ id: there }).update({ address, seen_at: 0 });
   t.is(await presence.addressOf(there), null, 'silent for too long');
+  t.deepEqual(
+    (await presence.live()).map(({ id }) => id),
+    [here],
+  );
   await other.stop();
   t.is(await rows.clone().where({ id: there }).first(), undefined, 'who leaves says so');
 });

@@ -44,6 +44,9 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
   await create('replicas', (t) => {
     t.string('id', 36).primary();
     t.text('address').notNullable();
+    t.bigInteger('sequence').notNullable();
+    t.bigInteger('revision').notNullable();
+    t.string('engine_hash', 64).notNullable();
     t.bigInteger('started_at').notNullable();
     t.bigInteger('seen_at').notNullable();
   });
