@@ -38,6 +38,15 @@ export interface Config {
     readonly mcp: number;
     /** API tokens a user may hold. */
     readonly apiTokens: number;
+    /** Denials a minute and principal, beyond which its requests are refused undecided. */
+    readonly denials: number;
+  };
+  readonly audit: {
+    /** How long rows are kept; 0: for ever. */
+    readonly retentionDays: number;
+    /** File to which signed checkpoints are appended. */
+    readonly checkpoints: string;
+    readonly checkpointMinutes: number;
   };
   /** How old the state may be that a request is decided with, in milliseconds; 0: as new as the request. */
   readonly freshnessMs: number;
@@ -108,11 +117,9 @@ const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
   return url.protocol === 'mysql:' && url.pathname.length > 1 && unknown.length === 0 ? value : helpers.error('any.invalid');
 };
 
-const freshness = (value: string, helpers: Joi.CustomHelpers) => {
-  if (value === 'strict') return 0;
-  const [, ms] = /^bounded:([0-9]{1,5})$/.exec(value) ?? [];
-  return ms !== undefined && Number(ms) >= 1 && Number(ms) <= 60_000 ? Number(ms) : helpers.error('any.invalid');
-};
+/** NaN: not one of the forms. */
+const freshnessMs = (value: string): number =>
+  value === 'strict' ? 0 : Number(/^bounded:([1-9][0-9]{0,4})$/.exec(value)?.[1] ?? Number.NaN);
 
 interface Environment {
   HOST: string;
@@ -134,7 +141,11 @@ interface Environment {
   LOGIN_RATE_LIMIT: number;
   MCP_RATE_LIMIT: number;
   API_TOKEN_LIMIT: number;
-  FRESHNESS: number;
+  DENIAL_RATE_LIMIT: number;
+  AUDIT_RETENTION_DAYS: number;
+  AUDIT_CHECKPOINTS?: string;
+  AUDIT_CHECKPOINT_MINUTES: number;
+  FRESHNESS: string;
   UPSTREAM_TIMEOUT_MS: number;
   STDIO_ALLOWED: string[];
   STDIO_MAX_PROCESSES: number;
@@ -145,6 +156,8 @@ interface Environment {
 
 /** What a timer of Node can wait: a longer one would fire at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
+/** What is forgotten sooner is not there when somebody asks what happened last month. */
+const MIN_RETENTION_DAYS = 30;
 
 const must = (what: string) => ({ '*': what });
 
@@ -196,9 +209,24 @@ const schema = Joi.object<Environment>({
   MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
   API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
   FRESHNESS: Joi.string()
-    .custom(freshness)
-    .default(0)
+    .custom((value: string, helpers: Joi.CustomHelpers) => (freshnessMs(value) <= 60_000 ? value : helpers.error('any.invalid')))
+    .default('strict')
     .messages(must('FRESHNESS must be strict, or bounded:<milliseconds> with 1 to 60000')),
+  DENIAL_RATE_LIMIT: Joi.number().integer().min(1).default(600).messages(must('DENIAL_RATE_LIMIT must be a positive number')),
+  AUDIT_RETENTION_DAYS: Joi.number()
+    .integer()
+    .min(MIN_RETENTION_DAYS)
+    .max(36_500)
+    .allow(0)
+    .default(0)
+    .messages(must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
+  AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be a file')),
+  AUDIT_CHECKPOINT_MINUTES: Joi.number()
+    .integer()
+    .min(1)
+    .max(1440)
+    .default(10)
+    .messages(must('AUDIT_CHECKPOINT_MINUTES must be a number from 1 to 1440')),
   UPSTREAM_TIMEOUT_MS: Joi.number().integer().min(100).default(60_000).messages(must('UPSTREAM_TIMEOUT_MS must be at least 100')),
   STDIO_ALLOWED: Joi.string()
     .custom(absolutePaths)
@@ -263,8 +291,18 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
     trustProxy: env.TRUST_PROXY,
     logLevel: env.LOG_LEVEL,
-    rateLimits: { login: env.LOGIN_RATE_LIMIT, mcp: env.MCP_RATE_LIMIT, apiTokens: env.API_TOKEN_LIMIT },
-    freshnessMs: env.FRESHNESS,
+    rateLimits: {
+      login: env.LOGIN_RATE_LIMIT,
+      mcp: env.MCP_RATE_LIMIT,
+      apiTokens: env.API_TOKEN_LIMIT,
+      denials: env.DENIAL_RATE_LIMIT,
+    },
+    audit: {
+      retentionDays: env.AUDIT_RETENTION_DAYS,
+      checkpoints: resolve(env.AUDIT_CHECKPOINTS ?? `${dataDir}/checkpoints.jsonl`),
+      checkpointMinutes: env.AUDIT_CHECKPOINT_MINUTES,
+    },
+    freshnessMs: freshnessMs(env.FRESHNESS),
     upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
     stdio: {
       allowed: env.STDIO_ALLOWED,

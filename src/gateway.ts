@@ -1,9 +1,15 @@
 /** The composition root: everything is made and joined here, and nowhere else. Read it from top to bottom. */
 import { createServer, type Server } from 'node:http';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { v7 as uuidv7 } from 'uuid';
+import { createChainKey } from './audit/chain.ts';
 import { createChangesRoutes } from './audit/changes-routes.ts';
+import { createDenials } from './audit/denials.ts';
+import { createErasure } from './audit/erasure.ts';
 import type { AuditWriter } from './audit/event.ts';
+import { createHeads } from './audit/heads.ts';
+import { createRetention } from './audit/retention.ts';
 import { createLogRoutes } from './audit/routes.ts';
 import { createAuditWriter } from './audit/writer.ts';
 import { createAdminister } from './auth/administer.ts';
@@ -35,6 +41,7 @@ import { createLog, type Log } from './log.ts';
 import { createMcpHandler } from './mcp/endpoint.ts';
 import { createHolders } from './mcp/holders.ts';
 import { DEFAULT_LIMITS } from './mcp/limits.ts';
+import { principalKey } from './mcp/places.ts';
 import { createSeal } from './mcp/seal.ts';
 import { taskStore } from './mcp/store.ts';
 import { createPolicyEdits } from './policies/edit.ts';
@@ -42,6 +49,7 @@ import { createPolicyRoutes } from './policies/routes.ts';
 import { policyStore } from './policies/store.ts';
 import { createPeers } from './replicas/peers.ts';
 import { createPresence } from './replicas/presence.ts';
+import { createStatusRoutes } from './replicas/routes.ts';
 import { createSessionRoutes, createUserRecycleRoute } from './sessions/routes.ts';
 import { sessionRules } from './sessions/rules.ts';
 import { sessionStore } from './sessions/store.ts';
@@ -68,10 +76,17 @@ const MAX_HEADER_BYTES = 16 * 1024;
 /** A request must arrive whole in this time; answers may take as long as they take. */
 const REQUEST_TIMEOUT_MS = 60_000;
 
-/** Throws AppError with a message for the operator when the database, the keys or the engine cannot be had. */
-export async function createGateway(config: Config, log: Log = createLog(config.logLevel)): Promise<Gateway> {
+/**
+ * Throws AppError with a message for the operator when the database, the keys or the engine cannot be had. `open` is another
+ * one in tests that show what the database is opened for.
+ */
+export async function createGateway(
+  config: Config,
+  log: Log = createLog(config.logLevel),
+  open: typeof openDatabase = openDatabase,
+): Promise<Gateway> {
   const vault = createVault(config.masterKey ?? masterKeyFile(join(config.dataDir, 'master.key')), config.previousMasterKeys);
-  const database = await openDatabase(config.database, async (db) => {
+  const database = await open(config.database, async (db) => {
     await makeCounter(db);
     await makeKeys(db, vault, Date.now());
     await resealCredentials(db, vault);
@@ -110,15 +125,24 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     gateTimeoutMs: GATE_TIMEOUT_MS,
     boundMs: config.freshnessMs,
   });
-  await current.fresh();
-  const writer = createAuditWriter({ database, log, now });
+  let reached = await current.fresh();
+  const key = createChainKey(vault.derive('audit chain'));
+  const host = { replica: config.replicaUrl, hostname: hostname(), pid: process.pid };
+  const writer = createAuditWriter({ database, key, host, log, now });
+  await writer.start();
+  const denials = createDenials({ limit: config.rateLimits.denials, log, now, onRefused: () => metrics.denialsRefused.inc() });
   const audit: AuditWriter = {
     ...writer,
     async decision(record) {
       await writer.decision(record);
+      if (record.effect === 'deny') denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
       metrics.decisions.inc({ effect: record.effect, reason: record.reason });
     },
   };
+  const { retentionDays: days, checkpoints: file, checkpointMinutes } = config.audit;
+  const heads = createHeads({ database, key, keys, writer, file, checkpointMs: checkpointMinutes * 60_000, log, now });
+  const erasure = createErasure({ database, key, now });
+  const retention = createRetention({ database, key, days, resume: erasure.resume, log, now });
 
   // Callers.
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
@@ -155,6 +179,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     vault,
     id: newId(),
     address: config.replicaUrl,
+    state: async () => {
+      reached = await current.fresh().catch(() => reached);
+      return { sequence: reached.sequence, revision: reached.engine.revision, engine_hash: reached.engine.engineHash };
+    },
+    now,
     lapsed: () => mcp.endStreams(),
     log,
   });
@@ -193,7 +222,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/targets', router: createTargetRoutes({ database, vault, edits: targetEdits }), roles: ['admin'] },
       { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits }) },
       { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
-      { path: '/logs', router: createLogRoutes({ db: database.knex }), roles: ['admin', 'auditor'] },
+      {
+        path: '/logs',
+        router: createLogRoutes({ database, administer, heads, erasure, now }),
+        roles: ['admin', 'auditor'],
+      },
+      { path: '/status', router: createStatusRoutes({ changes, presence }), roles: ['admin', 'auditor'] },
       { path: '/changes', router: createChangesRoutes({ changes }), roles: ['admin', 'auditor'] },
     ],
   });
@@ -206,7 +240,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     sessions,
     replicaId: presence.id,
     holders: createHolders({ presence, peers, sessions, log, patienceMs: GATE_TIMEOUT_MS }),
-    isFromPeer: (req) => peers.meantFor(req) !== null,
+    isFromPeer: peers.isFromPeer,
     saw: upkeep.saw,
     publicUrl: config.publicUrl,
     limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
@@ -221,6 +255,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         'mcp',
       );
     },
+    denialLimit: denials.wait,
     rateLimit: async ({ address, principal }) => (await limits.mcp(principal ?? '', address))?.retryAfter ?? null,
     now,
     newId,
@@ -245,7 +280,9 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       await peers.close();
       await presence.stop();
       await upkeep.stop();
+      await retention.stop();
       await writer.close();
+      await heads.stop();
       await database.close();
     },
   };

@@ -1,5 +1,5 @@
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { masterKeyFile } from '../src/auth/vault.ts';
@@ -37,6 +37,7 @@ for (const [variable, values] of Object.entries({
   MASTER_KEY: [Buffer.alloc(31).toString('base64'), Buffer.alloc(33).toString('base64'), 'ä'.repeat(44)],
   DATABASE_URL: ['sqlite:', 'mysql://host', 'mysql://u:p@h/db?socket=/tmp/x', '/tmp/x.db'],
   PUBLIC_URL: ['https://gateway.example.com/path', 'https://user@gateway.example.com', 'gateway.example.com'],
+  REPLICA_URL: ['10.0.0.5:8080', 'http://10.0.0.5:8080/path', 'https://user@replica', 'ftp://replica', 'http://a,http://b'],
   ALLOWED_ORIGINS: ['https://a.example,nonsense'],
   ALLOWED_HOSTS: ['gateway.example.com:8080', 'http://gateway.example.com', 'a b'],
   TRUST_PROXY: ['sometimes'],
@@ -45,6 +46,10 @@ for (const [variable, values] of Object.entries({
   STDIO_MAX_PROCESSES: ['0', '-1', '1.5', 'many', '100001'],
   STDIO_IDLE_MS: ['0', '999', '2147483648', '10m'],
   STDIO_LIFETIME_MS: ['0', '999', '2147483648'],
+  DENIAL_RATE_LIMIT: ['0', '-1', '1.5', 'many'],
+  AUDIT_RETENTION_DAYS: ['1', '29', '-1', '30.5', '36501', 'month'],
+  AUDIT_CHECKPOINT_MINUTES: ['0', '1441', '0.5', 'hourly'],
+  FRESHNESS: ['bounded', 'bounded:0', 'bounded:60001', 'bounded:1.5', 'bounded:-1', '100', 'Strict'],
 })) {
   for (const value of values) {
     test(`${variable}=${value} is refused`, (t) => {
@@ -53,6 +58,22 @@ for (const [variable, values] of Object.entries({
     });
   }
 }
+
+test('replicas find this one where it listens, unless told otherwise', (t) => {
+  t.is(readConfig({}).replicaUrl, 'http://127.0.0.1:8080');
+  t.is(readConfig({ HOST: '10.1.2.3', PORT: '81', PUBLIC_URL: 'https://gateway.example.com' }).replicaUrl, 'http://10.1.2.3:81');
+  t.is(readConfig({ HOST: '::1' }).replicaUrl, 'http://[::1]:8080');
+  for (const HOST of ['0.0.0.0', '::']) t.is(readConfig({ HOST }).replicaUrl, `http://${hostname()}:8080`);
+  t.is(readConfig({ REPLICA_URL: 'https://replica-1.internal/' }).replicaUrl, 'https://replica-1.internal');
+});
+
+test('rows of the audit log are kept for ever, unless a time is set that is long enough', (t) => {
+  const { audit, dataDir } = readConfig({});
+  t.deepEqual(audit, { retentionDays: 0, checkpoints: join(dataDir, 'checkpoints.jsonl'), checkpointMinutes: 10 });
+  t.is(readConfig({ AUDIT_RETENTION_DAYS: '0' }).audit.retentionDays, 0);
+  t.is(readConfig({ AUDIT_RETENTION_DAYS: '30' }).audit.retentionDays, 30);
+  t.is(readConfig({ AUDIT_CHECKPOINTS: '/var/audit/c.jsonl' }).audit.checkpoints, '/var/audit/c.jsonl');
+});
 
 test('no executable is allowed until one is named', (t) => {
   t.deepEqual(readConfig({}).stdio, { allowed: [], maxProcesses: 100, idleMs: 600_000, lifetimeMs: 86_400_000 });
@@ -93,4 +114,10 @@ test('the master key file is made once, whole, and for its owner alone', (t) => 
   t.deepEqual(masterKeyFile(file), key);
   t.is(statSync(file).mode & 0o777, 0o600);
   t.regex(readFileSync(file, 'utf8'), /^[A-Za-z0-9+/=]{44}\n$/);
+});
+
+test('freshness is strict, or bounded by so many milliseconds', (t) => {
+  t.is(readConfig({}).freshnessMs, 0);
+  t.is(readConfig({ FRESHNESS: 'strict' }).freshnessMs, 0);
+  t.is(readConfig({ FRESHNESS: 'bounded:60000' }).freshnessMs, 60_000);
 });

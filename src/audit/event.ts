@@ -34,6 +34,7 @@ export interface DecisionRecord {
 
 /** Beyond the engine's reasons: no such target (or it is switched off), and a URI that has more than one reading. */
 export type AuditReason = DecisionReason | 'no_target' | 'not_canonical';
+export const AUDIT_REASONS = ['matched', 'default', 'error', 'no_target', 'not_canonical'] as const satisfies AuditReason[];
 
 /** What a list showed: the names or URIs that remained after filtering, durable before the list is answered. */
 export interface ShownRecord {

@@ -1,21 +1,75 @@
 /** `/api/logs`. Mounted behind authentication of administrators and auditors. */
-import { Router } from 'express';
-import type { Connection } from '../db/database.ts';
-import { AppError } from '../errors.ts';
-import { ID_KEY, readPage, sendPage } from '../http/page.ts';
-import { pathId } from '../http/validate.ts';
-import { type AuditEntry, auditStore } from './store.ts';
+import { pipeline } from 'node:stream/promises';
+import { type Request, Router } from 'express';
+import Joi from 'joi';
+import type { Administer } from '../auth/administer.ts';
+import type { Connection, Database } from '../db/database.ts';
+import { AppError, invalidRequest } from '../errors.ts';
+import { callerOf } from '../http/caller.ts';
+import { ID_KEY, linkNext, readPage } from '../http/page.ts';
+import { pathId, text, validate } from '../http/validate.ts';
+import { chainStore } from './chains/store.ts';
+import type { Erasure } from './erasure.ts';
+import { csvOf, type ExportedEntry, ndjsonOf, wholeLog } from './export.ts';
+import { FILTER_NAMES, type LogFilter, readFilter } from './filter.ts';
+import type { Heads } from './heads.ts';
+import { auditLines } from './lines.ts';
+import { type AuditEntry, type AuditPage, auditStore } from './store.ts';
 
-const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY };
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
+const EXPORT_PAGE = 500;
+const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
+type Format = keyof typeof FORMATS;
 
-export function createLogRoutes({ db }: { readonly db: Connection }): Router {
+export interface LogRouteParts {
+  readonly database: Database;
+  readonly administer: Administer;
+  readonly heads: Heads;
+  readonly erasure: Erasure;
+  readonly now: () => number;
+}
+
+const erasing = Joi.object<{ user_id: string }>({ user_id: text(256).required() }).required();
+
+export function createLogRoutes({ database, administer, heads, erasure, now }: LogRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  const store = auditStore(db);
+  const store = auditStore(database.knex);
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const entries = await store.list((page.limit ?? PAGE.defaultLimit) + 1, page.cursor);
-    sendPage(req, res, page, entries.map(logJson), (entry) => entry.id);
+    const { entries, next } = await store.page(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
+    if (next !== null) linkNext(req, res, page, next);
+    res.json(entries.map(logJson));
+  });
+
+  router.get('/checkpoint', async (_req, res) => {
+    res.json({ checkpoint: await heads.checkpoint() });
+  });
+
+  router.get('/export', async (req, res) => {
+    const { limit, cursor } = readPage(req, { defaultLimit: null, maxLimit: 1000, also: [...FILTER_NAMES, 'format'] });
+    if (limit !== null || cursor !== null) throw invalidRequest([{ path: '', message: 'an export has no pages' }]);
+    const format = formatOf(req.query['format']);
+    const filter = filterOf(req);
+    const whole = format === 'ndjson' && Object.keys(filter).length === 0;
+    const at = now();
+    const name = `audit-${new Date(at).toISOString().replaceAll(':', '')}.${format}`;
+    const entries = (): AsyncGenerator<ExportedEntry> => allEntries(database.knex, filter);
+    const lines = async (): Promise<AsyncGenerator<string>> =>
+      whole ? wholeLog(auditLines(database.knex, at, await heads.checkpoint())) : ndjsonOf(entries());
+    const texts = format === 'csv' ? csvOf(entries()) : await lines();
+    res.setHeader('Content-Type', FORMATS[format]);
+    res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
+    await pipeline(texts, res).catch((error: unknown) => {
+      // Whoever has left needs no answer.
+      if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+    });
+  });
+
+  router.post('/erase', async (req, res) => {
+    const { user_id } = validate(erasing, req.body);
+    const { result: row } = await administer(callerOf(res), 'admin', (trx) => erasure.begin(trx, user_id));
+    res.json({ erased: await erasure.finish(row) });
   });
 
   router.get('/:id', async (req, res) => {
@@ -27,7 +81,35 @@ export function createLogRoutes({ db }: { readonly db: Connection }): Router {
   return router;
 }
 
+/** Newest first, and only what was there when it began, however long the reader takes. */
+async function* allEntries(db: Connection, filter: LogFilter): AsyncGenerator<ExportedEntry> {
+  const store = auditStore(db);
+  const lastOf = new Map((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));
+  let cursor: string | null = null;
+  do {
+    const page: AuditPage = await store.page(filter, EXPORT_PAGE, cursor);
+    for (const entry of page.entries) {
+      const { chain_id, chain_seq } = entry;
+      if (chain_id === null || (chain_seq ?? 0) <= (lastOf.get(chain_id) ?? 0)) yield { ...logJson(entry), chain_id, chain_seq };
+    }
+    cursor = page.next;
+  } while (cursor !== null);
+}
+
+function filterOf(req: Request): LogFilter {
+  const filter = readFilter(req.query);
+  if (Array.isArray(filter)) throw invalidRequest(filter);
+  return filter as LogFilter;
+}
+
+function formatOf(format: unknown): Format {
+  if (format === 'ndjson' || format === 'csv') return format;
+  throw invalidRequest([{ path: 'format', message: 'must be ndjson or csv' }]);
+}
+
 /** In the order in which people read it: when, who, what, the answer and why; then what reproduces it. */
+export type LogJson = ReturnType<typeof logJson>;
+
 function logJson(entry: AuditEntry) {
   return {
     id: entry.id,

@@ -1,10 +1,14 @@
 /**
  * Makes decisions durable before they take effect (law 5), many in one commit: whatever waits when a commit ends goes into
- * the next one, so that load makes batches larger and not the wait longer.
+ * the next one, so that load makes batches larger and not the wait longer. The one place where records enter the chain.
  */
+import { v7 as uuidv7 } from 'uuid';
 import type { Connection, Database } from '../db/database.ts';
+import { isDuplicate } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
+import { CHAIN_VERSION, type ChainKey, chainMac, type Head, type Stamp, stamped } from './chain.ts';
+import { chainStore } from './chains/store.ts';
 import type { AuditWriter } from './event.ts';
 import {
   type AuditStore,
@@ -21,7 +25,11 @@ import {
 
 export interface AuditWriterParts {
   readonly database: Database;
-  readonly log: Pick<Log, 'warn'>;
+  /** Of the chain. */
+  readonly key: ChainKey;
+  /** Says in the head of each chain which process writes it. */
+  readonly host: Readonly<Record<string, string | number>>;
+  readonly log: Pick<Log, 'info' | 'warn'>;
   readonly now: () => number;
   readonly store?: (db: Connection) => AuditStore;
   /** How long a record may wait until its request is refused. */
@@ -31,6 +39,10 @@ export interface AuditWriterParts {
 }
 
 export interface GroupCommitWriter extends AuditWriter {
+  /** Begins the chain, which the first record would do otherwise. Rejects when the database does not take it. */
+  start(): Promise<void>;
+  /** The last record that is known to be durable; null: no chain is open. */
+  head(): Head | null;
   /** Everything recorded so far is durable, or refused. */
   flush(): Promise<void>;
   /** Flushes; refuses what comes later. */
@@ -42,19 +54,39 @@ const MAX_WAITING_BYTES = 32 * 1024 * 1024;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 const OUTCOME_DELAY_MS = 250;
 const MAX_OUTCOMES = 20_000;
-/** Outcomes that fail one after another are given up: the next decision must not wait for them. */
-const MAX_OUTCOME_FAILURES = 3;
+/** How often the same rows with the same stamps are offered, where it is not known whether the server has taken them. */
+const ATTEMPTS = 3;
 
+/** `settle` is called once, with what refused the record; null: it is durable. */
 type Item = { settle(error: AppError | null): void } & (
   | { readonly kind: 'decision'; readonly stored: Stored<DecisionRow> }
   | { readonly kind: 'shown'; readonly stored: Stored<ShownRow> }
+  | { readonly kind: 'outcome'; readonly stored: Stored<OutcomeRow> }
 );
 type ItemBody = Item extends infer I ? (I extends Item ? Omit<I, 'settle'> : never) : never;
 
+/** Rows of one commit, as they stand in the chain. */
+interface Composed {
+  readonly decisions: Stored<DecisionRow & Stamp>[];
+  readonly shown: Stored<ShownRow & Stamp>[];
+  readonly outcomes: Stored<OutcomeRow & Stamp>[];
+  /** After them. */
+  readonly head: Head;
+}
+
+/** `refused`: the server has said no to the rows, now and for ever. `unknown`: they may be there, or yet come to be there. */
+type Fate = 'durable' | 'refused' | 'unknown';
+
 const refusal = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
 
+/** Whether the server looked at the rows and would not have them: classes 22 and 23 of SQLSTATE, constraints of SQLite. */
+function isAboutRows(error: unknown): boolean {
+  const { sqlState, code } = error as { sqlState?: string; code?: string };
+  return isDuplicate(error) || /^2[23]/.test(sqlState ?? '') || /^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code ?? '');
+}
+
 export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
-  const { database, log, now } = parts;
+  const { database, key, log, now } = parts;
   const storeOf = parts.store ?? auditStore;
   const timeoutMs = parts.timeoutMs ?? TIMEOUT_MS;
   const maxWaitingBytes = parts.maxWaitingBytes ?? MAX_WAITING_BYTES;
@@ -64,8 +96,11 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   let outcomes: Stored<OutcomeRow>[] = [];
   let outcomesDue = false;
   let outcomeTimer: NodeJS.Timeout | undefined;
+  let lostOutcomes = 0;
   let running: Promise<void> | null = null;
   let closed = false;
+  let head: Head | null = null;
+  let beginning: Promise<Head> | null = null;
 
   function enqueue(body: ItemBody): Promise<void> {
     const { bytes } = body.stored;
@@ -100,16 +135,17 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     await null;
     while (isDue()) {
       const batch = takeBatch();
-      const late = outcomesDue ? outcomes : [];
-      if (outcomesDue) outcomes = [];
-      outcomesDue = false;
-      try {
-        await write(batch, late);
-        for (const item of batch) item.settle(null);
-      } catch (error) {
-        await salvage(batch, error);
-        await salvageOutcomes(late);
+      if (outcomesDue) {
+        const settle = (error: AppError | null): void => {
+          if (error) lostOutcomes++;
+        };
+        for (const stored of outcomes) batch.push({ kind: 'outcome', stored, settle });
+        outcomes = [];
       }
+      outcomesDue = false;
+      await record(batch);
+      if (lostOutcomes > 0) log.warn({ lost: lostOutcomes }, 'outcomes of recorded decisions were lost');
+      lostOutcomes = 0;
     }
   }
 
@@ -124,9 +160,57 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     return waiting.splice(0, count);
   }
 
-  async function write(batch: readonly Item[], late: readonly Stored<OutcomeRow>[]): Promise<void> {
-    const decisions = batch.flatMap((item) => (item.kind === 'decision' ? [item.stored] : []));
-    const shown = batch.flatMap((item) => (item.kind === 'shown' ? [item.stored] : []));
+  /** Settles every item. Rows that the server refuses are found by halving, and take no place in the chain. */
+  async function record(batch: readonly Item[]): Promise<void> {
+    const refuse = (cause: unknown): void => {
+      for (const item of batch) item.settle(refusal('The decision could not be recorded.', cause));
+    };
+    let from: Head;
+    try {
+      from = head ?? (await begin());
+    } catch (error) {
+      return refuse(error);
+    }
+    const composed = compose(key, from, batch);
+    const { fate, cause } = await commit(composed);
+    switch (fate) {
+      case 'durable':
+        head = composed.head;
+        for (const item of batch) item.settle(null);
+        return;
+      case 'refused':
+        if (batch.length === 1) return refuse(cause);
+        await record(batch.slice(0, batch.length >> 1));
+        return record(batch.slice(batch.length >> 1));
+      case 'unknown':
+        // They may yet appear after the head that is known, and nothing else may take their places: the chain ends here.
+        head = null;
+        return refuse(cause);
+    }
+  }
+
+  /**
+   * A connection that is lost says nothing of what became of the commit. What is there is known by its MAC; what is not there
+   * is offered again as it is, which the server takes once, since ids are unique.
+   */
+  async function commit(composed: Composed): Promise<{ readonly fate: Fate; readonly cause?: unknown }> {
+    for (let tried = 1; ; tried++) {
+      try {
+        await write(composed);
+        return { fate: 'durable' };
+      } catch (cause) {
+        try {
+          if (await holds(composed)) return { fate: 'durable' };
+        } catch {
+          return { fate: 'unknown', cause };
+        }
+        if (isAboutRows(cause)) return { fate: 'refused', cause };
+        if (tried === ATTEMPTS) return { fate: 'unknown', cause };
+      }
+    }
+  }
+
+  async function write({ decisions, shown, outcomes: late }: Composed): Promise<void> {
     if (shown.length === 0 && late.length === 0 && fitsOneStatement(decisions)) {
       return storeOf(database.knex).insertDecisions(decisions);
     }
@@ -138,57 +222,37 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     });
   }
 
-  /** After a failure that may have come from one row, or from a connection that was lost while the commit went through. */
-  async function salvage(batch: readonly Item[], cause: unknown): Promise<void> {
-    let outage: unknown = null;
-    for (const item of batch) {
-      if (outage === null) {
-        try {
-          const error = (await holds(item)) ? null : await writeAlone(item);
-          item.settle(error);
-          continue;
-        } catch (error) {
-          outage = error;
-        }
-      }
-      item.settle(refusal('The decision could not be recorded.', outage ?? cause));
-    }
-  }
-
-  const holds = (item: Item): Promise<boolean> => {
+  /** One row stands for all: they are written whole or not at all. */
+  function holds({ decisions: [decision], shown: [shown], outcomes: [outcome] }: Composed): Promise<boolean> {
     const store = storeOf(database.knex);
-    return item.kind === 'decision' ? store.holdsDecision(item.stored.row) : store.holdsShown(item.stored.row);
-  };
-
-  /** Rejects if it cannot even be told whether the row is there. */
-  async function writeAlone(item: Item): Promise<AppError | null> {
-    try {
-      await database.knex.transaction(async (trx) => {
-        if (item.kind === 'decision') await storeOf(trx).insertDecisions([item.stored]);
-        else await storeOf(trx).insertShown([item.stored]);
-      });
-      return null;
-    } catch (error) {
-      return (await holds(item)) ? null : refusal('The decision could not be recorded.', error);
-    }
+    if (decision) return store.holdsDecision(decision.row);
+    if (shown) return store.holdsShown(shown.row);
+    return outcome ? store.holdsOutcome(outcome.row) : Promise.resolve(true);
   }
 
-  async function salvageOutcomes(late: readonly Stored<OutcomeRow>[]): Promise<void> {
-    let lost = 0;
-    let failures = 0;
-    for (const row of late) {
-      if (failures < MAX_OUTCOME_FAILURES) {
-        try {
-          await storeOf(database.knex).insertOutcomes([row]);
-          failures = 0;
-          continue;
-        } catch {
-          failures++;
-        }
-      }
-      lost++;
-    }
-    if (lost > 0) log.warn({ lost }, 'outcomes of recorded decisions were lost');
+  /** All who ask meanwhile share one beginning. */
+  function begin(): Promise<Head> {
+    beginning ??= (async () => {
+      const store = chainStore(database.knex);
+      const found = (await store.openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
+      const row = {
+        chain_id: uuidv7(),
+        version: CHAIN_VERSION,
+        key_id: key.id,
+        started_at: now(),
+        host: JSON.stringify(parts.host),
+        found: JSON.stringify(found),
+        unchained: await store.countUnchained(),
+      };
+      const mac = chainMac(key, row);
+      await store.insertChain({ ...row, mac });
+      head = { chain_id: row.chain_id, seq: 0, mac };
+      log.info({ chain: head.chain_id, seq: 0, mac, found: found.length }, 'a chain of the audit log begins');
+      return head;
+    })().finally(() => {
+      beginning = null;
+    });
+    return beginning;
   }
 
   async function flush(): Promise<void> {
@@ -200,6 +264,10 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   }
 
   return {
+    async start() {
+      if (head === null) await begin();
+    },
+    head: () => head,
     decision: (record) => enqueue({ kind: 'decision', stored: storedDecision(record) }),
     shown: (record) => enqueue({ kind: 'shown', stored: storedShown(record) }),
     outcome(record) {
@@ -221,4 +289,28 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       await flush();
     },
   };
+}
+
+function compose(key: ChainKey, from: Head, batch: readonly Item[]): Composed {
+  const composed: Omit<Composed, 'head'> = { decisions: [], shown: [], outcomes: [] };
+  let head = from;
+  const stamp = <R extends object>(kind: Item['kind'], { row, bytes }: Stored<R>): Stored<R & Stamp> => {
+    const next = stamped(key, head, kind, row);
+    head = { chain_id: next.chain_id, seq: next.chain_seq, mac: next.mac };
+    return { row: next, bytes };
+  };
+  for (const item of batch) {
+    switch (item.kind) {
+      case 'decision':
+        composed.decisions.push(stamp(item.kind, item.stored));
+        break;
+      case 'shown':
+        composed.shown.push(stamp(item.kind, item.stored));
+        break;
+      case 'outcome':
+        composed.outcomes.push(stamp(item.kind, item.stored));
+        break;
+    }
+  }
+  return { ...composed, head };
 }

@@ -1,6 +1,6 @@
 /** The keys that sign tokens (ES256), and the key that seals session ids. They rest encrypted under the master key. */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
-import { type JWTPayload, SignJWT } from 'jose';
+import { CompactSign, type JWTPayload, SignJWT } from 'jose';
 import type { Connection, Transaction } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { type SecretKeyRow, secretKeyStore } from './store.ts';
@@ -20,6 +20,8 @@ export interface VerificationKey {
 export interface Signer {
   readonly kid: string;
   sign(claims: JWTPayload): Promise<string>;
+  /** A compact JWS that is no token: `type` is in its protected header. */
+  signAs(type: string, payload: object): Promise<string>;
 }
 
 export interface Jwk {
@@ -181,6 +183,10 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
       return {
         kid,
         sign: (claims) => new SignJWT(claims).setProtectedHeader({ alg: TOKEN_ALGORITHM, typ: TOKEN_TYPE, kid }).sign(privateKey),
+        signAs: (typ, payload) =>
+          new CompactSign(Buffer.from(JSON.stringify(payload)))
+            .setProtectedHeader({ alg: TOKEN_ALGORITHM, typ, kid })
+            .sign(privateKey),
       };
     },
 

@@ -13,11 +13,13 @@ import { createChanges, makeCounter } from '../db/changes.ts';
 import { openDatabase } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { userStore } from '../users/store.ts';
+import { audit } from './audit.ts';
 
 const USAGE = `Usage: portcullis <command>
 
   user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
   setup-code                     prints the code that the first registration needs
+  audit verify                   checks that the audit log is whole (portcullis audit --help)
 
 The command works on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
 belongs to the running gateway: stop that first.
@@ -59,6 +61,7 @@ async function resetPassword(email: string): Promise<void> {
 }
 
 async function run(argv: readonly string[]): Promise<number> {
+  if (argv[0] === 'audit') return audit(argv.slice(1));
   const [noun, verb, email, ...rest] = argv;
   if (noun === undefined || noun === 'help' || noun === '--help') {
     process.stdout.write(USAGE);

@@ -1,10 +1,12 @@
 /** Brings the schema up to date, one process at a time, whichever of several replicas comes first. */
 import type { Knex } from 'knex';
 import { AppError } from '../errors.ts';
+import { withClusterLock } from './cluster-lock.ts';
 import * as initial from './migrations/0001-initial.ts';
 import * as targets from './migrations/0002-targets.ts';
 import * as sessions from './migrations/0003-sessions.ts';
 import * as tasks from './migrations/0004-tasks.ts';
+import * as auditChain from './migrations/0005-audit-chain.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -14,6 +16,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0002-targets', targets.up],
   ['0003-sessions', sessions.up],
   ['0004-tasks', tasks.up],
+  ['0005-audit-chain', auditChain.up],
 ];
 
 const LOCK_SECONDS = 120;
@@ -59,8 +62,10 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
       throw new AppError('unavailable', 'Another replica has been migrating the database for two minutes.');
     }
     try {
-      await bringUp(db, collation);
-      await work(db);
+      await withClusterLock(db, LOCK_SECONDS * 1_000, async () => {
+        await bringUp(db, collation);
+        await work(db);
+      });
     } finally {
       await ask('release_lock(name)');
     }

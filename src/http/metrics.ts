@@ -8,6 +8,8 @@ export interface Metrics {
   /** By the route's template, never by the address that was asked for: the number of series is bounded. */
   readonly requests: Counter<'method' | 'route' | 'status'>;
   readonly decisions: Counter<'effect' | 'reason'>;
+  /** Requests on `/mcp` that were refused undecided, because their principal had too many denials. */
+  readonly denialsRefused: Counter;
 }
 
 export function createMetrics(): Metrics {
@@ -25,6 +27,11 @@ export function createMetrics(): Metrics {
       name: 'portcullis_decisions_total',
       help: 'Authorization decisions',
       labelNames: ['effect', 'reason'],
+      registers,
+    }),
+    denialsRefused: new Counter({
+      name: 'portcullis_denial_limited_requests_total',
+      help: 'Requests refused undecided because their principal had too many denials',
       registers,
     }),
   };

@@ -246,6 +246,9 @@ const schemas = {
       orNull(object({ count: integer, hidden: integer, names: listOf(string) })),
     ),
   }),
+  Checkpoint: object({ checkpoint: described('A compact JWS under a key of /.well-known/jwks.json.', string) }),
+  Erasing: strict({ user_id: text(USER_LIMITS.name) }, ['user_id']),
+  Erased: object({ erased: described('Rows that were changed.', integer) }),
   Change: object({
     sequence: integer,
     revision: integer,
@@ -272,6 +275,23 @@ const schemas = {
   }),
   Recycling: strict({ user_id: uuid, target_id: uuid }, []),
   Recycled: object({ recycled: described('Sessions that go on with a fresh half at the target.', integer) }),
+
+  Status: object({
+    sequence: described('Of the newest administrative change.', integer),
+    revision: described('Of the newest policy set.', integer),
+    replicas: listOf(
+      object({
+        id: uuid,
+        this: described('It answers this request.', boolean),
+        started_at: time,
+        seen_ms_ago: described('How old the word of it is.', integer),
+        sequence: integer,
+        revision: integer,
+        lag: described('Changes that it has not read yet; it reads them before it decides again.', integer),
+        engine_hash: sha256,
+      }),
+    ),
+  }),
 
   Live: object({ live: boolean }),
   Ready: object({ ready: boolean, checks: { type: 'object', additionalProperties: boolean } }),

@@ -1,5 +1,7 @@
 /** The contract of the REST API as an OpenAPI 3.1 document. Tests hold it equal to what is mounted and what is answered. */
 import { Router } from 'express';
+import { AUDIT_REASONS } from '../audit/event.ts';
+import { EFFECTS, RESOURCE_TYPES } from '../policies/document.ts';
 import { listOf, ref, SCHEMAS, type Schema, type SchemaName, targetName, uuid } from './openapi-schemas.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
@@ -23,6 +25,8 @@ interface Given {
   readonly schema: Schema | null;
   readonly headers: readonly HeaderName[];
   readonly mediaType: string;
+  /** Another form of the same. */
+  readonly orMediaType?: string;
 }
 
 const HEADERS = {
@@ -53,6 +57,23 @@ const paging = (limit: string): Schema[] => [
 ];
 const wholeOrPaged = paging('Absent: the whole list.');
 const paged = paging('Absent: 100.');
+
+const time: Schema = { type: 'string', format: 'date-time' };
+const logFilters = [
+  parameter('query', 'from', time, 'Decided then or later.'),
+  parameter('query', 'to', time, 'Decided before.'),
+  parameter('query', 'id', uuid, 'The decision id.'),
+  parameter('query', 'user_id', { type: 'string' }, 'Decisions on this user.'),
+  parameter('query', 'target_id', uuid, 'On this target.'),
+  parameter('query', 'target_name', { type: 'string' }, 'On the target of this name.'),
+  parameter('query', 'method', { type: 'string' }, 'JSON-RPC method.'),
+  parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'What was asked for.'),
+  parameter('query', 'resource_name', { type: 'string' }, 'Its name, or URI.'),
+  parameter('query', 'resource_name_prefix', { type: 'string' }, 'How its name begins.'),
+  parameter('query', 'effect', { type: 'string', enum: EFFECTS }, 'The answer.'),
+  parameter('query', 'policy_id', uuid, 'The policy that decided.'),
+  parameter('query', 'reason', { type: 'string', enum: AUDIT_REASONS }, 'Why.'),
+];
 
 const get = (summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
   summary,
@@ -262,8 +283,42 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
     },
   },
 
-  '/api/logs': { get: get('Every decision, newest first.', 'admin or auditor', many('LogEntry', 'Link'), { query: paged }) },
+  '/api/logs': {
+    get: get(
+      'Decisions, newest first. A page may be short, or empty, and have a next one.',
+      'admin or auditor',
+      many('LogEntry', 'Link'),
+      {
+        query: [...paged, ...logFilters],
+      },
+    ),
+  },
+  '/api/logs/checkpoint': {
+    get: get('Where the chains of the log stand now, signed.', 'admin or auditor', one('Checkpoint')),
+  },
+  '/api/logs/export': {
+    get: get(
+      'The log as a stream. NDJSON without a filter: every record, for `portcullis audit verify`; otherwise decisions, newest first.',
+      'admin or auditor',
+      { schema: { type: 'string' }, headers: [], mediaType: 'application/x-ndjson', orMediaType: 'text/csv' },
+      {
+        query: [
+          { ...parameter('query', 'format', { type: 'string', enum: ['ndjson', 'csv'] }, 'The form.'), required: true },
+          ...logFilters,
+        ],
+      },
+    ),
+  },
+  '/api/logs/erase': {
+    post: {
+      summary: "Take e-mail and groups out of a user's rows.",
+      access: 'admin',
+      takes: 'Erasing',
+      gives: { 200: one('Erased') },
+    },
+  },
   '/api/logs/{id}': { get: get('One decision.', 'admin or auditor', one('LogEntry')) },
+  '/api/status': { get: get('Every live replica, and how far it is.', 'admin or auditor', one('Status')) },
   '/api/changes': { get: get('Who changed what, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }) },
 
   '/api/openapi.json': { get: get('This document.', 'open', one('OpenApi')) },
@@ -310,7 +365,7 @@ function refusals(path: string, method: string, operation: Operation): number[] 
   return [...new Set(statuses)].filter((status) => !(status in operation.gives)).sort((a, b) => a - b);
 }
 
-function responseOf({ schema, headers, mediaType }: Given, description: string): Schema {
+function responseOf({ schema, headers, mediaType, orMediaType }: Given, description: string): Schema {
   return {
     description,
     ...(headers.length === 0
@@ -318,7 +373,9 @@ function responseOf({ schema, headers, mediaType }: Given, description: string):
       : {
           headers: Object.fromEntries(headers.map((name) => [name, { schema: { type: 'string' }, description: HEADERS[name] }])),
         }),
-    ...(schema === null ? {} : { content: { [mediaType]: { schema } } }),
+    ...(schema === null
+      ? {}
+      : { content: { [mediaType]: { schema }, ...(orMediaType === undefined ? {} : { [orMediaType]: { schema } }) } }),
   };
 }
 

@@ -48,11 +48,14 @@ export function readPage(req: Request, options: PageOptions): Page {
 export function sendPage<T>(req: Request, res: Response, page: Page, items: readonly T[], keyOf: (item: T) => string): void {
   const shown = page.limit === null ? items : items.slice(0, page.limit);
   const last = shown.at(-1);
-  if (shown.length < items.length && last !== undefined) {
-    const query = new URLSearchParams(req.query as Record<string, string>);
-    query.set('cursor', Buffer.from(keyOf(last)).toString('base64url'));
-    query.set('limit', String(page.limit));
-    res.setHeader('Link', `<${req.baseUrl}${req.path === '/' ? '' : req.path}?${query}>; rel="next"`);
-  }
+  if (shown.length < items.length && last !== undefined) linkNext(req, res, page, keyOf(last));
   res.json(shown);
+}
+
+/** Names the page that goes on after `key`. */
+export function linkNext(req: Request, res: Response, page: Page, key: string): void {
+  const query = new URLSearchParams(req.query as Record<string, string>);
+  query.set('cursor', Buffer.from(key).toString('base64url'));
+  query.set('limit', String(page.limit));
+  res.setHeader('Link', `<${req.baseUrl}${req.path === '/' ? '' : req.path}?${query}>; rel="next"`);
 }

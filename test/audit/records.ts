@@ -1,5 +1,12 @@
 import { v7 as uuidv7 } from 'uuid';
-import type { DecisionRecord } from '../../src/audit/event.ts';
+import { createChainKey, type Head, type RecordKind, type Stamp, stamped } from '../../src/audit/chain.ts';
+import type { Checkpoint } from '../../src/audit/checkpoint.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/event.ts';
+import { auditLines } from '../../src/audit/lines.ts';
+import { type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/store.ts';
+import { createVerification, type Report } from '../../src/audit/verify.ts';
+import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
+import type { Database } from '../../src/db/database.ts';
 
 export function decision(over: Partial<DecisionRecord> = {}): DecisionRecord {
   return {
@@ -25,4 +32,35 @@ export function decision(over: Partial<DecisionRecord> = {}): DecisionRecord {
     engine_hash: 'e'.repeat(64),
     ...over,
   };
+}
+
+export const KEY = createChainKey(Buffer.alloc(32, 9));
+
+/** Stamps what a store is given, as the writer does. */
+export function stamper(chain_id = uuidv7()) {
+  let head: Head = { chain_id, seq: 0, mac: 'begin' };
+  const stamp = <R extends object>(kind: RecordKind, { row, bytes }: Stored<R>): Stored<R & Stamp> => {
+    const next = stamped(KEY, head, kind, row);
+    head = { chain_id, seq: next.chain_seq, mac: next.mac };
+    return { row: next, bytes };
+  };
+  return {
+    decision: (record: DecisionRecord) => stamp('decision', storedDecision(record)),
+    shown: (record: ShownRecord) => stamp('shown', storedShown(record)),
+    outcome: (record: OutcomeRecord, now: number) => stamp('outcome', storedOutcome(record, now)),
+  };
+}
+
+/** A writer that says nothing. */
+export function quietWriter(database: Database, over: Partial<AuditWriterParts> = {}) {
+  const log = { info: () => {}, warn: () => {} };
+  return createAuditWriter({ database, key: KEY, host: { pid: 1 }, log, now: Date.now, ...over });
+}
+
+/** What `portcullis audit verify` says of the database. */
+export async function verified(database: Database, checkpoints: readonly Checkpoint[] = [], keys = [KEY]): Promise<Report> {
+  const verification = createVerification(keys);
+  for (const checkpoint of checkpoints) verification.expect(checkpoint);
+  for await (const line of auditLines(database.knex, Date.now(), null)) verification.take(line);
+  return verification.finish().report;
 }

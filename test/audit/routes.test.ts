@@ -1,10 +1,10 @@
 import test from 'ava';
-import { auditStore, storedDecision, storedOutcome, storedShown } from '../../src/audit/store.ts';
+import { auditStore } from '../../src/audit/store.ts';
 import { readConfig } from '../../src/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { person, startGateway } from '../support/gateway.ts';
-import { decision } from './records.ts';
+import { decision, stamper } from './records.ts';
 
 interface Entry {
   readonly id: string;
@@ -16,6 +16,7 @@ eachEngine(test.serial, 'the log is read newest first, by administrators and aud
   // Written before the gateway starts: SQLite serves one process and, in it, one pool.
   const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => {});
   const store = auditStore(database.knex);
+  const chain = stamper();
   const id = '0190163d-8694-739b-aea5-966c26f8ad90';
   const records = Array.from({ length: 150 }, (_, i) => decision({ resource_name: `tool ${i}` }));
   const list = decision({
@@ -29,9 +30,9 @@ eachEngine(test.serial, 'the log is read newest first, by administrators and aud
     resource_type: null,
     resource_name: null,
   });
-  await store.insertDecisions([...records, list].map(storedDecision));
-  await store.insertShown([storedShown({ decision_id: list.id, resource_type: 'tool', names: ['echo'], hidden: 2 })]);
-  await store.insertOutcomes([storedOutcome({ decision_id: list.id, outcome: 'ok', duration_ms: 3 }, 1)]);
+  await store.insertDecisions([...records, list].map(chain.decision));
+  await store.insertShown([chain.shown({ decision_id: list.id, resource_type: 'tool', names: ['echo'], hidden: 2 })]);
+  await store.insertOutcomes([chain.outcome({ decision_id: list.id, outcome: 'ok', duration_ms: 3 }, 1)]);
   await database.close();
 
   const gateway = await startGateway(t, at.url);
@@ -67,7 +68,17 @@ eachEngine(test.serial, 'the log is read newest first, by administrators and aud
   t.deepEqual(one.body, first.body[0] as Entry);
   await read('/api/logs/nothing', 404);
   await read(`/api/logs/${id}`, 404);
-  for (const query of ['limit=1001', 'limit=0', 'cursor=eA', 'user=x', 'limit=1&limit=2']) await read(`/api/logs?${query}`, 400);
+  for (const query of [
+    'limit=1001',
+    'limit=0',
+    'cursor=eA',
+    'user=x',
+    'effect=maybe',
+    'from=yesterday',
+    'user_id=a&user_id=b',
+    'limit=1&limit=2',
+  ])
+    await read(`/api/logs?${query}`, 400);
   await gateway.rest(405, 'DELETE', `/api/logs/${list.id}`, { token: admin.token });
 });
 

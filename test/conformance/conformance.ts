@@ -32,6 +32,7 @@ const gateway = await createGateway(
     DATA_DIR: dataDir,
     LOG_LEVEL: 'error',
     MCP_RATE_LIMIT: '1000000',
+    DENIAL_RATE_LIMIT: '1000000',
     // The suite names the proxy, which adds the token, as the origin that must be let in.
     ALLOWED_ORIGINS: `http://127.0.0.1:${proxyPort},http://localhost:${proxyPort}`,
   }),

@@ -1,5 +1,9 @@
 /** Law 5: nothing takes effect before its decision is durable. The process is killed at random moments under load. */
 import test, { type ExecutionContext } from 'ava';
+import { createChainKey } from '../../src/audit/chain.ts';
+import { readLine } from '../../src/audit/lines.ts';
+import { createVerification } from '../../src/audit/verify.ts';
+import { createVault } from '../../src/auth/vault.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
@@ -106,6 +110,18 @@ eachEngine(
       await Promise.all(callers);
       gateway = await runGateway(t, { ...environment, PORT: port });
     }
+
+    const verification = createVerification([createChainKey(createVault(Buffer.alloc(32, 3)).derive('audit chain'))]);
+    const log = await fetch(`${gateway.url}/api/logs/export?format=ndjson`, {
+      headers: { authorization: `Bearer ${login.token}` },
+    });
+    for (const text of (await log.text()).trimEnd().split('\n')) {
+      const line = readLine(text);
+      if (line !== null) verification.take(line);
+    }
+    const { report } = verification.finish();
+    t.deepEqual(report.problems, [], 'the chains are whole');
+    t.is(report.chains, KILLS + 1);
 
     const rows = await allRows(gateway.url, login.token);
     const allowed = new Set(rows.filter((row) => row.effect === 'allow').map((row) => row.resource_name));

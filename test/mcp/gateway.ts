@@ -172,6 +172,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     checkOrigin: () => null,
     addressOf: () => '127.0.0.1',
     rateLimit: async () => null,
+    denialLimit: () => null,
     ended: () => undefined,
     limits: { ...DEFAULT_LIMITS, ...limits },
     stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },

@@ -1,0 +1,62 @@
+/** Takes what is personal out of a user's rows: e-mail, groups, and the salt of their hash. That the rows were there stays proven. */
+import { v7 as uuidv7 } from 'uuid';
+import type { Change } from '../db/changes.ts';
+import type { Database, Transaction } from '../db/database.ts';
+import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from './chain.ts';
+import { chainStore } from './chains/store.ts';
+
+export interface Erasure {
+  /** Records that it was asked for, in the transaction of the change. Rows that are made later are not part of it. */
+  begin(trx: Transaction, userId: string): Promise<{ result: ErasureRow; changes: readonly Change[] }>;
+  /** Erases, in small steps; says in how many rows. Doing it again is harmless. */
+  finish(row: ErasureRow): Promise<number>;
+  /** Goes on with those that were begun and not finished, and looks once more for rows that came late. */
+  resume(): Promise<void>;
+}
+
+const BATCH = 500;
+/** After this a row that was decided before the erasure is in the table, or never will be. */
+const LATEST_MS = 60_000;
+
+export function createErasure({
+  database,
+  key,
+  now,
+}: {
+  readonly database: Database;
+  readonly key: ChainKey;
+  readonly now: () => number;
+}): Erasure {
+  async function finish(row: ErasureRow): Promise<number> {
+    const store = chainStore(database.knex);
+    let erased = 0;
+    for (let from: string | null = ''; from !== null; ) {
+      const step: { erased: number; next: string | null } = await store.erase(row.user_id, from, firstIdOf(row.erased_at), BATCH);
+      erased += step.erased;
+      from = step.next;
+    }
+    if (now() - row.erased_at > LATEST_MS) await store.finishErasure(row.id, now());
+    return erased;
+  }
+
+  return {
+    async begin(trx, userId) {
+      // The millisecond is over for the rows that are there: an id tells no finer.
+      const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };
+      const row = { ...content, key_id: key.id, signature: erasureSignature(key, content) };
+      await chainStore(trx).insertErasure(row);
+      const change: Change = {
+        action: 'user.erase',
+        object_type: 'user',
+        object_id: userId.slice(0, 64),
+        before: null,
+        after: { user_id: userId },
+      };
+      return { result: row, changes: [change] };
+    },
+    finish,
+    async resume() {
+      for (const row of await chainStore(database.knex).unfinishedErasures()) await finish(row);
+    },
+  };
+}

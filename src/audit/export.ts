@@ -1,0 +1,37 @@
+/** Exports as texts, made as they are read. */
+import { type AuditLine, lineText } from './lines.ts';
+import type { LogJson } from './routes.ts';
+
+/** A row of `/api/logs` with its place in the chain. */
+export type ExportedEntry = LogJson & { readonly chain_id: string | null; readonly chain_seq: number | null };
+
+const COLUMNS = [
+  ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name', 'method'],
+  ...['resource_type', 'resource_name', 'effect', 'policy_id', 'policy_name', 'policy_priority', 'reason', 'issuer'],
+  ...['revision', 'data_hash', 'engine_hash', 'outcome', 'duration_ms', 'shown', 'chain_id', 'chain_seq'],
+] as (keyof ExportedEntry)[];
+
+/** What a spreadsheet would take for a formula. */
+const FORMULA = /^[=+\-@\t\r]/;
+
+/** Every record with what `portcullis audit verify` needs. */
+export async function* wholeLog(lines: AsyncIterable<AuditLine>): AsyncGenerator<string> {
+  for await (const line of lines) yield `${lineText(line)}\n`;
+}
+
+export async function* ndjsonOf(entries: AsyncIterable<ExportedEntry>): AsyncGenerator<string> {
+  for await (const entry of entries) yield `${JSON.stringify(entry)}\n`;
+}
+
+/** RFC 4180. Lists and objects are JSON; a text that a spreadsheet would run is led by an apostrophe. */
+export async function* csvOf(entries: AsyncIterable<ExportedEntry>): AsyncGenerator<string> {
+  yield `${COLUMNS.join(',')}\r\n`;
+  for await (const entry of entries) yield `${COLUMNS.map((column) => cell(entry[column])).join(',')}\r\n`;
+}
+
+function cell(value: unknown): string {
+  if (value === null || value === undefined) return '';
+  if (typeof value === 'number') return String(value);
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  return `"${(FORMULA.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+}

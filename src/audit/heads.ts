@@ -1,0 +1,84 @@
+/** Brings the heads of the chains out of the database: into the process log, and into signed checkpoints. */
+import { mkdir, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { KeyRing } from '../auth/keys.ts';
+import { readPosition } from '../db/changes.ts';
+import type { Database } from '../db/database.ts';
+import type { Log } from '../log.ts';
+import type { ChainKey, Head } from './chain.ts';
+import { chainStore } from './chains/store.ts';
+import { CHECKPOINT_TYPE, checkpointMac } from './checkpoint.ts';
+
+export interface HeadsParts {
+  readonly database: Database;
+  readonly key: ChainKey;
+  readonly keys: KeyRing;
+  readonly writer: { head(): Head | null };
+  /** Where checkpoints are appended. */
+  readonly file: string;
+  readonly checkpointMs: number;
+  readonly log: Pick<Log, 'info' | 'error'>;
+  readonly now: () => number;
+}
+
+export interface Heads {
+  /** A checkpoint of this moment: a compact JWS. */
+  checkpoint(): Promise<string>;
+  /** Says a last time where the chain stands, and appends a last checkpoint. */
+  stop(): Promise<void>;
+}
+
+const LOG_EVERY_MS = 60_000;
+
+export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts): Heads {
+  let said: string | null = null;
+
+  function say(): void {
+    const head = writer.head();
+    if (head === null || head.mac === said) return;
+    said = head.mac;
+    log.info({ chain: head.chain_id, seq: head.seq, mac: head.mac }, 'head of the audit chain');
+  }
+
+  async function checkpoint(): Promise<string> {
+    const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+    const { revision } = await readPosition(database.knex);
+    const content = { time: now(), revision, heads };
+    const signer = await keys.signer();
+    return signer.signAs(CHECKPOINT_TYPE, { ...content, key_id: key.id, mac: checkpointMac(key, content) });
+  }
+
+  async function append(): Promise<void> {
+    try {
+      const line = `${JSON.stringify({ checkpoint: await checkpoint() })}\n`;
+      await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+      const handle = await open(file, 'a', 0o600);
+      try {
+        await handle.appendFile(line);
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    } catch (err) {
+      log.error({ err, file }, 'a checkpoint of the audit log could not be written');
+    }
+  }
+
+  say();
+  let appending: Promise<void> = Promise.resolve();
+  const saying = setInterval(say, LOG_EVERY_MS).unref();
+  const timer = setInterval(() => {
+    appending = appending.then(append);
+  }, checkpointMs).unref();
+
+  return {
+    checkpoint,
+    async stop() {
+      clearInterval(saying);
+      clearInterval(timer);
+      await appending;
+      say();
+      await append();
+    },
+  };
+}

@@ -1,0 +1,103 @@
+/** The whole log in the order of its chains, line by line: what an export holds, and what `portcullis audit verify` reads. */
+import type { Connection } from '../db/database.ts';
+import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from './chain.ts';
+import { type ChainedRecord, chainStore } from './chains/store.ts';
+
+export type AuditLine =
+  /** The first; `checkpoint` is as `/api/logs/checkpoint` gives it, null where it could not be signed. */
+  | { readonly kind: 'audit'; readonly version: number; readonly created_at: number; readonly checkpoint: string | null }
+  | { readonly kind: 'chain'; readonly row: ChainRow }
+  | { readonly kind: 'unchained'; readonly count: number }
+  /** Before the record that follows what was removed. */
+  | { readonly kind: 'retention'; readonly row: RetentionRow }
+  | ChainedRecord
+  | { readonly kind: 'erasure'; readonly row: ErasureRow }
+  /** The last. */
+  | { readonly kind: 'end'; readonly records: number };
+
+const PAGE = 1000;
+
+/**
+ * Reads what was there when it began, while the log goes on: records are only ever added behind, and removed in front, where
+ * a record of the removal takes their place. One page is in memory at a time.
+ */
+export async function* auditLines(db: Connection, createdAt: number, checkpoint: string | null): AsyncGenerator<AuditLine> {
+  const store = chainStore(db);
+  const chains = await store.chains();
+  const known = new Set(chains.map(({ chain_id }) => chain_id));
+  const extents = (await store.extents()).filter(({ chain_id }) => known.has(chain_id));
+  yield { kind: 'audit', version: CHAIN_VERSION, created_at: createdAt, checkpoint };
+  for (const row of chains) yield { kind: 'chain', row };
+  yield { kind: 'unchained', count: await store.countUnchained() };
+
+  let records = 0;
+  for (const { chain_id, last } of extents) {
+    let at = 0;
+    let removed: RetentionRow | null = null;
+    for (;;) {
+      const page: ChainedRecord[] = await store.records(chain_id, at, last, PAGE);
+      const [first] = page;
+      if (first ? first.row.chain_seq !== at + 1 : at < last) {
+        const now: RetentionRow | null = await store.retention(chain_id);
+        if (now !== null && now.seq > at && now.seq !== removed?.seq) {
+          removed = now;
+          yield { kind: 'retention', row: removed };
+          if (removed.seq < last && first?.row.chain_seq !== removed.seq + 1) {
+            at = removed.seq;
+            continue;
+          }
+        }
+      }
+      for (const record of page) yield record;
+      records += page.length;
+      if (page.length < PAGE) break;
+      at = page.at(-1)?.row.chain_seq ?? last;
+    }
+  }
+
+  let stranger = await store.nextNamedChain('');
+  while (stranger !== null) {
+    if (!known.has(stranger)) {
+      const begun = new Set((await store.chains()).map(({ chain_id }) => chain_id));
+      const some = begun.has(stranger) ? [] : await store.records(stranger, -1, Number.MAX_SAFE_INTEGER, 1);
+      for (const record of some) yield record;
+      records += some.length;
+      known.add(stranger);
+    }
+    stranger = await store.nextNamedChain(stranger);
+  }
+  for (const row of await store.erasures()) yield { kind: 'erasure', row };
+  yield { kind: 'end', records };
+}
+
+/** A record as it stands in an export: its columns beside its kind. */
+export function lineText(line: AuditLine): string {
+  return 'row' in line ? JSON.stringify({ kind: line.kind, ...line.row }) : JSON.stringify(line);
+}
+
+/** The line that `lineText` wrote; null: it is none. */
+export function readLine(text: string): AuditLine | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (typeof value !== 'object' || value === null) return null;
+  const { kind, ...row } = value as { kind?: unknown } & Record<string, unknown>;
+  switch (kind) {
+    case 'audit':
+    case 'unchained':
+    case 'end':
+      return value as AuditLine;
+    case 'chain':
+    case 'retention':
+    case 'erasure':
+    case 'decision':
+    case 'shown':
+    case 'outcome':
+      return { kind, row } as unknown as AuditLine;
+    default:
+      return null;
+  }
+}

@@ -1,0 +1,99 @@
+import test from 'ava';
+import { createRetention } from '../../src/audit/retention.ts';
+import type { Database } from '../../src/db/database.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine, eachServer } from '../support/databases/engines.ts';
+import { decision, KEY, quietWriter, verified } from './records.ts';
+
+const DAY = 24 * 60 * 60 * 1000;
+const NOW = 1_800_000_000_000;
+const quiet = { info: () => {}, warn: () => {} };
+
+async function write(database: Database, ages: readonly number[]) {
+  let at = NOW;
+  const writer = quietWriter(database, { now: () => at });
+  for (const days of ages) {
+    at = NOW - days * DAY;
+    const record = decision({ created_at: at });
+    await writer.decision(record);
+    await writer.shown({
+      decision_id: record.id,
+      resource_type: 'tool',
+      names: [days > 40 ? 'old' : 'new', 'both'.slice(0, days)],
+      hidden: 0,
+    });
+    writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+    await writer.flush();
+  }
+  await writer.close();
+}
+
+function retention(database: Database, days: number, now = NOW) {
+  return createRetention({ database, key: KEY, days, resume: async () => {}, log: quiet, now: () => now });
+}
+
+const count = async (database: Database, table: string): Promise<number> => (await database.knex(table).select('*')).length;
+
+eachEngine(test.serial, 'what is older goes, from the front of each chain, and the rest verifies', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  await write(database, [50, 45, 45, 41, 20, 10]);
+  await write(database, [60, 50]);
+  await write(database, [35, 1]);
+  // A step back of the clock: what is in front stays as long as it does.
+  await write(database, [5, 50]);
+  const never = retention(database, 0);
+  t.is(await never.run(), 0);
+  await never.stop();
+  const keeper = retention(database, 40);
+  t.teardown(() => keeper.stop());
+  t.is(await keeper.run(), 18);
+  t.deepEqual((await verified(database)).problems, []);
+  t.like(await verified(database), { chains: 4, shortened: 2, records: { decision: 6, shown: 6, outcome: 6 } });
+  t.is(await keeper.run(), 0);
+  const used = new Set((await database.knex('audit_shown').select('set_hash')).map((row: { set_hash: string }) => row.set_hash));
+  t.is(await count(database, 'audit_sets'), used.size);
+
+  const later = retention(database, 40, NOW + 30 * DAY);
+  t.teardown(() => later.stop());
+  t.is(await later.run(), 6);
+  t.true((await verified(database)).intact);
+
+  // What more is taken away is missed, also where the record of the removal is taken along or put back.
+  const [row] = await database.knex('audit_retention').where('seq', '>', 6);
+  await database.knex('audit_retention').where('chain_id', row.chain_id).delete();
+  t.false((await verified(database)).intact);
+  await database.knex('audit_retention').insert(row);
+  t.true((await verified(database)).intact);
+  await database
+    .knex('audit_retention')
+    .where('chain_id', row.chain_id)
+    .update({ seq: row.seq + 1 });
+  t.false((await verified(database)).intact);
+});
+
+eachServer(
+  test.serial,
+  'replicas that remove and write at one time leave whole chains, and no list without its names',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    await write(
+      database,
+      Array.from({ length: 40 }, (_, i) => 90 - i),
+    );
+    const keepers = [retention(database, 40), retention(database, 40)];
+    const writer = quietWriter(database, { now: () => NOW });
+    const lists = async (): Promise<void> => {
+      for (let i = 0; i < 40; i++) {
+        const record = decision({ created_at: NOW });
+        await writer.decision(record);
+        await writer.shown({ decision_id: record.id, resource_type: 'tool', names: ['both', 'old'], hidden: 0 });
+      }
+    };
+    await Promise.all([...keepers.map((keeper) => keeper.run()), lists(), lists()]);
+    await Promise.all(keepers.map((keeper) => keeper.stop()));
+    await writer.close();
+    await retention(database, 40).run();
+    t.deepEqual((await verified(database)).problems, []);
+    t.is((await verified(database)).records.decision, 80);
+  },
+);
