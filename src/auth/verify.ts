@@ -63,13 +63,19 @@ function readTimes(payload: Record<string, unknown>, exp: number | null): Times 
   return typeof iat === 'number' && typeof nbf === 'number' ? { iat, nbf, exp } : null;
 }
 
+/** One audience, or a list that has it (RFC 7519 section 4.1.3). */
+function isMeantFor(aud: unknown, audience: string): boolean {
+  if (!Array.isArray(aud)) return aud === audience;
+  return aud.every((one) => typeof one === 'string') && aud.includes(audience);
+}
+
 /** Judges a token whose signature `key` verified. Both readers of tokens, this file's and express-jwt's, end here. */
 export function judgePayload(
   payload: Record<string, unknown>,
   key: VerificationKey,
   { issuer, audience, now }: TokenRules,
 ): { readonly claims: TokenClaims; readonly times: Times } | AuthRefusal {
-  if (payload['iss'] !== issuer || payload['aud'] !== audience) return INVALID_TOKEN;
+  if (payload['iss'] !== issuer || !isMeantFor(payload['aud'], audience)) return INVALID_TOKEN;
   const claims = readClaims(payload, key.kid);
   if (isRefusal(claims)) return claims;
   const times = readTimes(payload, claims.exp);

@@ -64,6 +64,7 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'scheme in upper case, two spaces': `BEARER  ${good}`,
     'signed again': `Bearer ${make({})}`,
     'within the tolerance of clocks': `Bearer ${make({ exp: seconds - 1, iat: seconds + 1 })}`,
+    'ours among several audiences': `Bearer ${make({ aud: ['another', 'portcullis'] })}`,
     'audience and issuer untouched, unknown claims added': `Bearer ${make({ extra: { deep: [1] } })}`,
   };
   const refused: Record<string, string> = {
@@ -121,7 +122,9 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'no iat': `Bearer ${without('iat')}`,
     'wrong issuer': `Bearer ${make({ iss: 'https://evil.example' })}`,
     'wrong audience': `Bearer ${make({ aud: 'another' })}`,
-    'several audiences': `Bearer ${make({ aud: ['portcullis', 'another'] })}`,
+    'other audiences': `Bearer ${make({ aud: ['another', 'portcullis-2'] })}`,
+    'an empty list of audiences': `Bearer ${make({ aud: [] })}`,
+    'a list of audiences with what is none': `Bearer ${make({ aud: ['portcullis', 1] })}`,
     'no audience': `Bearer ${without('aud')}`,
     'no issuer': `Bearer ${without('iss')}`,
     'no sub': `Bearer ${without('sub')}`,

@@ -8,27 +8,39 @@ import { byMethod, type RecordingUpstream, startRecording } from '../support/ups
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, modern, open, send } from './raw.ts';
 
+interface Setup {
+  readonly gateway: TestGateway;
+  readonly upstream: RecordingUpstream;
+  /** How many requests the target got, decisions were recorded, and states were read, from the beginning. */
+  traces(): readonly [number, number, number];
+}
+
 async function setUp(
   t: { teardown(stop: () => Promise<void>): void },
   { deps = {}, limits = {} }: { deps?: Partial<McpDeps>; limits?: object } = {},
-): Promise<{ gateway: TestGateway; upstream: RecordingUpstream }> {
+): Promise<Setup> {
   const upstream = await startRecording(byMethod({ 'tools/call': { content: [] } }));
   const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true }, deps, limits });
   t.teardown(async () => {
     await gateway.stop();
     await upstream.stop();
   });
-  return { gateway, upstream };
+  return {
+    gateway,
+    upstream,
+    traces: () => [upstream.received.length, gateway.decisions.length, gateway.admissions],
+  };
 }
 
 const OK = call('tools/call', { name: 'ok' });
 
 test('headers that must be single are refused when they are not', async (t) => {
-  const { gateway, upstream } = await setUp(t);
+  const { gateway, traces } = await setUp(t);
   const session = await open(gateway);
-  const before = upstream.received.length;
+  const before = traces();
   for (const headers of [
     ['authorization', 'Bearer bob'],
+    ['Authorization', 'Bearer alice'],
     ['content-type', 'text/plain'],
     ['host', 'evil.test'],
     ['mcp-session-id', session, 'mcp-session-id', session],
@@ -40,19 +52,20 @@ test('headers that must be single are refused when they are not', async (t) => {
     t.is(reply.status, 400, headers.join());
     t.is(reply.headers['content-type'], 'application/problem+json');
   }
-  t.is(upstream.received.length, before);
+  t.deepEqual(traces(), before);
 });
 
 test('headers with bytes outside ASCII, or too many of them, are refused', async (t) => {
-  const { gateway } = await setUp(t);
+  const { gateway, traces } = await setUp(t);
   t.is((await send(gateway, { headers: ['mcp-name', 'caf\u00e9'], body: OK })).status, 400);
-  const params = Array.from({ length: 65 }, (_, i) => [`mcp-param-${i}`, 'x']).flat();
-  t.is((await send(gateway, { headers: params, body: OK })).status, 400);
+  const params = (count: number) => Array.from({ length: count }, (_, i) => [`mcp-param-${i}`, 'x']).flat();
+  for (const count of [65, 200]) t.is((await send(gateway, { headers: params(count), body: OK })).status, 400);
   t.is((await send(gateway, { headers: ['x-long', 'x'.repeat(20_000)], body: OK })).status, 431);
+  t.deepEqual(traces(), [0, 0, 0]);
 });
 
 test('only JSON in UTF-8 without encodings is read', async (t) => {
-  const { gateway } = await setUp(t);
+  const { gateway, traces } = await setUp(t);
   const typed = (type: string) => ({ without: ['content-type'], headers: ['content-type', type], body: OK });
   const types = [
     'application/json; charset=utf-16',
@@ -64,13 +77,14 @@ test('only JSON in UTF-8 without encodings is read', async (t) => {
   for (const type of types) t.is((await send(gateway, typed(type))).status, 415, type);
   t.is((await send(gateway, { without: ['content-type'], body: OK })).status, 415);
   t.is((await send(gateway, { headers: ['content-encoding', 'gzip'], body: OK })).status, 415);
+  t.deepEqual(traces(), [0, 0, 0]);
   // Past the header checks: the session is missing.
   for (const type of ['application/json; charset=utf-8', 'Application/JSON;charset="UTF-8"'])
     t.is((await send(gateway, typed(type))).code, -32000, type);
 });
 
 test('an answer that the client does not accept is not made', async (t) => {
-  const { gateway } = await setUp(t);
+  const { gateway, traces } = await setUp(t);
   const accept = async (value: string) =>
     (await send(gateway, { without: ['accept'], headers: ['accept', value], body: OK })).status;
   t.is(await accept('application/json'), 406);
@@ -79,25 +93,26 @@ test('an answer that the client does not accept is not made', async (t) => {
   t.is(await accept('application/json, text/event-stream;q=0.5'), 400);
   t.is(await accept('*/*'), 400);
   t.is((await send(gateway, { without: ['accept'], body: OK })).status, 400);
+  t.deepEqual(traces(), [0, 0, 0]);
 });
 
 test('a body beyond the limit is refused, announced or not, while others are served', async (t) => {
-  const { gateway, upstream } = await setUp(t, { limits: { bodyBytes: 1000 } });
+  const { gateway, traces } = await setUp(t, { limits: { bodyBytes: 1000 } });
   const session = await open(gateway);
   const large = JSON.stringify(call('tools/call', { name: 'ok', arguments: { x: 'x'.repeat(2000) } }));
-  const before = upstream.received.length;
+  const before = traces();
   t.is((await send(gateway, inSession(session, large))).status, 413);
   const chunked = await send(
     gateway,
     inSession(session, large, { without: ['content-length'], headers: ['transfer-encoding', 'chunked'] }),
   );
   t.is(chunked.status, 413);
-  t.is(upstream.received.length, before);
+  t.deepEqual(traces(), before);
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });
 
 test('without a good token: 401 with a challenge, whatever else is wrong', async (t) => {
-  const { gateway, upstream } = await setUp(t);
+  const { gateway, traces } = await setUp(t);
   const challenge = 'Bearer resource_metadata="https://gateway.test/.well-known/oauth-protected-resource/mcp/t"';
   const none = await send(gateway, { user: null, body: '{' });
   t.deepEqual([none.status, none.headers['www-authenticate']], [401, challenge]);
@@ -106,12 +121,13 @@ test('without a good token: 401 with a challenge, whatever else is wrong', async
     const reply = await send(gateway, { user: null, headers: ['authorization', authorization], body: OK });
     t.deepEqual([reply.status, reply.headers['www-authenticate']], [401, `${challenge}, error="invalid_token"`], authorization);
   }
-  t.is(
-    (await send(gateway, { user: null, path: '/mcp/t?access_token=alice', headers: ['cookie', 'token=alice'], body: OK })).status,
-    401,
-  );
+  const query = '/mcp/t?access_token=alice';
+  const elsewhere = await send(gateway, { user: null, path: query, headers: ['cookie', 'access_token=alice'], body: OK });
+  t.deepEqual([elsewhere.status, elsewhere.headers['www-authenticate']], [401, challenge]);
+  t.notRegex(elsewhere.text, /access_token/);
+  t.notRegex(JSON.stringify(gateway.logged), /access_token/);
   for (const method of ['GET', 'DELETE']) t.is((await send(gateway, { user: null, method })).status, 401);
-  t.deepEqual([upstream.received.length, gateway.decisions.length, gateway.admissions], [0, 0, 0]);
+  t.deepEqual(traces(), [0, 0, 0]);
   // The scheme is not case-sensitive: past authentication, the session is missing.
   t.is((await send(gateway, { user: null, headers: ['authorization', 'bearer alice'], body: OK })).code, -32000);
 });
@@ -130,6 +146,7 @@ test('a revoked token is 401 although its signature is good', async (t) => {
 test('nothing of the client goes to the target but the message', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
+  const decided = gateway.decisions.length;
   const headers = [
     'x-forwarded-user',
     'root',
@@ -142,10 +159,12 @@ test('nothing of the client goes to the target but the message', async (t) => {
     'proxy-authorization',
     'x',
   ];
-  await send(
+  const reply = await send(
     gateway,
     inSession(session, OK, { headers: [...headers, 'x-upstream-key', 'forged', 'traceparent', 'x', 'mcp-param-a', 'x'] }),
   );
+  t.deepEqual([reply.status, reply.code], [200, undefined]);
+  t.deepEqual(gateway.audited().slice(decided), ['tools/call tool ok allow']);
   const sent = upstream.received.at(-1)?.headers ?? {};
   const usual = [
     'accept',
@@ -177,25 +196,30 @@ test('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) =
 });
 
 test('paths: one form, and everything else is no target', async (t) => {
-  const { gateway, upstream } = await setUp(t);
+  const { gateway, traces } = await setUp(t);
   for (const path of ['/mcp/', '/mcp/t/', '/mcp/T', '/mcp/../admin', '/mcp/%74', '/mcp/t%00', '/mcp//t', '/mcp/t;x', '/mcp/1t']) {
     t.is((await send(gateway, { path, body: OK })).status, 404, path);
   }
   for (const path of ['/MCP/t', '/mcp%2ft', '/mcpx', '/', '/api/mcp/t', 'http://evil.test/mcp/t']) {
     t.is((await send(gateway, { path, body: OK })).status, 418, path);
   }
-  t.is(upstream.received.length, 0);
   for (const method of ['PUT', 'OPTIONS', 'PATCH', 'HEAD']) {
     const reply = await send(gateway, { method });
     t.deepEqual([reply.status, reply.headers.allow], [405, 'POST, GET, DELETE'], method);
   }
-  t.is((await send(gateway, { method: 'GET', body: OK, headers: ['mcp-session-id', 'x'] })).status, 400);
+  for (const method of ['GET', 'DELETE']) {
+    t.is((await send(gateway, { method, body: OK, headers: ['mcp-session-id', 'x'] })).status, 400);
+  }
+  t.deepEqual(traces(), [0, 0, 0]);
 });
 
 test('Host and Origin are judged before anything else', async (t) => {
-  const { gateway } = await setUp(t, { deps: { checkOrigin: () => new AppError('origin_not_allowed', 'no') } });
-  const reply = await send(gateway, { user: null, body: OK });
-  t.deepEqual([reply.status, JSON.parse(reply.text).code], [403, 'origin_not_allowed']);
+  const { gateway, traces } = await setUp(t, { deps: { checkOrigin: () => new AppError('origin_not_allowed', 'no') } });
+  for (const user of [null, 'wrong', 'alice']) {
+    const reply = await send(gateway, { user, body: OK });
+    t.deepEqual([reply.status, JSON.parse(reply.text).code], [403, 'origin_not_allowed']);
+  }
+  t.deepEqual(traces(), [0, 0, 0]);
 });
 
 test('too many requests: 429 with the time to wait, counted by principal, and by address alone without one', async (t) => {
@@ -204,7 +228,7 @@ test('too many requests: 429 with the time to wait, counted by principal, and by
     keys.push(key);
     return 7;
   };
-  const { gateway, upstream } = await setUp(t, { deps: { rateLimit } });
+  const { gateway, traces } = await setUp(t, { deps: { rateLimit } });
   for (const user of ['alice', 'wrong']) {
     const reply = await send(gateway, { user, body: OK });
     t.deepEqual([reply.status, reply.headers['retry-after']], [429, '7']);
@@ -214,7 +238,7 @@ test('too many requests: 429 with the time to wait, counted by principal, and by
     { address, principal: '["https://gateway.test","alice"]' },
     { address, principal: null },
   ]);
-  t.is(upstream.received.length, 0);
+  t.deepEqual(traces(), [0, 0, 0]);
 });
 
 test('every answer has a request id, and problems repeat it', async (t) => {
@@ -228,12 +252,17 @@ test('every answer has a request id, and problems repeat it', async (t) => {
 for (const [what, head] of [
   ['length and chunks', 'Content-Length: 5\r\nTransfer-Encoding: chunked'],
   ['two lengths', 'Content-Length: 5\r\nContent-Length: 6'],
+  ['the same length twice', 'Content-Length: 5\r\nContent-Length: 5'],
   ['a signed length', 'Content-Length: +5'],
   ['an unknown coding', 'Transfer-Encoding: chunked, identity'],
+  ['a coding that is not quite chunked', 'Transfer-Encoding: xchunked'],
+  ['a blank before a colon', 'Transfer-Encoding : chunked'],
+  ['a line that ends in LF alone', 'X-A: b\nTransfer-Encoding: chunked'],
+  ['a NUL', 'X-A: b\0c\r\nContent-Length: 5'],
   ['a folded header', 'X-A: b\r\n c\r\nContent-Length: 5'],
 ] as const) {
   test(`smuggling through ${what} ends at the listener`, async (t) => {
-    const { gateway, upstream } = await setUp(t);
+    const { gateway, traces } = await setUp(t);
     const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
     let text = '';
     socket.on('data', (chunk) => {
@@ -244,7 +273,8 @@ for (const [what, head] of [
     );
     await once(socket, 'close');
     t.regex(text, /^HTTP\/1\.1 400 /);
-    t.is(upstream.received.length, 0);
+    t.is(text.match(/^HTTP/gm)?.length, 1, 'and nothing behind it is read');
+    t.deepEqual(traces(), [0, 0, 0]);
   });
 }
 

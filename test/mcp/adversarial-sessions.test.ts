@@ -4,6 +4,7 @@ import type { ServerResponse } from 'node:http';
 import { request } from 'node:http';
 import test from 'ava';
 import type { McpLimits } from '../../src/mcp/limits.ts';
+import { createSeal } from '../../src/mcp/seal.ts';
 import { answerJson, byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, modern, open, send } from './raw.ts';
@@ -30,22 +31,35 @@ const forged = (id: string): string => `${id.slice(0, 40)}${id[40] === 'A' ? 'B'
 test('a session of another, of another target, edited, cut or invented answers like one that never was', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
-  const before = [upstream.received.length, gateway.decisions.length];
+  const foreign = await startGateway({
+    targets: [...gateway.targets.values()],
+    rights: { alice: () => true },
+    deps: { seal: createSeal([Buffer.alloc(32, 9)]) },
+  });
+  t.teardown(() => foreign.stop());
+  const ofAnotherKey = await open(foreign);
+  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
   const replies = await Promise.all([
     send(gateway, inSession(session, OK, { user: 'bob' })),
     send(gateway, inSession(session, OK, { path: '/mcp/other' })),
     send(gateway, inSession(forged(session), OK)),
     send(gateway, inSession(session.slice(0, -1), OK)),
     send(gateway, inSession('upstream-session-1', OK)),
+    send(gateway, inSession(ofAnotherKey, OK)),
   ]);
   for (const { status, text } of replies) t.deepEqual([status, text], [404, replies[0]?.text]);
   t.is(JSON.parse(replies[0]?.text ?? '').error.code, -32001);
   const nowhere = await send(gateway, inSession(session, OK, { path: '/mcp/nowhere' }));
   t.is(JSON.parse(nowhere.text).error.code, 404, 'whether there is such a target is asked first');
+  t.is(upstream.received.length, seen);
   t.deepEqual(
-    [upstream.received.length, gateway.decisions.length],
-    [before[0], (before[1] ?? 0) + 6],
-    'each attempt is recorded',
+    gateway.audited().slice(decided),
+    [...Array(6).fill('tools/call tool ok allow'), 'tools/call tool ok deny no_target'],
+    'each attempt is recorded, once',
+  );
+  t.deepEqual(
+    gateway.outcomes.slice(-7).map(({ outcome }) => outcome),
+    [...Array(6).fill('error'), 'denied'],
   );
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });
@@ -68,21 +82,27 @@ test('a session ends after a day, and with the target it was opened on', async (
 test("nobody ends or listens to another's session", async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
-  const seen = upstream.received.length;
+  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
   const headers = ['mcp-session-id', session];
   t.is((await send(gateway, { user: 'bob', method: 'DELETE', headers })).status, 404);
   t.is((await send(gateway, { user: 'bob', method: 'GET', headers })).status, 404);
   t.is((await send(gateway, { path: '/mcp/other', method: 'DELETE', headers })).status, 404);
   t.is(upstream.received.length, seen);
+  t.deepEqual(gateway.audited().slice(decided), ['DELETE allow', 'GET allow', 'DELETE allow']);
+  t.deepEqual(
+    gateway.outcomes.slice(-3).map(({ outcome }) => outcome),
+    ['error', 'error', 'error'],
+  );
+  t.is((await send(gateway, inSession(session, OK))).status, 200, 'its owner notices nothing');
   t.is((await send(gateway, { method: 'DELETE', headers })).status, 200);
-  t.deepEqual(upstream.seen().slice(seen), ['DELETE']);
+  t.deepEqual(upstream.seen().slice(seen), ['tools/call', 'DELETE']);
   t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'upstream-session-1');
 });
 
 test('a request without its session, or with an unknown version, is refused', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
-  const seen = upstream.received.length;
+  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
   t.deepEqual((await send(gateway, { body: OK })).status, 400);
   const odd = await send(gateway, inSession(session, OK, { headers: ['mcp-protocol-version', '2024-11-05'] }));
   t.deepEqual([odd.status, odd.code], [400, -32000]);
@@ -92,6 +112,8 @@ test('a request without its session, or with an unknown version, is refused', as
     405,
   );
   t.is(upstream.received.length, seen);
+  // Without a session a GET is decided on its target first, so that it says nothing of targets that are not the caller's.
+  t.deepEqual(gateway.audited().slice(decided), ['GET allow']);
 });
 
 test('each principal has a session of its own with the target', async (t) => {
@@ -111,6 +133,53 @@ test('each principal has a session of its own with the target', async (t) => {
     upstream.received.slice(-2).map(({ headers }) => headers['mcp-session-id']),
     ['upstream-of-1', 'upstream-of-2'],
   );
+});
+
+test('a cancellation goes to the session that it was sent in, and none without a session goes anywhere', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  let opened = 0;
+  const plain = upstream.script;
+  let finish = (): void => undefined;
+  upstream.script = (received, res) => {
+    const { message } = received;
+    if (message?.method === 'tools/call') {
+      finish = () => answerJson(res, { jsonrpc: '2.0', id: message.id, result: { content: [] } });
+      return;
+    }
+    if (message?.method !== 'initialize') return plain(received, res);
+    opened++;
+    const result = { protocolVersion: '2025-11-25', capabilities: {}, serverInfo: { name: 'r', version: '1' } };
+    const answer = (): void =>
+      answerJson(res, { jsonrpc: '2.0', id: message.id, result }, { 'mcp-session-id': `upstream-of-${opened}` });
+    if (opened < 3) return answer();
+    finish = answer;
+  };
+  const [alice, bob] = [await open(gateway), await open(gateway, { user: 'bob' })];
+  const cancel = (requestId: number) => ({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } });
+  const arrived = async (count: number): Promise<void> => {
+    while (upstream.received.length < count) await new Promise(setImmediate);
+  };
+  const decided = gateway.decisions.length;
+  const calling = send(gateway, inSession(alice, call('tools/call', { name: 'ok' }, 7)));
+  await arrived(3);
+  t.is((await send(gateway, inSession(bob, cancel(7), { user: 'bob' }))).status, 202);
+  t.deepEqual(upstream.received.at(-1)?.message, cancel(7) as never);
+  t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'upstream-of-2', 'where 7 is a request of bob, if any');
+  t.is((await send(gateway, inSession(alice, cancel(7), { user: 'bob' }))).status, 404);
+  t.is(upstream.received.length, 4);
+  finish();
+  t.is((await calling).code, undefined);
+  t.deepEqual(gateway.audited().slice(decided), [
+    'tools/call tool ok allow',
+    'notifications/cancelled allow',
+    'notifications/cancelled allow',
+  ]);
+  const opening = open(gateway);
+  await arrived(5);
+  t.is((await send(gateway, { body: cancel(0) })).status, 202);
+  t.is(upstream.received.length, 5, 'an initialize cannot be cancelled');
+  finish();
+  t.is(typeof (await opening), 'string');
 });
 
 /** A stream that stays open, with the events that arrived. */
@@ -172,15 +241,17 @@ test("the target's question can be answered on its session alone", async (t) => 
   await stream.until(() => stream.text().includes('elicitation/create'));
   const { id } = JSON.parse(/data: (.*)\n/.exec(stream.text())?.[1] ?? '') as { id: string };
   const answer = { jsonrpc: '2.0', id, result: { action: 'accept', content: { n: 1 } } };
-  const seen = upstream.received.length;
+  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
   t.is((await send(gateway, inSession(bob, answer, { user: 'bob' }))).status, 400);
   t.is((await send(gateway, inSession(again, answer))).status, 400);
   t.is((await send(gateway, inSession(alice, { ...answer, id: forged(id) }))).status, 400);
   t.is((await send(gateway, inSession(alice, { ...answer, id: 5 }))).status, 400);
+  t.is((await send(gateway, inSession(alice, answer, { user: 'bob' }))).status, 404, "bob in alice's session");
   t.is(upstream.received.length, seen);
+  t.is(gateway.decisions.length, decided, 'nothing was asked of the target');
   t.is((await send(gateway, inSession(alice, answer))).status, 202);
   t.deepEqual(upstream.received.at(-1)?.message, { ...answer, id: 5 } as never);
-  t.true(gateway.audited().includes('elicitation/create allow'));
+  t.deepEqual(gateway.audited().slice(decided), ['elicitation/create allow']);
   stream.stop();
 });
 
@@ -199,7 +270,9 @@ test('a question that no client may be asked is refused in its name', async (t) 
     refused.then(() => res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } })));
   };
   const session = await open(gateway);
+  const decided = gateway.decisions.length;
   const reply = await send(gateway, inSession(session, OK));
+  t.deepEqual(gateway.audited().slice(decided), ['tools/call tool ok allow']);
   t.notRegex(reply.text, /tasks\/get/);
   t.like(upstream.received.find(({ message }) => message?.id === 'q')?.message, { id: 'q', error: { code: -32601 } });
 });
@@ -225,11 +298,13 @@ test('events are resumed by their session alone', async (t) => {
   t.notRegex(broken.text, /up~1/);
   const resume = (session: string, user = 'alice', id = last) =>
     send(gateway, { user, method: 'GET', headers: ['mcp-session-id', session, 'last-event-id', id] });
-  const seen = upstream.received.length;
+  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
   t.is((await resume(bob, 'bob')).status, 404);
+  t.is((await resume(alice, 'bob')).status, 404);
   t.is((await resume(again)).status, 404);
   t.is((await resume(alice, 'alice', 'up~1')).status, 404);
   t.is(upstream.received.length, seen);
+  t.deepEqual(gateway.audited().slice(decided), Array(4).fill('GET allow'));
   const resumed = await resume(alice);
   t.is(upstream.received.at(-1)?.headers['last-event-id'], 'up~1');
   // The answer that comes late is filtered like one that comes at once.
@@ -263,6 +338,50 @@ test('a standing stream ends when its caller may no longer use the target, and d
     await stream.until(stream.isEnded);
     t.notRegex(stream.text(), /late/);
   }
+});
+
+test('updates of a resource come while it may be read, each of them decided', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  let standing: ServerResponse | undefined;
+  const plain = upstream.script;
+  upstream.script = (received, res) => {
+    if (received.message?.method === 'resources/subscribe') {
+      return answerJson(res, { jsonrpc: '2.0', id: received.message.id, result: {} });
+    }
+    if (received.httpMethod !== 'GET') return plain(received, res);
+    startStream(res);
+    standing = res;
+  };
+  gateway.rights.set('alice', ({ resource_name }) => resource_name.startsWith('file:///public/'));
+  const session = await open(gateway);
+  const subscribe = (uri: string) => send(gateway, inSession(session, call('resources/subscribe', { uri })));
+  t.is((await subscribe('file:///secret')).code, 403);
+  t.is((await subscribe('file:///public/d')).code, undefined);
+  t.deepEqual(
+    upstream.received.flatMap(({ message }) => (message?.method === 'resources/subscribe' ? [message.params?.uri] : [])),
+    ['file:///public/d'],
+  );
+  const stream = await listen(gateway, 'alice', ['mcp-session-id', session]);
+  const decided = gateway.decisions.length;
+  const update = (uri: string) =>
+    standing?.write(event({ jsonrpc: '2.0', method: 'notifications/resources/updated', params: { uri } }));
+  update('file:///public/d/child');
+  await stream.until(() => stream.text().includes('file:///public/d/child'));
+  for (const uri of ['file:///secret', 'file:///public/../secret']) update(uri);
+  gateway.rights.set('alice', ({ resource_name }) => resource_name === 'ok');
+  for (const uri of ['file:///public/d', 'file:///public/d/child2']) update(uri);
+  standing?.write(event({ jsonrpc: '2.0', method: 'notifications/tools/list_changed' }));
+  await stream.until(() => stream.text().includes('list_changed'));
+  t.deepEqual(stream.text().match(/"uri":"[^"]*"/g), ['"uri":"file:///public/d/child"']);
+  const row = 'notifications/resources/updated resource';
+  t.deepEqual(gateway.audited().slice(decided), [
+    `${row} file:///public/d/child allow`,
+    `${row} file:///secret deny`,
+    `${row} file:///public/../secret deny not_canonical`,
+    `${row} file:///public/d deny`,
+    `${row} file:///public/d/child2 deny`,
+  ]);
+  stream.stop();
 });
 
 test('an answer on a standing stream that answers nothing is dropped', async (t) => {
@@ -341,7 +460,7 @@ test('request state is worth something for its own request alone', async (t) => 
   const { requestState } = JSON.parse(asked.text).result;
   t.not(requestState, 'of the target');
   const retry = { ...first, requestState, inputResponses: { q: { action: 'accept' } } };
-  const seen = upstream.received.length;
+  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
   for (const raw of [
     { ...modern('tools/call', retry), user: 'bob' },
     { ...modern('tools/call', retry), path: '/mcp/other' },
@@ -360,10 +479,16 @@ test('request state is worth something for its own request alone', async (t) => 
   t.is((await send(gateway, modern('tools/call', retry))).code, 403);
   gateway.rights.set('alice', () => true);
   t.is(upstream.received.length, seen);
+  const ok = 'tools/call tool ok allow';
+  t.deepEqual(gateway.audited().slice(decided), [
+    ...[ok, ok, 'tools/call tool other allow', ok, ok, ok, ok, ok],
+    'tools/call tool ok deny',
+  ]);
   t.is((await send(gateway, modern('tools/call', retry))).code, undefined);
   t.is(upstream.received.at(-1)?.message?.params?.requestState, 'of the target');
   // Without a state it is a call like any other.
   const { requestState: _, ...fresh } = retry;
   await send(gateway, modern('tools/call', fresh));
   t.deepEqual(upstream.received.at(-1)?.message?.params?.inputResponses, retry.inputResponses);
+  t.deepEqual(gateway.audited().slice(decided + 9), [ok, ok]);
 });

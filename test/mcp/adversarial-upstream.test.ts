@@ -50,6 +50,8 @@ async function setUp(
 }
 
 const OK = call('tools/call', { name: 'ok' });
+/** The rows of calls, which are one each, and how the last ended. */
+const calls = (gateway: TestGateway): string[] => gateway.audited().filter((row) => row.startsWith('tools/call'));
 const lastOutcome = (gateway: TestGateway): string | undefined => gateway.outcomes.at(-1)?.outcome;
 const result = (id: unknown, value: object): string => JSON.stringify({ jsonrpc: '2.0', id, result: value });
 
@@ -74,13 +76,15 @@ for (const [what, answer] of [
   ['a broken connection', (res) => res.destroy()],
 ] as [string, (res: ServerResponse) => void][]) {
   test(`-32603 in the gateway's words when the target answers with ${what}`, async (t) => {
-    const { gateway, session, onCall } = await setUp(t);
+    const { gateway, upstream, session, onCall } = await setUp(t);
     onCall((_, res) => answer(res));
+    const before = upstream.received.length;
     const reply = await send(gateway, inSession(session, OK));
     t.is(reply.status, 200);
     const message = JSON.parse(/^(?:.*\n)?data: (.*)$/m.exec(reply.text)?.[1] ?? reply.text);
     t.deepEqual([message.id, message.error.code], [1, -32603]);
     t.notRegex(reply.text, /stack trace|html/);
+    t.deepEqual([upstream.seen().slice(before), calls(gateway)], [['tools/call'], ['tools/call tool ok allow']]);
     t.is(lastOutcome(gateway), 'upstream_error');
   });
 }
@@ -100,7 +104,9 @@ test('challenges, cookies and redirects of the target stay between it and the ga
     for (const name of ['www-authenticate', 'set-cookie', 'location']) t.is(reply.headers[name], undefined);
     t.notRegex(reply.text, /secret of the target/);
     t.is(upstream.received.length, before + 1);
+    t.is(lastOutcome(gateway), 'upstream_error');
   }
+  t.deepEqual(calls(gateway), Array(4).fill('tools/call tool ok allow'));
   onCall((_, res) => void res.writeHead(429, { 'retry-after': '9' }).end());
   t.is((await send(gateway, inSession(session, OK))).headers['retry-after'], '9');
   onCall(({ id }, res) =>
@@ -126,6 +132,7 @@ test("the target's own error is its answer", async (t) => {
     id: 1,
     error: { code: -32602, message: 'bad arguments', data: { n: 1 } },
   });
+  t.deepEqual(calls(gateway), ['tools/call tool ok allow']);
   t.is(lastOutcome(gateway), 'error');
 });
 
@@ -149,8 +156,10 @@ test('answers, events and silence are bounded', async (t) => {
     onCall((_, res) => answer(res));
     const reply = await send(gateway, inSession(session, OK));
     t.regex(reply.text, /"code":-32603/);
+    t.true(reply.text.length < 1_000);
     t.is(lastOutcome(gateway), 'upstream_error');
   }
+  t.deepEqual(calls(gateway), Array(5).fill('tools/call tool ok allow'));
 });
 
 test('events go out one message each, whatever the target puts between the lines', async (t) => {
@@ -172,6 +181,9 @@ test('events go out one message each, whatever the target puts between the lines
     ['event: message', 'data: {"jsonrp', 'event: message', 'data: {"jsonrp'],
   );
   t.deepEqual(JSON.parse(lines[3]?.slice(6) ?? '').result.content, content);
+  t.notRegex(reply.text, /evil|^id: 1$|comment/m);
+  t.deepEqual(calls(gateway), ['tools/call tool ok allow']);
+  t.is(lastOutcome(gateway), 'ok');
 });
 
 test('of two answers the first counts, and notifications of other requests are not for this stream', async (t) => {
@@ -186,6 +198,7 @@ test('of two answers the first counts, and notifications of other requests are n
   });
   const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok', _meta: { progressToken: 'mine' } })));
   t.deepEqual(reply.text.match(/"progressToken":"\w+"|"content":\[\d\]/g), ['"progressToken":"mine"', '"content":[1]']);
+  t.deepEqual(calls(gateway), ['tools/call tool ok allow']);
 });
 
 test('2026-07-28: no log messages without a level, no questions on the stream', async (t) => {
@@ -276,7 +289,7 @@ for (const [how, status, body] of [
 
 test('a failing audit log: 503, and nothing is forwarded', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
-  const before = upstream.received.length;
+  const [before, decided] = [upstream.received.length, gateway.decisions.length];
   gateway.auditDown = true;
   for (const params of [{ name: 'ok' }, { name: 'secret' }]) {
     const reply = await send(gateway, inSession(session, call('tools/call', params)));
@@ -286,7 +299,7 @@ test('a failing audit log: 503, and nothing is forwarded', async (t) => {
   t.is((await send(gateway, inSession(session, { jsonrpc: '2.0', method: 'notifications/initialized' }))).status, 503);
   for (const method of ['GET', 'DELETE'])
     t.is((await send(gateway, { method, headers: ['mcp-session-id', session] })).status, 503);
-  t.is(upstream.received.length, before);
+  t.deepEqual([upstream.received.length, gateway.decisions.length], [before, decided]);
 });
 
 test('what a list shows is recorded before it is answered, or it is not answered', async (t) => {
@@ -308,6 +321,7 @@ test('a state that cannot be had: 503; a broken engine: denied, recorded as an e
   const down = await send(gateway, inSession(session, OK));
   t.deepEqual([down.status, down.code, down.headers['retry-after'], JSON.parse(down.text).id], [503, -32603, '3', 1]);
   t.is((await send(gateway, { method: 'GET', headers: ['mcp-session-id', session] })).status, 503);
+  t.deepEqual(calls(gateway), [], 'there is nobody to write a row about');
   gateway.stateDown = false;
   gateway.engineDown = true;
   t.is((await send(gateway, inSession(session, OK))).code, 404);

@@ -157,6 +157,10 @@ test('every place where a target names something', (t) => {
       7,
     ],
   });
+  t.deepEqual(result('tools/call', { content: [], _meta: links }), {
+    content: [],
+    _meta: { ui: { resourceUri: 't+ui://w', csp: 1 }, 'ui/resourceUri': 't+ui://old', other: 'ui://x' },
+  });
   t.deepEqual(result('prompts/list', { prompts: [{ name: 'p', arguments: [{ name: 'a' }] }] }), {
     prompts: [{ name: 't__p', arguments: [{ name: 'a' }] }],
   });

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { ExecutionContext } from 'ava';
+import type { McpDeps } from '../../src/mcp/endpoint.ts';
 import type { McpLimits } from '../../src/mcp/limits.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type RecordingUpstream, type Script, startRecording } from '../support/upstreams/recording.ts';
@@ -34,12 +35,13 @@ interface More {
   readonly limits?: Partial<McpLimits>;
   /** Targets without an upstream of the test's. */
   readonly targets?: readonly RoutedTarget[];
+  readonly deps?: Partial<McpDeps>;
 }
 
 export async function everywhere<Names extends string>(
   t: ExecutionContext,
   scripts: Readonly<Record<Names, Results | Script>>,
-  { rights = { alice: () => true, bob: () => true }, limits, targets = [] }: More = {},
+  { rights = { alice: () => true, bob: () => true }, limits, targets = [], deps = {} }: More = {},
 ): Promise<Everywhere<Names>> {
   const started = await Promise.all(
     Object.entries<Results | Script>(scripts).map(async ([name, script]) => {
@@ -51,6 +53,7 @@ export async function everywhere<Names extends string>(
     targets: [...started.map(([name, { url }]) => routed(name, url)), ...targets],
     rights,
     limits: { openMs: 2_000, watchMs: 20, ...limits },
+    deps,
   });
   t.teardown(async () => {
     await gateway.stop();
@@ -101,12 +104,13 @@ export function messagesIn(text: string): Message[] {
 
 export async function openEverywhere(
   { send }: Pick<Everywhere<string>, 'send'>,
-  { user = 'alice', revision = '2025-11-25', capabilities = {} } = {},
+  { user = 'alice', revision = '2025-11-25', capabilities = {}, ready = true } = {},
 ): Promise<string> {
   const params = { protocolVersion: revision, capabilities, clientInfo: { name: 'raw', version: '1' } };
   const reply = await send({ user, body: call('initialize', params, 0) });
   const id = reply.headers['mcp-session-id'];
   if (typeof id !== 'string') throw new Error(`no session: ${reply.status} ${reply.text}`);
+  if (ready) await send(inSession(id, { jsonrpc: '2.0', method: 'notifications/initialized' }, { user }));
   return id;
 }
 

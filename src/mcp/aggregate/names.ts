@@ -170,13 +170,11 @@ export function splitToken(
 /** What a result names, by the method that it answers. */
 function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly Renaming[]> {
   const content: readonly Renaming[] = [linked(uri), at(['resource', 'uri'], uri)];
-  const toolResult = [each('content', ...content)];
+  const pointers = [at(['_meta', 'ui', 'resourceUri'], uri), at(['_meta', 'ui/resourceUri'], uri)];
+  const toolResult = [each('content', ...content), ...pointers];
   const task = [at(['task', 'taskId'], name)];
   return new Map<string, readonly Renaming[]>([
-    [
-      'tools/list',
-      [each('tools', at(['name'], name), at(['_meta', 'ui', 'resourceUri'], uri), at(['_meta', 'ui/resourceUri'], uri))],
-    ],
+    ['tools/list', [each('tools', at(['name'], name), ...pointers)]],
     ['prompts/list', [each('prompts', at(['name'], name))]],
     ['resources/list', [each('resources', at(['uri'], uri))]],
     ['resources/templates/list', [each('resourceTemplates', at(['uriTemplate'], uri))]],
