@@ -1,6 +1,7 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,kills` runs some of it;
- * `--decisions=n` (10 million), `--requests=n` (2 million) and `--kills=n` (200) say how much. The exit code is 0 if all passed.
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,kills,frozen,new-enemy,galera,group-replication`
+ * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--kills=n` (200) and `--revocations=n` (1,000 of each
+ * kind; in the clusters a tenth) say how much. The exit code is 0 if all passed.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,6 +14,7 @@ const { values } = parseArgs({
     decisions: { type: 'string', default: '10000000' },
     requests: { type: 'string', default: '2000000' },
     kills: { type: 'string', default: '200' },
+    revocations: { type: 'string', default: '1000' },
   },
 });
 const root = join(import.meta.dirname, '..');
@@ -25,6 +27,10 @@ interface Step {
   readonly env?: Readonly<Record<string, string>>;
 }
 
+function cluster(kind: string): string[] {
+  return [...typescript, 'test/cluster/run.ts', kind, `--rounds=${Math.ceil(Number(values.revocations) / 10)}`];
+}
+
 const STEPS: Readonly<Record<string, Step>> = {
   mutants: { args: [...typescript, 'test/mutants.ts', '--seeds=50'] },
   growth: { args: [...typescript, 'test/decision/growth.ts', `--decisions=${values.decisions}`] },
@@ -33,6 +39,16 @@ const STEPS: Readonly<Record<string, Step>> = {
     env: { DIFFERENTIAL_RUNS: String(Math.ceil(Number(values.requests) / PER_RUN)) },
   },
   kills: { args: [...typescript, 'test/run.ts', 'test/gateway/kill.test.ts'], env: { PORTCULLIS_TEST_KILLS: values.kills } },
+  frozen: {
+    args: [...typescript, 'test/run.ts', 'test/gateway/round-robin.test.ts'],
+    env: { PORTCULLIS_TEST_FROZEN: 'true' },
+  },
+  'new-enemy': {
+    args: [...typescript, 'test/run.ts', 'test/gateway/new-enemy.test.ts'],
+    env: { PORTCULLIS_TEST_REVOCATIONS: values.revocations, PORTCULLIS_TEST_REPLICAS: '2,4' },
+  },
+  galera: { args: cluster('galera') },
+  'group-replication': { args: cluster('group-replication') },
 };
 
 const wanted = values.only?.split(',') ?? Object.keys(STEPS);

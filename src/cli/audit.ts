@@ -12,7 +12,7 @@ import { type Config, configFromProcess } from '../config.ts';
 import { openDatabase } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 
-export const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--json]
+const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--json]
 
 Checks that no record of the audit log was changed, added or taken away, and names the first that was.
 

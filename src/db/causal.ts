@@ -2,25 +2,70 @@
  * Reads that see every commit which was answered before they began, wherever in a cluster it was made (law 4). A single
  * server gives that by itself; each kind of cluster has a setting for it, which belongs to a connection.
  */
+import { AppError } from '../errors.ts';
 
-/** Variables by which a server shows what it is part of, and what makes its reads causal. */
-const SETTINGS: readonly { readonly variable: string; readonly is: (value: string) => boolean; readonly sql: string }[] = [
-  // Galera: a read waits until this node has applied what the cluster had committed when it began.
-  { variable: 'wsrep_on', is: (value) => value === 'ON', sql: 'set session wsrep_sync_wait = 1' },
-  // Group Replication and InnoDB Cluster: the same, and a member that is not in the group refuses.
-  { variable: 'group_replication_consistency', is: () => true, sql: "set session group_replication_consistency = 'BEFORE'" },
+/** Runs a statement on the connection that is being prepared and resolves with its rows. */
+export type Ask = (sql: string) => Promise<unknown>;
+
+interface Setting {
+  /** What shows that the server is of this kind: it has the variable, and the value is none of these. */
+  readonly variable: string;
+  readonly not: readonly string[];
+  readonly sql: string;
+}
+
+const SETTINGS: readonly Setting[] = [
+  // Galera: a read, and the begin of a transaction, wait until this node has applied what the cluster had committed by then.
+  { variable: 'wsrep_on', not: ['OFF'], sql: 'set session wsrep_sync_wait = 1' },
+  // A node that has lost the others would otherwise answer from what it had, and wait for nobody.
+  { variable: 'wsrep_on', not: ['OFF'], sql: 'set session wsrep_dirty_reads = OFF' },
+  // Group Replication and InnoDB Cluster: the first statement of a transaction waits as in Galera.
+  { variable: 'group_replication_consistency', not: [], sql: "set session group_replication_consistency = 'BEFORE'" },
   // TiDB reads the newest commit unless a session has been told to be content with less.
-  { variable: 'tidb_replica_read', is: () => true, sql: "set session tidb_replica_read = 'leader'" },
-  { variable: 'tidb_read_staleness', is: () => true, sql: 'set session tidb_read_staleness = 0' },
+  { variable: 'tidb_replica_read', not: [], sql: "set session tidb_replica_read = 'leader'" },
+  { variable: 'tidb_read_staleness', not: [], sql: 'set session tidb_read_staleness = 0' },
+  { variable: 'tidb_low_resolution_tso', not: [], sql: 'set session tidb_low_resolution_tso = OFF' },
+  { variable: 'tidb_enable_external_ts_read', not: [], sql: 'set session tidb_enable_external_ts_read = OFF' },
 ];
 
-export const CAUSAL_VARIABLES = `show variables where variable_name in (${SETTINGS.map(({ variable }) => `'${variable}'`).join()})`;
+/** Of a server that runs outside its group, the settings above mean nothing: it knows no commit but its own. */
+const GROUP = 'group_replication_group_name';
+const MEMBER_STATE =
+  'select member_state as state from performance_schema.replication_group_members where member_id = @@global.server_uuid';
 
-/** What to tell a connection, given the answer to `CAUSAL_VARIABLES`. */
-export function causalSettings(rows: readonly { readonly Variable_name: string; readonly Value: string }[]): string[] {
+const asked = [...new Set([...SETTINGS.map(({ variable }) => variable), GROUP])];
+const VARIABLES = `show variables where variable_name in (${asked.map((name) => `'${name}'`).join()})`;
+
+/** Makes the reads of a connection causal. Throws AppError `unavailable` where the server is no member of the group that it is made for. */
+export async function makeCausal(ask: Ask): Promise<void> {
+  const rows = (await ask(VARIABLES)) as { Variable_name: string; Value: string }[];
   const values = new Map(rows.map((row) => [row.Variable_name.toLowerCase(), row.Value]));
-  return SETTINGS.filter(({ variable, is }) => {
+  if ((values.get(GROUP) ?? '') !== '') {
+    const state = await memberState(ask);
+    if (state !== 'ONLINE') {
+      const detail = `The database server is ${state} in its replication group: it may not have the newest state.`;
+      throw new AppError('unavailable', detail, { retryAfter: 1 });
+    }
+  }
+  for (const { variable, not, sql } of SETTINGS) {
     const value = values.get(variable);
-    return value !== undefined && is(value);
-  }).map(({ sql }) => sql);
+    if (value !== undefined && !not.includes(value)) await ask(sql);
+  }
+}
+
+async function memberState(ask: Ask): Promise<string> {
+  try {
+    const [member] = (await ask(MEMBER_STATE)) as { state: string }[];
+    return member?.state ?? 'OFFLINE';
+  } catch (cause) {
+    if ((cause as { code?: string }).code !== 'ER_TABLEACCESS_DENIED_ERROR') throw cause;
+    const grant = 'grant select on performance_schema.replication_group_members';
+    throw new AppError(
+      'unavailable',
+      `The gateway must see whether the database server is a member of its group: ${grant} to its user.`,
+      {
+        cause,
+      },
+    );
+  }
 }

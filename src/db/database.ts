@@ -1,10 +1,10 @@
 /** Opens the database, checks that it keeps what it is told, and brings its schema up to date. */
-import { mkdirSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import knex, { type Knex } from 'knex';
 import type { DatabaseConfig } from '../config.ts';
 import { AppError } from '../errors.ts';
-import { CAUSAL_VARIABLES, causalSettings } from './causal.ts';
+import { makeCausal } from './causal.ts';
 import { migrate } from './migrate.ts';
 import { SqliteClient } from './sqlite-client.ts';
 
@@ -14,8 +14,9 @@ export type Transaction = Knex.Transaction;
 
 export interface Database {
   readonly kind: DatabaseConfig['kind'];
+  /** Reads see every commit that was answered before they began, in a cluster, too. */
   readonly knex: Knex;
-  /** Its reads see every commit that was answered before they began, in a cluster, too. */
+  /** The same on connections of its own: what is new is read while all others are busy. */
   readonly reader: Knex;
   /** Reads of one moment: everything that `work` reads belongs to the state at its first read. */
   snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
@@ -43,6 +44,8 @@ const log = { warn: nothing, error: nothing, deprecate: nothing, debug: nothing 
 
 function openSqlite(path: string): Knex {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  // Its owner's alone, in whatever folder; SQLite gives the files beside it the same mode.
+  closeSync(openSync(path, 'a', 0o600));
   return knex({
     client: SqliteClient,
     connection: { filename: path },
@@ -56,21 +59,25 @@ function openSqlite(path: string): Knex {
 
 interface RawConnection {
   query(sql: string, done: (error: Error | null, rows?: unknown) => void): void;
+  destroy(): void;
 }
-
-const ask = (connection: RawConnection, sql: string): Promise<unknown> =>
-  new Promise((resolve, reject) => connection.query(sql, (error, rows) => (error ? reject(error) : resolve(rows))));
 
 /** Each connection by itself: behind a proxy they may end at different servers. */
-async function prepare(connection: RawConnection, causal: boolean): Promise<void> {
-  await ask(connection, "set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'");
-  await ask(connection, 'set session transaction isolation level read committed');
-  if (!causal) return;
-  const rows = (await ask(connection, CAUSAL_VARIABLES)) as { Variable_name: string; Value: string }[];
-  for (const sql of causalSettings(rows)) await ask(connection, sql);
+async function prepare(connection: RawConnection): Promise<void> {
+  const ask = (sql: string): Promise<unknown> =>
+    new Promise((resolve, reject) => connection.query(sql, (error, rows) => (error ? reject(error) : resolve(rows))));
+  try {
+    await ask("set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'");
+    await ask('set session transaction isolation level read committed');
+    await makeCausal(ask);
+  } catch (error) {
+    // The pool forgets a connection that was never made, and would leave it open.
+    connection.destroy();
+    throw error;
+  }
 }
 
-function openMysql(config: DatabaseConfig & { kind: 'mysql' }, pool: { readonly max: number; readonly causal: boolean }): Knex {
+function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number): Knex {
   const url = new URL(config.url);
   return knex({
     client: 'mysql2',
@@ -87,9 +94,9 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, pool: { readonly 
     },
     pool: {
       min: 0,
-      max: pool.max,
+      max,
       afterCreate: (connection: RawConnection, done: (error: Error | null, c: unknown) => void) => {
-        prepare(connection, pool.causal).then(
+        prepare(connection).then(
           () => done(null, connection),
           (error: Error) => done(error, connection),
         );
@@ -130,7 +137,7 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
   let db: Knex | undefined;
   try {
-    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, { max: config.poolSize, causal: false });
+    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize);
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
     await migrate(db, collation, firstRows);
   } catch (error) {
@@ -139,8 +146,7 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     throw new AppError('unavailable', explain(config, error), { cause: error });
   }
   const opened = db;
-  // Of its own, so that reading what is new never waits for what is being written.
-  const reader = config.kind === 'sqlite' ? opened : openMysql(config, { max: READERS, causal: true });
+  const reader = config.kind === 'sqlite' ? opened : openMysql(config, READERS);
   let probing: Promise<void> | null = null;
   return {
     kind: config.kind,

@@ -19,7 +19,7 @@ export interface JsonRules {
   readonly spanDepth: number;
 }
 
-export const REQUEST_RULES: JsonRules = { maxDepth: 64, maxValues: 200_000, exact: true, spanDepth: 0 };
+const REQUEST_RULES: JsonRules = { maxDepth: 64, maxValues: 200_000, exact: true, spanDepth: 0 };
 
 /** Where a value stands in its text, so that it can be carried on without being serialized again. */
 export interface JsonSpan {

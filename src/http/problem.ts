@@ -38,7 +38,7 @@ const OUTAGE_CODES = new Set([
 ]);
 
 /** Whether the database cannot be used (out of reach, full, read-only), rather than the gateway at fault. */
-export function isOutage(error: unknown): boolean {
+function isOutage(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, fatal } = error as Error & { code?: unknown; fatal?: unknown };
   if (typeof code === 'string' && (OUTAGE_CODES.has(code) || code.startsWith('SQLITE_IOERR'))) return true;

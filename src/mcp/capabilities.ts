@@ -28,7 +28,7 @@ export function reduceServerCapabilities(capabilities: JsonObject, tasks: TasksF
 }
 
 /** For a session: the gateway itself tells of changed lists, when the caller's rights have changed. */
-export function withListChanges(capabilities: JsonObject): JsonObject {
+function withListChanges(capabilities: JsonObject): JsonObject {
   const announced = ['tools', 'prompts', 'resources'].filter((name) => isObject(own(capabilities, name)));
   return {
     ...capabilities,

@@ -1,4 +1,4 @@
-/** `/mcp/<target>` over HTTP: one flat list of steps from the request to its answer, the first failure answering. */
+/** `/mcp/<target>`, and `/mcp` for all targets, over HTTP: the steps from the request to its answer, the first failure answering. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Admission, VerifyToken } from '../auth/admission.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
@@ -68,7 +68,7 @@ export interface McpHandler {
 const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(?:\\?.*)?$`, 's');
 const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 
-/** State of the handler that no exchange shares with another process. */
+/** What the handler has beside what its exchanges get. */
 interface Endpoint extends McpDeps, ExchangeDeps {
   /** Open standing streams by principal. */
   readonly streams: Map<string, Set<AbortController>>;

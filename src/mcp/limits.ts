@@ -22,7 +22,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   keepAliveMs: 15_000,
   watchMs: 1_000,
   connectMs: 5_000,
-  headersMs: 600_000,
+  headersMs: 60_000,
   idleMs: 600_000,
   answerBytes: 16 * 1024 * 1024,
 };

@@ -135,11 +135,11 @@ function completion(params: JsonObject): Operation | Rejection {
 }
 
 /** Compared byte for byte: no trimming, no folding, no normalization. */
-export function isName(name: JsonValue | undefined): name is string {
+function isName(name: JsonValue | undefined): name is string {
   return typeof name === 'string' && name !== '' && codePoints(name) <= MAX_NAME_LENGTH && isPlainText(name);
 }
 
-export function isTemplate(text: JsonValue | undefined): text is string {
+function isTemplate(text: JsonValue | undefined): text is string {
   return typeof text === 'string' && text !== '' && Buffer.byteLength(text) <= MAX_URI_BYTES && isPlainText(text);
 }
 

@@ -62,7 +62,7 @@ export async function relayAnswer(
 }
 
 /** For the answer in JSON: the one message must be the answer. */
-export async function relayMessage(
+async function relayMessage(
   deps: ExchangeDeps,
   context: RelayContext,
   text: string,

@@ -3,13 +3,13 @@ import type { Policy } from './document.ts';
 import { lower, type Screen, type Shape, screen } from './lower.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 
-export const MAX_PATTERN_LENGTH = 512;
+const MAX_PATTERN_LENGTH = 512;
 /** Of one pattern: `cost` of re2.ts, at which RE2 compiles it in WASM within a few milliseconds. */
 export const MAX_PATTERN_COST = 4_000;
 /** Of the distinct regular expressions that one target, type and subject bring to a decision. */
 export const MAX_BUCKET_COST = 40_000;
 /** Of those that one target and type bring for all subjects: a caller may be in any number of groups. */
-export const MAX_TARGET_COST = 200_000;
+const MAX_TARGET_COST = 200_000;
 
 export interface PatternReading {
   readonly cost: number;

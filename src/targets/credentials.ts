@@ -12,7 +12,7 @@ import { type CredentialRow, targetStore } from './store.ts';
 import type { CredentialKey, RoutedTarget, Target } from './target.ts';
 
 /** Where a credential may go: of a process, everything that decides which code it runs. */
-export function originOf(target: Target): string {
+function originOf(target: Target): string {
   if (target.transport !== 'stdio') return new URL(target.url).origin;
   const { command, args, cwd, env } = target;
   const steering = Object.entries(env).filter(([name]) => isSteeringVariable(name));
@@ -68,7 +68,7 @@ export function openCredential(vault: Vault, target: Target, row: CredentialRow)
   }
 }
 
-export const isListed = (target: Target, { type, name }: CredentialKey): boolean =>
+const isListed = (target: Target, { type, name }: CredentialKey): boolean =>
   target.user_credentials.some((key) => key.type === type && key.name === name);
 
 /** What a user has supplied counts as long as the target takes it from users. */

@@ -1,5 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../src/config.ts';
 import { type Actor, type Change, createChanges, holds, makeCounter, readPosition } from '../../src/db/changes.ts';
@@ -188,4 +191,16 @@ test('a server that is not there is a clear refusal', async (t) => {
   t.is(error.code, 'unavailable');
   t.regex(error.message, /127\.0\.0\.1:1\/x cannot be used: .*ECONNREFUSED/);
   t.notRegex(error.message, /hunter2/);
+});
+
+test("a SQLite database is its owner's alone, in whatever folder", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-mode-'));
+  chmodSync(folder, 0o755);
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, 'p.db');
+  const database = await openDatabase({ kind: 'sqlite', path }, makeCounter);
+  t.teardown(() => database.close());
+  const files = readdirSync(folder);
+  t.true(files.length >= 2);
+  for (const file of files) t.is(statSync(join(folder, file)).mode & 0o077, 0, file);
 });

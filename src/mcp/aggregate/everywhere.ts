@@ -10,7 +10,7 @@ import { ACCEPTED, type Answer, noSession, type OutEvent, refuse, unavailable } 
 import { authorize, type Verdict } from '../authorize.ts';
 import { mergeServerCapabilities } from '../capabilities.ts';
 import type { Caller, ExchangeDeps } from '../context.ts';
-import { isSessionRevision, SESSION_REVISIONS } from '../era.ts';
+import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../era.ts';
 import { performRequest } from '../exchange.ts';
 import { recordSession } from '../in-session.ts';
 import { isLinkFailure, settingOf } from '../links.ts';
@@ -160,9 +160,6 @@ async function live(deps: ExchangeDeps, { admission }: Caller, claimed: Session 
   }
 }
 
-/** RFC 5424. */
-const LEVELS = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
-
 async function setLevel(
   deps: ExchangeDeps,
   caller: Caller,
@@ -172,7 +169,7 @@ async function setLevel(
   located: Located,
 ): Promise<Answer> {
   const said = settingOf(message.method, message.params);
-  if (said === null || !LEVELS.includes(said.setting.value))
+  if (said === null || !LOG_LEVELS.includes(said.setting.value))
     return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
   const targets = usableTargets(caller.admission);
   if (targets.length === 0 && !(await recordNobody(deps, caller, message.method))) return unavailable(message.id);

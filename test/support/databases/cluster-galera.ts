@@ -89,6 +89,8 @@ export async function startGalera(guardian: Guardian): Promise<Cluster> {
     nodes: all.map((place) => ({
       url: place.url,
       kill: async () => processes[place.index]?.kill(),
+      freeze: () => processes[place.index]?.signal('SIGSTOP'),
+      thaw: () => processes[place.index]?.signal('SIGCONT'),
       start: async () => processes[place.index]?.start(args(place), () => isUp(place)),
     })),
     createDatabase: () => createOnCluster(all.map(({ url }) => url)),

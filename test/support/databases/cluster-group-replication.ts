@@ -96,6 +96,8 @@ export async function startGroupReplication(guardian: Guardian, say: (line: stri
     nodes: all.map((place) => ({
       url: place.url,
       kill: async () => processes[place.index]?.kill(),
+      freeze: () => processes[place.index]?.signal('SIGSTOP'),
+      thaw: () => processes[place.index]?.signal('SIGCONT'),
       start: async () =>
         processes[place.index]?.start([...args(place), '--loose-group_replication_start_on_boot=ON'], () => isMember(place)),
     })),

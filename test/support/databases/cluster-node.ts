@@ -1,11 +1,11 @@
 /** What the clusters have in common: three servers on loopback, each a process that can be killed and started again. */
-import { randomBytes, randomInt } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Connection, createConnection } from 'mysql2/promise';
+import { freePort } from '../../../demo/everything.ts';
 import { type Guardian, killGroup, lastLines } from './guardian.ts';
 
 const START_TIMEOUT_MS = 120_000;
@@ -16,6 +16,9 @@ export interface ClusterNode {
   readonly url: string;
   /** SIGKILL; resolves when the process is gone. */
   kill(): Promise<void>;
+  /** SIGSTOP: to the others it looks gone, and it does not know that time passes. */
+  freeze(): void;
+  thaw(): void;
   /** Starts it again on its data, as an init system would; resolves when it is a member like the others. */
   start(): Promise<void>;
 }
@@ -43,25 +46,10 @@ export interface NodeProcess {
   /** Resolves when `isUp` does not throw and gives true; rejects with the last lines of the log where the process ends first. */
   start(args: readonly string[], isUp: () => Promise<boolean>): Promise<void>;
   kill(): Promise<void>;
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void;
 }
 
 export const password = randomBytes(12).toString('hex');
-
-/** A free port below those that outgoing connections get: a node that is down must find it free when it comes back. */
-async function quietPort(): Promise<number> {
-  for (;;) {
-    const port = randomInt(12_000, 32_000);
-    const probe = createServer();
-    const free = await new Promise<boolean>((resolve) => {
-      probe.once('error', () => resolve(false));
-      probe.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (!free) continue;
-    probe.close();
-    await once(probe, 'close');
-    return port;
-  }
-}
 
 /** Folders have short names: a socket's path has 107 characters at most. */
 export async function places(guardian: Guardian, folder: string): Promise<Place[]> {
@@ -70,7 +58,7 @@ export async function places(guardian: Guardian, folder: string): Promise<Place[
     const home = join(guardian.folder, `${folder}${index}`);
     const data = join(home, 'data');
     mkdirSync(data, { recursive: true });
-    const [port, group, transfer, increment] = [await quietPort(), await quietPort(), await quietPort(), await quietPort()];
+    const [port, group, transfer, increment] = [await freePort(), await freePort(), await freePort(), await freePort()];
     made.push({ index, folder: home, data, port, group, transfer, increment, url: `mysql://root:${password}@127.0.0.1:${port}` });
   }
   return made;
@@ -111,6 +99,9 @@ export function nodeProcess(guardian: Guardian, name: string, command: string): 
         await sleep(100);
       }
       throw new Error(`${name} ${over ? 'ended' : `is no member after ${START_TIMEOUT_MS / 1000} s`}: ${lastLines(log, 20)}`);
+    },
+    signal(name) {
+      if (pid !== undefined) killGroup(pid, name);
     },
     async kill() {
       if (pid !== undefined) killGroup(pid, 'SIGKILL');

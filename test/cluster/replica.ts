@@ -1,0 +1,29 @@
+/** A gateway, as `src/main.ts` runs it. With `--uncausal` its database connections lack what makes their reads causal in a cluster. */
+import { readConfig } from '../../src/config.ts';
+import { openDatabase } from '../../src/db/database.ts';
+import { createGateway } from '../../src/gateway.ts';
+import { createLog } from '../../src/log.ts';
+
+/** As the servers have it where nobody asks for more. */
+const UNDO: Readonly<Record<string, string>> = {
+  galera: 'set session wsrep_sync_wait = 0',
+  'group-replication': "set session group_replication_consistency = 'EVENTUAL'",
+};
+
+interface Pool {
+  on(event: 'createSuccess', seen: (id: number, connection: { query(sql: string): void }) => void): void;
+}
+
+const undo = UNDO[process.argv[2] ?? ''];
+const open: typeof openDatabase = async (config, firstRows) => {
+  const database = await openDatabase(config, firstRows);
+  // Statements of a connection run in the order in which they are given, so this one comes before any of the gateway's.
+  const weaken = (pool: Pool): void => pool.on('createSuccess', (_id, connection) => connection.query(undo ?? ''));
+  for (const { client } of [database.knex, database.reader]) weaken(client.pool);
+  return database;
+};
+
+const config = readConfig(process.env);
+const gateway = await createGateway(config, createLog(config.logLevel), undo === undefined ? openDatabase : open);
+await gateway.listen();
+process.on('SIGTERM', () => void gateway.close().then(() => process.exit(0)));

@@ -1,0 +1,376 @@
+/**
+ * The new-enemy test of law 4: a right is taken away through one replica, and as soon as that is answered its former owner
+ * calls every replica, each over a connection of its own and without a second try. No call may get through.
+ */
+import http from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { rest } from '../support/gateway.ts';
+import { openSession, call as toolCall } from '../support/mcp.ts';
+import { byMethod, startRecording } from '../support/upstreams/recording.ts';
+
+export interface Battle {
+  /** Base URLs of the replicas. */
+  readonly urls: readonly string[];
+  /** An administrator's login token. */
+  readonly admin: string;
+  /** Revocations of each kind. */
+  readonly rounds: number;
+  /** Callers that never stop, at each replica. Default 2. */
+  readonly traffic?: number;
+}
+
+export interface Score {
+  /** Answered revocations of each kind. */
+  readonly revocations: Readonly<Record<Kind, number>>;
+  /** Calls after an answered revocation, and those of them that got through. */
+  readonly calls: number;
+  readonly stale: number;
+  /** Of each kind, for a look at what went wrong. */
+  readonly staleOf: Readonly<Record<Kind, number>>;
+  /** Calls after a revocation that were neither allowed nor denied: 503, a lost connection. */
+  readonly errors: number;
+  /** Changes that were answered with an error, and made again. */
+  readonly refusedChanges: number;
+  /** Calls right after an answered grant that were denied: the same law, seen from its harmless side. */
+  readonly lateAllows: number;
+  /** What the callers that never stop were answered. */
+  readonly traffic: Readonly<Record<Answer, number>>;
+  readonly seconds: number;
+}
+
+export const KINDS = [
+  'policy disabled',
+  'deny added',
+  'role changed',
+  'group removed',
+  'token revoked',
+  'user disabled',
+  'last right gone',
+] as const;
+export type Kind = (typeof KINDS)[number];
+
+export type Answer = 'allowed' | 'denied' | 'error';
+
+/** How the ticket of a call ends that must not get through. */
+const AFTER = ' after';
+const PASSWORD = 'a long passphrase of the enemy';
+/** A right that was given back must hold everywhere in this time, or the run is no test. */
+const RESTORE_MS = 60_000;
+
+/** One POST over a connection of its own. */
+function send(url: string, headers: http.OutgoingHttpHeaders, body: object): Promise<{ status: number; text: string }> {
+  const text = JSON.stringify(body);
+  return new Promise((resolve, reject) => {
+    const req = http.request(
+      url,
+      {
+        method: 'POST',
+        agent: false,
+        headers: {
+          'content-type': 'application/json',
+          accept: 'application/json, text/event-stream',
+          'content-length': Buffer.byteLength(text),
+          ...headers,
+        },
+      },
+      (res) => {
+        const chunks: Buffer[] = [];
+        res.on('data', (chunk: Buffer) => chunks.push(chunk));
+        res.on('error', reject);
+        res.on('end', () => resolve({ status: res.statusCode ?? 0, text: Buffer.concat(chunks).toString() }));
+      },
+    );
+    req.on('error', reject);
+    req.end(text);
+  });
+}
+
+const MODERN = '2026-07-28';
+
+/** A call to a target's address, in a session, or with `session` null as 2026-07-28 has it. A 401 and what the gateway says in band deny; all else is an error. */
+export const callOnce = (mcp: string, token: string, session: string | null, tool: string, ticket: string): Promise<Answer> =>
+  ask(mcp, token, session, toolCall(tool, { ticket }));
+
+async function ask(
+  mcp: string,
+  token: string,
+  session: string | null,
+  message: { readonly method: string; readonly params?: { readonly name?: string } },
+): Promise<Answer> {
+  const meta = { 'io.modelcontextprotocol/protocolVersion': MODERN, 'io.modelcontextprotocol/clientCapabilities': {} };
+  const answer = await send(
+    mcp,
+    {
+      authorization: `Bearer ${token}`,
+      ...(session === null
+        ? { 'mcp-protocol-version': MODERN, 'mcp-method': message.method, 'mcp-name': message.params?.name }
+        : { 'mcp-protocol-version': '2025-11-25', 'mcp-session-id': session }),
+    },
+    session === null ? { ...message, params: { _meta: meta, ...message.params } } : message,
+  ).catch(() => null);
+  if (answer === null) return 'error';
+  if (answer.status === 401) return 'denied';
+  const json = /^data: (\{.*)$/m.exec(answer.text)?.[1] ?? answer.text;
+  try {
+    const { result, error } = JSON.parse(json) as { result?: { isError?: boolean }; error?: { code?: number } };
+    if (result !== undefined) return 'allowed';
+    return error?.code === 403 || error?.code === 404 ? 'denied' : 'error';
+  } catch {
+    return 'error';
+  }
+}
+
+interface Enemy {
+  readonly id: string;
+  /** Login token. */
+  readonly login: string;
+  token: string;
+  tokenId: string;
+}
+
+export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Battle): Promise<Score> {
+  const began = performance.now();
+  const received = new Set<string>();
+  const results = {
+    'tools/call': ({ arguments: given }: Record<string, unknown>) => {
+      const ticket = String((given as { ticket?: unknown } | undefined)?.ticket);
+      if (ticket.endsWith(AFTER)) received.add(ticket);
+      return { content: [], resultType: 'complete' };
+    },
+    'tools/list': { tools: ['ok', 'no'].map((name) => ({ name, inputSchema: { type: 'object' } })) },
+  };
+  /** For sessions, and for 2026-07-28: the gateway offers what a target speaks. */
+  const upstreams = await Promise.all(
+    [false, true].map(async (modern) => {
+      const answer = byMethod(results, { modern });
+      const upstream = await startRecording((one, res) => {
+        // What matters is remembered above; the whole of a long run would not fit.
+        upstream.received.length = 0;
+        return answer(one, res);
+      });
+      return upstream;
+    }),
+  );
+
+  const replica = (n: number): string => urls[n % urls.length] ?? '';
+  let refusedChanges = 0;
+  /** Until it is answered with success. 404: an attempt that was answered with an error had deleted it. */
+  async function change<T>(at: string, method: string, path: string, token: string, body?: object): Promise<T> {
+    for (let tried = 1; ; tried++) {
+      const answer = await rest<T>(at, method, path, { token, ...(body === undefined ? {} : { body }) }).catch(() => null);
+      if (answer !== null && answer.status < 300) return answer.body;
+      if (answer?.status === 404 && method === 'DELETE' && tried > 1) return answer.body;
+      if (tried === 50) throw new Error(`${method} ${path}: ${answer?.status} ${JSON.stringify(answer?.body)}`);
+      refusedChanges++;
+      await sleep(50);
+    }
+  }
+  const asAdmin = <T>(at: string, method: string, path: string, body?: object) => change<T>(at, method, path, admin, body);
+
+  async function enemy(name: string): Promise<Enemy> {
+    const at = replica(0);
+    const account = { email: `${name.replaceAll(' ', '-')}-${crypto.randomUUID()}@example.com`, password: PASSWORD };
+    await asAdmin(at, 'POST', '/api/users', { ...account, role: 'user' });
+    const { user, token: login } = await change<{ user: { id: string }; token: string }>(
+      at,
+      'POST',
+      '/api/auth/login',
+      '',
+      account,
+    );
+    return { id: user.id, login, ...(await newToken(at, login)) };
+  }
+  async function newToken(at: string, login: string): Promise<{ token: string; tokenId: string }> {
+    const made = await change<{ api_token: { id: string }; token: string }>(at, 'POST', '/api/auth/tokens', login, {
+      name: 'enemy',
+    });
+    return { token: made.token, tokenId: made.api_token.id };
+  }
+
+  /** Nothing of an earlier run on the same database has this name. */
+  const own = `enemy-${crypto.randomUUID()}`;
+  const mcp = (url: string, modern: boolean): string => `${url}/mcp/${own}${modern ? '-modern' : ''}`;
+  for (const [n, { url }] of upstreams.entries()) {
+    const name = mcp('', n === 1).slice('/mcp/'.length);
+    await asAdmin(replica(0), 'POST', '/api/targets', { name, transport: 'streamable-http', url });
+  }
+  const policy = async (at: string, subject: object, more: object = {}): Promise<string> => {
+    const { id } = await asAdmin<{ id: string }>(at, 'POST', '/api/policies', {
+      name: 'of the new-enemy test',
+      resource_type: 'tool',
+      effect: 'allow',
+      priority: 10,
+      subjects: [subject],
+      ...more,
+    });
+    return id;
+  };
+  const only = ({ id }: Enemy): object => ({ subject_type: 'user', subject_value: id });
+  const put = (at: string, { id }: Enemy, body: object) => asAdmin(at, 'PUT', `/api/users/${id}`, body);
+
+  /** How a right is taken, and given back. */
+  interface Right {
+    revoke(at: string): Promise<unknown>;
+    restore(at: string): Promise<unknown>;
+  }
+  async function right(kind: Kind, who: Enemy): Promise<Right> {
+    switch (kind) {
+      case 'policy disabled': {
+        const id = await policy(replica(0), only(who));
+        const set = (at: string, enabled: boolean) => asAdmin(at, 'PUT', `/api/policies/${id}`, { enabled });
+        return { revoke: (at) => set(at, false), restore: (at) => set(at, true) };
+      }
+      case 'deny added': {
+        await policy(replica(0), only(who));
+        let deny = '';
+        return {
+          async revoke(at) {
+            deny = await policy(at, only(who), { effect: 'deny', priority: 20 });
+          },
+          restore: (at) => asAdmin(at, 'DELETE', `/api/policies/${deny}`),
+        };
+      }
+      case 'role changed':
+        await policy(replica(0), { subject_type: 'role', subject_value: own });
+        await put(replica(0), who, { role: own });
+        return { revoke: (at) => put(at, who, { role: 'user' }), restore: (at) => put(at, who, { role: own }) };
+      case 'group removed':
+        await policy(replica(0), { subject_type: 'group', subject_value: own });
+        await put(replica(0), who, { groups: [own, 'others'] });
+        return {
+          revoke: (at) => put(at, who, { groups: ['others'] }),
+          restore: (at) => put(at, who, { groups: [own, 'others'] }),
+        };
+      case 'token revoked':
+        await policy(replica(0), only(who));
+        return {
+          revoke: (at) => change(at, 'DELETE', `/api/auth/tokens/${who.tokenId}`, who.login),
+          restore: async (at) => Object.assign(who, await newToken(at, who.login)),
+        };
+      case 'user disabled':
+        await policy(replica(0), only(who));
+        return { revoke: (at) => put(at, who, { enabled: false }), restore: (at) => put(at, who, { enabled: true }) };
+      case 'last right gone': {
+        let id = await policy(replica(0), only(who));
+        return {
+          revoke: (at) => asAdmin(at, 'DELETE', `/api/policies/${id}`),
+          async restore(at) {
+            id = await policy(at, only(who));
+          },
+        };
+      }
+    }
+  }
+
+  /** A session at the target, as soon as its right to it has arrived at the replica. */
+  async function sessionAt(url: string, { token }: Enemy): Promise<string> {
+    for (const deadline = performance.now() + RESTORE_MS; ; await sleep(20)) {
+      try {
+        return await openSession(mcp(url, false), token);
+      } catch (error) {
+        if (performance.now() > deadline) throw error;
+      }
+    }
+  }
+
+  const zero = (): Record<Kind, number> => Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Kind, number>;
+  const revocations = zero();
+  const staleOf = zero();
+  let calls = 0;
+  let errors = 0;
+  let lateAllows = 0;
+
+  async function lane(kind: Kind, first: number): Promise<void> {
+    const who = await enemy(kind);
+    const { revoke, restore } = await right(kind, who);
+    const session = await sessionAt(replica(0), who);
+    const tool = kind.replaceAll(' ', '-');
+    for (let round = 0; round < rounds; round++) {
+      const inSession = round % 2 === 0 ? session : null;
+      await Promise.all(
+        urls.map(async (url, n) => {
+          const deadline = performance.now() + RESTORE_MS;
+          for (let tried = 0; ; tried++) {
+            const answer = await callOnce(
+              mcp(url, inSession === null),
+              who.token,
+              inSession,
+              tool,
+              `${kind} ${round} ${n} before ${tried}`,
+            );
+            if (answer === 'allowed') return;
+            if (answer === 'denied' && tried === 0) lateAllows++;
+            if (performance.now() > deadline) throw new Error(`${kind}: never allowed again at ${url}, but ${answer}`);
+            await sleep(20);
+          }
+        }),
+      );
+      await revoke(replica(first + round));
+      const tickets = urls.map((_, n) => `${kind} ${round} ${n}${AFTER}`);
+      const answers = await Promise.all(
+        urls.map((url, n) => callOnce(mcp(url, inSession === null), who.token, inSession, tool, tickets[n] ?? '')),
+      );
+      revocations[kind]++;
+      for (const [n, answer] of answers.entries()) {
+        calls++;
+        if (received.delete(tickets[n] ?? '') || answer === 'allowed') staleOf[kind]++;
+        else if (answer === 'error') errors++;
+      }
+      await restore(replica(first + round + 1));
+    }
+  }
+
+  const traffic = { allowed: 0, denied: 0, error: 0 };
+  let over = false;
+  /** Calls that are allowed, calls that are not, and lists, in turn. */
+  async function caller(url: string, who: Enemy): Promise<void> {
+    const session = await sessionAt(url, who);
+    for (let n = 0; !over; n++)
+      traffic[await callOnce(mcp(url, false), who.token, session, n % 2 === 0 ? 'ok' : 'no', 'traffic')]++;
+  }
+
+  try {
+    const bystander = await enemy('bystander');
+    await policy(replica(0), only(bystander), { resource_pattern: '^ok$' });
+    const running = urls.flatMap((url) => Array.from({ length: callers }, () => caller(url, bystander)));
+    const lanes = Promise.all(KINDS.map((kind, n) => lane(kind, n))).finally(() => {
+      over = true;
+    });
+    await Promise.all([lanes, ...running]);
+  } finally {
+    await Promise.all(upstreams.map((upstream) => upstream.stop()));
+  }
+  return {
+    revocations,
+    calls,
+    stale: Object.values(staleOf).reduce((sum, n) => sum + n, 0),
+    staleOf,
+    errors,
+    refusedChanges,
+    lateAllows,
+    traffic,
+    seconds: (performance.now() - began) / 1_000,
+  };
+}
+
+/** A line for people. */
+export function scoreLine({
+  revocations,
+  calls,
+  stale,
+  staleOf,
+  errors,
+  refusedChanges,
+  lateAllows,
+  traffic,
+  seconds,
+}: Score): string {
+  const least = Math.min(...Object.values(revocations));
+  const where = Object.entries(staleOf).flatMap(([kind, n]) => (n > 0 ? [`${kind} ${n}`] : []));
+  return [
+    `${stale} stale allows in ${calls} calls after ${least} revocations of each of ${KINDS.length} kinds`,
+    ...(where.length > 0 ? [`(${where.join(', ')})`] : []),
+    `${errors} errors, ${lateAllows} late allows, ${refusedChanges} changes refused and repeated;`,
+    `traffic ${traffic.allowed} allowed, ${traffic.denied} denied, ${traffic.error} errors; ${seconds.toFixed(0)} s`,
+  ].join(' ');
+}
