@@ -220,7 +220,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/sessions', router: createSessionRoutes({ database, administer, now }), roles: ['admin'] },
       { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
       { path: '/targets', router: createTargetRoutes({ database, vault, edits: targetEdits }), roles: ['admin'] },
-      { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits }) },
+      { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits, limits }) },
       { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
       {
         path: '/logs',

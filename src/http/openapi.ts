@@ -259,8 +259,9 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
       access: 'any token',
       takes: 'OwnCredentialValue',
       gives: { 200: one('OwnCredential'), 201: one('OwnCredential') },
+      refuses: [429],
     },
-    delete: { summary: 'Delete it.', access: 'any token', gives: { 204: nothing() } },
+    delete: { summary: 'Delete it.', access: 'any token', gives: { 204: nothing() }, refuses: [429] },
   },
 
   '/api/sessions': {

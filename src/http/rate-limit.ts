@@ -10,11 +10,15 @@ export interface RateLimits {
    * alone, or anybody could lock anybody out.
    */
   password(address: string, email: string | null): Promise<AppError | null>;
+  /** Before a user changes what is theirs: such changes wait in one line with those of administrators. */
+  own(userId: string): Promise<AppError | null>;
   /** Before a request of this principal (its issuer and sub) is decided. */
   mcp(principal: string, address: string): Promise<AppError | null>;
 }
 
 const SECONDS = 60;
+/** Changes a minute of what is one user's own: nobody has reason for more. */
+const OWN_CHANGES = 30;
 /** What one e-mail may take of an address's share: several people may sit behind one address. */
 const EMAIL_SHARE = 1 / 6;
 
@@ -35,6 +39,7 @@ async function consume(limiter: RateLimiterMemory, key: string): Promise<AppErro
 export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp'>): RateLimits {
   const byAddress = new RateLimiterMemory({ points: limits.login, duration: SECONDS });
   const byAddressAndEmail = new RateLimiterMemory({ points: Math.ceil(limits.login * EMAIL_SHARE), duration: SECONDS });
+  const byUser = new RateLimiterMemory({ points: OWN_CHANGES, duration: SECONDS });
   const byPrincipal = new RateLimiterMemory({ points: limits.mcp, duration: SECONDS });
   return {
     async password(address, email) {
@@ -42,6 +47,7 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
       const refusal = await consume(byAddress, group);
       return refusal ?? (email === null ? null : consume(byAddressAndEmail, pair(group, email.toLowerCase())));
     },
+    own: (userId) => consume(byUser, userId),
     mcp: (principal, address) => consume(byPrincipal, pair(principal, addressGroup(address))),
   };
 }

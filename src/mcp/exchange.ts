@@ -148,11 +148,11 @@ async function refuseTask(
   const { era, target, access, caller } = context;
   const { id, operation, params } = awaited;
   if (era === 'modern') {
-    const modern = await deps.eras.speaksModern(target, access, caller.gone);
+    const modern = await deps.eras.speaksModern({ target, access }, caller.gone);
     if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
     if (!modern) return fallBack(awaited, SESSION_REVISIONS);
   }
-  const served = era === 'modern' ? deps.eras.hasTasks(target) : session?.revision === TASKS_REVISION;
+  const served = era === 'modern' ? deps.eras.hasTasks({ target, access }) : session?.revision === TASKS_REVISION;
   if (served && (era === 'session' || declaresTasks(params)) && operation.kind !== 'task') return null;
   awaited.end('error');
   if (!served) return refuse(id, methodNotFound(era));
@@ -180,8 +180,8 @@ async function listenFor(
   const { caller, target, access } = context;
   const wantsTasks =
     filter.taskIds.length > 0 &&
-    (await deps.eras.speaksModern(target, access, caller.gone)) === true &&
-    deps.eras.hasTasks(target);
+    (await deps.eras.speaksModern({ target, access }, caller.gone)) === true &&
+    deps.eras.hasTasks({ target, access });
   if (wantsTasks && !declaresTasks(params)) return missingTasks(id);
   const allowed = decideShown(caller.admission, target.id)(filter.resources);
   const names = filter.resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
@@ -327,7 +327,7 @@ async function performModern(
 ): Promise<Answer> {
   const { target, access, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
-  const modern = await deps.eras.speaksModern(target, access, caller.gone);
+  const modern = await deps.eras.speaksModern({ target, access }, caller.gone);
   if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
   if (!modern) return fallBack(awaited, SESSION_REVISIONS);
   const answer = await deps.upstream.send(sent);
@@ -348,7 +348,7 @@ async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awai
   if (relayed.kind !== 'message') return relayed;
   const message = JSON.parse(relayed.text) as JsonObject;
   const modern = isObject(message.result) && discoversModern(message.result);
-  deps.eras.learn(context.target, modern, message.result);
+  deps.eras.learn(context, modern, message.result);
   return modern ? relayed : fallBack(awaited, SESSION_REVISIONS);
 }
 
@@ -356,7 +356,7 @@ async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awai
 async function otherEra(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
   const supported = servedVersions(await ownError(answer, awaited.id)) ?? SESSION_REVISIONS;
   answer.discard();
-  deps.eras.learn(context.target, supported.includes(MODERN_REVISION));
+  deps.eras.learn(context, supported.includes(MODERN_REVISION));
   return fallBack(awaited, supported);
 }
 

@@ -25,7 +25,7 @@ export async function relayFailure(
   const lost = context.linked !== null && isLostSession(answer.status, error);
   if (error !== null && !lost) {
     awaited.end('error');
-    if (context.era === 'modern' && error.error.code === CODES.badSession) deps.eras.forget(context.target);
+    if (context.era === 'modern' && error.error.code === CODES.badSession) deps.eras.forget(context);
     if (isWithheldError(error.error, context.era, context.target.may_ask, awaited.params))
       return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
     const supported = servedVersions(error);
@@ -33,7 +33,7 @@ export async function relayFailure(
     return { kind: 'message', status: answer.status, text: error.text };
   }
   awaited.end('upstream_error');
-  if (context.era === 'modern') deps.eras.forget(context.target);
+  if (context.era === 'modern') deps.eras.forget(context);
   deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
   const text = errorTextFor(context.target.name, answer.status);
   const failure = rpcError(id, CODES.internal, text);

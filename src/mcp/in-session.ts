@@ -12,7 +12,7 @@ import { relayAnswer, relayStream } from './relay.ts';
 import { bindingOf, LIST_KINDS, type Linked, placeOf, type Session, sealSession, versionOf } from './sessions.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
-const MAX_HELLO_LENGTH = 16 * 1024;
+const MAX_HELLO_LENGTH = 4 * 1024;
 const MAX_NAME_LENGTH = 256;
 const MAX_CAPABILITIES = 16;
 

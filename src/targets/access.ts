@@ -54,7 +54,8 @@ export function accessor(target: Target, held: readonly HeldCredential[]): Route
     }
     const scope = scopeOf(target, principal.role, groups);
     const access = accessWith(target, [...winners.values()], scope);
-    return target.transport === 'stdio' && scope === null ? { ...access, owner: principal.sub } : access;
+    const isOwn = scope === null || [...winners.values()].some(({ subject_type }) => subject_type === 'user');
+    return target.transport === 'stdio' && isOwn ? { ...access, owner: principal.sub } : access;
   };
 }
 

@@ -6,6 +6,7 @@ import { AppError, invalidRequest } from '../errors.ts';
 import { callerOf } from '../http/caller.ts';
 import { admissionOf } from '../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../http/page.ts';
+import type { RateLimits } from '../http/rate-limit.ts';
 import { pathId } from '../http/validate.ts';
 import { type CredentialSubject, DEFAULT_SUBJECT, readCredential, readOwnValue, readSubject } from './credential-document.ts';
 import { credentialJson } from './credentials.ts';
@@ -111,8 +112,17 @@ const ownJson = (target: string, { type, name }: CredentialKey, updated_at: stri
   updated_at,
 });
 
-export function createOwnCredentialRoutes({ database, edits }: Omit<TargetRouteParts, 'vault'>): Router {
+export interface OwnCredentialRouteParts extends Omit<TargetRouteParts, 'vault'> {
+  readonly limits: Pick<RateLimits, 'own'>;
+}
+
+export function createOwnCredentialRoutes({ database, edits, limits }: OwnCredentialRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
+
+  async function takeTurn(res: Response): Promise<void> {
+    const refusal = await limits.own(admissionOf(res).principal.sub);
+    if (refusal) throw refusal;
+  }
 
   router.get('/', async (_req, res) => {
     const { principal } = admissionOf(res);
@@ -129,12 +139,14 @@ export function createOwnCredentialRoutes({ database, edits }: Omit<TargetRouteP
   router.put('/:target/:name', async (req, res) => {
     const value = readOwnValue(req.body);
     const { id, name } = usableTarget(res, req.params.target);
+    await takeTurn(res);
     const { credential, created } = await edits.setOwn(callerOf(res), id, req.params.name, value);
     res.status(created ? 201 : 200).json(ownJson(name, credential, credential.updated_at));
   });
 
   router.delete('/:target/:name', async (req, res) => {
     const { id } = usableTarget(res, req.params.target);
+    await takeTurn(res);
     await edits.deleteOwn(callerOf(res), id, req.params.name);
     res.status(204).end();
   });

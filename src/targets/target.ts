@@ -91,7 +91,7 @@ export interface Access {
   readonly credentials: Credentials | 'unusable';
   /** Of a stdio target: who shares the process; callers with the same scope may. null: nobody but the session. */
   readonly scope: string | null;
-  /** Of a stdio target: whose a process is that nobody shares. */
+  /** Of a stdio target: whose a process is that nobody else can share. */
   readonly owner?: string;
   /** What an upstream session depends on: one that was opened under another binding must not be used on. */
   readonly binding: string;

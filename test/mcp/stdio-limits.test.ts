@@ -251,6 +251,8 @@ test('one user does not take the places of all', async (t) => {
   t.is(outcomeOf(await initialize(upstream, placeFor({ owner: 'greedy' }))), 'busy');
   const other = await open(upstream, placeFor({ owner: 'modest' }));
   t.is((await other.call('echo', { x: 1 })).result.x, 1);
+  // A value of the user's own makes the process the user's, whoever else may share such ones.
+  t.is(outcomeOf(await initialize(upstream, placeFor({ owner: 'greedy', scope: 'all', identity: 'another value' }))), 'busy');
   // One of the user's own that nothing is going on in gives way at once.
   streams[0]?.discard();
   const fifth = await open(upstream, placeFor({ owner: 'greedy' }));

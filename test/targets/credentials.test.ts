@@ -8,7 +8,7 @@ import type { OwnCredentialJson } from '../../src/targets/routes.ts';
 import { policyBody } from '../policies/policies.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
-import { apiToken, type Person, person, startGateway, type TestGateway } from '../support/gateway.ts';
+import { apiToken, type Person, person, rest, startGateway, type TestGateway } from '../support/gateway.ts';
 import { sessionClient } from '../support/mcp.ts';
 import { world } from '../support/world.ts';
 
@@ -386,4 +386,15 @@ eachEngine(test.serial, 'the master key is replaced, and nothing that it sealed 
   await runs({ MASTER_KEY: key(8), MASTER_KEY_PREVIOUS: `${key(9)},${key(7)}` });
   await t.throwsAsync(startGateway(t, at.url, { MASTER_KEY: key(7) }), { message: /another master key/ });
   await runs({ MASTER_KEY: key(8) });
+});
+
+test('changes of what is one user’s own are few, because administrators wait in the same line', async (t) => {
+  const { user, gateway } = await setUp(t);
+  const put = () =>
+    rest(gateway.url, 'PUT', '/api/credentials/one/authorization', { token: user.token, body: { value: 'mine' } });
+  const statuses = (await Promise.all(Array.from({ length: 40 }, put))).map(({ status }) => status);
+  t.is(statuses.filter((status) => status === 429).length, 10);
+  const refused = await put();
+  t.is(refused.status, 429);
+  t.regex(refused.headers.get('retry-after') ?? '', /^\d+$/);
 });

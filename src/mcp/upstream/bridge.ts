@@ -52,12 +52,16 @@ export interface BridgeDeps {
 /** Of a session that is not known any more, too: it must not be taken for one of the target. */
 const PREFIX = 'portcullis-bridge.';
 const MAX_SESSIONS = 10_000;
+/** Of one target, so that its users cannot end the sessions of all others. */
+const MAX_OF_TARGET = MAX_SESSIONS / 4;
 const SESSION_MS = 24 * 60 * 60 * 1000;
 /** For how long a target is not tried with a session again. */
 const REFUSING_MS = 10 * 60 * 1000;
 const REFUSAL_BYTES = 64 * 1024;
 const MAX_SUBSCRIPTIONS = 1_000;
 const MAX_TOOL_PAGES = 50;
+/** Of one answer, and of those that a session remembers. */
+const MAX_TOOLS = 10_000;
 const MAX_ROUNDS = 10;
 const ASK_MS = 10 * 60 * 1000;
 /** Before a request is repeated that needed nothing from the client. */
@@ -65,6 +69,7 @@ const PAUSE_MS = 250;
 
 interface BridgedSession {
   readonly id: string;
+  readonly targetId: string;
   /** Where it was opened, and under which binding. */
   readonly address: string;
   readonly binding: string;
@@ -79,9 +84,12 @@ interface BridgedSession {
   readonly subscriptions: Set<string>;
   /** Changes of them, one after the other. */
   changing: Promise<unknown>;
-  /** Which arguments go into headers. */
+  /** Which arguments go into headers, of the tools that want any there. */
   readonly tools: Map<string, readonly ParamHeader[]>;
+  /** Every page has been seen: what is not among `tools` wants no headers. */
   hasAllTools: boolean;
+  /** Where the pages go on that have been seen from the first on. */
+  nextTools: string | undefined;
   logLevel: string | null;
   usedAt: number;
   unused: NodeJS.Timeout | undefined;
@@ -127,7 +135,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
       refusing.delete(address);
       return refusal ?? (discovered === null ? http.send(request) : discovered);
     }
-    eras.learn(request.target, true, discovered.result);
+    eras.learn(request, true, discovered.result);
     refusing.set(address, now() + REFUSING_MS);
     const result = openingResult(opening.message.params, discovered.result, request.target.name);
     const session = keep(request, client, objectOf(result['capabilities']));
@@ -152,9 +160,12 @@ export function createBridge(deps: BridgeDeps): Upstream {
 
   function keep({ target, access }: UpstreamRequest, client: ClientTraits, capabilities: JsonObject): BridgedSession {
     for (const oldest of sessions.values()) {
-      if (sessions.size < MAX_SESSIONS && now() - oldest.usedAt <= SESSION_MS) break;
+      if (now() - oldest.usedAt <= SESSION_MS) break;
       end(oldest);
     }
+    const own = [...sessions.values()].filter(({ targetId }) => targetId === target.id);
+    const [oldest] = [...own, ...sessions.values()];
+    if (oldest !== undefined && (own.length >= MAX_OF_TARGET || sessions.size >= MAX_SESSIONS)) end(oldest);
     const { tools, prompts, resources } = capabilities;
     const maySubscribe = isObject(resources) && resources['subscribe'] === true;
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
@@ -163,6 +174,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
     const mailbox = createMailbox(limits.idleMs, () => touch(session));
     const session: BridgedSession = {
       id: PREFIX + newId(),
+      targetId: target.id,
       address: addressOf(target),
       binding: access.binding,
       client,
@@ -186,6 +198,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
       changing: Promise.resolve(),
       tools: new Map(),
       hasAllTools: false,
+      nextTools: undefined,
       logLevel: null,
       usedAt: now(),
       unused: undefined,
@@ -335,8 +348,8 @@ export function createBridge(deps: BridgeDeps): Upstream {
   }
 
   /** The target has changed: the next client of a session finds out to what. */
-  function forgetEra(session: BridgedSession, { target }: UpstreamRequest): void {
-    eras.forget(target);
+  function forgetEra(session: BridgedSession, request: UpstreamRequest): void {
+    eras.forget(request);
     refusing.delete(session.address);
     end(session);
   }
@@ -377,18 +390,30 @@ export function createBridge(deps: BridgeDeps): Upstream {
   }
 
   function outcome(call: Call, response: Read): Outcome {
-    if (call.message.method === 'tools/list') learnTools(call.session, response);
+    const { method, params } = call.message;
+    if (method === 'tools/list') learnTools(call.session, params?.cursor, response);
     return outcomeOf(call, response, call.session.client);
   }
 
-  function learnTools(session: BridgedSession, { reading }: Read): void {
+  /** From the answer to a request with this cursor. */
+  function learnTools(session: BridgedSession, cursor: JsonValue | undefined, { reading }: Read): void {
     const result = isObject(reading.value) ? reading.value.result : undefined;
-    for (const [name, headers] of listedTools(result)) session.tools.set(name, headers);
+    if (!isObject(result)) return;
+    if (Array.isArray(result['tools']) && result['tools'].length <= MAX_TOOLS) {
+      for (const [name, headers] of listedTools(result)) {
+        if (headers.length === 0) session.tools.delete(name);
+        else if (session.tools.size < MAX_TOOLS || session.tools.has(name)) session.tools.set(name, headers);
+      }
+    }
+    if (cursor !== undefined && cursor !== session.nextTools) return;
+    session.nextTools = typeof result['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
+    session.hasAllTools ||= session.nextTools === undefined;
   }
 
   function forgetTools(session: BridgedSession): void {
     session.tools.clear();
     session.hasAllTools = false;
+    session.nextTools = undefined;
   }
 
   /** Of a tool that was never listed, the target is asked: it refuses calls whose headers are not as it declares them. */
@@ -404,10 +429,11 @@ export function createBridge(deps: BridgeDeps): Upstream {
       const found = isFault(answer) ? null : await responseFrom(answer, id);
       if (!isFault(answer)) answer.discard();
       if (found === null || isFault(found)) break;
-      learnTools(session, found);
+      learnTools(session, cursor, found);
       const result = isObject(found.reading.value) ? found.reading.value.result : undefined;
       cursor = isObject(result) && typeof result['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
-      session.hasAllTools = isObject(result) && cursor === undefined;
+      // Of a target whose pages do not end, the others are not asked for again with each call.
+      session.hasAllTools ||= page === MAX_TOOL_PAGES - 1;
     }
     return session.tools.get(name) ?? [];
   }

@@ -1,6 +1,6 @@
 /** Whether targets speak 2026-07-28. A client that does must be told to open a session where the target does not. */
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../http/json.ts';
-import { type Access, addressOf, type RoutedTarget } from '../../targets/target.ts';
+import { addressOf } from '../../targets/target.ts';
 import { TASKS_EXTENSION } from '../capabilities.ts';
 import { META_KEYS, MODERN_REVISION } from '../era.ts';
 import { ownError, servedVersions } from '../own-error.ts';
@@ -12,36 +12,43 @@ const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
 /** Short, because a target that has been upgraded meanwhile would go on being used the old way without a sign. */
 const SESSIONS_TTL_MS = 10 * 60 * 1000;
 
+/** With another credential a target may answer otherwise: what one caller learns is not what others are told. */
+export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
+
+const KEPT = 10_000;
+
 export interface UpstreamEras {
   /** Asks the target if it is not known. */
-  speaksModern(target: RoutedTarget, access: Access, signal: AbortSignal): Promise<boolean | UpstreamFault>;
+  speaksModern(at: Reached, signal: AbortSignal): Promise<boolean | UpstreamFault>;
   /** Whether it has tasks (SEP-2663), as far as is known: a target of which it is not known answers for itself. */
-  hasTasks(target: RoutedTarget): boolean;
+  hasTasks(at: Reached): boolean;
   /** `discovered`: the result of `server/discover`, where there is one. */
-  learn(target: RoutedTarget, modern: boolean, discovered?: JsonValue): void;
+  learn(at: Reached, modern: boolean, discovered?: JsonValue): void;
   /** After a failure that a change of the target may explain. */
-  forget(target: RoutedTarget): void;
+  forget(at: Reached): void;
 }
 
 export function createUpstreamEras(upstream: Upstream, now: () => number): UpstreamEras {
   const known = new Map<string, { readonly modern: boolean; readonly tasks: boolean; readonly until: number }>();
-  const keyOf = (target: RoutedTarget): string => addressOf(target);
-  const learn = (target: RoutedTarget, modern: boolean, discovered?: JsonValue): void => {
+  const keyOf = ({ target, access }: Reached): string => JSON.stringify([target.id, addressOf(target), access.binding]);
+  const learn = (at: Reached, modern: boolean, discovered?: JsonValue): void => {
     const tasks = discovered === undefined || discoversTasks(discovered);
-    known.set(keyOf(target), { modern, tasks, until: now() + (modern ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
+    const oldest = known.keys().next().value;
+    if (known.size >= KEPT && oldest !== undefined) known.delete(oldest);
+    known.set(keyOf(at), { modern, tasks, until: now() + (modern ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
   };
   return {
     learn,
-    hasTasks: (target) => known.get(keyOf(target))?.tasks ?? true,
-    forget: (target) => void known.delete(keyOf(target)),
-    async speaksModern(target, access, signal) {
-      const entry = known.get(keyOf(target));
+    hasTasks: (at) => known.get(keyOf(at))?.tasks ?? true,
+    forget: (at) => void known.delete(keyOf(at)),
+    async speaksModern(at, signal) {
+      const entry = known.get(keyOf(at));
       if (entry !== undefined && now() < entry.until) return entry.modern;
-      const answer = await upstream.send({ ...probe(target, access), signal });
+      const answer = await upstream.send({ ...probe(at), signal });
       if (isFault(answer)) return answer;
       const probed = await readProbe(answer);
       if ('fault' in probed) return probed;
-      learn(target, probed.modern, probed.discovered);
+      learn(at, probed.modern, probed.discovered);
       return probed.modern;
     },
   };
@@ -54,7 +61,7 @@ const PROBE_META: JsonObject = {
   [META_KEYS.capabilities]: {},
 };
 
-function probe(target: RoutedTarget, access: Access): UpstreamRequest {
+function probe({ target, access }: Reached): UpstreamRequest {
   const method = 'server/discover';
   return {
     method: 'POST',

@@ -160,7 +160,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
   }
 
   async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<Host | UpstreamFault> {
-    const { scope } = access;
+    const { scope, owner = null } = access;
     if (!stdio.allowed.includes(target.command)) {
       log.warn(
         { target: target.name, command: target.command },
@@ -169,7 +169,6 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
       return { fault: 'transport' };
     }
     if (scope === null) {
-      const { owner = null } = access;
       if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
       const host = await whenRoom(
         () => null,
@@ -186,9 +185,10 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
         cause: new Error('the process has ended by itself several times; it is not started for a while'),
       };
     }
+    if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
     const host = await whenRoom(
       () => current(key),
-      () => start(target, credentials, key, null),
+      () => start(target, credentials, key, owner),
     );
     return host ?? noRoom(target);
   }
