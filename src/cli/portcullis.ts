@@ -22,7 +22,7 @@ const USAGE = `Usage: portcullis <command>
   audit verify                   checks that the audit log is whole (portcullis audit --help)
 
 The command works on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
-belongs to the running gateway: stop that first.
+belongs to the running gateway: stop that first (setup-code needs no database).
 `;
 
 async function resetPassword(email: string): Promise<void> {
