@@ -77,7 +77,8 @@ function decide(
   }
 }
 
-function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: RoutedTarget): boolean {
+/** A fault is a deny. */
+export function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: RoutedTarget): boolean {
   try {
     return engine.decideTarget(principal, target.id).effect === 'allow';
   } catch {

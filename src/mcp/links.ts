@@ -10,7 +10,7 @@ import { isObject, type JsonObject, type JsonValue, readJson, readJsonText } fro
 import type { Log } from '../log.ts';
 import type { SessionSetting, SessionStore } from '../sessions/store.ts';
 import type { Access, RoutedTarget } from '../targets/target.ts';
-import { decideShown } from './authorize.ts';
+import { decideShown, mayUseTarget } from './authorize.ts';
 import { reduceClientCapabilities } from './capabilities.ts';
 import { isSessionRevision } from './era.ts';
 import type { McpLimits } from './limits.ts';
@@ -37,16 +37,16 @@ export interface Links {
   replace(place: LinkPlace, lost: Link): Promise<Link | LinkFailure>;
   /** The newest that any replica has opened for what the place is now; null: there is none. Opens nothing. */
   newest(place: LinkPlace): Promise<Link | null>;
-  /** What this process has in use for the session, by target id, without opening anything. */
-  open(session: Session): ReadonlyMap<string, Link>;
+  /** What this process has in use for what the place is now; null: nothing. Opens nothing. */
+  open(place: LinkPlace): Link | null;
   /** Told of the target whenever this process has another half in use. Returns how to leave. */
   onOpened(session: Session, listener: (targetId: string) => void): () => void;
   /** What the target said that it can do when this process opened its half. */
   helloOf(session: Session, targetId: string): ServerHello | null;
   /** Until `begin`, targets are not told that the session has begun: what they then send needs a client that listens. */
   hold(session: Session): void;
-  /** The client is ready; does nothing where that is known. */
-  begin(session: Session): Promise<void>;
+  /** The client, as of now, is ready; does nothing where that is known. */
+  begin(session: Session, admission: Admission): Promise<void>;
   /** The client has ended the session, or its half at one target is of no more use. */
   forget(session: Session): void;
 }
@@ -71,6 +71,7 @@ export function isLinkFailure(value: Link | LinkFailure): value is LinkFailure {
 
 const LINKS_KEPT = 20_000;
 const ID = 'portcullis';
+const INITIALIZED = { jsonrpc: '2.0', method: 'notifications/initialized' };
 const LEVEL = 'level';
 /** The longest of the protocol's own has nine characters. */
 const MAX_LEVEL_LENGTH = 64;
@@ -79,6 +80,13 @@ const MAX_HELLO_BYTES = 1024 * 1024;
 const MAX_CAPABILITIES_LENGTH = 16 * 1024;
 /** Halves of one session that its target has lost, one after the other. */
 const MAX_LOST = 100;
+
+/** A half that is open, whose target is to hear that the session has begun. */
+interface Held {
+  readonly targetId: string;
+  readonly binding: string;
+  readonly link: Link;
+}
 
 interface Entry {
   readonly binding: string;
@@ -92,8 +100,8 @@ export function createLinks(parts: LinkParts): Links {
   /** By session, then by target; the oldest sessions are looked up again when they are needed. */
   const known = new Map<string, Map<string, Entry>>();
   const listeners = new Map<string, (targetId: string) => void>();
-  /** By session whose client has not said yet that it is ready: what tells the targets so. */
-  const waiting = new Map<string, (() => Promise<void>)[]>();
+  /** By session whose client has not said yet that it is ready: the halves that wait for that. */
+  const waiting = new Map<string, Held[]>();
 
   function entriesOf(session: Session): Map<string, Entry> {
     const entries = known.get(session.id) ?? new Map<string, Entry>();
@@ -172,10 +180,9 @@ export function createLinks(parts: LinkParts): Links {
     const { link } = opened;
     const cause = causeOf(target.id, binding, lost);
     try {
-      const begin = (): Promise<void> => post(place, link, 'POST', { jsonrpc: '2.0', method: 'notifications/initialized' });
       const held = waiting.get(session.id);
-      if (held === undefined) await begin();
-      else held.push(begin);
+      if (held === undefined) await post(place, link, 'POST', INITIALIZED);
+      else held.push({ targetId: target.id, binding, link });
       await setUp(place, link, await sessions.settings(session.id, target.id));
       const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
       const ours = await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now());
@@ -249,6 +256,15 @@ export function createLinks(parts: LinkParts): Links {
     }
   }
 
+  /** A session may wait for its client as long as it lives: by then the target may have moved, or the caller have lost it. */
+  async function tell(session: Session, admission: Admission, { targetId, binding, link }: Held): Promise<void> {
+    const { principal, snapshot } = admission;
+    const target = [...snapshot.targets.values()].find(({ id }) => id === targetId);
+    if (target === undefined || !mayUseTarget(snapshot.engine, principal, target)) return;
+    const place: LinkPlace = { session, target, access: target.accessOf(principal), admission };
+    if (bindingAt(place) === binding) await post(place, link, 'POST', INITIALIZED);
+  }
+
   async function post(
     { target, access }: LinkPlace,
     link: Link,
@@ -290,9 +306,9 @@ export function createLinks(parts: LinkParts): Links {
       return settle(place, binding, lost, false);
     },
     newest: (place) => newestOf(place.session, place.target.id, bindingAt(place), null),
-    open(session) {
-      const entries = [...(known.get(session.id) ?? [])];
-      return new Map(entries.flatMap(([targetId, { settled }]) => (settled === null ? [] : [[targetId, settled] as const])));
+    open(place) {
+      const entry = known.get(place.session.id)?.get(place.target.id);
+      return entry?.binding === bindingAt(place) ? entry.settled : null;
     },
     onOpened(session, listener) {
       listeners.set(session.id, listener);
@@ -305,10 +321,10 @@ export function createLinks(parts: LinkParts): Links {
       if (waiting.size >= LINKS_KEPT && oldest !== undefined) waiting.delete(oldest);
       waiting.set(session.id, []);
     },
-    async begin(session) {
+    async begin(session, admission) {
       const held = waiting.get(session.id) ?? [];
       waiting.delete(session.id);
-      await Promise.all(held.map((begin) => begin()));
+      await Promise.all(held.map((half) => tell(session, admission, half)));
     },
     helloOf: (session, targetId) => known.get(session.id)?.get(targetId)?.hello ?? null,
     forget(session) {

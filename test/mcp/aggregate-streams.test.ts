@@ -235,8 +235,10 @@ test('progress of a call is nobody else to tell of', async (t) => {
   await until(() => a.streams.length === 1 && b.streams.length === 1);
   const body = call('tools/call', { name: 'a__x', _meta: { progressToken: 1 } }, 7);
   const answer = await listen(at.gateway, session, { body });
-  const progress = { method: 'notifications/progress', params: { progressToken: 1, progress: 1 } };
-  tell(b, progress);
+  const progressOf = (progressToken: unknown) => ({ method: 'notifications/progress', params: { progressToken, progress: 1 } });
+  const progress = progressOf(1);
+  // All of them are 1 to clients of the SDK.
+  for (const token of [1, '1', '01', '1.0', ' 1 ', '0x1']) tell(b, progressOf(token));
   tell(b, log('after it'));
   await stream.until(() => dataOf(stream).length === 1);
   t.is(stream.messages().length, 1);
@@ -244,6 +246,39 @@ test('progress of a call is nobody else to tell of', async (t) => {
   await stream.until(() => stream.messages().length === 2);
   calls[0]?.end(event({ id: 7, result: { content: [] } }));
   await answer.until(answer.isEnded);
+});
+
+test('the rest of an answer says nothing of the progress of what another target does', async (t) => {
+  const one = () => {
+    const plain = standing();
+    const calls: ServerResponse[] = [];
+    const script: Script = (received, res) => {
+      if (received.message?.method !== 'tools/call') return plain.script(received, res);
+      startStream(res);
+      calls.push(res);
+    };
+    return { ...plain, calls, script };
+  };
+  const [a, b] = [one(), one()];
+  const at = await everywhere(t, { a: a.script, b: b.script });
+  const session = await openEverywhere(at);
+  const first = await listen(at.gateway, session, { body: call('tools/call', { name: 'a__x' }, 7) });
+  a.calls[0]?.write(event(log(1), 'e1'));
+  await first.until(() => first.ids().length === 1);
+  a.calls[0]?.end();
+  await first.until(first.isEnded);
+  const other = await listen(at.gateway, session, { body: call('tools/call', { name: 'b__x', _meta: { progressToken: 8 } }, 8) });
+  const rest = await listen(at.gateway, session, { headers: ['last-event-id', first.ids()[0] ?? ''] });
+  await until(() => a.streams.length === 1);
+  tell(a, { method: 'notifications/progress', params: { progressToken: '8', progress: 1 } });
+  tell(a, { id: 7, result: { content: [] } });
+  await rest.until(rest.isEnded);
+  t.deepEqual(
+    rest.messages().map(({ id }) => id),
+    [7],
+  );
+  b.calls[0]?.end(event({ id: 8, result: { content: [] } }));
+  await other.until(other.isEnded);
 });
 
 test('a stream goes on from its last event, at the target that sent it', async (t) => {

@@ -376,6 +376,57 @@ test('each target is told what of the client it may ask for, and that the sessio
   t.deepEqual(at.upstreams.a.seen().slice(2), ['initialize', 'notifications/initialized', 'tools/call']);
 });
 
+const INITIALIZED = { jsonrpc: '2.0', method: 'notifications/initialized' };
+const otherKey = {
+  credentials: { headers: [['x-upstream-key', 'new']], env: {}, identity: 'new' },
+  scope: null,
+  binding: 'new',
+} as const;
+
+test('what waits for the client to begin is told as of when it does, and only to where it was opened', async (t) => {
+  const at = await everywhere(t, { moved: {}, rekeyed: {}, gone: {}, renamed: {}, same: {}, elsewhere: {} });
+  const { targets } = at.gateway;
+  const { renamed, rekeyed, elsewhere } = at.upstreams;
+  targets.delete('elsewhere');
+  const session = await openEverywhere(at, { ready: false });
+  targets.set('moved', routed('moved', elsewhere.url));
+  targets.set('rekeyed', routed('rekeyed', rekeyed.url, { accessOf: () => otherKey }));
+  targets.delete('gone');
+  targets.delete('renamed');
+  targets.set('other-name', routed('other-name', renamed.url, { id: 'id-of-renamed' }));
+  t.is((await at.send(inSession(session, INITIALIZED))).status, 202);
+  const told = Object.entries(at.upstreams).filter(([, upstream]) => upstream.seen().includes(INITIALIZED.method));
+  t.deepEqual(told.map(([name]) => name).sort(), ['renamed', 'same']);
+  t.deepEqual(elsewhere.received, []);
+});
+
+test('what waits for the client to begin is not told on behalf of who may not use the target any more', async (t) => {
+  const at = await everywhere(t, { a: {} });
+  const [denied, undecided] = [await openEverywhere(at, { ready: false }), await openEverywhere(at, { ready: false })];
+  at.gateway.rights.delete('alice');
+  t.is((await at.send(inSession(denied, INITIALIZED))).status, 202);
+  at.gateway.rights.set('alice', () => true);
+  at.gateway.engineDown = true;
+  t.is((await at.send(inSession(undecided, INITIALIZED))).status, 202);
+  t.deepEqual(at.upstreams.a.seen(), ['initialize', 'initialize']);
+});
+
+test('the end of a session is not for the server that has come in the place of one, nor under other credentials', async (t) => {
+  const at = await everywhere(t, { moved: {}, rekeyed: {}, same: {}, elsewhere: {} });
+  const { targets } = at.gateway;
+  targets.delete('elsewhere');
+  const session = await openEverywhere(at);
+  targets.set('moved', routed('moved', at.upstreams.elsewhere.url));
+  targets.set('rekeyed', routed('rekeyed', at.upstreams.rekeyed.url, { accessOf: () => otherKey }));
+  t.is((await at.send({ method: 'DELETE', headers: ['mcp-session-id', session] })).status, 200);
+  const told = Object.entries(at.upstreams).filter(([, { received }]) => received.some((one) => one.httpMethod === 'DELETE'));
+  t.deepEqual(
+    told.map(([name]) => name),
+    ['same'],
+  );
+  t.deepEqual(at.upstreams.elsewhere.received, []);
+});
+
 /** Answers calls with a stream that a test goes on with. */
 function streaming(results: Parameters<typeof target>[0] = {}) {
   const calls: { readonly id: Posted['id']; readonly res: Parameters<ReturnType<typeof target>>[1] }[] = [];

@@ -169,6 +169,16 @@ test('a session that ends while it is opened anew leaves nothing behind', async 
   t.deepEqual(await f.links.current(f.place(1)), { ended: true });
 });
 
+test('a half is in use for what it was opened with alone', async (t) => {
+  const f = await fixture();
+  t.is(f.links.open(f.place(1)), null);
+  const link = await f.links.current(f.place(1));
+  t.deepEqual(f.links.open(f.place(1)), link as never);
+  t.is(f.links.open(f.place(2)), null, 'recycled');
+  const { access } = f.place();
+  t.is(f.links.open({ ...f.place(1), access: { ...access, binding: 'other credentials' } }), null);
+});
+
 test('what a target says of itself is not kept beyond measure', async (t) => {
   const f = await fixture();
   const large = Object.fromEntries(Array.from({ length: 2_000 }, (_, n) => [`capability-${n}`, {}]));

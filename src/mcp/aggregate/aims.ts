@@ -27,7 +27,9 @@ export function createAims(): Aims {
       return enter(requests, sessionId, request);
     },
     of(sessionId, by, value) {
-      const found = [...(requests.get(sessionId) ?? [])].find((request) => request[by] === value);
+      const found = [...(requests.get(sessionId) ?? [])].find(({ id, token }) =>
+        by === 'id' ? id === value : token !== null && isSameToken(token, value),
+      );
       return found?.targetName ?? null;
     },
     onEnd: (sessionId, listener) => enter(listeners, sessionId, listener),
@@ -44,6 +46,11 @@ function enter<T>(bySession: Map<string, Set<T>>, sessionId: string, entry: T): 
     entries.delete(entry);
     if (entries.size === 0 && bySession.get(sessionId) === entries) bySession.delete(sessionId);
   };
+}
+
+/** Clients of the SDK look a token up as the number that it can be read as: to them, "7" and "0x7" are 7. */
+function isSameToken(a: RpcId, b: RpcId): boolean {
+  return String(a) === String(b) || Number(a) === Number(b);
 }
 
 function tokenOf(params: JsonObject | undefined): RpcId | null {

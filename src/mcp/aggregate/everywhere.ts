@@ -78,8 +78,8 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
 }
 
 /** A target that does not listen keeps nobody waiting. */
-async function begin(deps: ExchangeDeps, session: Session): Promise<void> {
-  await Promise.race([deps.links.begin(session), pause(HELLO_MS)]);
+async function begin(deps: ExchangeDeps, { admission }: Caller, session: Session): Promise<void> {
+  await Promise.race([deps.links.begin(session, admission), pause(HELLO_MS)]);
 }
 
 function pause(ms: number): Promise<null> {
@@ -125,7 +125,7 @@ export async function performEverywhere(
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(id);
   // Whatever it says by that, the client is there.
-  if (session !== null && plan.kind !== 'own') await begin(deps, session);
+  if (session !== null && plan.kind !== 'own') await begin(deps, caller, session);
   switch (plan.kind) {
     case 'own':
       return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
@@ -220,7 +220,7 @@ export async function notifyEverywhere(
   }
   if (method === 'notifications/initialized') {
     // It is decided and recorded as the opening of the session, of which it is the end.
-    await begin(deps, session);
+    await begin(deps, caller, session);
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;

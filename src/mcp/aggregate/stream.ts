@@ -61,7 +61,7 @@ export async function getEverywhere(
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
     return problemUnavailable(err);
   }
-  void deps.links.begin(session);
+  void deps.links.begin(session, caller.admission);
   if (resumed !== null && answering) return restOfAnswer(deps, caller, session, resumed);
   const recorded = new Set(targets.map(({ id }) => id));
   return { kind: 'stream', events: streams(deps, caller, session, resumed, recorded), drain: false };
@@ -116,7 +116,8 @@ async function restOfAnswer(deps: ExchangeDeps, caller: Caller, session: Session
     },
   };
   const events = relayStream(deps, contextOf(own, target, reached, awaited), reached.stream);
-  return { kind: 'stream', events: renamedEvents(target.name, origin.method, events), drain: false };
+  const honest = ownProgress(deps, session, target.name, events);
+  return { kind: 'stream', events: renamedEvents(target.name, origin.method, honest), drain: false };
 }
 
 interface Connection {

@@ -2,20 +2,14 @@
 import type { Admission } from '../../auth/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, finalText } from '../answer.ts';
-import { authorize } from '../authorize.ts';
+import { authorize, mayUseTarget } from '../authorize.ts';
 import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
 import { EVERYWHERE, type Link, type Session } from '../sessions.ts';
 
 /** In the order of their names; the same for every request in the same state. */
 export function usableTargets({ principal, snapshot }: Admission): RoutedTarget[] {
   return [...snapshot.targets.values()]
-    .filter((target) => {
-      try {
-        return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
-      } catch {
-        return false;
-      }
-    })
+    .filter((target) => mayUseTarget(snapshot.engine, principal, target))
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
@@ -34,10 +28,9 @@ export async function halvesOf(
   admission: Admission,
   session: Session,
 ): Promise<(readonly [RoutedTarget, Link])[]> {
-  const open = deps.links.open(session);
   const found = usableTargets(admission).map(async (target) => {
-    const access = target.accessOf(admission.principal);
-    const link = open.get(target.id) ?? (await deps.links.newest({ session, target, access, admission }));
+    const place = { session, target, access: target.accessOf(admission.principal), admission };
+    const link = deps.links.open(place) ?? (await deps.links.newest(place));
     return link === null ? [] : [[target, link] as const];
   });
   return (await Promise.all(found)).flat();
