@@ -11,6 +11,7 @@ import { type Era, isSessionRevision, MODERN_REVISION, SESSION_REVISIONS } from 
 import { itemObject, type ListShape, type Operation } from './operation.ts';
 import { type Located, withMembers } from './rebuild.ts';
 import { RELATED_TASK, relatedTask, TASKS_REVISION, type Task, upstreamTaskId } from './tasks.ts';
+import { readTemplate } from './template.ts';
 import { isCanonicalUri } from './uri.ts';
 
 /** Spans down to the members of list items: message, result, list, item, member. */
@@ -330,26 +331,36 @@ function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContex
   return objects.map((object) => isTrue(allowed, object));
 }
 
-/** Completions of a template's only variable name resources: those that could not be read are not offered. */
+/**
+ * Completions of a template name resources: those that could not be read are not offered. Where other variables have no
+ * values yet, no value names a resource that could be decided on, and none is offered.
+ */
 function filterCompletions(draft: Draft, context: ResultContext): Filtered {
-  const { ref, argument } = context.params ?? {};
+  const { ref } = context.params ?? {};
   const { completion } = draft.value;
   if (!isObject(completion) || !Array.isArray(completion.values)) return fault('the answer has no completion values');
-  if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string' || !isObject(argument)) return UNCHANGED;
-  const variables = [...ref.uri.matchAll(/\{([^{}]*)\}/g)];
-  if (variables.length !== 1 || variables[0]?.[1] !== argument.name) return UNCHANGED;
+  if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string') return UNCHANGED;
   if (completion.values.length > MAX_DECIDED) return fault(TOO_MANY);
-  const { uri } = ref;
-  const uris = completion.values.map((value) =>
-    typeof value === 'string' ? uri.replace(/\{[^{}]*\}/, () => encodeURIComponent(value.toWellFormed())) : null,
-  );
+  const expand = expansion(ref.uri, context.params ?? {});
+  const uris = completion.values.map((value) => (typeof value === 'string' && expand !== null ? expand(value) : null));
   const readable = mayRead(uris, context);
-  if (readable.every(Boolean)) return UNCHANGED;
+  if (expand !== null && readable.every(Boolean)) return UNCHANGED;
   // A total would tell how many there are beyond those that are shown.
   const { total: _, ...rest } = completion;
   setMember(draft, 'completion', { ...rest, values: completion.values.filter((__, index) => readable[index]) });
   const names = uris.filter((text, index) => text !== null && readable[index]) as string[];
   return { ok: true, shown: { resource_type: 'resource', names, hidden: uris.length - names.length } };
+}
+
+/** The URI that a value of the completed variable makes of a template; null: the request does not say. */
+function expansion(uri: string, { argument, context }: JsonObject): ((value: string) => string | null) | null {
+  const template = readTemplate(uri);
+  const completed = isObject(argument) ? argument.name : undefined;
+  if (template === null || typeof completed !== 'string' || !template.variables.has(completed)) return null;
+  const given = isObject(context) && isObject(context.arguments) ? Object.entries(context.arguments) : [];
+  const values = new Map(given.filter((entry): entry is [string, string] => typeof entry[1] === 'string'));
+  const isWhole = [...template.variables].every((name) => name === completed || values.has(name));
+  return isWhole ? (value) => template.expand(values.set(completed, value)) : null;
 }
 
 function openedSession(draft: Draft): Filtered {

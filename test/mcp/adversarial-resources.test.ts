@@ -173,6 +173,23 @@ test('completions offer no resource that may not be read', async (t) => {
   });
 });
 
+for (const [template, given, shown] of [
+  ['file:///public/{+name}', undefined, ['a']],
+  ['file:///public/{name*}', undefined, ['a']],
+  ['file:///{dir}/{name}', { dir: 'public' }, ['a']],
+  ['file:///{dir}/{name}', { dir: 'secret' }, []],
+  ['file:///{dir}/{name}', undefined, []],
+] as const) {
+  test(`completions of ${template} with ${JSON.stringify(given)} offer no resource that may not be read`, async (t) => {
+    const completion = { values: ['a', '../secret/s', 'b'], total: 3 };
+    const { ask } = await setUp(t, { 'completion/complete': { completion } }, /^file:\/\/\/(public\/a|.*\{.*)$/);
+    const params = { ref: { type: 'ref/resource', uri: template }, argument: { name: 'name', value: '' } };
+    const reply = await ask('completion/complete', given === undefined ? params : { ...params, context: { arguments: given } });
+    t.deepEqual(resultOf(reply).completion, { values: shown } as never);
+    t.notRegex(reply.text, /secret|total/);
+  });
+}
+
 test('an extension that the gateway does not carry is neither announced nor served', async (t) => {
   const capabilities = { tools: {}, tasks: {}, 'acme/danger': {}, experimental: { 'acme/danger': {} } };
   const upstream = await startRecording(

@@ -171,6 +171,84 @@ test('arguments that the tool wants in headers are put there, whether it was lis
   t.is(target.seen().filter((method) => method === 'tools/list').length, 1);
 });
 
+const inHeader = (name: string) => ({
+  name,
+  inputSchema: { type: 'object', properties: { a: { type: 'string', 'x-mcp-header': 'A' } } },
+});
+const listings = (target: RecordingUpstream) => target.seen().filter((method) => method === 'tools/list').length;
+
+test.serial('of a list that names too many tools nothing is kept, and it is not asked for with each call', async (t) => {
+  const tools = [inHeader('n'), ...Array.from({ length: 10_000 }, (_, index) => ({ name: `${index}` }))];
+  const results = { 'tools/list': { tools }, 'tools/call': { content: [] } };
+  const { target, driver } = await scripted(t, modernScript(results));
+  await driver.open();
+  for (const _ of [1, 2]) t.is((await driver.ask('tools/call', { name: 'n', arguments: { a: 'x' } })).error, undefined);
+  t.is(target.received.at(-1)?.headers['mcp-param-a'], undefined);
+  t.is(listings(target), 1);
+  tools.pop();
+  await driver.ask('tools/list');
+  await driver.ask('tools/call', { name: 'n', arguments: { a: 'x' } });
+  t.is(target.received.at(-1)?.headers['mcp-param-a'], 'x');
+});
+
+test.serial('a session keeps only so many tools, and no room is taken by those that want no headers', async (t) => {
+  const pages: Record<string, object[]> = {
+    first: Array.from({ length: 6_000 }, (_, index) => ({ name: `plain-${index}` })),
+    second: Array.from({ length: 6_000 }, (_, index) => inHeader(`a-${index}`)),
+    third: Array.from({ length: 6_000 }, (_, index) => inHeader(`b-${index}`)),
+  };
+  const following: Record<string, string> = { first: 'second', second: 'third' };
+  const { target, driver } = await scripted(t, (received, res) => {
+    const { message } = received;
+    if (message?.method !== 'tools/list') return modernScript({ 'tools/call': { content: [] } })(received, res);
+    const page = String(message.params?.['cursor'] ?? 'first');
+    const nextCursor = following[page];
+    const result = { tools: pages[page] ?? [], ...(nextCursor === undefined ? {} : { nextCursor }) };
+    answerJson(res, { jsonrpc: '2.0', id: message.id, result });
+  });
+  await driver.open();
+  for (const params of [{}, { cursor: 'second' }, { cursor: 'third' }]) await driver.ask('tools/list', params);
+  const headerOf = async (name: string) => {
+    await driver.ask('tools/call', { name, arguments: { a: 'x' } });
+    return target.received.at(-1)?.headers['mcp-param-a'];
+  };
+  t.is(await headerOf('a-5999'), 'x');
+  t.is(await headerOf('b-3999'), 'x');
+  t.is(await headerOf('b-4000'), undefined);
+  t.is(await headerOf('plain-1'), undefined);
+  // The client has seen every page itself.
+  t.is(listings(target), 3);
+});
+
+test('pages that do not end are followed once', async (t) => {
+  const { target, driver } = await scripted(
+    t,
+    modernScript({ 'tools/list': { tools: [], nextCursor: 'on' }, 'tools/call': { content: [] } }),
+  );
+  await driver.open();
+  for (const _ of [1, 2]) await driver.ask('tools/call', { name: 'n' });
+  t.is(listings(target), 50);
+});
+
+test.serial('the sessions of one target do not end those of another', async (t) => {
+  const { target, bridge } = await scripted(t, modernScript({}));
+  const of = (id: string) => drive(bridge, { ...httpTarget('streamable-http', target.url), id });
+  const other = of('other');
+  await other.open();
+  const drivers: Driver[] = [];
+  for (let at = 0; at < 2_501; at += 41) {
+    const some = Array.from({ length: 41 }, () => of('busy'));
+    if (at === 0) await some[0]?.open();
+    await Promise.all(some.slice(at === 0 ? 1 : 0).map((driver) => driver.open()));
+    drivers.push(...some);
+  }
+  t.is(drivers.length, 2_501);
+  const [first, second] = drivers;
+  t.is(statusOf((await first?.post({ id: 1, method: 'ping' })) ?? { fault: 'busy' }), 404);
+  t.is(statusOf((await second?.post({ id: 1, method: 'ping' })) ?? { fault: 'busy' }), 200);
+  t.is(statusOf(await other.post({ id: 1, method: 'ping' })), 200);
+});
+
 test('a tool whose headers have changed is looked up again, once', async (t) => {
   let annotated = false;
   const { target, driver } = await scripted(t, (received, res) => {

@@ -132,8 +132,74 @@ test('completions of a template are the resources that may be read', (t) => {
   const { value, shown } = filter({ completion }, { method: 'completion/complete', params, allowed });
   t.deepEqual(value, { completion: { values: ['a', 'a b'], hasMore: false } });
   t.is(shown?.hidden, 2);
-  const two = { ...params, ref: { type: 'ref/resource', uri: 'file:///{name}/{other}' } };
-  t.deepEqual(filter({ completion }, { method: 'completion/complete', params: two }).value, { completion });
+  t.deepEqual(filter({ completion: { values: ['a'], total: 1 } }, { method: 'completion/complete', params, allowed }).value, {
+    completion: { values: ['a'], total: 1 },
+  });
+});
+
+const complete = (uri: string, values: unknown[], allowed: readonly string[], given?: object) => {
+  const params = {
+    ref: { type: 'ref/resource', uri },
+    argument: { name: 'x', value: '' },
+    ...(given === undefined ? {} : { context: { arguments: given } }),
+  } as unknown as JsonObject;
+  return filter({ completion: { values, total: 9 } }, { method: 'completion/complete', params, allowed }).value?.completion;
+};
+
+for (const [expression, open] of [
+  ['a:/{x}', 'a:/open'],
+  ['a:/{+x}', 'a:/open'],
+  ['a:/{x*}', 'a:/open'],
+  ['a:/b{.x}', 'a:/b.open'],
+  ['a:/b{/x}', 'a:/b/open'],
+  ['a:/b{/x*}', 'a:/b/open'],
+  ['a:/b{;x}', 'a:/b;x=open'],
+  ['a:/b{?x}', 'a:/b?x=open'],
+  ['a:/b{?x*}', 'a:/b?x=open'],
+  ['a:/b?c=1{&x}', 'a:/b?c=1&x=open'],
+  ['a:/{x:3}', 'a:/ope'],
+  ['a:/{x}/{x:1}', 'a:/open/o'],
+] as const) {
+  test(`completions: ${expression} is expanded and decided`, (t) => {
+    t.deepEqual(complete(expression, ['open', 'secret', 7], [open]), { values: ['open'] });
+    t.deepEqual(complete(expression, ['open'], [open]), { values: ['open'], total: 9 });
+  });
+}
+
+test('completions: what is reserved stays only where the template says so', (t) => {
+  t.deepEqual(complete('a:/{+x}', ['b/c d', 'e%20f', '../g'], ['a:/b/c%20d', 'a:/e%20f', 'a:/../g']), {
+    values: ['b/c d', 'e%20f'],
+  });
+  t.deepEqual(complete('a:/{x}', ['b c', 'b/c', 'b?c'], ['a:/b%20c', 'a:/b/c', 'a:/b?c']), { values: ['b c'] });
+  t.deepEqual(complete('a:/b{;x}c{?x}', [''], ['a:/b;xc?x=']), { values: [''], total: 9 });
+});
+
+test('completions: other variables have the values that the request gives them', (t) => {
+  for (const [uri, allowed] of [
+    ['a:/{dir}/{x}', 'a:/d/open'],
+    ['a:/b{?dir,x}', 'a:/b?dir=d&x=open'],
+    ['a:/{x,dir}', 'a:/open,d'],
+  ] as const) {
+    const given = { dir: 'd', x: 'forged', unused: 'u' };
+    t.deepEqual(complete(uri, ['open', 'secret'], [allowed], given), { values: ['open'] }, uri);
+    for (const missing of [undefined, {}, { dir: 1 }, { dirs: 'd' }]) {
+      t.deepEqual(
+        complete(uri, ['open'], [allowed, 'a:/b?x=open', 'a:/b?dir=&x=open', 'a:/open,'], missing),
+        { values: [] },
+        uri,
+      );
+    }
+  }
+});
+
+test('completions: nothing is offered where no URI can be formed, nor how much there is', (t) => {
+  const anything = { includes: () => true } as unknown as readonly string[];
+  for (const uri of ['a:/{=x}', 'a:/{|x}', 'a:/{#x}', 'a:/{x:0}', 'a:/{x', 'a:/{x}}', 'a:/{}{x}', 'a:/{x,}', 'a:/{y}', 'a:/b']) {
+    t.deepEqual(complete(uri, ['open'], anything), { values: [] }, uri);
+  }
+  t.deepEqual(complete('a:/{y}', [], anything), { values: [] });
+  t.deepEqual(complete('a:/{x:1}', ['o'.repeat(3_000)], anything), { values: [] });
+  t.deepEqual(complete(`a:/${'{x}'.repeat(51)}`, ['o'], anything), { values: [] });
 });
 
 test('capabilities are reduced to what is served', (t) => {

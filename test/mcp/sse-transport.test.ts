@@ -372,6 +372,39 @@ test('an answer that does not come is waited for only so long', async (t) => {
   await t.throwsAsync(collect(call), { code: 'UND_ERR_BODY_TIMEOUT' });
 });
 
+test.serial('one target has at most its share of the connections, and gives up its own unused ones first', async (t) => {
+  const target = await startSdkSse();
+  t.teardown(() => target.stop());
+  const upstream = createSseUpstream(
+    { ...LIMITS, connectMs: 30_000, headersMs: 30_000, idleMs: 120_000 },
+    () => `session-${++next}`,
+  );
+  t.teardown(() => upstream.close());
+  const of = (id: string) => drive(upstream, { ...httpTarget('sse', target.url), id });
+  const opening = (id: string) => of(id).post({ id: 1, method: 'initialize', params: {} });
+  const other = of('other');
+  await other.open();
+  const idle = of('busy');
+  await idle.open();
+  const drivers = Array.from({ length: 249 }, () => of('busy'));
+  await Promise.all(drivers.map((driver) => driver.open()));
+  for (const driver of drivers) t.is(succeeded(await driver.send({ method: 'GET' })).status, 200);
+  // The unused one of the same target goes, though that of the other is older.
+  const last = of('busy');
+  await last.open();
+  t.is(statusOf(await idle.post({ id: 2, method: 'ping' })), 404);
+  t.is(succeeded(await last.send({ method: 'GET' })).status, 200);
+  t.like(await opening('busy'), { fault: 'busy' });
+  t.is(statusOf(await other.post({ method: 'notifications/initialized' })), 202);
+  t.is(statusOf(await opening('third')), 200);
+  // Those that are being opened have their places already.
+  const answers = await Promise.all(Array.from({ length: 251 }, () => opening('fourth')));
+  t.deepEqual(
+    answers.filter((answer) => isFault(answer)),
+    [{ fault: 'busy' }],
+  );
+});
+
 test('a session that the target refuses to open is not kept', async (t) => {
   const target = await startScriptedSse();
   t.teardown(() => target.stop());

@@ -21,9 +21,12 @@ import {
 
 /** Connections of all targets together. */
 const MAX_SESSIONS = 1_000;
+/** Of one target, so that its users cannot take the places of all others. */
+const MAX_OF_TARGET = MAX_SESSIONS / 4;
 
 interface SseSession {
   readonly id: string;
+  readonly targetId: string;
   /** Where it was opened, and under which binding. */
   readonly address: string;
   readonly binding: string;
@@ -45,14 +48,25 @@ export function createSseUpstream(limits: UpstreamLimits, newId: () => string): 
   const agent = createAgent(limits.connectMs);
   /** The longest unused first. */
   const sessions = new Map<string, SseSession>();
+  /** Connections on their way to become sessions: they have their places, too. */
+  const opening = new Set<Sent>();
+
+  /** False: there is no place, and no unused session that could give its own. */
+  function makeRoom(targetId: string): boolean {
+    const own = [...sessions.values()].filter((session) => session.targetId === targetId);
+    const ownOpening = [...opening].filter(({ request }) => request.target.id === targetId);
+    const isOverShare = own.length + ownOpening.length >= MAX_OF_TARGET;
+    if (!isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
+    const candidates = isOverShare ? own : [...own, ...sessions.values()];
+    const unused = candidates.find(({ mailbox }) => mailbox.isQuiet());
+    unused?.end(new Error('another session needs the place'));
+    return unused !== undefined;
+  }
 
   async function open(sent: Sent): Promise<SseSession | UpstreamAnswer | UpstreamFault> {
-    const { signal } = sent.request;
-    if (sessions.size >= MAX_SESSIONS) {
-      const unused = [...sessions.values()].find(({ mailbox }) => mailbox.isQuiet());
-      if (unused === undefined) return { fault: 'busy' };
-      unused.end(new Error('another session needs the place'));
-    }
+    const { signal, target } = sent.request;
+    if (!makeRoom(target.id)) return { fault: 'busy' };
+    opening.add(sent);
     const connection = new AbortController();
     const late = setTimeout(
       () => connection.abort(new errors.HeadersTimeoutError('no endpoint event in time')),
@@ -77,6 +91,7 @@ export function createSseUpstream(limits: UpstreamLimits, newId: () => string): 
       connection.abort();
       return { fault: faultOf(cause), cause };
     } finally {
+      opening.delete(sent);
       clearTimeout(late);
       signal?.removeEventListener('abort', leave);
     }
@@ -125,6 +140,7 @@ export function createSseUpstream(limits: UpstreamLimits, newId: () => string): 
     const id = newId();
     const session: SseSession = {
       id,
+      targetId: request.target.id,
       address: addressOf(request.target),
       binding: request.access.binding,
       endpoint,
