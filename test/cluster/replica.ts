@@ -1,10 +1,9 @@
-/** A gateway, as `src/main.ts` runs it. With `--uncausal` its database connections lack what makes their reads causal in a cluster. */
+/** A gateway, as `src/main.ts` runs it. With the kind of the cluster as argument it reads its state as the servers have it where nobody asks for more. */
 import { readConfig } from '../../src/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { createGateway } from '../../src/gateway.ts';
 import { createLog } from '../../src/log.ts';
 
-/** As the servers have it where nobody asks for more. */
 const UNDO: Readonly<Record<string, string>> = {
   galera: 'set session wsrep_sync_wait = 0',
   'group-replication': "set session group_replication_consistency = 'EVENTUAL'",
@@ -18,8 +17,8 @@ const undo = UNDO[process.argv[2] ?? ''];
 const open: typeof openDatabase = async (config, firstRows) => {
   const database = await openDatabase(config, firstRows);
   // Statements of a connection run in the order in which they are given, so this one comes before any of the gateway's.
-  const weaken = (pool: Pool): void => pool.on('createSuccess', (_id, connection) => connection.query(undo ?? ''));
-  for (const { client } of [database.knex, database.reader]) weaken(client.pool);
+  const { pool }: { pool: Pool } = database.reader.client;
+  pool.on('createSuccess', (_id, connection) => connection.query(undo ?? ''));
   return database;
 };
 

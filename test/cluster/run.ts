@@ -60,6 +60,7 @@ async function startReplica(guardian: Guardian, databaseUrl: string, causal: boo
       MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
       LOG_LEVEL: 'error',
       MCP_RATE_LIMIT: '10000000',
+      DENIAL_RATE_LIMIT: '10000000',
       LOGIN_RATE_LIMIT: '100000',
       DRAIN_MS: '500',
     },

@@ -154,12 +154,14 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
 
   const replica = (n: number): string => urls[n % urls.length] ?? '';
   let refusedChanges = 0;
-  /** Until it is answered with success. 404: an attempt that was answered with an error had deleted it. */
+  /** Until it is answered with success, or an attempt whose end nobody knows turns out to have deleted what is to be deleted. */
   async function change<T>(at: string, method: string, path: string, token: string, body?: object): Promise<T> {
+    let unknown = false;
     for (let tried = 1; ; tried++) {
       const answer = await rest<T>(at, method, path, { token, ...(body === undefined ? {} : { body }) }).catch(() => null);
       if (answer !== null && answer.status < 300) return answer.body;
-      if (answer?.status === 404 && method === 'DELETE' && tried > 1) return answer.body;
+      if (answer?.status === 404 && method === 'DELETE' && unknown) return answer.body;
+      unknown ||= answer === null || answer.status >= 500;
       if (tried === 50) throw new Error(`${method} ${path}: ${answer?.status} ${JSON.stringify(answer?.body)}`);
       refusedChanges++;
       await sleep(50);
