@@ -68,7 +68,8 @@ async function startReplica(guardian: Guardian, databaseUrl: string, causal: boo
   process_.stdout?.pipe(process.stdout);
   process_.stderr?.pipe(process.stderr);
   let over = false;
-  process_.once('exit', () => {
+  // After its last words.
+  process_.once('close', () => {
     over = true;
   });
   const url = `http://127.0.0.1:${port}`;

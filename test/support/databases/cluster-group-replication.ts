@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { cpSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   askOne,
   type Cluster,
@@ -17,6 +18,8 @@ import type { Guardian } from './guardian.ts';
 import { findMysql } from './mysql.ts';
 import { isRoot } from './server.ts';
 
+/** What an init system would do. */
+const RESTARTS = 20;
 const MEMBER_STATE = 'select member_state from performance_schema.replication_group_members where member_id = @@server_uuid';
 
 export async function startGroupReplication(guardian: Guardian, say: (line: string) => void): Promise<Cluster> {
@@ -89,7 +92,7 @@ export async function startGroupReplication(guardian: Guardian, say: (line: stri
       if (bootstrap) await connection.query('set global group_replication_bootstrap_group = OFF');
     });
   }
-  for (const place of all) while (!(await isMember(place))) await new Promise((resolve) => setTimeout(resolve, 100));
+  for (const place of all) while (!(await isMember(place))) await sleep(100);
 
   return {
     version: (await askOne(all[0]?.url ?? '', 'select version()')) ?? 'unknown',
@@ -98,8 +101,19 @@ export async function startGroupReplication(guardian: Guardian, say: (line: stri
       kill: async () => processes[place.index]?.kill(),
       freeze: () => processes[place.index]?.signal('SIGSTOP'),
       thaw: () => processes[place.index]?.signal('SIGCONT'),
-      start: async () =>
-        processes[place.index]?.start([...args(place), '--loose-group_replication_start_on_boot=ON'], () => isMember(place)),
+      // A member that the others still count among them cannot join, and ends.
+      start: async () => {
+        for (let tried = 1; ; tried++) {
+          try {
+            return await processes[place.index]?.start([...args(place), '--loose-group_replication_start_on_boot=ON'], () =>
+              isMember(place),
+            );
+          } catch (error) {
+            if (tried === RESTARTS) throw error;
+          }
+          await sleep(1_000);
+        }
+      },
     })),
     createDatabase: () => createOnCluster(all.map(({ url }) => url)),
   };
