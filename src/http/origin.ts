@@ -8,8 +8,13 @@ type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
 
 /** Each time that the header is sent: Node itself keeps the first, or joins them. */
-function valuesOf(req: IncomingMessage, name: string): string[] {
-  return req.rawHeaders.filter((_, at) => at % 2 === 1 && req.rawHeaders[at - 1]?.toLowerCase() === name);
+function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
+  const values: string[] = [];
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const sent = rawHeaders[at] ?? '';
+    if (sent.length === name.length && sent.toLowerCase() === name) values.push(rawHeaders[at + 1] ?? '');
+  }
+  return values;
 }
 
 /** null: the request is addressed to this gateway, by a program or by a page of an allowed origin. */
@@ -33,7 +38,7 @@ export function checkOrigin(req: IncomingMessage, { allowedHosts, allowedOrigins
 
 const METHODS = 'GET, POST, PUT, DELETE';
 const REQUEST_HEADERS =
-  'Authorization, Content-Type, Accept, If-Match, Last-Event-ID, Portcullis-Setup-Code, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name';
+  'Authorization, Content-Type, Accept, If-Match, Last-Event-ID, Portcullis-Reason, Portcullis-Setup-Code, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name';
 const RESPONSE_HEADERS =
   'ETag, Link, Location, Retry-After, WWW-Authenticate, X-Request-Id, Portcullis-Revision, Mcp-Session-Id, Mcp-Protocol-Version';
 

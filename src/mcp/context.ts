@@ -7,6 +7,7 @@ import type { Log } from '../log.ts';
 import type { SessionStore } from '../sessions/store.ts';
 import type { Access, RoutedTarget } from '../targets/target.ts';
 import type { Aims } from './aggregate/aims.ts';
+import type { Cancellable } from './cancellation.ts';
 import type { Era, SessionRevision } from './era.ts';
 import type { McpLimits } from './limits.ts';
 import type { Links } from './links.ts';
@@ -50,7 +51,7 @@ export interface Caller {
   /** What the version header names, if it names one of the session revisions. */
   readonly version: SessionRevision | undefined;
   /** Aborted when the client is gone, or, for the reason REVOKED, when it may no longer go on. */
-  readonly gone: AbortSignal;
+  readonly gone: Cancellable;
   /** Of a standing stream: each new state in which it may go on. */
   readonly changes: Changes | null;
 }

@@ -10,6 +10,7 @@ import { TARGET_NAME } from '../targets/target.ts';
 import { createAims } from './aggregate/aims.ts';
 import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
 import { type Answer, problem, problemUnavailable, rpcError, unavailable } from './answer.ts';
+import { type Cancellation, createCancellation } from './cancellation.ts';
 import { type ExchangeDeps, REVOKED } from './context.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
@@ -71,7 +72,7 @@ const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 /** What the handler has beside what its exchanges get. */
 interface Endpoint extends McpDeps, ExchangeDeps {
   /** Open standing streams by principal. */
-  readonly streams: Map<string, Set<AbortController>>;
+  readonly streams: Map<string, Set<Cancellation>>;
   readonly watch: Watch;
 }
 
@@ -151,7 +152,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (session !== null) {
     endpoint.saw(session.id);
     // It may be in the memory of another replica.
-    const elsewhere = await endpoint.holders.place(session, req, body, res);
+    const elsewhere = session.holder === null ? 'here' : await endpoint.holders.place(session, req, body, res);
     if (elsewhere === 'answered') return null;
     if (elsewhere === 'broken') return brokenReplica(inbound);
     if (elsewhere === 'misdirected') return { kind: 'empty', status: MISDIRECTED };
@@ -165,7 +166,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     try {
       const admission = await endpoint.admit(claims);
       if (isRefusal(admission)) return unauthenticated(endpoint, targetName, admission);
-      return { claims, admission, targetName, arrivedAt, gone: gone.signal, version, changes };
+      return { claims, admission, targetName, arrivedAt, gone, version, changes };
     } catch (err) {
       if (!(err instanceof AppError)) endpoint.log.error({ err }, 'the state of the gateway could not be read');
       const known = err instanceof AppError ? err : undefined;
@@ -206,7 +207,7 @@ async function serveSession(
   claimed: ClaimedSession,
   admit: Admitting,
   res: ServerResponse,
-  gone: AbortController,
+  gone: Cancellation,
   changes: Changes,
 ): Promise<Answer> {
   if ((headers.protocol.version ?? '') >= MODERN_REVISION) {
@@ -219,7 +220,7 @@ async function serveSession(
   if (method === 'DELETE') return end(endpoint, caller, claimed);
   if (claimed === null || claimed === 'missing') return get(endpoint, caller, claimed, undefined);
   // Whoever left while being admitted is not told of again, and would hold the place for ever.
-  if (gone.signal.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
+  if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
   if (!holdStream(endpoint, caller.claims, res, gone)) return tooMany('Too many open streams.', 10);
   const { claims, targetName } = caller;
   const mayGoOn = (admission: Admission): boolean => mayGoOnIn(admission, targetName, claimed);
@@ -228,7 +229,7 @@ async function serveSession(
 }
 
 /** A place for a stream that stays open, until it is closed; false: the principal has all that it may have. */
-function holdStream({ streams, limits }: Endpoint, claims: TokenClaims, res: ServerResponse, gone: AbortController): boolean {
+function holdStream({ streams, limits }: Endpoint, claims: TokenClaims, res: ServerResponse, gone: Cancellation): boolean {
   const key = principalKey(claims);
   const open = streams.get(key) ?? new Set();
   if (open.size >= limits.streamsPerPrincipal) return false;
@@ -263,7 +264,7 @@ function mayUse({ principal, snapshot }: Admission, targetName: string, place: s
 }
 
 /** Until the answer is written, or the client gone. */
-function watchOver({ watch }: Endpoint, res: ServerResponse, gone: AbortController, watched: Omit<Watched, 'end'>): void {
+function watchOver({ watch }: Endpoint, res: ServerResponse, gone: Cancellation, watched: Omit<Watched, 'end'>): void {
   if (res.closed) return;
   res.once('close', watch.add({ ...watched, end: () => gone.abort(REVOKED) }));
 }
@@ -308,11 +309,11 @@ function readPost(
   return { answer: { kind: 'message', status: 400, text } };
 }
 
-function clientGone(res: ServerResponse): AbortController {
-  const controller = new AbortController();
-  if (res.closed) controller.abort();
+function clientGone(res: ServerResponse): Cancellation {
+  const gone = createCancellation();
+  if (res.closed) gone.abort();
   res.once('close', () => {
-    if (!res.writableFinished) controller.abort();
+    if (!res.writableFinished) gone.abort();
   });
-  return controller;
+  return gone;
 }

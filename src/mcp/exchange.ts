@@ -6,6 +6,7 @@ import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
 import { authorize, decideShown, type Verdict } from './authorize.ts';
+import { type Cancellable, createCancellation } from './cancellation.ts';
 import { declaresTasks, MISSING_TASKS, reduceClientCapabilities } from './capabilities.ts';
 import { type Awaited, type Caller, type ExchangeDeps, REVOKED, type RelayContext } from './context.ts';
 import {
@@ -63,7 +64,7 @@ export async function performRequest(
   if (leave === null) return tooManyCalls(id);
   let verdict: Verdict;
   try {
-    verdict = await authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation });
+    verdict = await authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation, params });
   } catch (err) {
     leave();
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
@@ -219,16 +220,16 @@ async function listenedTasks(
  * In the session revisions a client that closes the connection cancels nothing: the call runs on, so that its end is
  * recorded, but not for ever, because nobody waits for it.
  */
-function lingering(gone: AbortSignal, graceMs: number): AbortSignal {
-  const controller = new AbortController();
+function lingering(gone: Cancellable, graceMs: number): Cancellable {
+  const call = createCancellation();
   const leave = (): void => {
-    if (gone.reason === REVOKED) controller.abort();
-    else setTimeout(() => controller.abort(), graceMs).unref();
+    if (gone.reason === REVOKED) call.abort();
+    else setTimeout(() => call.abort(), graceMs).unref();
   };
   // Who is gone before the call begins is not told of again.
   if (gone.aborted) leave();
   else gone.addEventListener('abort', leave, { once: true });
-  return controller.signal;
+  return call;
 }
 
 function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string, leave: () => void): (outcome: Outcome) => void {

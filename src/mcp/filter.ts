@@ -273,9 +273,11 @@ function checkMeta(draft: Draft, context: ResultContext): void {
 /** Ids of tasks in a result, or in `params` of a notification, that have to be the caller's. */
 export function taskIdsIn(value: JsonObject): string[] {
   const listed = Array.isArray(value.tasks) ? value.tasks.slice(0, MAX_DECIDED) : [];
-  const ids = [value.taskId, ...listed.map((item) => (isObject(item) ? item.taskId : undefined))].map(upstreamTaskId);
-  const related = [value, value.result].map((holder) => (isObject(holder) ? relatedTask(holder) : undefined));
-  return [...new Set([...ids, ...related].filter((id) => typeof id === 'string'))];
+  const { result } = value;
+  const named = [relatedTask(value), isObject(result) ? relatedTask(result) : undefined, upstreamTaskId(value.taskId)];
+  for (const item of listed) if (isObject(item)) named.push(upstreamTaskId(item.taskId));
+  const ids = named.filter((id) => typeof id === 'string');
+  return ids.length < 2 ? ids : [...new Set(ids)];
 }
 
 /** Links name resources that the caller could then read; those that would be refused are not shown. */

@@ -51,9 +51,12 @@ export function isJsonContent(contentType: string | undefined): boolean {
   return contentType !== undefined && /^application\/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i.test(contentType);
 }
 
+/** What the SDKs send with POST: everything that is ever answered. */
+const OF_SDKS = 'application/json, text/event-stream';
+
 /** An absent Accept accepts everything (RFC 9110 section 12.5.1). */
 export function accepts(accept: string | undefined, types: readonly string[]): boolean {
-  if (accept === undefined || accept === '') return true;
+  if (accept === undefined || accept === '' || accept === OF_SDKS) return true;
   const ranges = accept.split(',').map((range) => (range.split(';')[0] ?? '').trim().toLowerCase());
   return types.every((type) => ranges.some((range) => range === '*/*' || range === type || range === `${type.split('/')[0]}/*`));
 }

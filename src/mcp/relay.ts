@@ -170,7 +170,8 @@ async function relayResult(
   const { method, params } = awaited;
   let text: string;
   try {
-    const tasks = await ownTasks(deps, context, taskIdsIn(result));
+    const named = taskIdsIn(result);
+    const tasks = namesNoTask(context, named) ? NO_TASKS : await ownTasks(deps, context, named);
     const filtered = filterResult(located, result, filteredBy(deps, context, awaited, context.caller.admission, tasks));
     if (!filtered.ok) return malformed(deps, context, filtered.fault);
     if (filtered.created !== null) await rememberTask(deps, context, filtered.created);
@@ -180,7 +181,8 @@ async function relayResult(
     deps.log.error({ err }, 'what an answer shows, or the task that it begins, could not be recorded; it is not answered');
     return { kind: 'final', ...broken(context, 'The gateway cannot record at the moment; try again') };
   }
-  await remember(deps, context, method, params);
+  const said = context.linked === null ? null : settingOf(method, params);
+  if (said !== null) await remember(deps, context, said);
   return { kind: 'final', text: resultMessage(awaited.id, text), outcome: 'ok' };
 }
 
@@ -219,6 +221,11 @@ async function rememberTask(deps: ExchangeDeps, context: RelayContext, { handle,
   const { owner, place, now } = taskPlaceOf(deps, context);
   await deps.tasks.remember(taskKey(owner, place, upstreamId), handle, now);
 }
+
+const NO_TASKS: ReadonlyMap<string, Task> = new Map();
+
+const namesNoTask = ({ awaited, tasks }: RelayContext, upstreamIds: readonly string[]): boolean =>
+  upstreamIds.length === 0 && !awaited?.task && tasks === undefined;
 
 /** Which of these tasks of the target are the caller's. */
 async function ownTasks(
@@ -264,11 +271,9 @@ async function taskNamedIn(
 async function remember(
   deps: ExchangeDeps,
   { linked, target }: RelayContext,
-  method: string,
-  params: JsonObject | undefined,
+  said: NonNullable<ReturnType<typeof settingOf>>,
 ): Promise<void> {
-  const said = linked === null ? null : settingOf(method, params);
-  if (linked === null || said === null) return;
+  if (linked === null) return;
   const { id } = linked.session;
   try {
     await (said.on

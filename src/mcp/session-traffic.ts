@@ -4,6 +4,7 @@ import { isObject, type JsonValue } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { ACCEPTED, type Answer, noSession, noTargetText, problem, problemUnavailable, refuse, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
+import { signalOf } from './cancellation.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { sendInSession } from './in-session.ts';
 import { ENDED, isLinkFailure, type LinkFailure, type LinkPlace } from './links.ts';
@@ -156,7 +157,7 @@ export async function performGet(
     return problem(new AppError('not_found', 'The event id is not one of this session'));
   }
   const connection = new AbortController();
-  const signal = AbortSignal.any([caller.gone, connection.signal]);
+  const signal = AbortSignal.any([signalOf(caller.gone), connection.signal]);
   const from = resume?.eventId ?? null;
   const sent = { method: 'GET', target, access: place.access, signal } as const;
   const reached = await sendInSession(deps, caller, place, from === null ? sent : { ...sent, lastEventId: from }, null);

@@ -7,6 +7,7 @@ import type { JsonObject } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { OutEvent } from './answer.ts';
 import { decideShown } from './authorize.ts';
+import { type Cancellable, signalOf } from './cancellation.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { sendInSession } from './in-session.ts';
 import { isLinkFailure, type LinkPlace } from './links.ts';
@@ -63,7 +64,7 @@ export async function* standingStream(
     before.abort();
     const access = moved.accessOf(admission.principal);
     const place: LinkPlace = { session, target: moved, access, admission };
-    const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([caller.gone, own.signal]));
+    const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // Without a stream of the target's, the client is still told of what the gateway itself knows.
     if (reached === 'none') return;
@@ -167,7 +168,7 @@ export async function connectAt(
   deps: ExchangeDeps,
   caller: Caller,
   place: LinkPlace,
-  signal: AbortSignal,
+  signal: Cancellable,
   after: (linked: Linked) => string | null = () => null,
 ): Promise<Connected | 'none' | null> {
   const { target, access, session } = place;

@@ -475,6 +475,7 @@ test('a client of 2026-07-28 that goes away cancels its call', async (t) => {
   await send(setup.gateway, modern('server/discover'));
   const { headers = [], body } = modern('tools/call', { name: 'ok' });
   const { closed } = await leave(setup, headers, body as object);
+  for (let waited = 0; !closed() && waited < 5_000; waited += 50) await new Promise((resolve) => setTimeout(resolve, 50));
   t.true(closed());
   t.is(lastOutcome(setup.gateway), 'cancelled');
 });

@@ -34,8 +34,10 @@ const notification = (method: string, params: object = {}) => JSON.stringify({ j
 test('the environment is what the target and the credentials say, and nothing else', async (t) => {
   process.env['PORTCULLIS_TEST_SECRET'] = 'of the gateway';
   // node hands this one on to every child unless it is kept from it.
-  process.env['NODE_V8_COVERAGE'] = '/nowhere';
+  const coverage = mkdtempSync(join(tmpdir(), 'portcullis-coverage-'));
+  process.env['NODE_V8_COVERAGE'] = coverage;
   t.teardown(() => {
+    rmSync(coverage, { recursive: true, force: true });
     delete process.env['PORTCULLIS_TEST_SECRET'];
     delete process.env['NODE_V8_COVERAGE'];
   });

@@ -4,6 +4,7 @@ import { AppError } from '../../errors.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../answer.ts';
 import { authorize, type Verdict } from '../authorize.ts';
+import { signalOf } from '../cancellation.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../context.ts';
 import { isLinkFailure, type LinkPlace } from '../links.ts';
 import { createMerge } from '../merge.ts';
@@ -148,7 +149,7 @@ async function* streams(
 
   /** For as long as the target is the caller's to use: targets restart, and some end their streams from time to time. */
   async function follow(target: RoutedTarget, connection: Connection): Promise<void> {
-    const signal = AbortSignal.any([caller.gone, connection.controller.signal]);
+    const signal = AbortSignal.any([signalOf(caller.gone), connection.controller.signal]);
     let pause = RETRY_MS;
     while (!signal.aborted) {
       const admission = latest;

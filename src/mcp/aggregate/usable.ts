@@ -3,6 +3,7 @@ import type { Admission } from '../../auth/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, finalText } from '../answer.ts';
 import { authorize, mayUseTarget } from '../authorize.ts';
+import { signalOf } from '../cancellation.ts';
 import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
 import { EVERYWHERE, type Link, type Session } from '../sessions.ts';
 
@@ -76,7 +77,7 @@ export async function askAmong(
   const waited = new Promise<null>((resolve) => {
     late.signal.addEventListener('abort', () => resolve(null), { once: true });
   });
-  const gone = AbortSignal.any([caller.gone, late.signal]);
+  const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   try {
     return await Promise.race([ask({ ...caller, targetName, gone }).then(finalText), waited]);
   } catch {

@@ -11,11 +11,11 @@ const NONE: Opened = { sessionId: null, held: false };
 
 /** A status that says everything. */
 export function statusAnswer(status: number, retryAfter: string | null = null): UpstreamAnswer {
-  return { status, ...NONE, retryAfter, discard: () => undefined, type: 'other', body: bodyOf(null) };
+  return { status, ...NONE, retryAfter, discard: () => undefined, type: 'other', read: bodyOf('') };
 }
 
 export function jsonAnswer(status: number, text: string, opened: Opened = NONE): UpstreamAnswer {
-  return { status, ...opened, retryAfter: null, discard: () => undefined, type: 'json', body: bodyOf(text) };
+  return { status, ...opened, retryAfter: null, discard: () => undefined, type: 'json', read: bodyOf(text) };
 }
 
 export function streamAnswer(
@@ -26,6 +26,6 @@ export function streamAnswer(
   return { status: 200, ...opened, retryAfter: null, discard, type: 'stream', events };
 }
 
-async function* bodyOf(text: string | null): AsyncGenerator<Uint8Array> {
-  if (text !== null) yield Buffer.from(text, 'utf8');
+function bodyOf(text: string): () => Promise<Buffer> {
+  return async () => Buffer.from(text, 'utf8');
 }

@@ -5,6 +5,7 @@
 import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../http/json.ts';
 import { addressOf } from '../../targets/target.ts';
+import { signalOf } from '../cancellation.ts';
 import { LOG_LEVELS, MODERN_REVISION, nameHeader, SESSION_REVISIONS } from '../era.ts';
 import { CODES, errorMessage, isId, type RpcId, type RpcRequest, resultMessage } from '../message.ts';
 import type { SseEvent } from '../sse.ts';
@@ -330,7 +331,8 @@ export function createBridge(deps: BridgeDeps): Upstream {
     const cancelled = new AbortController();
     running.set(id, cancelled);
     const leave = (): void => void (running.get(id) === cancelled && running.delete(id));
-    const signal = request.signal === undefined ? cancelled.signal : AbortSignal.any([request.signal, cancelled.signal]);
+    const signal =
+      request.signal === undefined ? cancelled.signal : AbortSignal.any([signalOf(request.signal), cancelled.signal]);
     const call: Call = { ...source, session, request, signal };
     const step = await exchange(call, null);
     if (!isFault(step) && (step.kind === 'events' || step.kind === 'input')) {

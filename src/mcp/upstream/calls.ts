@@ -3,6 +3,7 @@
  * may use equal ones, and an answer that comes too late finds nobody.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
+import type { Cancellable } from '../cancellation.ts';
 import type { RpcId, RpcNotification, RpcRequest } from '../message.ts';
 import { type Located, rebuildCall, rebuildResponse } from '../rebuild.ts';
 import { SseFault } from '../sse.ts';
@@ -14,7 +15,7 @@ import type { UpstreamFault, UpstreamLimits } from './upstream.ts';
 export interface Calls {
   readonly underWay: number;
   /** The events of its stream: what belongs to it, and last its answer. `gone`: the process will not take it any more. */
-  ask(owner: string, request: RpcRequest, located: Located, signal?: AbortSignal): EventQueue | UpstreamFault | 'gone';
+  ask(owner: string, request: RpcRequest, located: Located, signal?: Cancellable): EventQueue | UpstreamFault | 'gone';
   /** An answer or a notice of progress of the process, for whoever asked. */
   receive(line: Exclude<Line, { kind: 'garbage' }>): void;
   /** Of a session's client, for a request of its own. */

@@ -1,6 +1,7 @@
 /** Whether targets speak 2026-07-28. A client that does must be told to open a session where the target does not. */
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../http/json.ts';
 import { addressOf } from '../../targets/target.ts';
+import type { Cancellable } from '../cancellation.ts';
 import { TASKS_EXTENSION } from '../capabilities.ts';
 import { META_KEYS, MODERN_REVISION } from '../era.ts';
 import { ownError, servedVersions } from '../own-error.ts';
@@ -19,7 +20,7 @@ const KEPT = 10_000;
 
 export interface UpstreamEras {
   /** Asks the target if it is not known. */
-  speaksModern(at: Reached, signal: AbortSignal): Promise<boolean | UpstreamFault>;
+  speaksModern(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
   /** Whether it has tasks (SEP-2663), as far as is known: a target of which it is not known answers for itself. */
   hasTasks(at: Reached): boolean;
   /** `discovered`: the result of `server/discover`, where there is one. */

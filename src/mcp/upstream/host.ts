@@ -5,6 +5,7 @@
  */
 import { isObject, type JsonObject } from '../../http/json.ts';
 import type { Log } from '../../log.ts';
+import type { Cancellable } from '../cancellation.ts';
 import { isSessionRevision, SESSION_REVISIONS } from '../era.ts';
 import {
   CODES,
@@ -42,10 +43,10 @@ export interface Host {
   /** Shared by several sessions. */
   readonly shared: boolean;
   /** Answers `initialize`. */
-  open(request: RpcRequest, located: Located, signal?: AbortSignal): Promise<Opened | UpstreamFault>;
-  post(session: HostSession, message: RpcMessage, located: Located, signal?: AbortSignal): Posted;
+  open(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault>;
+  post(session: HostSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted;
   /** null: a standing stream is open already. */
-  listen(session: HostSession, signal?: AbortSignal): EventQueue | UpstreamFault | null;
+  listen(session: HostSession, signal?: Cancellable): EventQueue | UpstreamFault | null;
   leave(session: HostSession): void;
   end(why: string): void;
   /** When the process is gone. */
@@ -210,7 +211,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
   }
 
   /** The one answer to a request; why there is none, otherwise. */
-  async function answerTo(request: RpcRequest, located: Located, signal?: AbortSignal): Promise<string | UpstreamFault> {
+  async function answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
     const queue = calls.ask('', request, located, signal);
     if (queue === 'gone') return faultOf(await ended);
     if ('fault' in queue) return queue;
@@ -223,7 +224,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     return last ?? { fault: 'unreachable' };
   }
 
-  async function openOwn(request: RpcRequest, located: Located, signal?: AbortSignal): Promise<Opened | UpstreamFault> {
+  async function openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
     const text = await answerTo(request, located, signal);
     const opened = typeof text === 'string' && isSessionRevision(readResult(text)?.protocolVersion);
     if (!opened || isClosed) {
@@ -254,7 +255,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     return { result };
   }
 
-  async function openShared({ id, params }: RpcRequest, signal?: AbortSignal): Promise<Opened | UpstreamFault> {
+  async function openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Opened | UpstreamFault> {
     introduced ??= introduce();
     const introduction = await unlessAborted(introduced, signal);
     if (introduction === null) return { fault: 'aborted' };
@@ -265,7 +266,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
   }
 
-  function request(session: HostSession, message: RpcRequest, located: Located, signal?: AbortSignal): Posted {
+  function request(session: HostSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
     if (message.method === 'initialize') return 'misplaced';
     if (shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
       return { text: errorMessage(message.id, NO_METHOD) };
@@ -384,7 +385,7 @@ function faultOf(cause: unknown): UpstreamFault {
 }
 
 /** null: aborted before. */
-async function unlessAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T | null> {
+async function unlessAborted<T>(promise: Promise<T>, signal?: Cancellable): Promise<T | null> {
   if (signal === undefined) return promise;
   if (signal.aborted) return null;
   let abort: () => void = () => undefined;

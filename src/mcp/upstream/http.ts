@@ -1,9 +1,19 @@
 /** Targets that speak Streamable HTTP: the gateway's own headers and credential, nothing of the caller's but the rebuilt message. */
+import type { IncomingHttpHeaders } from 'node:http';
+import { Readable } from 'node:stream';
 import { type Dispatcher, errors } from 'undici';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
+import type { Cancellable } from '../cancellation.ts';
 import { createSseReader, type SseEvent } from '../sse.ts';
 import { createAgent } from './connect.ts';
-import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from './upstream.ts';
+import {
+  isFault,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamLimits,
+  type UpstreamRequest,
+} from './upstream.ts';
 
 export function createHttpUpstream(limits: UpstreamLimits): Upstream {
   const agent = createAgent(limits.connectMs);
@@ -21,26 +31,131 @@ export function createHttpUpstream(limits: UpstreamLimits): Upstream {
       const { target, access } = request;
       if (access.credentials === 'unusable') return { fault: 'credential' };
       if (target.transport !== 'streamable-http') return { fault: 'transport' };
+      const exchange = new Exchange(request.signal, limits.answerBytes);
+      const { origin, path } = addressOf(target);
       try {
-        const { origin, path } = addressOf(target);
         // Redirects are not followed: undici follows none unless told to.
-        const answer = await agent.request({
-          origin,
-          path,
-          method: request.method,
-          headers: headersFor(request, access.credentials),
-          body: request.body ?? null,
-          signal: request.signal ?? null,
-          headersTimeout: limits.headersMs,
-          bodyTimeout: request.method === 'GET' ? 0 : limits.idleMs,
-        });
-        return readAnswer(answer, limits.answerBytes);
+        agent.dispatch(
+          {
+            origin,
+            path,
+            method: request.method,
+            headers: headersFor(request, access.credentials),
+            body: request.body ?? null,
+            headersTimeout: limits.headersMs,
+            bodyTimeout: request.method === 'GET' ? 0 : limits.idleMs,
+          },
+          exchange,
+        );
       } catch (cause) {
-        return { fault: faultOf(cause), cause };
+        exchange.onResponseError(null, cause);
       }
+      return exchange.answer;
     },
     close: () => agent.destroy(),
   };
+}
+
+/**
+ * One request and its answer. A body is collected as it comes, in bounded memory; events come at the pace of whoever reads them.
+ * A promise, streams and listeners for each body, as undici's own `request` has them, cost more than the rest of the exchange.
+ */
+class Exchange implements Dispatcher.DispatchHandler {
+  readonly answer: Promise<UpstreamAnswer | UpstreamFault>;
+  private settle: (answer: UpstreamAnswer | UpstreamFault) => void = () => undefined;
+  private readonly signal: Cancellable | undefined;
+  private readonly maxBytes: number;
+  private controller: Dispatcher.DispatchController | null = null;
+  private stream: Readable | null = null;
+  private chunks: Buffer[] = [];
+  private size = 0;
+  /** What has become of the body; null: it is still coming. */
+  private outcome: Buffer | UpstreamFault | null = null;
+  private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
+
+  constructor(signal: Cancellable | undefined, maxBytes: number) {
+    this.signal = signal;
+    this.maxBytes = maxBytes;
+    this.answer = new Promise((resolve) => {
+      this.settle = resolve;
+    });
+    if (signal?.aborted) this.abort();
+    else signal?.addEventListener('abort', this.abort, { once: true });
+  }
+
+  private readonly abort = (): void => this.fail({ fault: 'aborted' });
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.controller = controller;
+    if (this.outcome !== null) controller.abort(new errors.RequestAbortedError());
+  }
+
+  onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+    if (status < 200) return;
+    const type = one(headers['content-type'])?.split(';')[0]?.trim().toLowerCase();
+    const head = {
+      status,
+      sessionId: one(headers['mcp-session-id']) ?? null,
+      held: false,
+      retryAfter: one(headers['retry-after']) ?? null,
+      discard: this.abort,
+    };
+    if (type !== 'text/event-stream') {
+      this.settle({ ...head, type: type === 'application/json' ? 'json' : 'other', read: this.read });
+      return;
+    }
+    const stream = new Readable({
+      read: () => controller.resume(),
+      destroy: (error, done) => {
+        this.abort();
+        done(error);
+      },
+    });
+    // Whoever reads learns of it; that nobody does is no error.
+    stream.on('error', () => undefined);
+    this.stream = stream;
+    this.settle({ ...head, type: 'stream', events: eventsOf(stream, this.maxBytes) });
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.stream !== null) {
+      if (!this.stream.push(chunk)) controller.pause();
+      return;
+    }
+    this.size += chunk.length;
+    if (this.size > this.maxBytes) this.fail({ fault: 'too_large' });
+    else this.chunks.push(chunk);
+  }
+
+  onResponseEnd(): void {
+    const [first] = this.chunks;
+    this.end(this.chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.chunks, this.size));
+    this.stream?.push(null);
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {
+    this.fail({ fault: faultOf(cause), cause });
+  }
+
+  private readonly read = (): Promise<Buffer | UpstreamFault> =>
+    this.outcome === null ? new Promise((resolve) => (this.told = resolve)) : Promise.resolve(this.outcome);
+
+  /** Nothing more comes of the exchange; what has ended already stays as it is. */
+  private fail(fault: UpstreamFault): void {
+    if (this.outcome !== null) return;
+    this.end(fault);
+    const error = fault.cause instanceof Error ? fault.cause : new errors.RequestAbortedError();
+    this.controller?.abort(error);
+    this.stream?.destroy(error);
+    this.settle(fault);
+  }
+
+  private end(outcome: Buffer | UpstreamFault): void {
+    this.outcome ??= outcome;
+    this.chunks = [];
+    this.signal?.removeEventListener('abort', this.abort);
+    this.told?.(this.outcome);
+  }
 }
 
 /** The whole allow-list: nothing else that the client sent goes to the target, and the credential is set last. */
@@ -65,21 +180,6 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
   return headers;
 }
 
-function readAnswer({ statusCode, headers, body }: Dispatcher.ResponseData, maxEventLength: number): UpstreamAnswer {
-  // Destroying a body that is still arriving makes it emit an error that nobody waits for.
-  body.on('error', () => undefined);
-  const type = one(headers['content-type'])?.split(';')[0]?.trim().toLowerCase();
-  const head = {
-    status: statusCode,
-    sessionId: one(headers['mcp-session-id']) ?? null,
-    held: false,
-    retryAfter: one(headers['retry-after']) ?? null,
-    discard: () => void body.destroy(),
-  };
-  if (type === 'text/event-stream') return { ...head, type: 'stream', events: eventsOf(body, maxEventLength) };
-  return { ...head, type: type === 'application/json' ? 'json' : 'other', body };
-}
-
 export async function* eventsOf(body: AsyncIterable<Uint8Array>, maxEventLength: number): AsyncGenerator<readonly SseEvent[]> {
   const reader = createSseReader(maxEventLength);
   for await (const chunk of body) {
@@ -95,21 +195,8 @@ function one(value: string | string[] | undefined): string | undefined {
 /** Of a stream, nothing: what is answered as events is no body. */
 export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise<Buffer | UpstreamFault> {
   if (answer.type === 'stream') return Buffer.alloc(0);
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  try {
-    for await (const chunk of answer.body) {
-      size += chunk.length;
-      if (size > maxBytes) {
-        answer.discard();
-        return { fault: 'too_large' };
-      }
-      chunks.push(chunk);
-    }
-  } catch (cause) {
-    return { fault: faultOf(cause), cause };
-  }
-  return Buffer.concat(chunks, size);
+  const body = await answer.read();
+  return !isFault(body) && body.length > maxBytes ? { fault: 'too_large' } : body;
 }
 
 export function faultOf(cause: unknown): UpstreamFault['fault'] {

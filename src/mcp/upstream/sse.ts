@@ -4,6 +4,7 @@
  */
 import { type Dispatcher, errors } from 'undici';
 import { addressOf, type Credentials } from '../../targets/target.ts';
+import { type Cancellable, signalOf } from '../cancellation.ts';
 import { CODES, errorMessage, resultMessage } from '../message.ts';
 import type { SseEvent } from '../sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
@@ -174,7 +175,7 @@ export function createSseUpstream(limits: UpstreamLimits, newId: () => string): 
         method: 'POST',
         headers: headersFor(sent, { 'content-type': 'application/json' }),
         body: body ?? null,
-        signal: signal ?? null,
+        signal: signal === undefined ? null : signalOf(signal),
         headersTimeout: limits.headersMs,
         bodyTimeout: limits.idleMs,
       });
@@ -277,7 +278,7 @@ async function* firstEvents(session: SseSession, stream: MailStream): AsyncGener
   }
 }
 
-function abortWith(stream: MailStream, signal: AbortSignal | undefined): void {
+function abortWith(stream: MailStream, signal: Cancellable | undefined): void {
   if (signal === undefined) return;
   const abort = (): void => stream.abort(new errors.RequestAbortedError());
   if (signal.aborted) abort();

@@ -6,6 +6,7 @@
 import { readJsonText } from '../../http/json.ts';
 import type { Log } from '../../log.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../targets/target.ts';
+import type { Cancellable } from '../cancellation.ts';
 import { type RpcMessage, readMessage } from '../message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../rebuild.ts';
 import type { EventQueue } from './events.ts';
@@ -230,14 +231,14 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
   function post(
     { host, session }: Seat,
     { message, located }: Readable,
-    signal: AbortSignal | undefined,
+    signal: Cancellable | undefined,
   ): UpstreamAnswer | UpstreamFault {
     // Sessions of a process past its lifetime move on to the next one with their next request.
     if (host.shared && message.kind === 'request' && isOld(host)) return plain(404);
     return toAnswer(host.post(session, message, located, signal));
   }
 
-  function listen({ host, session }: Seat, signal: AbortSignal | undefined): UpstreamAnswer | UpstreamFault {
+  function listen({ host, session }: Seat, signal: Cancellable | undefined): UpstreamAnswer | UpstreamFault {
     const queue = host.listen(session, signal);
     if (queue === null) return plain(409);
     return 'fault' in queue ? queue : stream(queue);
@@ -306,19 +307,19 @@ function toAnswer(posted: Posted): UpstreamAnswer | UpstreamFault {
 const HEAD = { sessionId: null, held: false, retryAfter: null, discard: () => undefined };
 
 function plain(status: number): UpstreamAnswer {
-  return { ...HEAD, status, type: 'other', body: bytesOf('') };
+  return { ...HEAD, status, type: 'other', read: bytesOf('') };
 }
 
 function json(text: string, sessionId: string | null): UpstreamAnswer {
-  return { ...HEAD, status: 200, sessionId, held: sessionId !== null, type: 'json', body: bytesOf(text) };
+  return { ...HEAD, status: 200, sessionId, held: sessionId !== null, type: 'json', read: bytesOf(text) };
 }
 
 function stream(queue: EventQueue): UpstreamAnswer {
   return { ...HEAD, status: 200, discard: queue.close, type: 'stream', events: queue.events };
 }
 
-async function* bytesOf(text: string): AsyncGenerator<Uint8Array> {
-  yield Buffer.from(text);
+function bytesOf(text: string): () => Promise<Buffer> {
+  return async () => Buffer.from(text);
 }
 
 /** Waits for the first or for all of them, but not longer than that. */

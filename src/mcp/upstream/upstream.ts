@@ -4,6 +4,7 @@
  * DELETE its end. A session that is not there answers 404.
  */
 import type { Access, RoutedTarget } from '../../targets/target.ts';
+import type { Cancellable } from '../cancellation.ts';
 import type { SessionRevision } from '../era.ts';
 import type { SseEvent } from '../sse.ts';
 
@@ -28,7 +29,7 @@ export interface UpstreamRequest {
   readonly modern?: ModernHeaders;
   readonly lastEventId?: string;
   /** Aborts the exchange, answer included. */
-  readonly signal?: AbortSignal;
+  readonly signal?: Cancellable;
 }
 
 export interface ModernHeaders {
@@ -51,8 +52,9 @@ interface AnswerHead {
 }
 
 export type UpstreamAnswer = AnswerHead &
+  /** `read`: the whole body, as far as the transport takes one. */
   (
-    | { readonly type: 'json' | 'other'; readonly body: AsyncIterable<Uint8Array> }
+    | { readonly type: 'json' | 'other'; readonly read: () => Promise<Buffer | UpstreamFault> }
     /** Throws SseFault for what is no event stream, and what the connection throws when it breaks off. */
     | { readonly type: 'stream'; readonly events: AsyncIterable<readonly SseEvent[]> }
   );

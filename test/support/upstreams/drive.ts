@@ -30,6 +30,7 @@ export function httpTarget(transport: HttpTarget['transport'], url: string, acce
     may_ask: [],
     extension_methods: [],
     user_credentials: [],
+    capture_arguments: null,
     created_at: 0,
     updated_at: 0,
     transport,

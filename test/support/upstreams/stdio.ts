@@ -106,6 +106,7 @@ export function placeFor({ command, args, cwd, env, credentials, scope, identity
     may_ask: [],
     extension_methods: [],
     user_credentials: [],
+    capture_arguments: null,
     created_at: 0,
     updated_at: 0,
     transport: 'stdio',
@@ -236,9 +237,9 @@ export async function open(upstream: Upstream, place: Place, message: object = I
 
 export async function textOf(answer: UpstreamAnswer): Promise<string> {
   if (answer.type === 'stream') throw new Error('a stream');
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of answer.body) chunks.push(chunk);
-  return Buffer.concat(chunks).toString();
+  const body = await answer.read();
+  if (isFault(body)) throw new Error(body.fault);
+  return body.toString();
 }
 
 export function stream(sent: Sent): UpstreamStream {
