@@ -2,7 +2,7 @@
  * The chain of the audit log. Each record carries a MAC over its own content and the MAC before it, under a key that is not
  * in the database, so that who can write the tables can neither change nor add nor leave out a record unseen.
  */
-import { createHmac, createSecretKey, hash, randomBytes } from 'node:crypto';
+import { createHmac, createSecretKey, hash, randomFillSync } from 'node:crypto';
 
 /** Of the form of what is under a MAC; stands in the head of each chain. */
 export const CHAIN_VERSION = 1;
@@ -64,7 +64,7 @@ export interface ErasureRow {
   readonly signature: string;
 }
 
-/** Columns under the MAC. E-mail and groups are under it as their salted hash, so that they can be erased. */
+/** Columns under the MAC. E-mail, groups and arguments are under it as their salted hash, so that they can be erased. */
 const CHAINED = {
   decision: [
     ...['id', 'created_at', 'issuer', 'user_id', 'user_role', 'person_hash', 'target_id', 'target_name', 'method'],
@@ -98,21 +98,33 @@ export function recordMac(
   return key.mac(JSON.stringify([version, chainId, seq, previous, kind, values]));
 }
 
-/** The row as the next one of the chain, and the head after it. */
-export function stamped<R extends object>(key: ChainKey, head: Head, kind: RecordKind, row: R): R & Stamp {
+/** The next place of the chain, which the row takes. */
+export function nextStamp(key: ChainKey, head: Head, kind: RecordKind, row: object): Stamp {
   const chain_seq = head.seq + 1;
   const mac = recordMac(key, CHAIN_VERSION, head.chain_id, chain_seq, head.mac, kind, row);
-  return { ...row, chain_id: head.chain_id, chain_seq, mac };
+  return { chain_id: head.chain_id, chain_seq, mac };
 }
+
+// Drawn many at a time: each draw costs as much as a MAC.
+const salts = Buffer.alloc(256 * SALT_BYTES);
+let drawn = salts.length;
 
 /** Different for each row: equal e-mails do not show. */
 export function newSalt(): string {
-  return randomBytes(SALT_BYTES).toString('base64url');
+  if (drawn === salts.length) {
+    randomFillSync(salts);
+    drawn = 0;
+  }
+  drawn += SALT_BYTES;
+  return salts.toString('base64url', drawn - SALT_BYTES, drawn);
 }
 
-/** What stands for e-mail and groups under the MAC. `groups` is JSON, as it is stored. Without the salt it tells nothing. */
-export function personHash(salt: string, email: string, groups: string): string {
-  return hash('sha256', JSON.stringify([salt, email, groups]), 'base64url');
+/**
+ * What stands for e-mail, groups and arguments under the MAC; the latter two are JSON, as they are stored. Without the salt
+ * it tells nothing. Rows without arguments are as they were before any had them.
+ */
+export function personHash(salt: string, email: string, groups: string, args: string | null): string {
+  return hash('sha256', JSON.stringify(args === null ? [salt, email, groups] : [salt, email, groups, args]), 'base64url');
 }
 
 /** By which rows of a resource are found: its name is too long for an index. null: the request names none. */

@@ -1,4 +1,4 @@
-/** Takes what is personal out of a user's rows: e-mail, groups, and the salt of their hash. That the rows were there stays proven. */
+/** Takes what is personal out of a user's rows: e-mail, groups, arguments, and the salt of their hash. That the rows were there stays proven. */
 import { v7 as uuidv7 } from 'uuid';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';

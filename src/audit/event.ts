@@ -22,6 +22,8 @@ export interface DecisionRecord {
   /** null where the target itself was asked for. */
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
+  /** JSON of CapturedArguments; null where none are captured, and once they are erased. */
+  readonly arguments: string | null;
   readonly effect: Effect;
   readonly reason: AuditReason;
   readonly policy_id: string | null;
@@ -69,6 +71,7 @@ export interface DecisionSubject {
   readonly method: string;
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
+  readonly arguments: string | null;
 }
 
 export function decisionRecord(
@@ -91,6 +94,7 @@ export function decisionRecord(
     method: subject.method,
     resource_type: subject.resource_type,
     resource_name: subject.resource_name,
+    arguments: subject.arguments,
     effect: decision.effect,
     reason: decision.reason,
     policy_id: decision.policy?.id ?? null,

@@ -8,7 +8,7 @@ export type ExportedEntry = LogJson & { readonly chain_id: string | null; readon
 const COLUMNS = [
   ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name', 'method'],
   ...['resource_type', 'resource_name', 'effect', 'policy_id', 'policy_name', 'policy_priority', 'reason', 'issuer'],
-  ...['revision', 'data_hash', 'engine_hash', 'outcome', 'duration_ms', 'shown', 'chain_id', 'chain_seq'],
+  ...['revision', 'data_hash', 'engine_hash', 'outcome', 'duration_ms', 'shown', 'chain_id', 'chain_seq', 'arguments'],
 ] as (keyof ExportedEntry)[];
 
 /** What a spreadsheet would take for a formula. */
@@ -26,10 +26,10 @@ export async function* ndjsonOf(entries: AsyncIterable<ExportedEntry>): AsyncGen
 /** RFC 4180. Lists and objects are JSON; a text that a spreadsheet would run is led by an apostrophe. */
 export async function* csvOf(entries: AsyncIterable<ExportedEntry>): AsyncGenerator<string> {
   yield `${COLUMNS.join(',')}\r\n`;
-  for await (const entry of entries) yield `${COLUMNS.map((column) => cell(entry[column])).join(',')}\r\n`;
+  for await (const entry of entries) yield `${COLUMNS.map((column) => csvCell(entry[column])).join(',')}\r\n`;
 }
 
-function cell(value: unknown): string {
+export function csvCell(value: unknown): string {
   if (value === null || value === undefined) return '';
   if (typeof value === 'number') return String(value);
   const text = typeof value === 'string' ? value : JSON.stringify(value);

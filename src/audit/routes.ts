@@ -123,6 +123,7 @@ function logJson(entry: AuditEntry) {
     method: entry.method,
     resource_type: entry.resource_type,
     resource_name: entry.resource_name,
+    arguments: entry.arguments,
     effect: entry.effect,
     policy_id: entry.policy_id,
     policy_name: entry.policy_name,

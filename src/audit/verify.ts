@@ -40,7 +40,7 @@ export interface Report {
   readonly records: Readonly<Record<RecordKind, number>>;
   /** From before there were chains: nothing is known of them but their number. */
   readonly unchained: number;
-  /** Decisions whose e-mail and groups were erased. */
+  /** Decisions whose personal data was erased. */
   readonly erased: number;
   /** Chains that begin later than they did, by age. */
   readonly shortened: number;
@@ -223,14 +223,19 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
   /** What is not under the MAC itself. */
   function decisionFault(row: ChainedRecord['row'], seq: number): Pick<Problem, 'problem' | 'detail'> | null {
     const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
+    // Exports from before there were arguments have no such member.
+    const args = row['arguments'] ?? null;
     if (row['resource_key'] !== resourceKey(row['resource_name'] as string | null)) {
       return { problem: 'altered', detail: 'the key by which the resource is found is not what was written' };
     }
     if (salt !== null) {
-      if (personHash(String(salt), String(email), String(groups)) === row['person_hash']) return null;
-      return { problem: 'altered', detail: 'e-mail or groups are not what was written' };
+      const written = personHash(String(salt), String(email), String(groups), args === null ? null : String(args));
+      if (written === row['person_hash']) return null;
+      return { problem: 'altered', detail: 'e-mail, groups or arguments are not what was written' };
     }
-    if (email !== '' || groups !== '[]') return { problem: 'altered', detail: 'e-mail or groups were set after an erasure' };
+    if (email !== '' || groups !== '[]' || args !== null) {
+      return { problem: 'altered', detail: 'e-mail, groups or arguments were set after an erasure' };
+    }
     erased++;
     const user = String(row['user_id']);
     const id = String(row['id']);
@@ -256,7 +261,7 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       });
       if (signed) continue;
       const at = { chain, seq, record: 'decision', decision_id: id } as const;
-      report('altered', 'e-mail and groups were taken out, and no erasure of this user was recorded', at);
+      report('altered', 'personal data was taken out, and no erasure of this user was recorded', at);
     }
   }
 

@@ -11,6 +11,7 @@ import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { type Config, configFromProcess } from '../config.ts';
 import { openDatabase } from '../db/database.ts';
 import { AppError } from '../errors.ts';
+import { reproduceCommand } from './bundle.ts';
 
 const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--json]
 
@@ -34,6 +35,7 @@ const PROBLEMS_SHOWN = 20;
 /** The exit code. */
 export async function audit(argv: readonly string[]): Promise<number> {
   const [verb, ...rest] = argv;
+  if (verb === 'reproduce') return reproduceCommand(rest);
   if (verb === undefined || verb === 'help' || verb === '--help' || rest.includes('--help')) {
     process.stdout.write(AUDIT_USAGE);
     return 0;
@@ -172,7 +174,7 @@ function inWords(report: Report): string {
   const { decision, shown, outcome } = report.records;
   const counted = `${report.chains} chains, ${decision} decisions, ${shown} lists, ${outcome} outcomes`;
   const aside = [
-    ...(report.erased > 0 ? [`${report.erased} decisions have their e-mail and groups erased`] : []),
+    ...(report.erased > 0 ? [`${report.erased} decisions have their personal data erased`] : []),
     ...(report.shortened > 0 ? [`${report.shortened} chains were shortened by age`] : []),
     ...(report.unchained > 0 ? [`${report.unchained} records are from before there were chains, and cannot be checked`] : []),
   ].map((line) => `  ${line}\n`);

@@ -1,8 +1,10 @@
 /** The one place of the request path where policy is asked and its answer recorded, before anything follows from it. */
 
+import { captureArguments } from '../audit/arguments.ts';
 import { type AuditReason, type AuditWriter, decisionRecord } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
+import type { JsonObject } from '../http/json.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { Operation } from './operation.ts';
 
@@ -12,6 +14,8 @@ export interface Question {
   /** As it appears in the audit log. */
   readonly method: string;
   readonly operation: Operation;
+  /** Of the request whose arguments the target may want recorded. */
+  readonly params?: JsonObject | undefined;
 }
 
 export type Verdict =
@@ -34,12 +38,16 @@ const DENY = { effect: 'deny', policy: null } as const;
 
 /** Rejects when the decision cannot be made durable: then nothing may follow from it. */
 export async function authorize(deps: AuthorizeDeps, question: Question): Promise<Verdict> {
-  const { admission, targetName, method, operation } = question;
+  const { admission, targetName, method, operation, params } = question;
   const { principal, snapshot } = admission;
   const target = snapshot.targets.get(targetName);
   const object = operation.kind === 'object' ? operation.object : null;
   const decision =
     target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
+  const allowed = target !== undefined && decision.effect === 'allow';
+  const usable = allowed || (target !== undefined && object !== null && mayUseTarget(snapshot.engine, principal, target));
+  // Who may not use the target must not find, by the time that large arguments take, that it is there (law 10).
+  const capture = usable ? target.capture_arguments : null;
   const decisionId = deps.newId();
   await deps.audit.decision(
     decisionRecord(
@@ -51,13 +59,13 @@ export async function authorize(deps: AuthorizeDeps, question: Question): Promis
         method,
         resource_type: object?.resource_type ?? null,
         resource_name: object?.resource_name ?? null,
+        arguments: capture === null ? null : captureArguments(capture.mask, method, params),
       },
       decision,
       snapshot.engine,
     ),
   );
-  if (target !== undefined && decision.effect === 'allow') return { allowed: true, decisionId, target };
-  const usable = target !== undefined && object !== null && mayUseTarget(snapshot.engine, principal, target);
+  if (allowed) return { allowed, decisionId, target };
   return { allowed: false, decisionId, answer: usable ? 'denied' : 'no_target', reason: decision.reason };
 }
 

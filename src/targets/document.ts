@@ -8,6 +8,7 @@ import { RESOURCE_TYPES } from '../policies/document.ts';
 import { isLinkLocal } from './address.ts';
 import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
 import {
+  type ArgumentCapture,
   ASKABLE,
   type Askable,
   type CredentialKey,
@@ -48,6 +49,8 @@ export const TARGET_LIMITS = {
   method: 256,
   param: 64,
   userCredentials: 16,
+  mask: 64,
+  maskedName: 128,
 } as const;
 
 /** Why the gateway does not connect to such a URL, or null. */
@@ -116,6 +119,9 @@ const members = {
     .unique('method')
     .max(TARGET_LIMITS.extensionMethods),
   user_credentials: Joi.array<readonly CredentialKey[]>().items(suppliedKey).unique('name').max(TARGET_LIMITS.userCredentials),
+  capture_arguments: Joi.object<ArgumentCapture>({
+    mask: Joi.array().items(text(TARGET_LIMITS.maskedName)).unique().max(TARGET_LIMITS.mask).required(),
+  }).allow(null),
 };
 
 /** Names and values are checked here, so that no message shows a value. */
@@ -170,6 +176,7 @@ const DEFAULTS = {
   may_ask: ASKABLE,
   extension_methods: [],
   user_credentials: [],
+  capture_arguments: null,
 } as const satisfies Partial<TargetDocument>;
 const STDIO_DEFAULTS = { args: [], cwd: null, env: {}, isolation: 'per_user' } as const satisfies Partial<StdioTarget>;
 
@@ -191,8 +198,8 @@ export function changedDocument(before: Target, update: TargetUpdate): TargetDoc
     .filter((name) => given[name] !== undefined)
     .map((path) => ({ path, message: `is not for the transport ${transport}` }));
   if (errors.length > 0) throw invalidRequest(errors);
-  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials } = before;
-  const kept = { name, description, enabled, denials, may_ask, extension_methods, user_credentials };
+  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments } = before;
+  const kept = { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments };
   return documentOf({ ...kept, ...given, transport }, before);
 }
 
@@ -201,8 +208,9 @@ function documentOf(
   given: Members & Required<Pick<TargetDocument, keyof typeof DEFAULTS | 'name' | 'transport'>>,
   before: Target | null,
 ): TargetDocument {
-  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials, transport } = given;
-  const base = { name, description, enabled, denials, may_ask, extension_methods, user_credentials };
+  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments } = given;
+  const base = { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments };
+  const { transport } = given;
   const unfit = user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
   if (unfit >= 0) {
     const message = `a target with the transport ${transport} takes ${transport === 'stdio' ? 'env' : 'bearer and header'} alone`;
@@ -225,13 +233,14 @@ type Shown<T> = Omit<T, 'created_at' | 'updated_at'> & { readonly created_at: st
 export type TargetJson = Shown<HttpTarget> | Shown<StdioTarget>;
 
 export function targetJson(target: Target): TargetJson {
-  const { id, name, description, enabled, denials, may_ask, extension_methods, user_credentials } = target;
+  const { id, name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments } = target;
   const rest = {
     enabled,
     denials,
     may_ask,
     extension_methods,
     user_credentials,
+    capture_arguments,
     created_at: new Date(target.created_at).toISOString(),
     updated_at: new Date(target.updated_at).toISOString(),
   };

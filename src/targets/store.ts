@@ -52,16 +52,24 @@ interface Row {
   readonly enabled: number | boolean;
   /** JSON of command, args, cwd, env, isolation; null for all but stdio. */
   readonly stdio: string | null;
-  /** JSON of denials, may_ask, extension_methods, user_credentials; null: the defaults. */
+  /** JSON of denials, may_ask, extension_methods, user_credentials, capture_arguments; null: the defaults. */
   readonly options: string | null;
   readonly created_at: number;
   readonly updated_at: number;
 }
 
 type Process = Pick<StdioTarget, 'command' | 'args' | 'cwd' | 'env' | 'isolation'>;
-type Options = Pick<Target, 'denials' | 'may_ask' | 'extension_methods' | 'user_credentials'>;
+type Options = Pick<Target, 'denials' | 'may_ask' | 'extension_methods' | 'user_credentials' | 'capture_arguments'>;
 
-const DEFAULT_OPTIONS: Options = { denials: 'shown', may_ask: ASKABLE, extension_methods: [], user_credentials: [] };
+/** Of targets that were stored before there were these. */
+const LATER_OPTIONS: Pick<Options, 'capture_arguments'> = { capture_arguments: null };
+const DEFAULT_OPTIONS: Options = {
+  denials: 'shown',
+  may_ask: ASKABLE,
+  extension_methods: [],
+  user_credentials: [],
+  ...LATER_OPTIONS,
+};
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 const areTexts = (value: unknown): value is readonly string[] => Array.isArray(value) && value.every(isText);
@@ -80,24 +88,25 @@ function isProcess(value: unknown): value is Process {
 
 function isOptions(value: unknown): value is Options {
   if (!isRecord(value)) return false;
-  const { denials, may_ask, extension_methods, user_credentials } = value;
+  const { denials, may_ask, extension_methods, user_credentials, capture_arguments } = value;
   return (
     oneOf(['shown', 'hidden'], denials) &&
     Array.isArray(may_ask) &&
     may_ask.every((item) => oneOf(ASKABLE, item)) &&
     each(extension_methods, (item) => areTexts([item['method'], item['resource_type'], item['param']])) &&
-    each(user_credentials, (item) => oneOf(CREDENTIAL_TYPES, item['type']) && isText(item['name']))
+    each(user_credentials, (item) => oneOf(CREDENTIAL_TYPES, item['type']) && isText(item['name'])) &&
+    (capture_arguments === null || (isRecord(capture_arguments) && areTexts(capture_arguments['mask'])))
   );
 }
 
 /** Throws where the row is not as `toRow` makes it: a target that is not understood must not be reached. */
 function toTarget(row: Row): Target {
   const { id, name, description, transport, url, created_at, updated_at } = row;
-  const options: unknown = row.options === null ? DEFAULT_OPTIONS : JSON.parse(row.options);
+  const options: unknown = row.options === null ? DEFAULT_OPTIONS : { ...LATER_OPTIONS, ...JSON.parse(row.options) };
   if (!TRANSPORTS.includes(transport) || !isOptions(options)) throw new Error(`The table targets holds an unknown form (${id})`);
-  const { denials, may_ask, extension_methods, user_credentials } = options;
+  const { denials, may_ask, extension_methods, user_credentials, capture_arguments } = options;
   const base = { id, name, description, enabled: Boolean(row.enabled), created_at, updated_at };
-  const common = { ...base, denials, may_ask, extension_methods, user_credentials };
+  const common = { ...base, denials, may_ask, extension_methods, user_credentials, capture_arguments };
   if (transport !== 'stdio') return { ...common, transport, url };
   const process: unknown = JSON.parse(row.stdio ?? 'null');
   if (!isProcess(process)) throw new Error(`The table targets holds an unknown form (${id})`);
@@ -107,8 +116,8 @@ function toTarget(row: Row): Target {
 
 function toRow(target: Target): Row {
   const { id, name, description, transport, enabled, created_at, updated_at } = target;
-  const { denials, may_ask, extension_methods, user_credentials } = target;
-  const options = JSON.stringify({ denials, may_ask, extension_methods, user_credentials });
+  const { denials, may_ask, extension_methods, user_credentials, capture_arguments } = target;
+  const options = JSON.stringify({ denials, may_ask, extension_methods, user_credentials, capture_arguments });
   const base = { id, name, description, transport, enabled, options, created_at, updated_at };
   if (target.transport !== 'stdio') return { ...base, url: target.url, stdio: null };
   const { command, args, cwd, env, isolation } = target;

@@ -33,6 +33,11 @@ export interface ExtensionMethod {
   readonly param: string;
 }
 
+/** That the audit log has the arguments of calls, all but the values of members with these names. */
+export interface ArgumentCapture {
+  readonly mask: readonly string[];
+}
+
 interface TargetBase {
   /** Lower-case UUID. */
   readonly id: string;
@@ -46,6 +51,8 @@ interface TargetBase {
   readonly extension_methods: readonly ExtensionMethod[];
   /** For these, users may supply values of their own. */
   readonly user_credentials: readonly CredentialKey[];
+  /** null: arguments are not recorded. */
+  readonly capture_arguments: ArgumentCapture | null;
   readonly created_at: number;
   readonly updated_at: number;
 }

@@ -88,6 +88,7 @@ const columns: readonly (readonly [table: string, column: string, value: unknown
   ['audit_decisions', 'salt', null],
   ['audit_decisions', 'person_hash', 'x'],
   ['audit_decisions', 'resource_key', 'x'],
+  ['audit_decisions', 'arguments', '{}'],
   ['audit_decisions', 'mac', 'x'],
   ['audit_shown', 'resource_type', 'prompt'],
   ['audit_shown', 'shown', 1],

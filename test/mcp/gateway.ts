@@ -60,6 +60,7 @@ export function routed(name: string, url: string, changes: Partial<RoutedTarget 
     may_ask: ASKABLE,
     extension_methods: [],
     user_credentials: [],
+    capture_arguments: null,
     created_at: 0,
     updated_at: 0,
     accessOf: reachedWith({ ...noCredentials, headers: [['x-upstream-key', 'gateway-secret']] }),

@@ -12,6 +12,7 @@ const base = {
   may_ask: [],
   extension_methods: [],
   user_credentials: [],
+  capture_arguments: null,
   created_at: 0,
   updated_at: 0,
 } as const;

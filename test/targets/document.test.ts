@@ -27,6 +27,7 @@ test('a target has defaults', (t) => {
     may_ask: ASKABLE,
     extension_methods: [],
     user_credentials: [],
+    capture_arguments: null,
   });
   t.deepEqual(readTarget({ name: 'local', transport: 'stdio', command: '/bin/server' }), {
     name: 'local',
@@ -42,6 +43,7 @@ test('a target has defaults', (t) => {
     may_ask: ASKABLE,
     extension_methods: [],
     user_credentials: [],
+    capture_arguments: null,
   });
   t.deepEqual(readTargetUpdate({ enabled: false }), { enabled: false });
 });
@@ -246,10 +248,13 @@ test('a change keeps what is omitted, and changes the transport with its members
   const change = (before: Target, update: object) => changedDocument(before, readTargetUpdate(update));
   t.like(change(http, { enabled: false }), { enabled: false, url: 'https://mcp.example.com/mcp' });
   t.like(change(http, { transport: 'sse' }), { transport: 'sse', url: 'https://mcp.example.com/mcp' });
+  const capturing = { ...http, capture_arguments: { mask: ['a'] } };
+  t.like(change(capturing, { enabled: false }), { capture_arguments: { mask: ['a'] } });
+  t.like(change(capturing, { capture_arguments: null }), { capture_arguments: null });
   t.like(change(stdio, { command: '/bin/b' }), { command: '/bin/b', args: ['x'], cwd: '/srv', isolation: 'shared' });
   t.deepEqual(change(stdio, { transport: 'sse', url: 'http://a.example/' }), {
     ...{ name: 'local', description: null, transport: 'sse', url: 'http://a.example/', enabled: true },
-    ...{ denials: 'shown', may_ask: ASKABLE, extension_methods: [], user_credentials: [] },
+    ...{ denials: 'shown', may_ask: ASKABLE, extension_methods: [], user_credentials: [], capture_arguments: null },
   });
   t.like(change(http, { transport: 'stdio', command: '/bin/b', user_credentials: [] }), {
     command: '/bin/b',

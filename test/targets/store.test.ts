@@ -36,6 +36,7 @@ const base = (id: string) =>
     may_ask: ASKABLE,
     extension_methods: [],
     user_credentials: [],
+    capture_arguments: null,
     created_at: 1,
     updated_at: 2,
   }) as const;
@@ -96,6 +97,8 @@ eachEngine(test.serial, 'every kind of target is read as it was written', async 
     }),
     stdio('c', { user_credentials: [{ type: 'env', name: 'TOKEN' }] }),
     stdio('d', { args: [], env: {}, cwd: '/srv', isolation: 'shared' }),
+    target('e', { capture_arguments: { mask: [] } }),
+    stdio('f', { capture_arguments: { mask: ['p\u{1f600}', 'b'] } }),
   ];
   for (const one of all) await store.insert(one);
   t.deepEqual(await store.page(null, null), all);
@@ -113,6 +116,9 @@ eachEngine(test.serial, 'every kind of target is read as it was written', async 
     ['options', '{"denials":"maybe","may_ask":[],"extension_methods":[],"user_credentials":[]}'],
     ['options', '{"denials":"shown","may_ask":["all"],"extension_methods":[],"user_credentials":[]}'],
     ['options', '{"denials":"shown","may_ask":[],"extension_methods":[],"user_credentials":[{"type":"any"}]}'],
+    ['options', '{"denials":"shown","may_ask":[],"extension_methods":[],"user_credentials":[],"capture_arguments":{}}'],
+    ['options', '{"denials":"shown","may_ask":[],"extension_methods":[],"user_credentials":[],"capture_arguments":{"mask":[1]}}'],
+    ['options', 'null'],
   ] as const) {
     await store.update(stdio('c'));
     await knex('targets')
@@ -120,6 +126,11 @@ eachEngine(test.serial, 'every kind of target is read as it was written', async 
       .update({ [column]: value });
     await t.throwsAsync(routedTargets(knex, vault), undefined, `${column} ${value}`);
   }
+  // As it was stored before there was `capture_arguments`.
+  const before = '{"denials":"hidden","may_ask":[],"extension_methods":[],"user_credentials":[]}';
+  await store.update(stdio('c'));
+  await knex('targets').where('id', 'c').update({ options: before });
+  t.deepEqual(await store.find('c'), stdio('c', { denials: 'hidden', may_ask: [] }));
 });
 
 eachEngine(test.serial, 'a credential belongs to its target, subject and name, byte for byte', async (t, at) => {

@@ -212,8 +212,10 @@ export function chainStore(db: Connection): ChainStore {
       if (ids.length === 0) return { erased: 0, next: null };
       const erased = await db('audit_decisions')
         .whereIn('id', ids)
-        .andWhere((row) => row.whereNotNull('salt').orWhereNot('user_email', '').orWhereNot('user_groups', '[]'))
-        .update({ user_email: '', user_groups: '[]', salt: null });
+        .andWhere((row) =>
+          row.whereNotNull('salt').orWhereNot('user_email', '').orWhereNot('user_groups', '[]').orWhereNotNull('arguments'),
+        )
+        .update({ user_email: '', user_groups: '[]', arguments: null, salt: null });
       return { erased, next: ids.length < limit ? null : `${ids.at(-1)}0` };
     },
   };
