@@ -1,6 +1,6 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,kills,frozen,new-enemy,galera,group-replication`
- * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--kills=n` (200) and `--revocations=n` (1,000 of each
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,faults,frozen,new-enemy,galera,group-replication`
+ * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--kills=n` (200) and `--revocations=n` (1,000 of each
  * kind; in the clusters a tenth) say how much. The exit code is 0 if all passed.
  */
 import { spawn } from 'node:child_process';
@@ -13,6 +13,7 @@ const { values } = parseArgs({
     only: { type: 'string' },
     decisions: { type: 'string', default: '10000000' },
     requests: { type: 'string', default: '2000000' },
+    sets: { type: 'string', default: '20000' },
     kills: { type: 'string', default: '200' },
     revocations: { type: 'string', default: '1000' },
   },
@@ -38,7 +39,13 @@ const STEPS: Readonly<Record<string, Step>> = {
     args: ['node_modules/ava/entrypoints/cli.mjs', 'test/decision/differential.test.ts'],
     env: { DIFFERENTIAL_RUNS: String(Math.ceil(Number(values.requests) / PER_RUN)) },
   },
+  analysis: {
+    args: ['node_modules/ava/entrypoints/cli.mjs', 'test/policies/analysis/*.test.ts'],
+    env: { ANALYSIS_RUNS: values.sets },
+  },
   kills: { args: [...typescript, 'test/run.ts', 'test/gateway/kill.test.ts'], env: { PORTCULLIS_TEST_KILLS: values.kills } },
+  // Longer than anything waits for a database.
+  faults: { args: [...typescript, 'test/run.ts', 'test/gateway/faults.test.ts'], env: { PORTCULLIS_TEST_FAULT_MS: '40000' } },
   frozen: {
     args: [...typescript, 'test/run.ts', 'test/gateway/round-robin.test.ts'],
     env: { PORTCULLIS_TEST_FROZEN: 'true' },

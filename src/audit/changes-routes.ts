@@ -25,6 +25,7 @@ function changeJson(row: ChangeRow) {
     created_at: new Date(row.created_at).toISOString(),
     actor: row.actor,
     request_id: row.request_id,
+    reason: row.reason,
     action: row.action,
     object_type: row.object_type,
     object_id: row.object_id,

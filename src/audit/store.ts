@@ -1,19 +1,26 @@
 /** The audit tables: written once, never changed but by erasure, and removed by age alone. */
 import { createHash } from 'node:crypto';
 import type { Connection } from '../db/database.ts';
+import { literalOf, statement, type Value } from '../db/statement.ts';
+import type { CapturedArguments } from './arguments.ts';
 import { newSalt, personHash, resourceKey, type Stamp } from './chain.ts';
 import type { DecisionRecord, Outcome, OutcomeRecord, ShownRecord } from './event.ts';
 import { driverOf, type LogFilter, remainder } from './filter.ts';
 
-/** A record as its table has it, and about how many bytes it is in a statement. */
+/** A record as its table has it, and about how many bytes it is in a statement: escapes at most double them. */
 export interface Stored<R> {
   readonly row: R;
   readonly bytes: number;
 }
 
+/** A record with its place in the chain, which are columns of the same table. */
+export interface Chained<R> extends Stored<R> {
+  readonly stamp: Stamp;
+}
+
 export interface DecisionRow extends Omit<DecisionRecord, 'user_groups'> {
   readonly user_groups: string;
-  /** null once e-mail and groups are erased. */
+  /** null once what is personal is erased. */
   readonly salt: string | null;
   readonly person_hash: string;
   readonly resource_key: string | null;
@@ -36,25 +43,44 @@ export interface OutcomeRow extends OutcomeRecord {
 /** A set of names is stored up to this size. Beyond, it lacks its last ones, and `shown` still counts them. */
 export const MAX_SET_BYTES = 256 * 1024;
 
+const SUSPICIOUS = /[\0\ud800-\udfff]/;
+
 /** A MAC is over what is stored: databases keep neither half a surrogate pair nor what follows a NUL. */
-const storable = <T extends string | null>(text: T): T => (text?.toWellFormed().replaceAll('\0', '\ufffd') ?? null) as T;
+function storable<T extends string | null>(text: T): T {
+  if (text === null || !SUSPICIOUS.test(text)) return text;
+  return text.toWellFormed().replaceAll('\0', '\ufffd') as T;
+}
 
 export function storedDecision(record: DecisionRecord): Stored<DecisionRow> {
   const user_email = storable(record.user_email);
   const user_groups = JSON.stringify(record.user_groups);
   const resource_name = storable(record.resource_name);
   const salt = newSalt();
+  // Named one by one: to copy so many members is slow.
   return stored({
-    ...record,
+    id: record.id,
+    created_at: record.created_at,
+    issuer: record.issuer,
     user_id: storable(record.user_id),
     user_email,
     user_role: storable(record.user_role),
     user_groups,
+    target_id: record.target_id,
     target_name: storable(record.target_name),
     method: storable(record.method),
+    resource_type: record.resource_type,
     resource_name,
+    arguments: record.arguments,
+    effect: record.effect,
+    reason: record.reason,
+    policy_id: record.policy_id,
+    policy_name: record.policy_name,
+    policy_priority: record.policy_priority,
+    revision: record.revision,
+    data_hash: record.data_hash,
+    engine_hash: record.engine_hash,
     salt,
-    person_hash: personHash(salt, user_email, user_groups),
+    person_hash: personHash(salt, user_email, user_groups, record.arguments),
     resource_key: resourceKey(resource_name),
   });
 }
@@ -83,7 +109,7 @@ export function storedShown(record: ShownRecord): Stored<ShownRow> {
 }
 
 export function storedOutcome(record: OutcomeRecord, now: number): Stored<OutcomeRow> {
-  return stored({ ...record, created_at: now });
+  return stored({ decision_id: record.decision_id, outcome: record.outcome, duration_ms: record.duration_ms, created_at: now });
 }
 
 /** What the chain adds to each row. */
@@ -96,7 +122,8 @@ function stored<R extends object>(row: R): Stored<R> {
 }
 
 /** A decision with what became of it. */
-export interface AuditEntry extends DecisionRecord {
+export interface AuditEntry extends Omit<DecisionRecord, 'arguments'> {
+  readonly arguments: CapturedArguments | null;
   /** Its place in the chain; null for what is from before there were chains. */
   readonly chain_id: string | null;
   readonly chain_seq: number | null;
@@ -114,13 +141,13 @@ export interface AuditPage {
 
 export interface AuditStore {
   /** Each may take several statements; outside a transaction, the first of them can be stored alone. */
-  insertDecisions(rows: readonly Stored<DecisionRow & Stamp>[]): Promise<void>;
-  insertShown(rows: readonly Stored<ShownRow & Stamp>[]): Promise<void>;
-  insertOutcomes(rows: readonly Stored<OutcomeRow & Stamp>[]): Promise<void>;
+  insertDecisions(rows: readonly Chained<DecisionRow>[]): Promise<void>;
+  insertShown(rows: readonly Chained<ShownRow>[]): Promise<void>;
+  insertOutcomes(rows: readonly Chained<OutcomeRow>[]): Promise<void>;
   /** Whether the table holds exactly this row: its MAC is over all that the row says. */
-  holdsDecision(row: DecisionRow & Stamp): Promise<boolean>;
-  holdsShown(row: ShownRow & Stamp): Promise<boolean>;
-  holdsOutcome(row: OutcomeRow & Stamp): Promise<boolean>;
+  holdsDecision(record: Chained<DecisionRow>): Promise<boolean>;
+  holdsShown(record: Chained<ShownRow>): Promise<boolean>;
+  holdsOutcome(record: Chained<OutcomeRow>): Promise<boolean>;
   /**
    * Newest first, from before `cursor` (a decision id). However rare what the filter asks for is, one page looks at no more
    * than LOOKED_AT rows, so it may have fewer than `limit` entries, or none, and still a next one.
@@ -154,14 +181,16 @@ const RECORD_COLUMNS = [
   'data_hash',
   'engine_hash',
 ] as const satisfies (keyof DecisionRecord)[];
+/** Beside these, of rows that have some. */
+const ARGUMENTS = 'arguments' satisfies keyof DecisionRecord;
 
 const STAMP_COLUMNS = ['chain_id', 'chain_seq', 'mac'] as const satisfies (keyof Stamp)[];
-const DECISION_COLUMNS = [...RECORD_COLUMNS, 'salt', 'person_hash', 'resource_key', ...STAMP_COLUMNS] as const;
-const SHOWN_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash', ...STAMP_COLUMNS] as const;
-const OUTCOME_COLUMNS = ['decision_id', 'outcome', 'duration_ms', 'created_at', ...STAMP_COLUMNS] as const;
+const DECISION_COLUMNS = [...RECORD_COLUMNS, 'salt', 'person_hash', 'resource_key'] as const satisfies (keyof DecisionRow)[];
+const SHOWN_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const satisfies (keyof ShownRow)[];
+const OUTCOME_COLUMNS = ['decision_id', 'outcome', 'duration_ms', 'created_at'] as const satisfies (keyof OutcomeRow)[];
 
-/** Servers refuse packets over max_allowed_packet, 4 MiB where it was lowered least. */
-const MAX_STATEMENT_BYTES = 1024 * 1024;
+/** SQLite takes statements up to 1000000 bytes; servers refuse packets over max_allowed_packet, 4 MiB where it was lowered least. */
+const MAX_STATEMENT_BYTES = 480 * 1024;
 /** SQLite takes at most 500 rows in the form in which knex inserts them. */
 const MAX_STATEMENT_ROWS = 500;
 
@@ -170,17 +199,17 @@ export function fitsOneStatement(rows: readonly Stored<DecisionRow>[]): boolean 
   return rows.length <= MAX_STATEMENT_ROWS && rows.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX_STATEMENT_BYTES;
 }
 
-function* statements<R>(rows: readonly Stored<R>[]): Generator<R[]> {
-  let batch: R[] = [];
+function* statements<S extends Stored<unknown>>(records: readonly S[]): Generator<S[]> {
+  let batch: S[] = [];
   let size = 0;
-  for (const { row, bytes } of rows) {
-    if (batch.length > 0 && (size + bytes > MAX_STATEMENT_BYTES || batch.length === MAX_STATEMENT_ROWS)) {
+  for (const record of records) {
+    if (batch.length > 0 && (size + record.bytes > MAX_STATEMENT_BYTES || batch.length === MAX_STATEMENT_ROWS)) {
       yield batch;
       batch = [];
       size = 0;
     }
-    batch.push(row);
-    size += bytes;
+    batch.push(record);
+    size += record.bytes;
   }
   if (batch.length > 0) yield batch;
 }
@@ -200,24 +229,28 @@ function entryOf({ shown, hidden, names, ...row }: EntryRow): AuditEntry {
   return {
     ...row,
     user_groups: JSON.parse(row.user_groups),
+    arguments: row.arguments === null ? null : JSON.parse(row.arguments),
     shown: shown === null ? null : { count: shown, hidden, names: JSON.parse(names ?? '[]') },
   };
 }
 
 export function auditStore(db: Connection): AuditStore {
   const isMysql = db.client.dialect === 'mysql';
+  const literal = literalOf(db);
 
-  // knex builds inserts of many rows slowly.
   async function insert<R extends object>(
     table: string,
     columns: readonly (keyof R & string)[],
-    rows: readonly Stored<R>[],
+    records: readonly Chained<R>[],
   ): Promise<void> {
-    const tuple = `(${columns.map(() => '?').join(',')})`;
-    for (const batch of statements(rows)) {
-      const values = batch.map(() => tuple).join(',');
-      const bindings = batch.flatMap((row) => columns.map((column) => row[column] as string | number | null));
-      await db.raw(`insert into ${table} (${columns.join(',')}) values ${values}`, bindings);
+    for (const batch of statements(records)) {
+      let values = '';
+      for (const { row, stamp } of batch) {
+        values += values === '' ? '(' : '),(';
+        for (const column of columns) values += `${literal(row[column] as Value)},`;
+        values += `${literal(stamp.chain_id)},${literal(stamp.chain_seq)},${literal(stamp.mac)}`;
+      }
+      await statement(db, `insert into ${table} (${[...columns, ...STAMP_COLUMNS].join()}) values ${values})`);
     }
   }
 
@@ -244,7 +277,7 @@ export function auditStore(db: Connection): AuditStore {
       .leftJoin('audit_shown as s', 's.decision_id', 'd.id')
       .leftJoin('audit_sets as n', 'n.hash', 's.set_hash')
       .leftJoin('audit_outcomes as o', 'o.decision_id', 'd.id')
-      .select(...[...RECORD_COLUMNS, 'chain_id', 'chain_seq'].map((column) => `d.${column}`))
+      .select(...[...RECORD_COLUMNS, ARGUMENTS, 'chain_id', 'chain_seq'].map((column) => `d.${column}`))
       .select('s.shown', 's.hidden', 'n.names', 'o.outcome', 'o.duration_ms')
       .orderBy('d.id', 'desc');
 
@@ -260,7 +293,10 @@ export function auditStore(db: Connection): AuditStore {
   }
 
   return {
-    insertDecisions: (rows) => insert('audit_decisions', DECISION_COLUMNS, rows),
+    insertDecisions(rows) {
+      const some = rows.some(({ row }) => row.arguments !== null);
+      return insert('audit_decisions', some ? [...DECISION_COLUMNS, ARGUMENTS] : DECISION_COLUMNS, rows);
+    },
 
     async insertShown(rows) {
       if (rows.length === 0) return;
@@ -270,9 +306,9 @@ export function auditStore(db: Connection): AuditStore {
 
     insertOutcomes: (rows) => insert('audit_outcomes', OUTCOME_COLUMNS, rows),
 
-    holdsDecision: (row) => holds('audit_decisions', 'id', row.id, row),
-    holdsShown: (row) => holds('audit_shown', 'decision_id', row.decision_id, row),
-    holdsOutcome: (row) => holds('audit_outcomes', 'decision_id', row.decision_id, row),
+    holdsDecision: ({ row, stamp }) => holds('audit_decisions', 'id', row.id, stamp),
+    holdsShown: ({ row, stamp }) => holds('audit_shown', 'decision_id', row.decision_id, stamp),
+    holdsOutcome: ({ row, stamp }) => holds('audit_outcomes', 'decision_id', row.decision_id, stamp),
 
     async page(filter, limit, cursor) {
       const driver = driverOf(filter);

@@ -7,12 +7,13 @@ import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { CHAIN_VERSION, type ChainKey, chainMac, type Head, type Stamp, stamped } from './chain.ts';
+import { CHAIN_VERSION, type ChainKey, chainMac, type Head, nextStamp } from './chain.ts';
 import { chainStore } from './chains/store.ts';
 import type { AuditWriter } from './event.ts';
 import {
   type AuditStore,
   auditStore,
+  type Chained,
   type DecisionRow,
   fitsOneStatement,
   type OutcomeRow,
@@ -43,6 +44,10 @@ export interface GroupCommitWriter extends AuditWriter {
   start(): Promise<void>;
   /** The last record that is known to be durable; null: no chain is open. */
   head(): Head | null;
+  /** False: the database has not taken what it was last offered, or does not answer. */
+  works(): boolean;
+  /** What is neither durable nor refused yet: decisions with what lists showed, and outcomes. */
+  unsettled(): { readonly decisions: number; readonly outcomes: number };
   /** Everything recorded so far is durable, or refused. */
   flush(): Promise<void>;
   /** Flushes; refuses what comes later. */
@@ -53,6 +58,10 @@ const TIMEOUT_MS = 10_000;
 const MAX_WAITING_BYTES = 32 * 1024 * 1024;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 const OUTCOME_DELAY_MS = 250;
+const OUTCOME_RETRY_MS = 1_000;
+/** A database that has not answered for so long does not work. One that has failed may again: requests must come to show it. */
+const HUNG_AFTER_MS = 5_000;
+const FAILED_FOR_MS = 5_000;
 const MAX_OUTCOMES = 20_000;
 /** How often the same rows with the same stamps are offered, where it is not known whether the server has taken them. */
 const ATTEMPTS = 3;
@@ -67,15 +76,20 @@ type ItemBody = Item extends infer I ? (I extends Item ? Omit<I, 'settle'> : nev
 
 /** Rows of one commit, as they stand in the chain. */
 interface Composed {
-  readonly decisions: Stored<DecisionRow & Stamp>[];
-  readonly shown: Stored<ShownRow & Stamp>[];
-  readonly outcomes: Stored<OutcomeRow & Stamp>[];
+  readonly decisions: Chained<DecisionRow>[];
+  readonly shown: Chained<ShownRow>[];
+  readonly outcomes: Chained<OutcomeRow>[];
   /** After them. */
   readonly head: Head;
 }
 
-/** `refused`: the server has said no to the rows, now and for ever. `unknown`: they may be there, or yet come to be there. */
-type Fate = 'durable' | 'refused' | 'unknown';
+/**
+ * `refused`: the server has said no to the rows, now and for ever. `failed`: it takes nothing now, and these rows are not there
+ * and will not be. `unknown`: they may be there, or yet come to be there.
+ */
+type Fate = 'durable' | 'refused' | 'failed' | 'unknown';
+
+const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const refusal = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
 
@@ -83,6 +97,12 @@ const refusal = (detail: string, cause?: unknown): AppError => new AppError('una
 function isAboutRows(error: unknown): boolean {
   const { sqlState, code } = error as { sqlState?: string; code?: string };
   return isDuplicate(error) || /^2[23]/.test(sqlState ?? '') || /^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code ?? '');
+}
+
+/** Whether the database has said itself that a statement failed: full, read-only. Then nothing more will come of it. */
+function isAnswer(error: unknown): boolean {
+  const { sqlState, code, fatal } = error as { sqlState?: string; code?: string; fatal?: boolean };
+  return (sqlState !== undefined && fatal !== true) || /^SQLITE_/.test(code ?? '');
 }
 
 export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
@@ -97,6 +117,11 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   let outcomesDue = false;
   let outcomeTimer: NodeJS.Timeout | undefined;
   let lostOutcomes = 0;
+  const unsettled = { decisions: 0, outcomes: 0 };
+  /** When the database last took nothing; null: it has since. */
+  let failedAt: number | null = null;
+  /** Since when it has been asked to take what it is offered now. */
+  let offeredAt: number | null = null;
   let running: Promise<void> | null = null;
   let closed = false;
   let head: Head | null = null;
@@ -107,11 +132,13 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     if (closed) return Promise.reject(refusal('The gateway is shutting down.'));
     if (waitingBytes + bytes > maxWaitingBytes) return Promise.reject(refusal('The audit log cannot keep up.'));
     waitingBytes += bytes;
+    unsettled.decisions++;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => reject(refusal('The decision could not be recorded in time.')), timeoutMs);
       const settle = (error: AppError | null): void => {
         clearTimeout(timer);
         waitingBytes -= bytes;
+        unsettled.decisions--;
         if (error) reject(error);
         else resolve();
       };
@@ -131,22 +158,39 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   }
 
   async function drain(): Promise<void> {
-    // Records made in the same turn share the first commit.
-    await null;
     while (isDue()) {
+      // What a turn brings shares a commit, whichever of its events is the first.
+      await turnOver();
       const batch = takeBatch();
       if (outcomesDue) {
-        const settle = (error: AppError | null): void => {
-          if (error) lostOutcomes++;
-        };
-        for (const stored of outcomes) batch.push({ kind: 'outcome', stored, settle });
+        for (const stored of outcomes) batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(stored, error) });
         outcomes = [];
       }
       outcomesDue = false;
+      offeredAt = performance.now();
       await record(batch);
+      offeredAt = null;
       if (lostOutcomes > 0) log.warn({ lost: lostOutcomes }, 'outcomes of recorded decisions were lost');
       lostOutcomes = 0;
     }
+  }
+
+  /** Nobody waits for it, so it can wait for a database that is out of order; written twice, it is there once. */
+  function settleOutcome(stored: Stored<OutcomeRow>, error: AppError | null): void {
+    unsettled.outcomes--;
+    if (error === null) return;
+    if (closed || isAboutRows(error.cause) || outcomes.length >= MAX_OUTCOMES) lostOutcomes++;
+    else keepOutcome(stored, OUTCOME_RETRY_MS);
+  }
+
+  function keepOutcome(stored: Stored<OutcomeRow>, delayMs: number): void {
+    outcomes.push(stored);
+    unsettled.outcomes++;
+    outcomeTimer ??= setTimeout(() => {
+      outcomeTimer = undefined;
+      outcomesDue = true;
+      wake();
+    }, delayMs).unref();
   }
 
   function takeBatch(): Item[] {
@@ -163,6 +207,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   /** Settles every item. Rows that the server refuses are found by halving, and take no place in the chain. */
   async function record(batch: readonly Item[]): Promise<void> {
     const refuse = (cause: unknown): void => {
+      if (!isAboutRows(cause)) failedAt = performance.now();
       for (const item of batch) item.settle(refusal('The decision could not be recorded.', cause));
     };
     let from: Head;
@@ -176,12 +221,15 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     switch (fate) {
       case 'durable':
         head = composed.head;
+        failedAt = null;
         for (const item of batch) item.settle(null);
         return;
       case 'refused':
         if (batch.length === 1) return refuse(cause);
         await record(batch.slice(0, batch.length >> 1));
         return record(batch.slice(batch.length >> 1));
+      case 'failed':
+        return refuse(cause);
       case 'unknown':
         // They may yet appear after the head that is known, and nothing else may take their places: the chain ends here.
         head = null;
@@ -194,18 +242,20 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
    * is offered again as it is, which the server takes once, since ids are unique.
    */
   async function commit(composed: Composed): Promise<{ readonly fate: Fate; readonly cause?: unknown }> {
+    let answered = true;
     for (let tried = 1; ; tried++) {
       try {
         await write(composed);
         return { fate: 'durable' };
       } catch (cause) {
+        answered &&= isAnswer(cause);
         try {
           if (await holds(composed)) return { fate: 'durable' };
         } catch {
           return { fate: 'unknown', cause };
         }
         if (isAboutRows(cause)) return { fate: 'refused', cause };
-        if (tried === ATTEMPTS) return { fate: 'unknown', cause };
+        if (tried === ATTEMPTS) return { fate: answered ? 'failed' : 'unknown', cause };
       }
     }
   }
@@ -225,9 +275,9 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   /** One row stands for all: they are written whole or not at all. */
   function holds({ decisions: [decision], shown: [shown], outcomes: [outcome] }: Composed): Promise<boolean> {
     const store = storeOf(database.knex);
-    if (decision) return store.holdsDecision(decision.row);
-    if (shown) return store.holdsShown(shown.row);
-    return outcome ? store.holdsOutcome(outcome.row) : Promise.resolve(true);
+    if (decision) return store.holdsDecision(decision);
+    if (shown) return store.holdsShown(shown);
+    return outcome ? store.holdsOutcome(outcome) : Promise.resolve(true);
   }
 
   /** All who ask meanwhile share one beginning. */
@@ -275,13 +325,13 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
         log.warn({ lost: 1 }, 'outcomes of recorded decisions were lost');
         return;
       }
-      outcomes.push(storedOutcome(record, now()));
-      outcomeTimer ??= setTimeout(() => {
-        outcomeTimer = undefined;
-        outcomesDue = true;
-        wake();
-      }, OUTCOME_DELAY_MS).unref();
+      keepOutcome(storedOutcome(record, now()), OUTCOME_DELAY_MS);
     },
+    works() {
+      const since = (at: number | null): number => (at === null ? Number.POSITIVE_INFINITY : performance.now() - at);
+      return since(failedAt) > FAILED_FOR_MS && (offeredAt === null || since(offeredAt) < HUNG_AFTER_MS);
+    },
+    unsettled: () => ({ ...unsettled }),
     flush,
     async close() {
       closed = true;
@@ -294,21 +344,21 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
 function compose(key: ChainKey, from: Head, batch: readonly Item[]): Composed {
   const composed: Omit<Composed, 'head'> = { decisions: [], shown: [], outcomes: [] };
   let head = from;
-  const stamp = <R extends object>(kind: Item['kind'], { row, bytes }: Stored<R>): Stored<R & Stamp> => {
-    const next = stamped(key, head, kind, row);
-    head = { chain_id: next.chain_id, seq: next.chain_seq, mac: next.mac };
-    return { row: next, bytes };
+  const chained = <R extends object>(kind: Item['kind'], { row, bytes }: Stored<R>): Chained<R> => {
+    const stamp = nextStamp(key, head, kind, row);
+    head = { chain_id: stamp.chain_id, seq: stamp.chain_seq, mac: stamp.mac };
+    return { row, bytes, stamp };
   };
   for (const item of batch) {
     switch (item.kind) {
       case 'decision':
-        composed.decisions.push(stamp(item.kind, item.stored));
+        composed.decisions.push(chained(item.kind, item.stored));
         break;
       case 'shown':
-        composed.shown.push(stamp(item.kind, item.stored));
+        composed.shown.push(chained(item.kind, item.stored));
         break;
       case 'outcome':
-        composed.outcomes.push(stamp(item.kind, item.stored));
+        composed.outcomes.push(chained(item.kind, item.stored));
         break;
     }
   }

@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../errors.ts';
 import type { Connection, Database, Transaction } from './database.ts';
+import { statement } from './statement.ts';
 import { transact } from './transact.ts';
 
 /** Where the state of the database is. Two positions with the same sequence and another nonce come from different histories. */
@@ -19,6 +20,8 @@ export interface Actor {
   readonly id: string;
   readonly email: string;
   readonly request_id: string;
+  /** Why, in the actor's own words; null or absent: they did not say. */
+  readonly reason?: string | null;
 }
 
 /** One thing that an administrator changed. `before` and `after` are as the API shows them and hold no secret. */
@@ -37,6 +40,7 @@ export interface ChangeRow extends Change, Position {
   readonly created_at: number;
   readonly actor: { readonly id: string; readonly email: string };
   readonly request_id: string;
+  readonly reason: string | null;
 }
 
 /** Reads and advances the counter. On SQLite this process is the only writer, so it remembers where it is. */
@@ -45,7 +49,8 @@ export interface Changes {
   position(): Promise<Position>;
   /**
    * Runs `work` in a transaction that holds the counter, so that such transactions run one at a time; records the changes
-   * it returns and moves the counter by one for each. No changes: nothing moves. Retried whole on deadlock.
+   * it returns and moves the counter by one for each, and the revision by one if policies are among them, however many: a
+   * revision is the set after a transaction. No changes: nothing moves. Retried whole on deadlock.
    */
   change<T>(
     actor: Actor,
@@ -63,7 +68,8 @@ export async function readPosition(db: Connection): Promise<Position> {
 
 /** Of a server that takes no writes nothing is current: a replica that lags, or a member that its group has expelled. */
 async function readWritable(db: Connection): Promise<Position> {
-  const [[row]] = (await db.raw(
+  const [[row]] = (await statement(
+    db,
     'select sequence, nonce, revision, cast(@@global.read_only as char) as read_only from counter where id = 1',
   )) as [[(Position & { readonly read_only: string }) | undefined]];
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
@@ -98,18 +104,17 @@ export async function createChanges(database: Database, now: () => number): Prom
       if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
       const { result, changes } = await work(trx);
       let position = await readPosition(trx);
+      const revision = position.revision + (changes.some(({ object_type }) => object_type === 'policy') ? 1 : 0);
+      const created_at = now();
       for (const change of changes) {
-        position = {
-          sequence: position.sequence + 1,
-          nonce: newNonce(),
-          revision: position.revision + (change.object_type === 'policy' ? 1 : 0),
-        };
+        position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
         await trx('changes').insert({
           ...position,
-          created_at: now(),
+          created_at,
           actor_id: actor.id,
           actor_email: actor.email,
           request_id: actor.request_id,
+          reason: actor.reason ?? null,
           action: change.action,
           object_type: change.object_type,
           object_id: change.object_id,
@@ -134,34 +139,118 @@ export async function createChanges(database: Database, now: () => number): Prom
     },
 
     async list(limit, cursor) {
-      const rows = await knex('changes')
+      const rows: StoredRow[] = await knex('changes')
         .modify((query) => {
           if (cursor !== null) query.where('sequence', '<', cursor);
         })
         .orderBy('sequence', 'desc')
         .limit(limit);
-      return rows.map(
-        (
-          row: Omit<ChangeRow, 'actor' | 'before' | 'after'> & {
-            actor_id: string;
-            actor_email: string;
-            before: string | null;
-            after: string | null;
-          },
-        ) => ({
-          sequence: row.sequence,
-          nonce: row.nonce,
-          revision: row.revision,
-          created_at: row.created_at,
-          actor: { id: row.actor_id, email: row.actor_email },
-          request_id: row.request_id,
-          action: row.action,
-          object_type: row.object_type,
-          object_id: row.object_id,
-          before: row.before === null ? null : JSON.parse(row.before),
-          after: row.after === null ? null : JSON.parse(row.after),
-        }),
-      );
+      return rows.map(readRow);
     },
   };
+}
+
+interface StoredRow extends Omit<ChangeRow, 'actor' | 'before' | 'after'> {
+  readonly actor_id: string;
+  readonly actor_email: string;
+  readonly before: string | null;
+  readonly after: string | null;
+}
+
+const readRow = (row: StoredRow): ChangeRow => ({
+  sequence: row.sequence,
+  nonce: row.nonce,
+  revision: row.revision,
+  created_at: row.created_at,
+  actor: { id: row.actor_id, email: row.actor_email },
+  request_id: row.request_id,
+  reason: row.reason,
+  action: row.action,
+  object_type: row.object_type,
+  object_id: row.object_id,
+  before: row.before === null ? null : JSON.parse(row.before),
+  after: row.after === null ? null : JSON.parse(row.after),
+});
+
+const ROWS_PER_STATEMENT = 500;
+
+/** Of each policy that was changed after this revision, what it was at it; null: it was not there. */
+export async function policiesBefore(
+  db: Connection,
+  revision: number,
+): Promise<{ readonly object_id: string; readonly before: object | null }[]> {
+  // The first change since then found what was there.
+  const firsts: { first: number }[] = await db('changes')
+    .where('object_type', 'policy')
+    .where('revision', '>', revision)
+    .groupBy('object_id')
+    .select(db.raw('min(sequence) as ??', ['first']));
+  const found: Pick<StoredRow, 'object_id' | 'before'>[] = [];
+  for (let start = 0; start < firsts.length; start += ROWS_PER_STATEMENT) {
+    const sequences = firsts.slice(start, start + ROWS_PER_STATEMENT).map(({ first }) => Number(first));
+    found.push(...(await db('changes').whereIn('sequence', sequences).select('object_id', 'before')));
+  }
+  return found.map(({ object_id, before }) => ({ object_id, before: before === null ? null : JSON.parse(before) }));
+}
+
+/** One transaction that changed policies. */
+export interface RevisionRow {
+  readonly revision: number;
+  readonly created_at: number;
+  readonly actor: ChangeRow['actor'];
+  readonly request_id: string;
+  readonly reason: string | null;
+  /** Policies that were made, changed and deleted. */
+  readonly created: number;
+  readonly updated: number;
+  readonly deleted: number;
+  /** The policy, where it was one alone. */
+  readonly policy: { readonly id: string; readonly name: string } | null;
+}
+
+/** Newest first, at most `limit`, from before `cursor` (a revision). */
+export async function listRevisions(db: Connection, limit: number, cursor: number | null): Promise<RevisionRow[]> {
+  const counts: { revision: number; action: string; count: number; first: number }[] = await db('changes')
+    .where('object_type', 'policy')
+    .whereIn(
+      'revision',
+      // MySQL takes no LIMIT in a subquery of IN but inside another one.
+      db
+        .from(
+          db('changes')
+            .distinct('revision')
+            .where('object_type', 'policy')
+            .modify((query) => {
+              if (cursor !== null) query.where('revision', '<', cursor);
+            })
+            .orderBy('revision', 'desc')
+            .limit(limit)
+            .as('r'),
+        )
+        .select('r.revision'),
+    )
+    .groupBy('revision', 'action')
+    .orderBy('revision', 'desc')
+    .select('revision', 'action', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
+  const firsts = new Map<number, number>();
+  for (const { revision, first } of counts) firsts.set(revision, Math.min(Number(first), firsts.get(revision) ?? Number(first)));
+  const rows = new Map<number, StoredRow>();
+  for (const row of (await db('changes').whereIn('sequence', [...firsts.values()])) as StoredRow[]) rows.set(row.revision, row);
+  return [...rows.values()]
+    .sort((a, b) => b.revision - a.revision)
+    .map((stored) => {
+      const row = readRow(stored);
+      const of = (fits: (action: string) => boolean): number =>
+        counts.reduce((sum, c) => sum + (c.revision === row.revision && fits(c.action) ? Number(c.count) : 0), 0);
+      const created = of((action) => action === 'policy.create');
+      const deleted = of((action) => action === 'policy.delete');
+      const all = of(() => true);
+      const { name = '' } = (row.after ?? row.before ?? {}) as { name?: string };
+      const { revision, created_at, actor, request_id, reason } = row;
+      return {
+        ...{ revision, created_at, actor, request_id, reason },
+        ...{ created, updated: all - created - deleted, deleted },
+        policy: all === 1 ? { id: row.object_id, name } : null,
+      };
+    });
 }

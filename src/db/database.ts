@@ -6,6 +6,7 @@ import type { DatabaseConfig } from '../config.ts';
 import { AppError } from '../errors.ts';
 import { makeCausal } from './causal.ts';
 import { migrate } from './migrate.ts';
+import { boundedMysql } from './mysql-client.ts';
 import { SqliteClient } from './sqlite-client.ts';
 
 /** What stores work on: the pool, or a transaction. */
@@ -33,6 +34,8 @@ export function isDuplicate(error: unknown): boolean {
 }
 
 const ACQUIRE_TIMEOUT_MS = 5_000;
+/** No statement of a request takes as long on a server that is well; a server that hangs is given up after it. */
+const STATEMENT_TIMEOUT_MS = 15_000;
 /** The freshness read is one at a time; the others load what it found. */
 const READERS = 4;
 /** Includes the start of the worker thread, which a busy machine makes slow. */
@@ -77,10 +80,10 @@ async function prepare(connection: RawConnection): Promise<void> {
   }
 }
 
-function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number): Knex {
+function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, client: string | typeof Knex.Client): Knex {
   const url = new URL(config.url);
-  return knex({
-    client: 'mysql2',
+  const opened: Knex = knex({
+    client,
     connection: {
       host: url.hostname,
       port: url.port === '' ? 3306 : Number(url.port),
@@ -90,6 +93,9 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number): Kne
       charset: 'utf8mb4',
       timezone: 'Z',
       connectTimeout: ACQUIRE_TIMEOUT_MS,
+      // What has its values in it is not searched for places to put them.
+      queryFormat: (sql: string, values: readonly unknown[]) =>
+        values.length === 0 ? sql : opened.client.driver.format(sql, values, false, 'Z'),
       ...(url.searchParams.get('tls') === 'true' ? { ssl: { rejectUnauthorized: true } } : {}),
     },
     pool: {
@@ -106,6 +112,7 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number): Kne
     compileSqlOnError: false,
     log,
   });
+  return opened;
 }
 
 interface ServerSettings {
@@ -137,7 +144,8 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
   let db: Knex | undefined;
   try {
-    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize);
+    // Migrations take as long as they take.
+    db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize, 'mysql2');
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
     await migrate(db, collation, firstRows);
   } catch (error) {
@@ -145,8 +153,10 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     if (error instanceof AppError) throw error;
     throw new AppError('unavailable', explain(config, error), { cause: error });
   }
-  const opened = db;
-  const reader = config.kind === 'sqlite' ? opened : openMysql(config, READERS);
+  if (config.kind === 'mysql') await db.destroy();
+  const bounded = boundedMysql(STATEMENT_TIMEOUT_MS);
+  const opened = config.kind === 'sqlite' ? db : openMysql(config, config.poolSize, bounded);
+  const reader = config.kind === 'sqlite' ? opened : openMysql(config, READERS, bounded);
   let probing: Promise<void> | null = null;
   return {
     kind: config.kind,

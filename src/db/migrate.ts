@@ -7,6 +7,8 @@ import * as targets from './migrations/0002-targets.ts';
 import * as sessions from './migrations/0003-sessions.ts';
 import * as tasks from './migrations/0004-tasks.ts';
 import * as auditChain from './migrations/0005-audit-chain.ts';
+import * as auditArguments from './migrations/0006-arguments.ts';
+import * as policyHistory from './migrations/0007-policy-history.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -17,6 +19,8 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0003-sessions', sessions.up],
   ['0004-tasks', tasks.up],
   ['0005-audit-chain', auditChain.up],
+  ['0006-arguments', auditArguments.up],
+  ['0007-policy-history', policyHistory.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -7,7 +7,8 @@ import type { Knex } from 'knex';
 export interface SqliteRequest {
   readonly id: number;
   readonly sql: string;
-  readonly bindings: readonly unknown[];
+  /** null: the statement has its values in it, and is not worth keeping. */
+  readonly bindings: readonly unknown[] | null;
 }
 
 export type SqliteReply =
@@ -45,7 +46,7 @@ class SqliteConnection {
     return new SqliteConnection(worker);
   }
 
-  run(sql: string, bindings: readonly unknown[]): Promise<SqliteReply> {
+  run(sql: string, bindings: readonly unknown[] | null): Promise<SqliteReply> {
     if (this.#failure) return Promise.reject(this.#failure);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
@@ -98,7 +99,8 @@ export class SqliteClient extends BetterSqlite3 {
   }
 
   async _query(connection: SqliteConnection, query: Query): Promise<Query> {
-    const reply = await connection.run(query.sql, (this as unknown as Dialect)._formatBindings(query.bindings));
+    const bindings = query.bindings === undefined ? null : (this as unknown as Dialect)._formatBindings(query.bindings);
+    const reply = await connection.run(query.sql, bindings);
     if ('error' in reply) throw Object.assign(new Error(reply.error.message), { code: reply.error.code });
     if ('rows' in reply) query.response = reply.rows;
     else {

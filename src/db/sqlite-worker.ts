@@ -36,6 +36,10 @@ function prepare(sql: string): Database.Statement {
 
 function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
   try {
+    if (bindings === null) {
+      database.exec(sql);
+      return { id, changes: 0, lastID: 0 };
+    }
     const statement = prepare(sql);
     if (statement.reader) return { id, rows: statement.all(bindings) };
     const { changes, lastInsertRowid } = statement.run(bindings);

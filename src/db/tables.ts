@@ -22,3 +22,15 @@ export function tableMaker(
     });
   };
 }
+
+/** Indexes, unlike tables and columns, knex cannot look for. */
+export async function hasIndex(db: Knex, table: string, name: string, collation: string | null): Promise<boolean> {
+  const row =
+    collation === null
+      ? await db('sqlite_master').where({ type: 'index', name }).first('name')
+      : await db('information_schema.statistics')
+          .where({ table_name: table, index_name: name })
+          .andWhere('table_schema', db.raw('database()'))
+          .first('index_name');
+  return row !== undefined;
+}

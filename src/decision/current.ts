@@ -171,6 +171,6 @@ function withTimeout<T>(work: Promise<T>, ms: number): Promise<T> {
       () => reject(new AppError('unavailable', 'The gateway cannot read its current state in time.', { retryAfter: 1 })),
       Math.max(0, ms),
     );
-    work.then(resolve, reject).finally(() => clearTimeout(timer));
+    work.then(resolve, reject).then(() => clearTimeout(timer));
   });
 }

@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { createChainKey, firstIdOf, recordMac } from '../../src/audit/chain.ts';
+import { createChainKey, firstIdOf, newSalt, recordMac } from '../../src/audit/chain.ts';
 import { type AuditStore, auditStore } from '../../src/audit/store.ts';
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -138,4 +138,13 @@ test('ids of a time are not before its first', (t) => {
   const before = Date.now();
   const { id } = decision();
   t.true(firstIdOf(before) <= id && id < firstIdOf(Date.now() + 1_000));
+});
+
+test('no salt comes twice, and each is 16 random bytes', (t) => {
+  const salts = Array.from({ length: 2000 }, newSalt);
+  t.is(new Set(salts).size, salts.length);
+  t.true(salts.every((salt) => Buffer.from(salt, 'base64url').length === 16 && salt.length === 22));
+  // Nor do any two share a part, as they would if they were cut from the same bytes.
+  const parts = salts.flatMap((salt) => [salt.slice(0, 11), salt.slice(11)]);
+  t.is(new Set(parts).size, parts.length);
 });

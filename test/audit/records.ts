@@ -1,9 +1,9 @@
 import { v7 as uuidv7 } from 'uuid';
-import { createChainKey, type Head, type RecordKind, type Stamp, stamped } from '../../src/audit/chain.ts';
+import { createChainKey, type Head, nextStamp, type RecordKind } from '../../src/audit/chain.ts';
 import type { Checkpoint } from '../../src/audit/checkpoint.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/event.ts';
 import { auditLines } from '../../src/audit/lines.ts';
-import { type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/store.ts';
+import { type Chained, type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/store.ts';
 import { createVerification, type Report } from '../../src/audit/verify.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';
@@ -22,6 +22,7 @@ export function decision(over: Partial<DecisionRecord> = {}): DecisionRecord {
     method: 'tools/call',
     resource_type: 'tool',
     resource_name: 'echo',
+    arguments: null,
     effect: 'deny',
     reason: 'default',
     policy_id: null,
@@ -39,10 +40,10 @@ export const KEY = createChainKey(Buffer.alloc(32, 9));
 /** Stamps what a store is given, as the writer does. */
 export function stamper(chain_id = uuidv7()) {
   let head: Head = { chain_id, seq: 0, mac: 'begin' };
-  const stamp = <R extends object>(kind: RecordKind, { row, bytes }: Stored<R>): Stored<R & Stamp> => {
-    const next = stamped(KEY, head, kind, row);
-    head = { chain_id, seq: next.chain_seq, mac: next.mac };
-    return { row: next, bytes };
+  const stamp = <R extends object>(kind: RecordKind, { row, bytes }: Stored<R>): Chained<R> => {
+    const stamp = nextStamp(KEY, head, kind, row);
+    head = { chain_id, seq: stamp.chain_seq, mac: stamp.mac };
+    return { row, bytes, stamp };
   };
   return {
     decision: (record: DecisionRecord) => stamp('decision', storedDecision(record)),

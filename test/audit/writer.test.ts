@@ -4,6 +4,7 @@ import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
+import { until } from '../support/listener.ts';
 import { decision, KEY } from './records.ts';
 
 type Faults = (real: AuditStore) => Partial<AuditStore>;
@@ -99,6 +100,57 @@ eachEngine(test.serial, 'without a database every decision is refused', async (t
   await database.close();
   const results = await Promise.allSettled(Array.from({ length: 5 }, () => writer.decision(decision())));
   for (const result of results) t.like((result as PromiseRejectedResult).reason, unavailable);
+});
+
+eachEngine(
+  test.serial,
+  'a database that is full ends no chain, and gets what it would not take when it takes it',
+  async (t, at) => {
+    let full = false;
+    const fails = (): void => {
+      if (full) throw Object.assign(new Error('full'), { code: 'SQLITE_FULL', sqlState: 'HY000' });
+    };
+    const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at), (real) => ({
+      insertDecisions: async (rows) => {
+        fails();
+        await real.insertDecisions(rows);
+      },
+      insertOutcomes: async (rows) => {
+        fails();
+        await real.insertOutcomes(rows);
+      },
+    }));
+    const record = decision();
+    await writer.decision(record);
+    const before = writer.head();
+    t.true(writer.works());
+
+    full = true;
+    writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+    await t.throwsAsync(writer.decision(decision()), unavailable);
+    await until('it is seen that it does not work', () => writer.unsettled().outcomes === 1 && !writer.works());
+    t.deepEqual(writer.head(), before);
+    await t.throwsAsync(writer.decision(decision()), unavailable);
+
+    full = false;
+    await until('what became of it is there', async () => (await store.find(record.id))?.outcome === 'ok');
+    t.true(writer.works());
+    t.is(writer.head()?.chain_id, before?.chain_id);
+    t.is(writer.head()?.seq, 2);
+    t.deepEqual(warnings, []);
+    t.deepEqual(writer.unsettled(), { decisions: 0, outcomes: 0 });
+  },
+);
+
+eachEngine(test.serial, 'a database that is gone when the writer closes costs outcomes, and no time', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { writer, warnings } = writerOn(t, database);
+  const record = decision();
+  await writer.decision(record);
+  writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+  await database.close();
+  await writer.close();
+  t.deepEqual(warnings, [{ lost: 1 }]);
 });
 
 eachEngine(test.serial, 'a list and its decision may be in one batch; outcomes follow', async (t, at) => {

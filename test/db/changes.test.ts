@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../src/config.ts';
-import { type Actor, type Change, createChanges, holds, makeCounter, readPosition } from '../../src/db/changes.ts';
+import { type Actor, type Change, createChanges, holds, listRevisions, makeCounter, readPosition } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { AppError } from '../../src/errors.ts';
 import { eachEngine, eachServer, type TestDatabase } from '../support/databases/engines.ts';
@@ -51,6 +51,36 @@ eachEngine(test, 'changes move the counter by one each, in the same transaction'
   );
   t.deepEqual(
     (await changes.list(10, 2)).map((row) => row.sequence),
+    [1],
+  );
+});
+
+eachEngine(test, 'a transaction is one revision, however many policies it changes, and says why', async (t, at) => {
+  const database = await open(t, at);
+  let time = 0;
+  const changes = await createChanges(database, () => ++time);
+  await changes.change(actor, async () => ({ result: null, changes: [change('one')] }));
+  const { position } = await changes.change({ ...actor, reason: 'why – so' }, async () => ({
+    result: null,
+    changes: [
+      change('user', { object_type: 'user' }),
+      change('one', { action: 'policy.delete' }),
+      change('two'),
+      change('three'),
+    ],
+  }));
+  t.like(position, { sequence: 5, revision: 2 });
+  const rows = await changes.list(10, null);
+  t.deepEqual(
+    rows.map(({ sequence, revision, reason, created_at }) => [sequence, revision, reason, created_at]),
+    [...[5, 4, 3, 2].map((sequence) => [sequence, 2, 'why – so', 2]), [1, 1, null, 1]],
+  );
+  t.like(await listRevisions(database.knex, 10, null), [
+    { revision: 2, created: 2, updated: 0, deleted: 1, policy: null, reason: 'why – so', created_at: 2 },
+    { revision: 1, created: 1, updated: 0, deleted: 0, policy: { id: 'one', name: 'one' }, reason: null },
+  ]);
+  t.deepEqual(
+    (await listRevisions(database.knex, 1, 2)).map(({ revision }) => revision),
     [1],
   );
 });

@@ -23,6 +23,11 @@ const ROOMS: readonly { readonly name: RegExp; readonly room: RegExp; readonly r
 /** Functions from values to values: they, and what they pull in, touch no server, database, engine, or file. */
 const PURE = [
   'src/policies/compile.ts',
+  'src/policies/files.ts',
+  'src/policies/plan.ts',
+  'src/policies/yaml.ts',
+  'src/policies/analysis/analyse.ts',
+  'src/policies/analysis/compare.ts',
   'src/mcp/operation.ts',
   'src/mcp/filter.ts',
   'src/decision/decision.ts',

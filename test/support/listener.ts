@@ -91,9 +91,9 @@ export function listen(t: ExecutionContext, url: string, token: string, listened
   });
 }
 
-/** Until it holds, which it must within ten seconds. */
-export async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadline = performance.now() + 10_000; performance.now() < deadline; ) {
+/** Until it holds, which it must within `ms`. */
+export async function until(what: string, holds: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
+  for (const deadline = performance.now() + ms; performance.now() < deadline; ) {
     if (await holds()) return;
     await new Promise((resolve) => setTimeout(resolve, 20));
   }

@@ -22,10 +22,15 @@ export function program(file: string): string[] {
   return built ? [`dist/${file}.js`] : ['--import=ts-blank-space/register', `src/${file}.ts`];
 }
 
-/** `environment` is all that the process gets. Does not wait for anything. */
-export async function spawnGateway(t: ExecutionContext, environment: Record<string, string>): Promise<GatewayProcess> {
+/** `environment` is all that the process gets, `within` words that come before its command. Does not wait for anything. */
+export async function spawnGateway(
+  t: ExecutionContext,
+  environment: Record<string, string>,
+  within: readonly string[] = [],
+): Promise<GatewayProcess> {
   const port = environment['PORT'] ?? String(await freePort());
-  const child = spawn(process.execPath, program('main'), {
+  const [command = process.execPath, ...words] = [...within, process.execPath];
+  const child = spawn(command, [...words, ...program('main')], {
     env: { PATH: process.env['PATH'], PORT: port, ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -44,8 +49,12 @@ export async function spawnGateway(t: ExecutionContext, environment: Record<stri
 }
 
 /** `spawnGateway`, and waits until it is ready; fails where it ends first. */
-export async function runGateway(t: ExecutionContext, environment: Record<string, string>): Promise<GatewayProcess> {
-  const gateway = await spawnGateway(t, environment);
+export async function runGateway(
+  t: ExecutionContext,
+  environment: Record<string, string>,
+  within: readonly string[] = [],
+): Promise<GatewayProcess> {
+  const gateway = await spawnGateway(t, environment, within);
   let over = false;
   void gateway.ended.then(() => {
     over = true;

@@ -1,5 +1,5 @@
 import type { Knex } from 'knex';
-import { tableMaker } from '../tables.ts';
+import { hasIndex, tableMaker } from '../tables.ts';
 
 type Column = readonly [name: string, length: number | null];
 
@@ -28,17 +28,6 @@ const INDEXES: readonly (readonly [table: string, name: string, columns: readonl
   ['audit_decisions', 'audit_decisions_reason', ['reason', 'id']],
   ['audit_shown', 'audit_shown_set', ['set_hash']],
 ];
-
-async function hasIndex(db: Knex, table: string, name: string, collation: string | null): Promise<boolean> {
-  const row =
-    collation === null
-      ? await db('sqlite_master').where({ type: 'index', name }).first('name')
-      : await db('information_schema.statistics')
-          .where({ table_name: table, index_name: name })
-          .andWhere('table_schema', db.raw('database()'))
-          .first('index_name');
-  return row !== undefined;
-}
 
 export async function up(db: Knex, collation: string | null): Promise<void> {
   const create = tableMaker(db, collation);

@@ -1,10 +1,11 @@
 /** MariaDB with Galera, three nodes. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { askOne, type Cluster, createOnCluster, NODES, nodeProcess, type Place, places, writeInitFile } from './cluster-node.ts';
+import { askOne, type Cluster, createOnCluster, NODES, type Place, places, writeInitFile } from './cluster-node.ts';
 import type { Guardian } from './guardian.ts';
 import { giveToServer, MARIADB_HINT } from './mariadb.ts';
 import { findProgram, isRoot } from './server.ts';
+import { serverProcess } from './server-process.ts';
 
 const PROVIDERS = [
   '/usr/lib/galera/libgalera_smm.so',
@@ -70,7 +71,7 @@ export async function startGalera(guardian: Guardian): Promise<Cluster> {
       place.url,
       "select variable_value from information_schema.global_status where variable_name = 'wsrep_local_state_comment'",
     )) === 'Synced';
-  const processes = all.map((place) => nodeProcess(guardian, `node ${place.index} of Galera`, command));
+  const processes = all.map((place) => serverProcess(guardian, `node ${place.index} of Galera`, command));
   // One after the other: a node that gives its data away takes no second one meanwhile.
   for (const place of all) {
     const begin = place === first ? ['--wsrep-new-cluster', `--init-file=${writeInitFile(place.folder)}`] : [];

@@ -7,7 +7,6 @@ import {
   askOne,
   type Cluster,
   createOnCluster,
-  nodeProcess,
   type Place,
   password,
   places,
@@ -17,6 +16,7 @@ import {
 import type { Guardian } from './guardian.ts';
 import { findMysql } from './mysql.ts';
 import { isRoot } from './server.ts';
+import { serverProcess } from './server-process.ts';
 
 /** What an init system would do. */
 const RESTARTS = 20;
@@ -65,7 +65,7 @@ export async function startGroupReplication(guardian: Guardian, say: (line: stri
   ];
   const isMember = async ({ url }: Place): Promise<boolean> =>
     (await askOne(url, MEMBER_STATE)) === 'ONLINE' && (await askOne(url, 'select @@global.read_only')) === '0';
-  const processes = all.map((place) => nodeProcess(guardian, `node ${place.index} of Group Replication`, command));
+  const processes = all.map((place) => serverProcess(guardian, `node ${place.index} of Group Replication`, command));
 
   await Promise.all(
     all.map(async (place) => {

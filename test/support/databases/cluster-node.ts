@@ -1,14 +1,12 @@
 /** What the clusters have in common: three servers on loopback, each a process that can be killed and started again. */
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Connection, createConnection } from 'mysql2/promise';
 import { freePort } from '../../../demo/everything.ts';
-import { type Guardian, killGroup, lastLines } from './guardian.ts';
+import type { Guardian } from './guardian.ts';
 
-const START_TIMEOUT_MS = 120_000;
 export const NODES = 3;
 
 export interface ClusterNode {
@@ -42,13 +40,6 @@ export interface Place {
   readonly url: string;
 }
 
-export interface NodeProcess {
-  /** Resolves when `isUp` does not throw and gives true; rejects with the last lines of the log where the process ends first. */
-  start(args: readonly string[], isUp: () => Promise<boolean>): Promise<void>;
-  kill(): Promise<void>;
-  signal(name: 'SIGSTOP' | 'SIGCONT'): void;
-}
-
 export const password = randomBytes(12).toString('hex');
 
 /** Folders have short names: a socket's path has 107 characters at most. */
@@ -74,40 +65,6 @@ export function writeInitFile(folder: string, first: readonly string[] = []): st
   ]);
   writeFileSync(file, `${[...first, ...accounts].join('\n')}\n`, { mode: 0o644 });
   return file;
-}
-
-export function nodeProcess(guardian: Guardian, name: string, command: string): NodeProcess {
-  let pid: number | undefined;
-  let ended: Promise<unknown> = Promise.resolve();
-  return {
-    async start(args, isUp) {
-      const child = guardian.start(command, args);
-      pid = child.pid;
-      let log = '';
-      let over = false;
-      const keep = (chunk: Buffer) => {
-        log = (log + chunk.toString()).slice(-20_000);
-      };
-      child.stdout?.on('data', keep);
-      child.stderr?.on('data', keep);
-      ended = once(child, 'exit').then(() => {
-        over = true;
-      });
-      const deadline = Date.now() + START_TIMEOUT_MS;
-      while (!over && Date.now() < deadline) {
-        if (await isUp().catch(() => false)) return;
-        await sleep(100);
-      }
-      throw new Error(`${name} ${over ? 'ended' : `is no member after ${START_TIMEOUT_MS / 1000} s`}: ${lastLines(log, 20)}`);
-    },
-    signal(name) {
-      if (pid !== undefined) killGroup(pid, name);
-    },
-    async kill() {
-      if (pid !== undefined) killGroup(pid, 'SIGKILL');
-      await ended;
-    },
-  };
 }
 
 export async function withConnection<T>(url: string, work: (connection: Connection) => Promise<T>): Promise<T> {

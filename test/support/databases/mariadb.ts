@@ -1,29 +1,40 @@
 import { chownSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Guardian } from './guardian.ts';
-import { type DatabaseServer, findProgram, isRoot, startServer } from './server.ts';
+import { findProgram, isRoot, type LocalServer, type Place, startServer } from './server.ts';
 
 export const MARIADB_HINT = 'install the packages mariadb-server-core and mariadb-server (Debian, Ubuntu) or mariadb (Homebrew)';
 
 /** Starts the MariaDB of this machine; `undefined` if there is none. */
-export async function startMariadb(guardian: Guardian): Promise<DatabaseServer | undefined> {
+export async function startMariadb(guardian: Guardian, place: Place = {}): Promise<LocalServer | undefined> {
   const command = findProgram(['mariadbd']);
   const install = findProgram(['mariadb-install-db']);
   if (command === undefined || install === undefined) return undefined;
 
   const folder = join(guardian.folder, 'mariadb');
-  const data = join(folder, 'data');
-  mkdirSync(data, { recursive: true });
-  const user = isRoot ? [`--user=${await giveToServer(guardian, [folder, data])}`] : [];
+  const { data = join(folder, 'data'), within = [], options = [] } = place;
+  mkdirSync(place.data === undefined ? data : folder, { recursive: true });
+  const user = isRoot ? [`--user=${await giveToServer(guardian, place.data === undefined ? [folder, data] : [folder])}`] : [];
+  const [installer = install, ...words] = [...within, install];
   await guardian.run(
-    install,
-    ['--no-defaults', ...user, `--datadir=${data}`, '--auth-root-authentication-method=normal', '--skip-test-db'],
+    installer,
+    [
+      ...words,
+      '--no-defaults',
+      ...user,
+      `--datadir=${data}`,
+      '--auth-root-authentication-method=normal',
+      '--skip-test-db',
+      ...options,
+    ],
     { timeoutMs: 60_000 },
   );
+  const [program = command, ...before] = [...within, command];
   return startServer(guardian, folder, {
     name: 'MariaDB',
-    command,
+    command: program,
     args: ({ port, initFile }) => [
+      ...before,
       '--no-defaults',
       ...user,
       `--datadir=${data}`,
@@ -36,6 +47,7 @@ export async function startMariadb(guardian: Guardian): Promise<DatabaseServer |
       '--sync-binlog=1',
       '--innodb-buffer-pool-size=128M',
       '--max-connections=500',
+      ...options,
     ],
   });
 }

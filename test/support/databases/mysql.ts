@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Guardian } from './guardian.ts';
 import { unpackMysql } from './mysql-unpack.ts';
-import { type DatabaseServer, findProgram, isRoot, startServer } from './server.ts';
+import { findProgram, isRoot, type LocalServer, type Place, startServer } from './server.ts';
 
 /** How to call a `mysqld`: the words before its own options. */
 export interface MysqlProgram {
@@ -12,13 +12,16 @@ export interface MysqlProgram {
 export const MYSQL_HINT = 'start Docker, or install MySQL 8.4 or newer, or use Debian on amd64, where the tests unpack their own';
 
 /** Starts this machine's MySQL if it is one that we support, otherwise an unpacked one; throws with the reason if neither is to be had. */
-export async function startMysql(guardian: Guardian, say: (line: string) => void): Promise<DatabaseServer> {
-  const [command, ...words] = (await findMysql(guardian, say)).words;
+export async function startMysql(guardian: Guardian, say: (line: string) => void, place: Place = {}): Promise<LocalServer> {
+  const program = await findMysql(guardian, say);
   const folder = join(guardian.folder, 'mysql');
-  const data = join(folder, 'data');
+  const { data = join(folder, 'data'), within = [], options = [] } = place;
+  const [command = '', ...words] = [...within, ...program.words];
   mkdirSync(folder, { recursive: true });
   const user = isRoot ? ['--user=root'] : [];
-  await guardian.run(command, [...words, ...user, `--datadir=${data}`, '--initialize-insecure'], { timeoutMs: 120_000 });
+  await guardian.run(command, [...words, ...user, `--datadir=${data}`, '--initialize-insecure', ...options], {
+    timeoutMs: 120_000,
+  });
   return startServer(guardian, folder, {
     name: 'MySQL',
     command,
@@ -37,6 +40,7 @@ export async function startMysql(guardian: Guardian, say: (line: string) => void
       '--sync-binlog=1',
       '--innodb-buffer-pool-size=128M',
       '--max-connections=500',
+      ...options,
     ],
   });
 }

@@ -4,11 +4,10 @@ import { once } from 'node:events';
 import { accessSync, constants, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { createConnection } from 'mysql2/promise';
-import { type Guardian, killGroup, lastLines } from './guardian.ts';
+import type { Guardian } from './guardian.ts';
+import { serverProcess } from './server-process.ts';
 
-const START_TIMEOUT_MS = 60_000;
 // Servers live where the PATH of a user who is not root often does not look.
 const SERVER_FOLDERS = [
   '/usr/sbin',
@@ -26,6 +25,26 @@ export interface DatabaseServer {
   readonly url: string;
   /** What `version()` says. */
   readonly version: string;
+}
+
+/** A server whose process is this test's own. */
+export interface LocalServer extends DatabaseServer {
+  /** SIGKILL; resolves when the process is gone. */
+  kill(): Promise<void>;
+  /** Starts it again as it was, as an init system would; resolves when it answers. */
+  start(): Promise<void>;
+  hasEnded(): boolean;
+  freeze(): void;
+  thaw(): void;
+}
+
+/** Where a server is to live, and what it is told besides. */
+export interface Place {
+  /** Its data; an own folder where none is given. */
+  readonly data?: string;
+  /** Words that come before each of its commands, and start what follows them. */
+  readonly within?: readonly string[];
+  readonly options?: readonly string[];
 }
 
 interface ServerPlan {
@@ -71,7 +90,7 @@ export async function askVersion(url: string): Promise<string> {
 }
 
 /** Starts a server on a prepared data folder; another process may take the free port first, so it tries twice. */
-export async function startServer(guardian: Guardian, folder: string, plan: ServerPlan): Promise<DatabaseServer> {
+export async function startServer(guardian: Guardian, folder: string, plan: ServerPlan): Promise<LocalServer> {
   try {
     return await startOnce(guardian, folder, plan);
   } catch {
@@ -79,7 +98,7 @@ export async function startServer(guardian: Guardian, folder: string, plan: Serv
   }
 }
 
-async function startOnce(guardian: Guardian, folder: string, plan: ServerPlan): Promise<DatabaseServer> {
+async function startOnce(guardian: Guardian, folder: string, plan: ServerPlan): Promise<LocalServer> {
   const password = randomBytes(12).toString('hex');
   const port = await freePort();
   const initFile = join(folder, 'init.sql');
@@ -91,30 +110,23 @@ async function startOnce(guardian: Guardian, folder: string, plan: ServerPlan): 
   ]);
   writeFileSync(initFile, `${accounts.join('\n')}\n`, { mode: 0o644 });
 
-  const child = guardian.start(plan.command, plan.args({ port, folder, initFile }));
-  let log = '';
-  const keep = (chunk: Buffer) => {
-    log = (log + chunk.toString()).slice(-10_000);
-  };
-  child.stdout?.on('data', keep);
-  child.stderr?.on('data', keep);
-  let ended: string | undefined;
-  child.once('exit', (code, signal) => {
-    ended = `ended with ${code ?? signal}`;
-  });
-  child.once('error', (error) => {
-    ended = error.message;
-  });
-
   const url = `mysql://root:${password}@127.0.0.1:${port}`;
-  const deadline = Date.now() + START_TIMEOUT_MS;
-  while (ended === undefined && Date.now() < deadline) {
-    try {
-      return { url, version: await askVersion(url) };
-    } catch {
-      await sleep(100);
-    }
+  const args = plan.args({ port, folder, initFile });
+  const server = serverProcess(guardian, plan.name, plan.command);
+  const start = () => server.start(args, async () => (await askVersion(url)) !== '');
+  try {
+    await start();
+    return {
+      url,
+      version: await askVersion(url),
+      start,
+      kill: server.kill,
+      hasEnded: server.hasEnded,
+      freeze: () => server.signal('SIGSTOP'),
+      thaw: () => server.signal('SIGCONT'),
+    };
+  } catch (error) {
+    await server.kill();
+    throw error;
   }
-  if (child.pid !== undefined) killGroup(child.pid, 'SIGKILL');
-  throw new Error(`${plan.name} ${ended ?? `did not answer in ${START_TIMEOUT_MS / 1000} s`}: ${lastLines(log)}`);
 }
