@@ -11,14 +11,17 @@ import { type StartedDatabases, startDatabases } from '../test/support/databases
 import type { Bar } from './bars.ts';
 import { bars, type IdleFigures, type Ratios, ratiosOf, type SystemFigures } from './gateway/bars.ts';
 import { startIssuer } from './gateway/issuer.ts';
-import type { Orders, RunFigures } from './gateway/load.ts';
+import type { RunFigures } from './gateway/load.ts';
+import { type Order, orders } from './gateway/orders.ts';
 import { bare, direct, portcullisOn, sdk, startPortcullis } from './gateway/own.ts';
 import { startNode, usageOf } from './gateway/processes.ts';
 import type { Candidate, Surroundings, System } from './gateway/system.ts';
+import { median } from './measure.ts';
 import { contextforge } from './peers/contextforge.ts';
 import { envoy } from './peers/envoy.ts';
 import { fastmcp } from './peers/fastmcp.ts';
 import { toolhive } from './peers/toolhive.ts';
+import { columns, number, verdictLine } from './print.ts';
 
 const { values: options } = parseArgs({
   options: {
@@ -44,17 +47,6 @@ const SETTLE_MS = 600;
 /** Of four users and more, because one may have 256. */
 const IDLE = { streams: 1_000, users: 5, before: 20 };
 const IDLE_SETTLE_MS = 2_000;
-
-type Order = <Name extends keyof Orders>(name: Name, order: Orders[Name]['takes']) => Promise<Orders[Name]['gives']>;
-
-const orders =
-  (origin: string): Order =>
-  async (name, order) => {
-    const answer = await fetch(origin, { method: 'POST', body: JSON.stringify({ name, order }) });
-    const { gives, failed } = (await answer.json()) as { gives: never; failed?: string };
-    if (failed !== undefined) throw new Error(failed);
-    return gives;
-  };
 
 interface Round extends RunFigures {
   readonly cpuMs: number;
@@ -91,13 +83,6 @@ async function round(order: Order, { candidate: { name: key }, system }: Competi
   return { ...figures, alone, cpuMs: after.own - before.own, databaseCpuMs: after.database - before.database };
 }
 
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  const [low = Number.NaN, high = Number.NaN] = [sorted[middle - 1], sorted[middle]];
-  return sorted.length % 2 === 0 ? (low + high) / 2 : high;
-}
-
 function figuresOf({ candidate: { name, on }, system, rounds }: Competitor): SystemFigures {
   const over = (of: (round: Round) => number): number => median(rounds.map(of));
   const { rss, pss } = usageOf(system.pid);
@@ -132,7 +117,7 @@ const COLLECTING = ['--expose-gc', '--import=data:text/javascript,process.on("SI
 /** The growth of a gateway of its own that has seen calls and streams before, garbage collected before and after. */
 async function idleStreams(order: Order, surroundings: Surroundings): Promise<IdleFigures> {
   const url = `sqlite:${surroundings.guardian.folder}/idle.db`;
-  const { pid, users } = await startPortcullis(surroundings, url, IDLE.users, COLLECTING);
+  const { pid, users } = await startPortcullis(surroundings, url, { users: IDLE.users, nodeOptions: COLLECTING });
   const [first] = users;
   if (first === undefined) throw new Error('no user');
   const settled = async (): Promise<number> => {
@@ -153,8 +138,6 @@ async function idleStreams(order: Order, surroundings: Surroundings): Promise<Id
   return { streams: IDLE.streams, rssBefore, rssAfter };
 }
 
-const number = (value: number): string =>
-  Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
 const small = (value: number): string => (Math.abs(value) < 0.1 ? value.toFixed(3) : number(value));
 const mib = (bytes: number): string => (bytes / 2 ** 20).toFixed(0);
 
@@ -188,13 +171,7 @@ function table(all: readonly (SystemFigures & { readonly ratios: Ratios | null }
     const aside = database === undefined ? '' : `${number(database.cpuPerCallUs)} us, ${mib(database.pss)} MiB`;
     return [name, ...relative, ...absolute, mib(row.pss), mib(row.rss), aside];
   });
-  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => row[i]?.length ?? 0)));
-  return [head, ...rows].map((row) =>
-    row
-      .map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0)))
-      .join('  ')
-      .trimEnd(),
-  );
+  return columns([head, ...rows]);
 }
 
 async function begin(order: Order, surroundings: Surroundings, candidate: Candidate): Promise<Competitor> {
@@ -251,9 +228,7 @@ function report(
   for (const { name, on } of systems) say(`  ${name}: ${on}`);
   for (const { name, why } of leftOut) say(`ATTENTION: ${name} was LEFT OUT: ${why}`);
   say('');
-  for (const { what, bar, figure, reached } of verdicts) {
-    say(`${reached ? '✔ met    ' : '✘ NOT met'} ${what}: ${number(figure)} (${bar})`);
-  }
+  for (const verdict of verdicts) say(verdictLine(verdict));
 }
 
 async function run(databases: { stop: StartedDatabases['stop'] | null }): Promise<void> {

@@ -16,6 +16,13 @@ export function figuresOf(times: readonly number[]): Figures {
   return { asked: sorted.length, p50: at(0.5), p99: at(0.99), mean: times.reduce((sum, time) => sum + time, 0) / times.length };
 }
 
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const [low = Number.NaN, high = Number.NaN] = [sorted[middle - 1], sorted[middle]];
+  return sorted.length % 2 === 0 ? (low + high) / 2 : high;
+}
+
 export interface Expected {
   readonly question: Question;
   readonly answer: Answer;

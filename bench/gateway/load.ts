@@ -13,8 +13,8 @@ export interface Place {
 }
 
 export interface Orders {
-  /** Opens sessions that later orders name. */
-  open: { takes: Place & { key: string; sessions: number; tool: string }; gives: Record<string, never> };
+  /** Opens sessions that later orders name, one after the other, or so many at once. */
+  open: { takes: Place & { key: string; sessions: number; tool: string; atOnce?: number }; gives: Record<string, never> };
   /** Fails where the target is reached without a token, or with another tool in the first session. */
   probe: { takes: Place & { key: string }; gives: Record<string, never> };
   /** Calls in a closed loop on the first `concurrency` sessions, for that long or until there were so many. Times are in milliseconds. */
@@ -91,9 +91,12 @@ async function call(session: Session): Promise<void> {
 }
 
 const ORDERS: { [Name in keyof Orders]: (order: Orders[Name]['takes']) => Promise<Orders[Name]['gives']> } = {
-  async open({ key, sessions: count, tool, ...place }) {
+  async open({ key, sessions: count, tool, atOnce = 1, ...place }) {
     const opened: Session[] = [];
-    for (let i = 0; i < count; i++) opened.push(await openSession(place, tool));
+    while (opened.length < count) {
+      const next = Array.from({ length: Math.min(atOnce, count - opened.length) }, () => openSession(place, tool));
+      opened.push(...(await Promise.all(next)));
+    }
     sessions.set(key, opened);
     return {};
   },

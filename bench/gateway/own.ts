@@ -3,8 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type EngineName, engines } from '../../test/support/databases/engines.ts';
+import type { Guardian } from '../../test/support/databases/guardian.ts';
 import type { Place } from './load.ts';
-import { startNode, startServer } from './processes.ts';
+import { type Started, startNode, startServer } from './processes.ts';
 import type { Candidate, Surroundings } from './system.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -30,23 +31,23 @@ const proxy = (name: string, on: string, file: string): Candidate => ({
 export const bare = proxy('bare proxy', 'nothing', 'bare-proxy.ts');
 export const sdk = proxy('SDK server and client', 'nothing', 'sdk-proxy.ts');
 
-/** Everything is on: nothing can be switched off. `who` has a user's token each; all use the same target. */
-export interface PortcullisUsers {
-  readonly pid: number;
-  readonly users: readonly Place[];
+export interface ProcessOptions {
+  readonly nodeOptions?: readonly string[];
+  /** Default: `dist/main.js` as `npm run build` made it. */
+  readonly main?: string;
+  readonly env?: Readonly<Record<string, string>>;
 }
 
-/** With `dist/main.js` as `npm run build` made it. */
-export async function startPortcullis(
-  { guardian, upstream }: Surroundings,
+/** Everything is on: nothing can be switched off. */
+export function startProcess(
+  guardian: Guardian,
   databaseUrl: string,
-  users: number,
-  nodeOptions: readonly string[] = [],
-): Promise<PortcullisUsers> {
-  const { pid, origin } = await startServer(guardian, {
+  { nodeOptions = [], main = join(ROOT, 'dist/main.js'), env = {} }: ProcessOptions = {},
+): Promise<Started> {
+  return startServer(guardian, {
     name: 'Portcullis',
     command: process.execPath,
-    args: () => [...nodeOptions, join(ROOT, 'dist/main.js')],
+    args: () => [...nodeOptions, main],
     env: (port) => ({
       PORT: String(port),
       DATA_DIR: mkdtempSync(join(guardian.folder, 'data-')),
@@ -54,9 +55,29 @@ export async function startPortcullis(
       MCP_RATE_LIMIT: '1000000000',
       DENIAL_RATE_LIMIT: '1000000000',
       LOGIN_RATE_LIMIT: '1000',
+      ...env,
     }),
     probe: '/health/ready',
   });
+}
+
+export interface Portcullis {
+  readonly pid: number;
+  readonly origin: string;
+  /** An administrator's login token. */
+  readonly admin: string;
+  /** Id of the policy that lets role `user` call. */
+  readonly deciding: string;
+  /** A user's token each; all use the same target. */
+  readonly users: readonly Place[];
+}
+
+export async function startPortcullis(
+  { guardian, upstream }: Pick<Surroundings, 'guardian' | 'upstream'>,
+  databaseUrl: string,
+  { users, policies = POLICIES, ...options }: ProcessOptions & { readonly users: number; readonly policies?: number },
+): Promise<Portcullis> {
+  const { pid, origin } = await startProcess(guardian, databaseUrl, options);
   async function api<T>(method: string, path: string, token?: string, body?: unknown): Promise<T> {
     const headers = { 'content-type': 'application/json', ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) };
     const answer = await fetch(origin + path, { method, headers, body: JSON.stringify(body) });
@@ -74,25 +95,28 @@ export async function startPortcullis(
   const target = await api<{ id: string }>('POST', '/api/targets', admin, document);
   const credential = { type: 'header', name: 'x-api-key', value: randomBytes(16).toString('hex') };
   await api('PUT', `/api/targets/${target.id}/credentials/default`, admin, credential);
-  for (const policy of policies(target.id)) await api('POST', '/api/policies', admin, policy);
+  let deciding = '';
+  for (const policy of policySet(target.id, policies)) {
+    deciding = (await api<{ id: string }>('POST', '/api/policies', admin, policy)).id;
+  }
   const places: Place[] = [];
   for (let i = 0; i < users; i++) {
     const login = await logIn(`user-${i}@example.com`);
     const { token } = await api<{ token: string }>('POST', '/api/auth/tokens', login, { name: 'bench' });
     places.push({ url: `${origin}/mcp/${TARGET}`, headers: { authorization: `Bearer ${token}` } });
   }
-  return { pid, users: places };
+  return { pid, origin, admin, deciding, users: places };
 }
 
-/** One of them lets role `user` call `echo`; the others are of all forms, for this target or every one, for this role and others. */
-function policies(target_id: string): object[] {
+/** The last lets role `user` call `echo`; the others are of all forms, for this target or every one, for this role and others. */
+function policySet(target_id: string, count: number): object[] {
   const patterns = [
     (n: number) => `^tool_${n}$`,
     (n: number) => `^group_${n}_`,
     (n: number) => `^(get|list)_[a-z]+_${n}$`,
     () => null,
   ];
-  const others = Array.from({ length: POLICIES - 1 }, (_, n) => {
+  const others = Array.from({ length: count - 1 }, (_, n) => {
     const pattern = patterns[n % patterns.length]?.(n) ?? null;
     return {
       name: `policy ${n}`,
@@ -118,7 +142,7 @@ function policies(target_id: string): object[] {
   return [...others, deciding];
 }
 
-const TITLES: Record<EngineName, string> = { sqlite: 'SQLite', mariadb: 'MariaDB', mysql: 'MySQL' };
+export const TITLES: Record<EngineName, string> = { sqlite: 'SQLite', mariadb: 'MariaDB', mysql: 'MySQL' };
 
 /** The server writes it into the folder that the run has given it; one that was there before, or in a container, has none. */
 function databasePid(folder: string, engine: EngineName): number | null {
@@ -136,7 +160,7 @@ export const portcullisOn = (engine: EngineName): Candidate => ({
     const found = engines().find(({ name }) => name === engine);
     if (found === undefined) throw new Error(`${TITLES[engine]} could not be started`);
     const database = await found.create();
-    const { pid, users } = await startPortcullis(surroundings, database.url, 1);
+    const { pid, users } = await startPortcullis(surroundings, database.url, { users: 1 });
     const [place] = users;
     if (place === undefined) throw new Error('no user');
     const server = databasePid(surroundings.guardian.folder, engine);

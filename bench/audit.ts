@@ -1,0 +1,181 @@
+/**
+ * `npm run bench:audit`: what the durable audit log and the freshness gate cost, on each database, alone and together. `--json` prints every
+ * figure as JSON, `--quick` measures for a minute and a half.
+ */
+import { mkdtempSync } from 'node:fs';
+import { cpus, loadavg } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { type Engine, engines } from '../test/support/databases/engines.ts';
+import { createGuardian } from '../test/support/databases/guardian.ts';
+import { type StartedDatabases, startDatabases } from '../test/support/databases/start.ts';
+import { type AuditFigures, bars } from './audit/bars.ts';
+import { build } from './audit/builds.ts';
+import { type CommitFigures, type CommitPlan, measureCommits, POOL } from './audit/commits.ts';
+import {
+  type Laws,
+  measurePath,
+  measureRoundTrips,
+  type PathFigures,
+  type PathPlan,
+  type RoundTripFigures,
+} from './audit/path.ts';
+import { measureRebuild, type RebuildFigures, type RebuildPlan } from './audit/rebuild.ts';
+import type { Bar } from './bars.ts';
+import { orders } from './gateway/orders.ts';
+import { TITLES } from './gateway/own.ts';
+import { startNode } from './gateway/processes.ts';
+import { columns, number, verdictLine } from './print.ts';
+
+const { values: options } = parseArgs({
+  options: { json: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false } },
+});
+const { quick } = options;
+/** What is said meanwhile must not get into the JSON. */
+const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
+
+const CALLERS = quick ? [1, 16, 64, 256] : [1, 4, 16, 64, 256];
+const PATH: PathPlan = quick
+  ? { callers: CALLERS, rounds: 2, ms: 150, warmUpMs: 50, firstMs: 500, roundTripsMs: 1_000 }
+  : { callers: CALLERS, rounds: 3, ms: 1_000, warmUpMs: 200, firstMs: 3_000, roundTripsMs: 3_000 };
+const COMMITS: CommitPlan = quick
+  ? { callers: CALLERS, rounds: 2, ms: 100, warmUpMs: 20 }
+  : { callers: CALLERS, rounds: 5, ms: 300, warmUpMs: 50 };
+/** Each change takes the right away and gives it back. */
+const REBUILDS: readonly RebuildPlan[] = [
+  { policies: 100, changes: quick ? 1 : 10 },
+  { policies: 1_000, changes: quick ? 1 : 5 },
+  { policies: 10_000, changes: quick ? 1 : 2 },
+];
+/** More than this at the start, and the figures are of a machine that does something else. */
+const QUIET = 0.5;
+
+const ON: Record<Laws, string> = {
+  both: 'both laws',
+  audit: 'audit alone',
+  freshness: 'freshness alone',
+  neither: 'neither',
+};
+
+function pathTable(path: readonly PathFigures[]): string[] {
+  const head = ['', 'callers', 'calls/s', 'of neither', 'p50 ms', '+p50', 'p99 ms', '+p99', 'selects/call'];
+  return columns([
+    head,
+    ...path.map(({ engine, laws, callers, perSecond, share, p50, addedP50, p99, addedP99, selectsPerCall }) => [
+      `${TITLES[engine]}: ${ON[laws]}`,
+      String(callers),
+      ...[perSecond, share, p50, addedP50, p99, addedP99].map(number),
+      selectsPerCall === null ? '' : number(selectsPerCall),
+    ]),
+  ]);
+}
+
+const WAYS: Record<CommitFigures['way'], string> = {
+  group: 'group commit',
+  row: 'a commit each, one connection',
+  rows: `a commit each, ${POOL} connections`,
+};
+
+function commitTable(commits: readonly CommitFigures[]): string[] {
+  return columns([
+    ['', 'callers', 'records/s', 'group commit to it', 'p50 ms', 'p99 ms'],
+    ...commits.map(({ engine, way, callers, perSecond, p50, p99, groupTo }) => [
+      `${TITLES[engine]}: ${WAYS[way]}`,
+      String(callers),
+      number(perSecond),
+      way === 'group' ? '' : `${number(groupTo)}x`,
+      number(p50),
+      number(p99),
+    ]),
+  ]);
+}
+
+function rebuildTable(rebuilds: readonly RebuildFigures[]): string[] {
+  return columns([
+    ['', 'policies', 'changes', 'change ms', 'usual call ms', 'first call waits ms', 'at most ms', 'stale', '503'],
+    ...rebuilds.map(({ engine, replica, policies, changes, change, usual, wait, longestWait, stale, refused }) => [
+      `${TITLES[engine]}: ${replica === 'own' ? 'the replica that took the change' : 'another replica'}`,
+      ...[policies, changes].map(String),
+      ...[change, usual, wait, longestWait].map(number),
+      ...[stale, refused].map(String),
+    ]),
+  ]);
+}
+
+function report({ path, commits, roundTrips, rebuilds }: AuditFigures, verdicts: readonly Bar[]): void {
+  for (const lines of [pathTable(path), commitTable(commits), rebuildTable(rebuilds)]) {
+    say('');
+    for (const line of lines) say(line);
+  }
+  say('');
+  for (const { engine, callers, calls, selects, roundTrips: trips } of roundTrips) {
+    say(
+      `${TITLES[engine]}, 10 ms away, ${callers} callers, both laws: ${calls} calls, ${selects} reads at the server, time for ${number(trips)} round trips`,
+    );
+  }
+  say('');
+  for (const verdict of verdicts) say(verdictLine(verdict));
+}
+
+/** In the folder that is removed with all else, however the run ends. */
+const sqlite: Engine = {
+  name: 'sqlite',
+  create: async () => ({
+    url: `sqlite:${mkdtempSync(join(guardian.folder, 'sqlite-'))}/portcullis.db`,
+    drop: async () => undefined,
+  }),
+};
+
+async function run(databases: { stop: StartedDatabases['stop'] | null }): Promise<void> {
+  const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
+  say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
+  const busy = (machine.load[0] ?? 0) > QUIET;
+  if (busy) say('ATTENTION: this machine is BUSY with something else; ratios suffer, too');
+  const started = await startDatabases(guardian, new Set(['mariadb', 'mysql']), say);
+  databases.stop = started.stop;
+  Object.assign(process.env, started.urls);
+  const builds = await build(guardian);
+  const [target, load] = await Promise.all([startNode(guardian, 'upstream.ts'), startNode(guardian, 'load.ts')]);
+  const upstream = `${target.origin}/mcp`;
+  const parts = { guardian, upstream, order: orders(load.origin), builds, plan: PATH, say };
+
+  const path: PathFigures[] = [];
+  const commits: CommitFigures[] = [];
+  const roundTrips: RoundTripFigures[] = [];
+  const rebuilds: RebuildFigures[] = [];
+  const all = engines().map((engine) => (engine.name === 'sqlite' ? sqlite : engine));
+  for (const engine of all) {
+    path.push(...(await measurePath(parts, engine)));
+    if (engine.name !== 'sqlite') roundTrips.push(await measureRoundTrips(parts, engine));
+    say(`${engine.name}: commits`);
+    commits.push(...(await measureCommits(engine, COMMITS)));
+  }
+  // One process, and several on the first server that is there.
+  for (const engine of all.slice(0, 2)) {
+    for (const plan of REBUILDS) {
+      say(`${engine.name}: changes among ${plan.policies} policies`);
+      rebuilds.push(...(await measureRebuild({ guardian, upstream, main: builds.whole }, engine, plan)));
+    }
+  }
+  const figures: AuditFigures = { path, commits, roundTrips, rebuilds };
+  const verdicts = bars(figures);
+  if (options.json)
+    console.log(JSON.stringify({ machine, quick, plans: { PATH, COMMITS, REBUILDS }, ...figures, bars: verdicts }, null, 2));
+  else report(figures, verdicts);
+}
+
+const guardian = createGuardian();
+const databases: { stop: StartedDatabases['stop'] | null } = { stop: null };
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+  ['SIGHUP', 129],
+] as const) {
+  process.once(signal, () => void guardian.close().then(() => process.exit(code)));
+}
+try {
+  await run(databases);
+} finally {
+  await databases.stop?.();
+  await guardian.close();
+}

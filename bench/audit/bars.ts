@@ -1,0 +1,47 @@
+/** What audit and freshness are held to, and whether this run reached it. */
+import type { Engine } from '../../test/support/databases/engines.ts';
+import type { Bar } from '../bars.ts';
+import { TITLES } from '../gateway/own.ts';
+import { type CommitFigures, POOL, type Way } from './commits.ts';
+import type { PathFigures, RoundTripFigures } from './path.ts';
+import type { RebuildFigures } from './rebuild.ts';
+
+export interface AuditFigures {
+  readonly path: readonly PathFigures[];
+  readonly commits: readonly CommitFigures[];
+  readonly roundTrips: readonly RoundTripFigures[];
+  readonly rebuilds: readonly RebuildFigures[];
+}
+
+/** Where the bars are. */
+const CALLERS = 64;
+const GROUP_TO_ROW = 5;
+const GROUP_TO_ROWS = 2.5;
+const SHARE = 0.5;
+
+export function bars({ path, commits, roundTrips, rebuilds }: AuditFigures): Bar[] {
+  const found: Bar[] = [];
+  const atLeast = (what: string, limit: number, unit: string, figure: number | undefined): void => {
+    if (figure !== undefined) found.push({ what, bar: `at least ${limit}${unit}`, figure, reached: figure >= limit });
+  };
+  const atMost = (what: string, limit: number, figure: number): void => {
+    found.push({ what, bar: `at most ${limit}`, figure, reached: figure <= limit });
+  };
+  const groupTo = (way: Way, name: Engine['name']): number | undefined =>
+    commits.find((one) => one.engine === name && one.way === way && one.callers === CALLERS)?.groupTo;
+  for (const name of new Set(path.map(({ engine }) => engine))) {
+    const title = TITLES[name];
+    const at = `${title}, ${CALLERS} callers:`;
+    atLeast(`${at} group commit to a commit per record, one connection`, GROUP_TO_ROW, 'x', groupTo('row', name));
+    atLeast(`${at} group commit to a commit per record, ${POOL} connections`, GROUP_TO_ROWS, 'x', groupTo('rows', name));
+    const trips = roundTrips.find(({ engine }) => engine === name);
+    if (trips !== undefined) {
+      atMost(`${title}, ${trips.callers} callers: reads per round trip to the database`, 1, trips.selects / trips.roundTrips);
+    }
+    const both = path.find(({ engine, laws, callers }) => engine === name && laws === 'both' && callers === CALLERS);
+    atLeast(`${at} calls per second with both laws, of those with neither`, SHARE, '', both?.share);
+  }
+  const stale = rebuilds.reduce((sum, one) => sum + one.stale, 0);
+  atMost('calls decided with an older state after an answered change', 0, stale);
+  return found;
+}
