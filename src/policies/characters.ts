@@ -6,7 +6,7 @@ export type Ranges = readonly (readonly [number, number])[];
 export const LAST = 0x10ffff;
 
 const DIGIT: Ranges = [[48, 57]];
-const WORD: Ranges = [
+export const WORD: Ranges = [
   [48, 57],
   [65, 90],
   [95, 95],

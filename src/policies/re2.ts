@@ -187,7 +187,9 @@ export function parse(pattern: string): Node {
   function escaped(): Node {
     const letter = runes[at + 1];
     const lower = letter?.toLowerCase() ?? '';
-    if (letter === 'b' || letter === 'B') {
+    // RE2 looks for \B between the bytes of a character, too.
+    if (letter === 'B') fail('\\B is refused, because engines disagree on it next to characters outside ASCII.');
+    if (letter === 'b') {
       at += 2;
       return { kind: 'assert', at: 'word_edge' };
     }

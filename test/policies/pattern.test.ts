@@ -69,6 +69,7 @@ const REFUSED: readonly (readonly [pattern: string, message: RegExp])[] = [
   ['\\P{Lu}', /Unicode classes/],
   ['[\\p{Greek}]', /Unicode classes/],
   ['\\C', /half a character/],
+  ['a\\B', /engines disagree/],
   ['(?i)é', /outside ASCII/],
   ['(?i)\\x{e9}', /outside ASCII/],
   ['(?i)[a-é]', /outside ASCII/],

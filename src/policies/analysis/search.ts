@@ -1,0 +1,230 @@
+/** The one question that all findings and comparisons come down to: is there a name that some policies fit and none of others? */
+import type { Rank } from '../compile.ts';
+import { type Budget, shortestName, spend, TooLarge, textsAutomaton } from './automaton.ts';
+import { areApart, canBeAsked, createLibrary, domainOf, type Names } from './names.ts';
+import { callersOf, commonTarget, firstFit, type Index, type Key, type Question, type Side, type View } from './requests.ts';
+
+export interface Bounds {
+  /** Most steps that one question about one policy may take; then the answer is that it is not known. */
+  readonly steps: number;
+}
+
+export const BOUNDS: Bounds = { steps: 50_000 };
+
+export interface Progress {
+  readonly done: number;
+  readonly total: number;
+}
+
+/** Runs to the end. */
+export function drive<T>(steps: Generator<Progress | undefined, T>, onProgress: (progress: Progress) => void): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    if (step.value !== undefined) onProgress(step.value);
+  }
+}
+
+/** A request: a caller with these subjects and no others, a target (null: one that no policy names), a name (null: use of the target). */
+export interface Request {
+  readonly keys: readonly Key[];
+  readonly target: string | null;
+  readonly question: Question;
+  readonly name: string | null;
+}
+
+export type Found =
+  | { readonly kind: 'found'; readonly request: Request }
+  /** `by` lets none through. */
+  | { readonly kind: 'none'; readonly by: readonly View[] }
+  | { readonly kind: 'undecided' };
+
+const UNDECIDED: Found = { kind: 'undecided' };
+
+/** Results one after the other, with pauses between. */
+export type Finds = Generator<Found | undefined, void>;
+
+/** The first that is found; else undecided, if any is; else none, by all together. */
+export function* firstOf(finds: Finds): Generator<undefined, Found> {
+  let undecided = false;
+  const by = new Set<View>();
+  for (const each of finds) {
+    if (each?.kind === 'found') return each;
+    if (each?.kind === 'undecided') undecided = true;
+    else if (each !== undefined) for (const view of each.by) by.add(view);
+    yield;
+  }
+  return undecided ? UNDECIDED : { kind: 'none', by: [...by].sort((a, b) => a.rank - b.rank) };
+}
+
+/** A request of this kind that all of `include` fit and nothing that the sides look at. */
+export function* find(
+  { keys, target, question }: Omit<Request, 'name'>,
+  include: readonly View[],
+  sides: readonly Side[],
+  budget: Budget,
+): Generator<undefined, Found> {
+  try {
+    spend(budget, 1);
+    const every = sides.flatMap(({ cells, below, except }) =>
+      cells.flatMap((cell) => cell.every.find((view) => view !== except) ?? []).filter(({ rank }) => rank < below),
+    );
+    if (every.length > 0) return { kind: 'none', by: [every.reduce((first, view) => (view.rank < first.rank ? view : first))] };
+    const names = include.map((view) => view.names);
+    const name = question === 'use' ? null : yield* findName(question, names, sides, budget);
+    if (Array.isArray(name)) return { kind: 'none', by: name };
+    return { kind: 'found', request: { keys, target, question, name } };
+  } catch (error) {
+    if (error instanceof TooLarge) return UNDECIDED;
+    throw error;
+  }
+}
+
+/** What examples of resources should look like; any text that a resource template may be will do. */
+const uriLike = createLibrary()('^(?:file:///|[a-eg-z][a-z]+://[a-z])[a-z0-9_-]*(?:/[a-z0-9_-]+)*$');
+
+/** The name, or policies that leave none. Throws `TooLarge`. */
+function* findName(
+  type: Exclude<Question, 'use'>,
+  include: readonly Names[],
+  sides: readonly Side[],
+  budget: Budget,
+): Generator<undefined, string | View[]> {
+  const blockerOf = (name: string): View | null => {
+    spend(budget, 1);
+    for (const side of sides) {
+      const view = firstFit(side, name);
+      if (view !== null) return view;
+    }
+    return null;
+  };
+  const by = new Set<View>();
+  const fitsAll = (name: string): boolean => include.every((names) => names.has(name));
+
+  const few = include.find(({ texts }) => texts !== null)?.texts;
+  if (few) {
+    for (const text of few) {
+      if (!canBeAsked(type, text) || !fitsAll(text)) continue;
+      const view = blockerOf(text);
+      if (view === null) return text;
+      by.add(view);
+    }
+    return [...by];
+  }
+  if (include.some((one, i) => include.slice(i + 1).some((other) => areApart(one, other)))) return [];
+
+  // Only policies that turned out to stand in the way are excluded: of many, few do.
+  const included = include.filter(({ isEvery }) => !isEvery).map((names) => names.automaton());
+  const excluded = new Map<Names | null, ReturnType<Names['automaton']>>();
+  for (;;) {
+    const name = yield* shortestName(included, [...excluded.values()], domainOf(type), budget);
+    if (name === null) return [...by];
+    const view = blockerOf(name);
+    if (view === null) {
+      if (type !== 'resource' || uriLike.has(name)) return name;
+      const uri = yield* shortestName([uriLike.automaton(), ...included], [...excluded.values()], domainOf(type), budget);
+      return uri !== null && blockerOf(uri) === null ? uri : name;
+    }
+    if (view.names.texts === null) {
+      excluded.set(view.names, view.names.automaton());
+      by.add(view);
+    } else {
+      const all = textsIn(sides, fitsAll, budget);
+      excluded.set(null, textsAutomaton(all.keys()));
+      for (const each of all.values()) by.add(each);
+    }
+  }
+}
+
+/** The single texts that the sides look at, and a policy for each. */
+function textsIn(sides: readonly Side[], fits: (text: string) => boolean, budget: Budget): Map<string, View> {
+  const found = new Map<string, View>();
+  for (const { cells, below, except } of sides) {
+    for (const { texts } of cells) {
+      spend(budget, texts.size);
+      for (const [text, views] of texts) {
+        const view = views.find((candidate) => candidate !== except);
+        if (view !== undefined && view.rank < below && fits(text)) found.set(text, view);
+      }
+    }
+  }
+  return found;
+}
+
+/** Sides of one set, for whatever caller and target. */
+export interface Reading {
+  readonly index: Index;
+  readonly below: Rank;
+  readonly except: View | null;
+}
+
+const sideOf = ({ index, below, except }: Reading, { target, question, keys }: Omit<Request, 'name'>): Side => ({
+  cells: index.cells(target, question, keys),
+  below,
+  except,
+});
+
+/** A request that the policy fits and nothing in the readings does. */
+export function* findAlone(view: View, questions: readonly Question[], readings: readonly Reading[], budget: Budget): Finds {
+  for (const question of questions) {
+    for (const key of view.keys) {
+      const kind = { keys: [key], target: view.target, question };
+      yield yield* find(
+        kind,
+        [view],
+        readings.map((reading) => sideOf(reading, kind)),
+        budget,
+      );
+    }
+  }
+}
+
+/** The same for what both policies fit. */
+export function* findBoth(
+  one: View,
+  two: View,
+  questions: readonly Question[],
+  readings: readonly Reading[],
+  budget: Budget,
+): Finds {
+  const target = commonTarget(one, two);
+  if (target === undefined || questions.length === 0) return;
+  const common = questions.filter((question) => one.questions.includes(question) && two.questions.includes(question));
+  if (common.length === 0 || (!common.includes('use') && areApart(one.names, two.names))) return;
+  for (const question of common) {
+    const many = one.keys.length * two.keys.length > 1;
+    if (many && (yield* find({ keys: [], target, question }, [one, two], [], budget)).kind === 'none') continue;
+    for (const keys of callersOf(one, two)) {
+      const kind = { keys, target, question };
+      yield yield* find(
+        kind,
+        [one, two],
+        readings.map((reading) => sideOf(reading, kind)),
+        budget,
+      );
+    }
+  }
+}
+
+export interface ChangeParts {
+  readonly from: Index;
+  readonly to: Index;
+  /** Not in `to`, though the index has it. */
+  readonly without: View | null;
+  /** Is it in both sets? Of two that are, neither can decide what the other decided before. */
+  readonly isKept: (view: View) => boolean;
+  readonly budget: Budget;
+}
+
+/** Requests that the policy decides in `from`, and that get the other effect in `to`. */
+export function* changes(view: View, { from, to, without, isKept, budget }: ChangeParts): Finds {
+  const decided: Reading = { index: from, below: view.rank, except: null };
+  const alone: Reading = { index: to, below: Number.POSITIVE_INFINITY, except: without };
+  // What a kept policy decided, it fits still: some policy does.
+  if (view.effect === 'allow' && !isKept(view)) yield* findAlone(view, view.questions, [decided, alone], budget);
+  for (const other of to.speakingOf(view.effect === 'allow' ? 'deny' : 'allow', view.target)) {
+    if (other === without || (isKept(view) && isKept(other))) continue;
+    if (from === to && other.rank < view.rank) continue;
+    yield* findBoth(view, other, view.questions, [decided, { index: to, below: other.rank, except: without }], budget);
+  }
+}

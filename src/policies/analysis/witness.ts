@@ -1,0 +1,58 @@
+/** Requests as they can be put to the engine, and what it answers. */
+import type { PrincipalFacts } from '../../decision/decision.ts';
+import type { ReadPolicy } from '../compile.ts';
+import type { Effect, ResourceType } from '../document.ts';
+import { firstFit, type Index, type View } from './requests.ts';
+import type { Request } from './search.ts';
+
+/** null for both type and name: may the caller use the target at all? */
+export interface AskedRequest {
+  readonly principal: PrincipalFacts;
+  readonly target: string;
+  readonly resource_type: ResourceType | null;
+  readonly resource_name: string | null;
+}
+
+export interface Answer {
+  readonly effect: Effect;
+  /** null: no policy fits. */
+  readonly policy_id: string | null;
+}
+
+export type Ask = (request: Request) => AskedRequest;
+
+/** Whoever and whatever no policy of the sets names is made up, or one of `targets` if that is such a one. */
+export function createAsk(sets: readonly (readonly ReadPolicy[])[], targets: Iterable<string>): Ask {
+  const taken = new Set<string>();
+  for (const { target, subjects } of sets.flat()) {
+    if (target !== null) taken.add(target);
+    for (const [, value] of subjects) if (value !== undefined) taken.add(value);
+  }
+  const isFree = (text: string): boolean => !taken.has(text);
+  const madeUp = (text: string): string => (isFree(text) ? text : madeUp(`${text}-2`));
+  const nobody = { sub: madeUp('somebody'), role: madeUp('some-role') };
+  const elsewhere = [...targets].find(isFree) ?? madeUp('some-target');
+
+  return ({ keys, target, question, name }) => {
+    const subjects = keys.map((key) => JSON.parse(key) as [kind: string, value?: string]);
+    const valuesOf = (wanted: string): string[] =>
+      subjects.flatMap(([kind, value]) => (kind === wanted && value !== undefined ? [value] : []));
+    return {
+      principal: {
+        sub: valuesOf('user')[0] ?? nobody.sub,
+        role: valuesOf('role')[0] ?? nobody.role,
+        groups: valuesOf('group'),
+      },
+      target: target ?? elsewhere,
+      resource_type: question === 'use' ? null : question,
+      resource_name: name,
+    };
+  };
+}
+
+/** What the set answers, without the policy `except` if one is given. */
+export function answer(index: Index, { keys, target, question, name }: Request, except: View | null = null): Answer {
+  const side = { cells: index.cells(target, question, keys), below: Number.POSITIVE_INFINITY, except };
+  const view = firstFit(side, name ?? '');
+  return { effect: view?.effect ?? 'deny', policy_id: view?.policy.id ?? null };
+}

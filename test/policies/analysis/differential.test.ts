@@ -1,0 +1,296 @@
+/** The analysis is checked by the oracle and the engine, and they by the analysis. */
+import test from 'ava';
+import fc from 'fast-check';
+import type { NamedObject, PrincipalFacts } from '../../../src/decision/decision.ts';
+import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/decision/engine.ts';
+import { analyse } from '../../../src/policies/analysis/analyse.ts';
+import { compare, type Difference } from '../../../src/policies/analysis/compare.ts';
+import { canBeAsked } from '../../../src/policies/analysis/names.ts';
+import type { Answer, AskedRequest } from '../../../src/policies/analysis/witness.ts';
+import { type Policy, RESOURCE_TYPES } from '../../../src/policies/document.ts';
+import { matcher, type World, world } from '../../decision/arbitraries.ts';
+import { decide, decideTarget, type Matches } from '../../decision/oracle.ts';
+
+/** Each run is one policy set. */
+const RUNS = Number(process.env.ANALYSIS_RUNS ?? 400);
+const { ANALYSIS_SEED: SEED } = process.env;
+const module = await loadPolicyModule();
+
+const VALUES = ['dev', '__proto__', 'Dev', 'nobody'];
+const TARGETS = ['t1', '__proto__', 't2'];
+const CALLERS: readonly PrincipalFacts[] = VALUES.flatMap((sub) =>
+  VALUES.flatMap((role) =>
+    [[], ['dev'], ['__proto__'], ['Dev'], ['dev', 'Dev'], ['dev', '__proto__', 'Dev']].map((groups) => ({ sub, role, groups })),
+  ),
+);
+
+function ask(policies: readonly Policy[], { principal, target, ...object }: AskedRequest, matches: Matches): Answer {
+  const { effect, policyId } =
+    object.resource_type === null
+      ? decideTarget(policies, principal, target)
+      : decide(policies, principal, target, object as NamedObject, matches);
+  return { effect, policy_id: policyId };
+}
+
+function askEngine(engine: LoadedEngine, { principal, target, ...object }: AskedRequest): Answer {
+  const { effect, policy, reason } =
+    object.resource_type === null
+      ? engine.decideTarget(principal, target)
+      : engine.decide(principal, target, object as NamedObject);
+  if (reason === 'error') throw new Error('The engine does not answer');
+  return { effect, policy_id: policy?.id ?? null };
+}
+
+function check(holds: boolean, what: string, ...details: unknown[]): void {
+  if (!holds) throw new Error(`${what} ${details.map((detail) => JSON.stringify(detail)).join('; ')}`);
+}
+const same = (a: object, b: object): boolean => JSON.stringify(a) === JSON.stringify(b);
+const build = (policies: readonly Policy[]): Promise<LoadedEngine> => createEngine({ module, policies, revision: 1 });
+
+/** Remembers, because the same names are tried on the same patterns by every caller. */
+function remembering(matches: Matches): Matches {
+  const known = new Map<string, boolean>();
+  return (pattern, name) => {
+    const key = `${pattern}\0${name}`;
+    const match = known.get(key) ?? matches(pattern, name);
+    known.set(key, match);
+    return match;
+  };
+}
+
+/** Names at which patterns part, and some of the callers with each. */
+function requestsOf(
+  { patterns, requests }: World,
+  names: readonly (string | null)[],
+  random: (below: number) => number,
+): AskedRequest[] {
+  const samples = patterns.flatMap(({ sample }) => [sample, `x${sample}`, `${sample}x`, sample.slice(1), sample.slice(0, -1)]);
+  const all = [...new Set([...samples, ...names, ...requests.map(({ object }) => object.resource_name), 'x', 'get'])];
+  const asked = all.flatMap((name): AskedRequest[] =>
+    RESOURCE_TYPES.flatMap((resource_type) => {
+      if (name === null || !canBeAsked(resource_type, name)) return [];
+      return TARGETS.flatMap((target) =>
+        Array.from({ length: 6 }, () => CALLERS[random(CALLERS.length)] ?? { sub: '', role: '', groups: [] }).map(
+          (principal) => ({
+            principal,
+            target,
+            resource_type,
+            resource_name: name,
+          }),
+        ),
+      );
+    }),
+  );
+  const use = TARGETS.flatMap((target) =>
+    CALLERS.map((principal) => ({ principal, target, resource_type: null, resource_name: null })),
+  );
+  return [...asked, ...use];
+}
+
+const worlds = world({ maxPolicies: 9, requests: 10 });
+const options = { numRuns: RUNS, ...(SEED === undefined ? {} : { seed: Number(SEED) }) };
+
+/** The error alone says enough: it names the policies. */
+async function hold<T>(property: fc.IAsyncProperty<T>, parameters: fc.Parameters<T>): Promise<void> {
+  const { failed, errorInstance, seed } = await fc.check(property, parameters);
+  if (failed) throw new Error(`ANALYSIS_SEED=${seed}: ${errorInstance instanceof Error ? errorInstance.stack : errorInstance}`);
+}
+
+test('each policy is reported rightly, or shown to matter', async (t) => {
+  t.timeout(120_000 + RUNS * 400);
+  const counts = new Map<string, number>();
+  const count = (what: string): void => void counts.set(what, (counts.get(what) ?? 0) + 1);
+  await hold(
+    fc.asyncProperty(worlds, fc.infiniteStream(fc.nat()), async (generated, stream) => {
+      const { policies } = generated;
+      const random = (below: number): number => (stream.next().value ?? 0) % below;
+      const matches = remembering(matcher(generated.patterns));
+      const engine = await build(policies);
+      const { findings } = analyse(policies);
+      const unreachable = new Set(findings.flatMap(({ code, policy_ids }) => (code === 'unreachable' ? [policy_ids[0]] : [])));
+      const redundant = new Set(findings.flatMap(({ code, policy_ids }) => (code === 'redundant' ? [policy_ids[0]] : [])));
+      const overruled = new Set(findings.flatMap(({ code, policy_ids }) => (code === 'contradiction' ? [policy_ids[0]] : [])));
+      const idle = new Set(findings.flatMap(({ code, policy_ids }) => (code === 'shadowed' ? [policy_ids[0]] : [])));
+      const requests = requestsOf(
+        generated,
+        findings.map(({ witness }) => witness?.resource_name ?? null),
+        random,
+      );
+
+      for (const { code, policy_ids, witness, message } of findings) {
+        count(code);
+        const [about, other] = policy_ids;
+        if (witness === null) continue;
+        const { decision, without, ...request } = witness;
+        const details = [code, message, witness, policies];
+        if (request.resource_type !== null)
+          check(canBeAsked(request.resource_type, request.resource_name ?? ''), 'no such name', ...details);
+        const rest = policies.filter(({ id }) => id !== about);
+        check(same(ask(policies, request, matches), decision), 'wrong decision', ...details);
+        check(same(ask(rest, request, matches), without), 'wrong without', ...details);
+        check(same(askEngine(engine, request), decision), 'engine: wrong decision', ...details);
+        const alone = policies.filter(({ id }) => id === about);
+        check(ask(alone, request, matches).policy_id === about, 'does not fit', ...details);
+        const effect = alone[0]?.effect;
+        switch (code) {
+          case 'unreachable':
+            check(decision.policy_id !== about && decision.policy_id !== null, 'decides', ...details);
+            break;
+          case 'contradiction':
+            check(decision.policy_id !== about && decision.effect !== effect, 'does not contradict', ...details);
+            break;
+          case 'redundant':
+            check(decision.policy_id === about && without.effect === decision.effect, 'is not redundant', ...details);
+            break;
+          case 'shadowed':
+            check(decision.policy_id === about && request.resource_type === null, 'is not shadowed', ...details);
+            break;
+          case 'tie':
+            check(decision.policy_id === other && decision.effect === 'deny', 'is no tie', ...details);
+            check(
+              ask(
+                policies.filter(({ id }) => policy_ids.includes(id)),
+                request,
+                matches,
+              ).policy_id === other,
+              'is not between them',
+              ...details,
+            );
+            break;
+          case 'broad_allow':
+            check(decision.policy_id === about, 'does not decide', ...details);
+            break;
+          default:
+        }
+      }
+
+      // What is said to be needless changes nothing.
+      const live = policies.filter(({ id }) => !unreachable.has(id));
+      const liveEngine = await build(live);
+      for (const request of requests) {
+        const answer = ask(policies, request, matches);
+        check(same(ask(live, request, matches), answer), 'not unreachable', [...unreachable], request, policies);
+        if (random(20) === 0)
+          check(same(askEngine(liveEngine, request), askEngine(engine, request)), 'engine', request, policies);
+        const isObject = request.resource_type !== null;
+        check(!isObject || !idle.has(answer.policy_id ?? ''), 'not shadowed', request, policies);
+        for (const policy of isObject ? policies.filter(({ id }) => overruled.has(id)) : []) {
+          const fits = ask([policy], request, matches).policy_id !== null;
+          check(!fits || answer.effect !== policy.effect, 'no contradiction', policy, request, policies);
+        }
+        if (answer.policy_id === null || !redundant.has(answer.policy_id)) continue;
+        const rest = policies.filter(({ id }) => id !== answer.policy_id);
+        check(ask(rest, request, matches).effect === answer.effect, 'not redundant', request, policies);
+      }
+
+      // What is not said to be needless is needed.
+      for (const policy of policies) {
+        if (!policy.enabled || policy.subjects.length === 0) continue;
+        const rest = policies.filter(({ id }) => id !== policy.id);
+        const { verdict, stricter, looser } = compare(policies, rest);
+        const needless = unreachable.has(policy.id) || redundant.has(policy.id);
+        check(verdict === 'equal' ? needless : !needless, 'compare', verdict, policy, policies);
+        for (const difference of [stricter, looser]) {
+          if (difference !== null) checkDifference(difference, policies, rest, matches);
+        }
+        count(needless ? 'needless' : 'needed');
+      }
+    }),
+    options,
+  );
+  t.log([...counts].map(([what, times]) => `${what} ${times}`).join(', '));
+  for (const code of [
+    'unreachable',
+    'shadowed',
+    'redundant',
+    'contradiction',
+    'tie',
+    'unanchored_allow',
+    'broad_allow',
+    'needed',
+  ])
+    t.true((counts.get(code) ?? 0) >= RUNS / 100, `the generators must bring about ${code}`);
+  t.is(counts.get('undecided'), undefined);
+});
+
+function checkDifference(
+  { before, after, ...request }: Difference,
+  was: readonly Policy[],
+  is: readonly Policy[],
+  matches: Matches,
+): void {
+  check(same(ask(was, request, matches), before), 'wrong before', before, request, was);
+  check(same(ask(is, request, matches), after), 'wrong after', after, request, is);
+  check(before.effect !== after.effect, 'no difference', request);
+}
+
+test('two sets compare as their decisions do', async (t) => {
+  t.timeout(120_000 + RUNS * 400);
+  const verdicts = new Map<string, number>();
+  const pairs = worlds.chain((generated) =>
+    fc.record({
+      generated: fc.constant(generated),
+      // Small changes, so that equal, stricter and looser sets come up, too.
+      edits: fc.array(fc.record({ at: fc.nat(), how: fc.constantFrom('drop', 'copy', 'flip', 'widen', 'narrow', 'raise') }), {
+        minLength: 1,
+        maxLength: 3,
+      }),
+      stream: fc.infiniteStream(fc.nat()),
+    }),
+  );
+  await hold(
+    fc.asyncProperty(pairs, async ({ generated, edits, stream }) => {
+      const before = generated.policies;
+      const after = edits.reduce(edit, before);
+      const matches = remembering(matcher(generated.patterns));
+      const { verdict, stricter, looser } = compare(before, after);
+      verdicts.set(verdict, (verdicts.get(verdict) ?? 0) + 1);
+      check(verdict !== 'unknown', 'unknown', before, after);
+      const found = { stricter, looser };
+      const claimed = {
+        stricter: verdict === 'stricter' || verdict === 'incomparable',
+        looser: verdict === 'looser' || verdict === 'incomparable',
+      };
+      const effects = { stricter: 'deny', looser: 'allow' } as const;
+      for (const way of ['stricter', 'looser'] as const) {
+        const difference = found[way];
+        check((difference !== null) === claimed[way], 'verdict and witness', verdict, way);
+        if (difference === null) continue;
+        checkDifference(difference, before, after, matches);
+        check(difference.after.effect === effects[way], 'the other way', way, difference);
+        const [was, is] = [await build(before), await build(after)];
+        check(same(askEngine(was, difference), difference.before), 'engine before', difference);
+        check(same(askEngine(is, difference), difference.after), 'engine after', difference);
+      }
+      const random = (below: number): number => (stream.next().value ?? 0) % below;
+      for (const request of requestsOf(generated, [], random)) {
+        const [was, is] = [ask(before, request, matches).effect, ask(after, request, matches).effect];
+        if (was !== is) check(claimed[is === 'deny' ? 'stricter' : 'looser'], 'missed', verdict, request, before, after);
+      }
+    }),
+    options,
+  );
+  t.log([...verdicts].map(([verdict, times]) => `${verdict} ${times}`).join(', '));
+  for (const verdict of ['equal', 'stricter', 'looser', 'incomparable'])
+    t.true((verdicts.get(verdict) ?? 0) >= RUNS / 400, `the generators must bring about ${verdict}`);
+});
+
+function edit(policies: readonly Policy[], { at, how }: { at: number; how: string }): readonly Policy[] {
+  const chosen = policies[at % Math.max(1, policies.length)];
+  if (chosen === undefined) return policies;
+  const replace = (...by: Policy[]): Policy[] => policies.flatMap((policy) => (policy === chosen ? by : [policy]));
+  switch (how) {
+    case 'drop':
+      return replace();
+    case 'copy':
+      return replace(chosen, { ...chosen, id: `${chosen.id}x` });
+    case 'flip':
+      return replace({ ...chosen, effect: chosen.effect === 'allow' ? 'deny' : 'allow' });
+    case 'widen':
+      return replace({ ...chosen, resource_type: 'all', resource_pattern: null });
+    case 'narrow':
+      return replace({ ...chosen, subjects: chosen.subjects.slice(1) });
+    default:
+      return replace({ ...chosen, priority: Math.min(2_147_483_647, chosen.priority + 1) });
+  }
+}
