@@ -10,7 +10,6 @@ import { parseArgs } from 'node:util';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { readConfig } from '../src/config.ts';
 import { createGateway } from '../src/gateway.ts';
-import { describePolicyFileError, parsePolicyFile } from '../src/policies/yaml.ts';
 import { freePort, startEverything } from './everything.ts';
 
 const { values: options } = parseArgs({ options: { once: { type: 'boolean', default: false } } });
@@ -78,7 +77,7 @@ async function main(): Promise<void> {
   announce(admin.role === 'admin', 'admin@example.com registered first and is the administrator');
   const developer = await register('dev@example.com');
   announce(developer.role === 'user', 'dev@example.com registered second and has the role "user"');
-  const everything = await api<{ id: string }>('POST', '/api/targets', {
+  await api('POST', '/api/targets', {
     token: admin.token,
     body: { name: 'everything', transport: 'streamable-http', url: target.url },
   });
@@ -106,18 +105,16 @@ async function main(): Promise<void> {
   announce(closed !== '', `connecting: ${closed}`);
 
   step('3. The starter policies of policies/');
-  for (const file of readdirSync(POLICIES)
-    .filter((name) => name.endsWith('.yaml'))
-    .sort()) {
-    const parsed = parsePolicyFile(readFileSync(join(POLICIES, file), 'utf8'), file);
-    if ('errors' in parsed) throw new Error(parsed.errors.map(describePolicyFileError).join('\n'));
-    const { target: targetName, ...policy } = parsed.policy;
-    await api('POST', '/api/policies', {
+  const files = readdirSync(POLICIES).filter((name) => name.endsWith('.yaml'));
+  const applied = await api<{ changes: { file: string; name: string; after: { effect: string } }[] }>(
+    'POST',
+    '/api/policies/apply',
+    {
       token: admin.token,
-      body: { ...policy, target_id: targetName === null ? null : everything.id },
-    });
-    say(`  ${file}: ${policy.effect} ${policy.name}`);
-  }
+      body: { files: Object.fromEntries(files.map((file) => [file, readFileSync(join(POLICIES, file), 'utf8')])) },
+    },
+  );
+  for (const { file, name, after } of applied.changes) say(`  ${file}: ${after.effect} ${name}`);
   await api('PUT', `/api/users/${developer.id}`, { token: admin.token, body: { role: 'developer' } });
   say('  and dev@example.com now has the role "developer"');
 

@@ -318,3 +318,45 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 export function configFromProcess(): Config {
   return readConfig(process.env);
 }
+
+/** How the `portcullis` command reaches a gateway, and as whom. */
+export interface ClientConfig {
+  /** Origin. */
+  readonly url: string;
+  readonly token: string | null;
+}
+
+interface ClientEnvironment {
+  PORTCULLIS_URL: string;
+  PORTCULLIS_TOKEN?: string;
+}
+
+const clientSchema = Joi.object<ClientEnvironment>({
+  PORTCULLIS_URL: Joi.string()
+    .custom(origin)
+    .default('http://127.0.0.1:8080')
+    .messages(must('PORTCULLIS_URL (or --server) must be an http or https origin such as https://gateway.example.com')),
+  // In no header but as it is, and never in a message.
+  PORTCULLIS_TOKEN: Joi.string()
+    .pattern(/^[\w-]+\.[\w-]+\.[\w-]+$/)
+    .messages(must('PORTCULLIS_TOKEN is no token: set it to an API token, as POST /api/auth/tokens gave it')),
+});
+
+/** Throws ConfigError with every mistake at once. `server` counts before the variable. */
+export function readClientConfig(
+  environment: Readonly<Record<string, string | undefined>>,
+  server: string | undefined,
+): ClientConfig {
+  const given = { ...environment, ...(server === undefined ? {} : { PORTCULLIS_URL: server }) };
+  const set = Object.fromEntries(
+    Object.entries(given).flatMap(([name, value]) => (value === undefined || value.trim() === '' ? [] : [[name, value.trim()]])),
+  );
+  const { value, error } = clientSchema.validate(set, { abortEarly: false, stripUnknown: true });
+  if (error) throw new ConfigError([...new Set(error.details.map((detail) => detail.message))]);
+  const env: ClientEnvironment = value;
+  return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null };
+}
+
+export function clientConfigFromProcess(server: string | undefined): ClientConfig {
+  return readClientConfig(process.env, server);
+}

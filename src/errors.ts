@@ -32,6 +32,10 @@ export type ErrorCode = keyof typeof ERRORS;
 export interface FieldError {
   readonly path: string;
   readonly message: string;
+  /** Where it is in a file that the request brought; line and column from 1. */
+  readonly file?: string;
+  readonly line?: number;
+  readonly column?: number;
 }
 
 interface AppErrorOptions {

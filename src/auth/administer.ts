@@ -9,6 +9,8 @@ import { tokenStore } from './store.ts';
 export interface Caller {
   readonly principal: Principal;
   readonly requestId: string;
+  /** Why, in the caller's own words; null or absent: they did not say. */
+  readonly reason?: string | null;
 }
 
 /** `admin`: the caller must be an administrator. `own`: any valid caller, for what belongs to them. */
@@ -35,8 +37,8 @@ async function checkRight(trx: Transaction, principal: Principal, right: Right):
 }
 
 export function createAdminister({ changes }: { readonly changes: Changes }): Administer {
-  return ({ principal, requestId }, right, work) =>
-    changes.change({ id: principal.sub, email: principal.email, request_id: requestId }, async (trx) => {
+  return ({ principal, requestId, reason = null }, right, work) =>
+    changes.change({ id: principal.sub, email: principal.email, request_id: requestId, reason }, async (trx) => {
       await checkRight(trx, principal, right);
       return work(trx);
     });

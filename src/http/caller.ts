@@ -1,8 +1,26 @@
-/** Who makes an authenticated request. */
+/** Who makes an authenticated request, and why. */
 import type { Response } from 'express';
 import type { Caller } from '../auth/administer.ts';
+import { invalidRequest } from '../errors.ts';
 import { admissionOf, contextOf } from './context.ts';
 
+export const REASON_HEADER = 'Portcullis-Reason';
+/** Characters. */
+export const REASON_MAX = 1024;
+
+/** Throws AppError `invalid_request` where the reason cannot be kept as it was given. */
 export function callerOf(res: Response): Caller {
-  return { principal: admissionOf(res).principal, requestId: contextOf(res).requestId };
+  return { principal: admissionOf(res).principal, requestId: contextOf(res).requestId, reason: reasonOf(res) };
+}
+
+/** The header is UTF-8, of which node shows each byte as a character. */
+function reasonOf(res: Response): string | null {
+  const given = res.req.get(REASON_HEADER);
+  if (given === undefined || given === '') return null;
+  const reason = Buffer.from(given, 'latin1').toString();
+  if (/\p{Cc}|\ufffd/u.test(reason) || [...reason].length > REASON_MAX) {
+    const message = `must be UTF-8 without control characters, at most ${REASON_MAX} characters`;
+    throw invalidRequest([{ path: REASON_HEADER, message }]);
+  }
+  return reason;
 }

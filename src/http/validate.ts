@@ -54,3 +54,19 @@ export function pathId(value: unknown): string {
   if (uuid().required().validate(value).error) throw new AppError('not_found', 'Nothing has this id.');
   return value as string;
 }
+
+/** Each query parameter at most once, in its form, and no other. Throws AppError `invalid_request`. */
+export function readQuery<Name extends string>(
+  query: object,
+  forms: Readonly<Record<Name, RegExp>>,
+): Partial<Record<Name, string>> {
+  const errors = Object.entries(query).flatMap(([path, value]) => {
+    const form = Object.hasOwn(forms, path) ? forms[path as Name] : undefined;
+    if (form === undefined) return [{ path, message: 'unknown query parameter' }];
+    return typeof value === 'string' && form.test(value)
+      ? []
+      : [{ path, message: 'is not of its form, or there more than once' }];
+  });
+  if (errors.length > 0) throw invalidRequest(errors);
+  return query as Partial<Record<Name, string>>;
+}

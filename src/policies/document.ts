@@ -39,3 +39,9 @@ export interface Policy {
   readonly created_at: number;
   readonly updated_at: number;
 }
+
+/** A policy as the table holds it. What more it says has no part in a decision. */
+export interface StoredPolicy extends Policy {
+  /** `<owner>/<file name without its extension>` of the file that it is applied from; null: it was made over the API. */
+  readonly managed_as: string | null;
+}

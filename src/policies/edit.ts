@@ -5,9 +5,17 @@ import type { Connection, Database } from '../db/database.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
 import { readOnlyErrors } from '../http/validate.ts';
-import type { Policy, PolicySubject } from './document.ts';
+import type { Policy, PolicySubject, StoredPolicy } from './document.ts';
 import { checkPolicySet, type PatternCheck } from './pattern.ts';
-import { POLICY_LIMITS, type PolicyDocument, type PolicyUpdate, policyJson, type SubjectDocument, subjectKey } from './schema.ts';
+import {
+  POLICY_LIMITS,
+  type PolicyDocument,
+  type PolicyUpdate,
+  policyJson,
+  type SubjectDocument,
+  sortedSubjects,
+  subjectKey,
+} from './schema.ts';
 import { type PolicyStore, policyStore } from './store.ts';
 
 export interface PolicyEditParts {
@@ -38,51 +46,63 @@ export interface AddedSubject {
  * `not_found`, `precondition_failed`, and what `Administer` throws. What changes nothing is no change.
  */
 export interface PolicyEdits {
-  create(caller: Caller, document: PolicyDocument): Promise<Edited<Policy>>;
-  update(caller: Caller, id: string, update: PolicyUpdate, ifMatch: string | undefined): Promise<Edited<Policy>>;
+  create(caller: Caller, document: PolicyDocument): Promise<Edited<StoredPolicy>>;
+  update(caller: Caller, id: string, update: PolicyUpdate, ifMatch: string | undefined): Promise<Edited<StoredPolicy>>;
   delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<Edited<null>>;
   addSubject(caller: Caller, id: string, subject: SubjectDocument, ifMatch: string | undefined): Promise<Edited<AddedSubject>>;
   removeSubject(caller: Caller, id: string, subjectId: string, ifMatch: string | undefined): Promise<Edited<null>>;
 }
 
 /** What an edit comes to, worked out on the policies of one moment. */
-interface Plan<T> {
+export interface EditPlan<T> {
   readonly result: T;
   /** The set as it would be; null where nothing is added that could be refused. */
   readonly wouldBe: readonly Policy[] | null;
   /** null: nothing changes. */
-  readonly apply: ((store: PolicyStore) => Promise<Change>) | null;
+  readonly apply: ((store: PolicyStore) => Promise<readonly Change[]>) | null;
 }
 
-export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
-  const { database, administer, newId, now } = parts;
+/** `plan` must give the same for the same policies. */
+export type PolicyEdit = <T>(caller: Caller, plan: (db: Connection) => Promise<EditPlan<T>>) => Promise<Edited<T>>;
 
+export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies'>): PolicyEdit {
+  const { database, administer } = parts;
+  const tryOut = (wouldBe: readonly Policy[]): Promise<void> => tryPolicySet(parts, wouldBe);
   /**
    * Everything is checked under the lock, but for the trial: it takes long and needs no database, so it is made before,
-   * and again under the lock only if the set has moved meanwhile. `plan` must give the same for the same policies.
+   * and again under the lock only if the set has moved meanwhile.
    */
-  async function edit<T>(caller: Caller, plan: (db: Connection) => Promise<Plan<T>>): Promise<Edited<T>> {
+  return async (caller, plan) => {
     const early = await database.snapshot(plan);
     if (early.wouldBe) await tryOut(early.wouldBe);
     return administer(caller, 'admin', async (trx) => {
       const { result, wouldBe, apply } = await plan(trx);
       if (wouldBe && JSON.stringify(wouldBe) !== JSON.stringify(early.wouldBe)) await tryOut(wouldBe);
-      return { result, changes: apply ? [await apply(policyStore(trx))] : [] };
+      return { result, changes: apply ? await apply(policyStore(trx)) : [] };
+    });
+  };
+}
+
+/** Throws AppError `invalid_request` where no engine can be made of the set. */
+export async function tryPolicySet(
+  { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
+  wouldBe: readonly Policy[],
+): Promise<void> {
+  try {
+    await tryPolicies(wouldBe);
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw new AppError('invalid_request', 'The policies cannot be compiled with this change, so it is not stored.', {
+      cause: error,
     });
   }
+}
 
-  async function tryOut(wouldBe: readonly Policy[]): Promise<void> {
-    try {
-      await parts.tryPolicies(wouldBe);
-    } catch (error) {
-      if (error instanceof AppError) throw error;
-      throw new AppError('invalid_request', 'The policies cannot be compiled with this change, so it is not stored.', {
-        cause: error,
-      });
-    }
-  }
+export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
+  const { newId, now } = parts;
+  const edit = createPolicyEdit(parts);
 
-  const requirePolicy = async (db: Connection, id: string, ifMatch: string | undefined): Promise<Policy> => {
+  const requirePolicy = async (db: Connection, id: string, ifMatch: string | undefined): Promise<StoredPolicy> => {
     const policy = await policyStore(db).find(id);
     if (!policy) throw new AppError('not_found', 'No policy has this id.');
     requireMatch(ifMatch, policyEtag(policy));
@@ -90,7 +110,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
   };
 
   /** The set with `policy` in it. Throws AppError `invalid_request`. */
-  async function soundSetWith(db: Connection, policy: Policy): Promise<Policy[]> {
+  async function soundSetWith(db: Connection, policy: StoredPolicy): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (policy.target_id !== null && !(await parts.targetExists(db, policy.target_id))) {
       errors.push({ path: 'target_id', message: 'no target has this id' });
@@ -107,12 +127,18 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     return wouldBe;
   }
 
-  const replacing = async <T>(db: Connection, before: Policy, after: Policy, verb: string, result: T): Promise<Plan<T>> => ({
+  const replacing = async <T>(
+    db: Connection,
+    before: StoredPolicy,
+    after: StoredPolicy,
+    verb: string,
+    result: T,
+  ): Promise<EditPlan<T>> => ({
     result,
     wouldBe: await soundSetWith(db, after),
     apply: async (store) => {
       await store.update(before, after);
-      return changeOf(verb, before, after);
+      return [changeOf(verb, before, after)];
     },
   });
 
@@ -120,13 +146,20 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     create(caller, document) {
       const time = now();
       const subjects = document.subjects.map((subject) => ({ ...subject, id: newId() }));
-      const policy: Policy = { ...document, id: newId(), subjects: sorted(subjects), created_at: time, updated_at: time };
+      const policy: StoredPolicy = {
+        ...document,
+        id: newId(),
+        subjects: sortedSubjects(subjects),
+        managed_as: null,
+        created_at: time,
+        updated_at: time,
+      };
       return edit(caller, async (db) => ({
         result: policy,
         wouldBe: await soundSetWith(db, policy),
         apply: async (store) => {
           await store.insert(policy);
-          return changeOf('create', null, policy);
+          return [changeOf('create', null, policy)];
         },
       }));
     },
@@ -155,7 +188,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
           wouldBe: null,
           apply: async (store) => {
             await store.delete(id);
-            return changeOf('delete', policy, null);
+            return [changeOf('delete', policy, null)];
           },
         };
       }),
@@ -170,7 +203,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
         if (before.subjects.length >= POLICY_LIMITS.subjects) {
           throw new AppError('limit_reached', `A policy has at most ${POLICY_LIMITS.subjects} subjects.`);
         }
-        const after = { ...before, subjects: sorted([...before.subjects, subject]), updated_at: time };
+        const after = { ...before, subjects: sortedSubjects([...before.subjects, subject]), updated_at: time };
         return replacing(db, before, after, 'add_subject', { subject, added: true });
       });
     },
@@ -188,7 +221,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
           wouldBe: null,
           apply: async (store) => {
             await store.update(before, after);
-            return changeOf('remove_subject', before, after);
+            return [changeOf('remove_subject', before, after)];
           },
         };
       });
@@ -196,12 +229,9 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
   };
 }
 
-export const policyEtag = (policy: Policy): string => etagOf(policyJson(policy));
+export const policyEtag = (policy: StoredPolicy): string => etagOf(policyJson(policy));
 
-const sorted = (subjects: readonly PolicySubject[]): PolicySubject[] =>
-  subjects.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
-
-function changeOf(verb: string, before: Policy | null, after: Policy | null): Change {
+export function changeOf(verb: string, before: StoredPolicy | null, after: StoredPolicy | null): Change {
   return {
     action: `policy.${verb}`,
     object_type: 'policy',
@@ -212,9 +242,9 @@ function changeOf(verb: string, before: Policy | null, after: Policy | null): Ch
 }
 
 /** The very `before` if nothing changes. Throws AppError `invalid_request` where a read-only member is not as it was read. */
-function updated(before: Policy, update: PolicyUpdate, idOf: (subjectKey: string) => string, time: number): Policy {
+function updated(before: StoredPolicy, update: PolicyUpdate, idOf: (subjectKey: string) => string, time: number): StoredPolicy {
   const shown = policyJson(before);
-  const errors = readOnlyErrors(['id', 'created_at', 'updated_at'], update, shown);
+  const errors = readOnlyErrors(['id', 'managed_as', 'created_at', 'updated_at'], update, shown);
   const there = new Map(before.subjects.map((subject) => [subjectKey(subject), subject]));
   update.subjects?.forEach((subject, index) => {
     if (subject.id !== undefined && subject.id !== there.get(subjectKey(subject))?.id) {
@@ -226,12 +256,12 @@ function updated(before: Policy, update: PolicyUpdate, idOf: (subjectKey: string
   });
   if (errors.length > 0) throw invalidRequest(errors);
 
-  const { id: _, created_at: __, updated_at: ___, subjects: given, ...members } = update;
+  const { id: _, managed_as: _managed, created_at: __, updated_at: ___, subjects: given, ...members } = update;
   const wanted = given && new Map(given.map((subject) => [subjectKey(subject), subject]));
   const subjects = wanted
-    ? sorted([...wanted].map(([key, subject]) => there.get(key) ?? { ...subject, id: idOf(key) }))
+    ? sortedSubjects([...wanted].map(([key, subject]) => there.get(key) ?? { ...subject, id: idOf(key) }))
     : before.subjects;
-  const after: Policy = { ...before, ...members, subjects };
+  const after: StoredPolicy = { ...before, ...members, subjects };
   const same = JSON.stringify(policyJson(after)) === JSON.stringify(shown);
   return same ? before : { ...after, updated_at: time };
 }

@@ -73,6 +73,6 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
   return router;
 }
 
-function showRevision(res: Response, position: Position): void {
+export function showRevision(res: Response, position: Position): void {
   res.setHeader('Portcullis-Revision', String(position.revision));
 }

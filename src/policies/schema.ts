@@ -1,7 +1,15 @@
 /** Policies on the wire: what a request may hold, and how a policy is shown. */
 import Joi from 'joi';
 import { text, uuid, validate } from '../http/validate.ts';
-import { EFFECTS, type Policy, type PolicySubject, RESOURCE_TYPES, SUBJECT_TYPES, type SubjectType } from './document.ts';
+import {
+  EFFECTS,
+  type Policy,
+  type PolicySubject,
+  RESOURCE_TYPES,
+  type StoredPolicy,
+  SUBJECT_TYPES,
+  type SubjectType,
+} from './document.ts';
 
 export const POLICY_LIMITS = { name: 256, description: 4096, pattern: 512, subjectValue: 256, subjects: 1000 } as const;
 
@@ -20,6 +28,7 @@ export interface PolicyDocument extends Omit<Policy, 'id' | 'subjects' | 'create
 /** What is omitted stays. The read-only members may be there as they were read. */
 export interface PolicyUpdate extends Partial<PolicyDocument> {
   readonly id?: string;
+  readonly managed_as?: string | null;
   readonly created_at?: string;
   readonly updated_at?: string;
 }
@@ -87,6 +96,7 @@ const changedPolicy = Joi.object<UpdateInput>({
   priority,
   enabled: Joi.boolean(),
   subjects: listOf(knownSubject),
+  managed_as: Joi.string().allow(null),
   created_at: Joi.string(),
   updated_at: Joi.string(),
 }).required();
@@ -103,12 +113,17 @@ type PolicyInput = Omit<PolicyDocument, 'subjects' | Optional> &
 
 interface UpdateInput extends Partial<PolicyInput> {
   id?: string;
+  managed_as?: string | null;
   created_at?: string;
   updated_at?: string;
 }
 
 export const subjectKey = (subject: { subject_type: SubjectType; subject_value?: string | null }): string =>
   `${subject.subject_type}:${subject.subject_value ?? ''}`;
+
+/** As they are stored and shown: by id. */
+export const sortedSubjects = (subjects: readonly PolicySubject[]): PolicySubject[] =>
+  subjects.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
 
 /** Throws AppError `invalid_request`, as the others here do. */
 export function readPolicy(value: unknown): PolicyDocument {
@@ -138,12 +153,12 @@ export function subjectJson({ id, subject_type, subject_value }: PolicySubject):
   return { id, subject_type, subject_value };
 }
 
-export interface PolicyJson extends Omit<Policy, 'created_at' | 'updated_at'> {
+export interface PolicyJson extends Omit<StoredPolicy, 'created_at' | 'updated_at'> {
   readonly created_at: string;
   readonly updated_at: string;
 }
 
-export function policyJson(policy: Policy): PolicyJson {
+export function policyJson(policy: StoredPolicy): PolicyJson {
   return {
     id: policy.id,
     name: policy.name,
@@ -155,7 +170,18 @@ export function policyJson(policy: Policy): PolicyJson {
     priority: policy.priority,
     enabled: policy.enabled,
     subjects: policy.subjects.map(subjectJson),
+    managed_as: policy.managed_as,
     created_at: timestamp(policy.created_at),
     updated_at: timestamp(policy.updated_at),
+  };
+}
+
+/** `policyJson` read back, as changes hold it; those from before there were files do not say what they are managed as. */
+export function policyFromJson(json: Omit<PolicyJson, 'managed_as'> & Partial<Pick<PolicyJson, 'managed_as'>>): StoredPolicy {
+  return {
+    ...json,
+    managed_as: json.managed_as ?? null,
+    created_at: Date.parse(json.created_at),
+    updated_at: Date.parse(json.updated_at),
   };
 }

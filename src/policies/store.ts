@@ -1,23 +1,23 @@
 /** Policies in the database. Written only inside administrative transactions, which run one at a time. */
 import type { Knex } from 'knex';
 import type { Connection } from '../db/database.ts';
-import { EFFECTS, type Policy, type PolicySubject, RESOURCE_TYPES, SUBJECT_TYPES } from './document.ts';
+import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from './document.ts';
 
 export interface PolicyStore {
   /** Every policy, by id, each with its subjects by id, all of one moment. */
-  all(): Promise<Policy[]>;
+  all(): Promise<StoredPolicy[]>;
   /** As `all`: at most `limit` policies (null: every one) whose ids come after `after` (null: from the first). */
-  page(limit: number | null, after: string | null): Promise<Policy[]>;
-  find(id: string): Promise<Policy | null>;
-  insert(policy: Policy): Promise<void>;
+  page(limit: number | null, after: string | null): Promise<StoredPolicy[]>;
+  find(id: string): Promise<StoredPolicy | null>;
+  insert(policy: StoredPolicy): Promise<void>;
   /** Makes the stored policy with this id equal to `policy`, of which `before` is the stored state. */
-  update(before: Policy, policy: Policy): Promise<void>;
+  update(before: StoredPolicy, policy: StoredPolicy): Promise<void>;
   delete(id: string): Promise<void>;
   /** Whether a policy names this target. */
   namesTarget(targetId: string): Promise<boolean>;
 }
 
-interface Row extends Omit<Policy, 'enabled' | 'subjects'> {
+interface Row extends Omit<StoredPolicy, 'enabled' | 'subjects'> {
   readonly enabled: number | boolean;
 }
 
@@ -37,8 +37,8 @@ function check(row: JoinedRow): void {
   if (!known) throw new Error(`The table policies holds a row that no edit can have made (${row.id})`);
 }
 
-function assemble(rows: readonly JoinedRow[]): Policy[] {
-  const policies = new Map<string, Policy & { subjects: PolicySubject[] }>();
+function assemble(rows: readonly JoinedRow[]): StoredPolicy[] {
+  const policies = new Map<string, StoredPolicy & { subjects: PolicySubject[] }>();
   for (const row of rows) {
     check(row);
     const { subject_id, subject_type, subject_value, ...columns } = row;
@@ -55,7 +55,7 @@ function assemble(rows: readonly JoinedRow[]): Policy[] {
   return [...policies.values()];
 }
 
-const columnsOf = ({ subjects: _, ...columns }: Policy): Omit<Policy, 'subjects'> => columns;
+const columnsOf = ({ subjects: _, ...columns }: StoredPolicy): Omit<StoredPolicy, 'subjects'> => columns;
 const subjectRow = (policyId: string, { id, subject_type, subject_value }: PolicySubject) => ({
   id,
   policy_id: policyId,
@@ -67,7 +67,7 @@ const ROWS_PER_STATEMENT = 200;
 
 export function policyStore(db: Connection): PolicyStore {
   // One statement, because two would read two moments outside a snapshot.
-  const read = async (narrow: (policies: Knex.QueryBuilder) => Knex.QueryBuilder): Promise<Policy[]> => {
+  const read = async (narrow: (policies: Knex.QueryBuilder) => Knex.QueryBuilder): Promise<StoredPolicy[]> => {
     const rows: JoinedRow[] = await db
       .from(narrow(db('policies')).as('p'))
       .leftJoin('policy_subjects as s', 's.policy_id', 'p.id')

@@ -1,6 +1,21 @@
 /** Policies as files that people write, review and keep in git: one policy a file. Pure. */
 import Joi from 'joi';
-import { Document, isAlias, isMap, isNode, isScalar, isSeq, LineCounter, parseAllDocuments, visit } from 'yaml';
+import {
+  Document,
+  isAlias,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  type Pair,
+  parseAllDocuments,
+  parseDocument,
+  visit,
+  type YAMLMap,
+  type YAMLSeq,
+} from 'yaml';
 import { TARGET_NAME } from '../targets/target.ts';
 import type { Effect, PolicyResourceType } from './document.ts';
 import { POLICY_LIMITS, policyMembers, type SubjectDocument, subjectKey, subjectValues } from './schema.ts';
@@ -32,7 +47,13 @@ export function describePolicyFileError({ file, line, column, message }: PolicyF
   return `${file}:${line}:${column}: ${message}`;
 }
 
-export type PolicyFileResult = { readonly policy: PolicyFile } | { readonly errors: readonly PolicyFileError[] };
+export interface ParsedPolicyFile {
+  readonly policy: PolicyFile;
+  /** A refusal for a reason that the file alone does not show, at the place of this key, or of what is missing. */
+  readonly errorAt: (key: keyof PolicyFile, message: string) => PolicyFileError;
+}
+
+export type PolicyFileResult = ParsedPolicyFile | { readonly errors: readonly PolicyFileError[] };
 
 interface Written extends Omit<PolicyFile, 'description' | 'target' | 'resource_pattern' | 'enabled' | 'subjects'> {
   description?: string | null;
@@ -69,6 +90,24 @@ const schema = Joi.object<Written>({
  * there is. A refusal lists every mistake with its place.
  */
 export function parsePolicyFile(text: string, file: string): PolicyFileResult {
+  const read = readStrictYaml(text, file, schema, 'one policy a file');
+  if ('errors' in read) return read;
+  return { policy: policyOf(read.value), errorAt: (key, message) => read.errorAt([key], `${key} ${message}`) };
+}
+
+export interface StrictYaml<T> {
+  readonly value: T;
+  /** A refusal at the place of what is at this path, or of what is missing there. */
+  readonly errorAt: (path: readonly (string | number)[], message: string) => PolicyFileError;
+}
+
+/** As `parsePolicyFile` reads, of another schema. */
+export function readStrictYaml<T>(
+  text: string,
+  file: string,
+  form: Joi.ObjectSchema<T>,
+  one: string,
+): StrictYaml<T> | { readonly errors: readonly PolicyFileError[] } {
   const lines = new LineCounter();
   const at = (offset: number, message: string): PolicyFileError => {
     const { line, col } = lines.linePos(offset);
@@ -79,14 +118,16 @@ export function parsePolicyFile(text: string, file: string): PolicyFileResult {
   const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
   const [document, second] = documents;
   if (!document || !('contents' in document)) return { errors: [at(0, 'the file is empty')] };
-  if (second) return { errors: [at(second.range[0], 'one policy a file: a second document begins here')] };
+  if (second) return { errors: [at(second.range[0], `${one}: a second document begins here`)] };
   const broken = [...document.errors, ...document.warnings];
   if (broken.length > 0) return { errors: broken.slice(0, MAX_SYNTAX_ERRORS).map(({ pos, message }) => at(pos[0], message)) };
   if (document.directives.yaml.explicit) return { errors: [at(0, 'directives are not used here')] };
   const hidden = anchorsAndTags(document);
   if (hidden.length > 0) return { errors: hidden.map((offset) => at(offset, 'anchors, aliases and tags are not used here')) };
+  const unseen = unseenKeys(document);
+  if (unseen.length > 0) return { errors: unseen.map((offset) => at(offset, '__proto__ is not a key here')) };
 
-  const { value, error } = schema.validate(document.toJS(), { abortEarly: false, convert: false });
+  const { value, error } = form.validate(document.toJS(), { abortEarly: false, convert: false });
   if (error) {
     const errors = error.details.map(({ path, message }) => {
       const label = path.length === 0 ? '' : `${path.join('.')} `;
@@ -94,7 +135,7 @@ export function parsePolicyFile(text: string, file: string): PolicyFileResult {
     });
     return { errors: errors.sort((a, b) => a.line - b.line || a.column - b.column) };
   }
-  return { policy: read(value) };
+  return { value, errorAt: (path, message) => at(placeOf(document, path), message) };
 }
 
 /** Where the value at `path` begins; for one that is missing, where the nearest value around it begins. An unknown key is its own place. */
@@ -126,13 +167,28 @@ function anchorsAndTags(document: Document.Parsed): number[] {
   return found;
 }
 
-function read(written: Written): PolicyFile {
-  const subjects = written.subjects.map((entry): SubjectDocument => {
+/** Joi passes over keys of this name. */
+function unseenKeys(document: Document.Parsed): number[] {
+  const found: number[] = [];
+  visit(document, {
+    Pair: (_key, { key }) => {
+      if (isScalar(key) && key.value === '__proto__') found.push(key.range?.[0] ?? 0);
+    },
+  });
+  return found;
+}
+
+function readSubjects(written: Written['subjects']): SubjectDocument[] {
+  return written.map((entry) => {
     if (entry === 'everyone') return { subject_type: 'everyone', subject_value: null };
     if ('role' in entry) return { subject_type: 'role', subject_value: entry.role };
     if ('group' in entry) return { subject_type: 'group', subject_value: entry.group };
     return { subject_type: 'user', subject_value: entry.user };
   });
+}
+
+function policyOf(written: Written): PolicyFile {
+  const subjects = readSubjects(written.subjects);
   return {
     name: written.name,
     description: written.description ?? null,
@@ -146,20 +202,109 @@ function read(written: Written): PolicyFile {
   };
 }
 
-/** The canonical file: keys in reading order, what is at its default left out. `parsePolicyFile` reads it back unchanged. */
-export function formatPolicyFile(policy: PolicyFile): string {
-  const written = {
-    name: policy.name,
-    ...(policy.description === null ? {} : { description: policy.description }),
-    ...(policy.target === null ? {} : { target: policy.target }),
-    resource_type: policy.resource_type,
-    ...(policy.resource_pattern === null ? {} : { resource_pattern: policy.resource_pattern }),
-    effect: policy.effect,
-    priority: policy.priority,
-    ...(policy.enabled ? {} : { enabled: false }),
-    subjects: policy.subjects.map(({ subject_type, subject_value }) =>
-      subject_type === 'everyone' ? 'everyone' : { [subject_type]: subject_value },
-    ),
-  };
-  return new Document(written, { aliasDuplicateObjects: false }).toString({ lineWidth: 110, singleQuote: true });
+const LAYOUT = { lineWidth: 110, singleQuote: true } as const;
+
+const subjectForm = ({ subject_type, subject_value }: SubjectDocument): unknown =>
+  subject_type === 'everyone' ? 'everyone' : { [subject_type]: subject_value };
+
+/** Every key in reading order. */
+const canonicalValues = (policy: PolicyFile) => ({
+  name: policy.name,
+  description: policy.description,
+  target: policy.target,
+  resource_type: policy.resource_type,
+  resource_pattern: policy.resource_pattern,
+  effect: policy.effect,
+  priority: policy.priority,
+  enabled: policy.enabled,
+  subjects: policy.subjects.map(subjectForm),
+});
+const DEFAULTS: Readonly<Record<string, unknown>> = { description: null, target: null, resource_pattern: null, enabled: true };
+const isDefault = (key: string, value: unknown): boolean => key in DEFAULTS && DEFAULTS[key] === value;
+
+/**
+ * The canonical file: keys in reading order, what is at its default left out. `parsePolicyFile` reads it back unchanged.
+ * `previous` is the text of the file as somebody left it, which `parsePolicyFile` accepts: where it says the same already it
+ * stays as it is, else their comments and their order of keys and subjects stay.
+ */
+export function formatPolicyFile(policy: PolicyFile, previous: string | null = null): string {
+  if (previous !== null) {
+    if (says(previous, policy)) return previous;
+    const rewritten = rewrite(previous, policy);
+    if (says(rewritten, policy)) return rewritten;
+  }
+  const written = Object.entries(canonicalValues(policy)).filter(([key, value]) => !isDefault(key, value));
+  return new Document(Object.fromEntries(written), { aliasDuplicateObjects: false }).toString(LAYOUT);
+}
+
+const says = (text: string, policy: PolicyFile): boolean => {
+  const parsed = parsePolicyFile(text, '');
+  return 'policy' in parsed && changedKeys(parsed.policy, policy).length === 0;
+};
+
+/** The keys that differ in meaning, in reading order; the order of subjects means nothing. */
+export function changedKeys(a: PolicyFile, b: PolicyFile): (keyof PolicyFile)[] {
+  const keys = Object.keys(canonicalValues(a)) as (keyof PolicyFile)[];
+  const meaning = (file: PolicyFile, key: keyof PolicyFile): string =>
+    JSON.stringify(key === 'subjects' ? file.subjects.map(subjectKey).sort() : file[key]);
+  return keys.filter((key) => meaning(a, key) !== meaning(b, key));
+}
+
+function rewrite(previous: string, policy: PolicyFile): string {
+  const document = parseDocument(previous, { stringKeys: true });
+  const root = document.contents as unknown as YAMLMap<Node, Node>;
+  let after = 0;
+  for (const [key, value] of Object.entries(canonicalValues(policy))) {
+    const index = root.items.findIndex((pair) => isScalar(pair.key) && pair.key.value === key);
+    const pair = root.items[index];
+    if (pair === undefined) {
+      if (isDefault(key, value)) continue;
+      root.items.splice(after, 0, document.createPair(key, value) as Pair<Node, Node>);
+      after += 1;
+    } else if (isDefault(key, value) && !isCommented(pair)) {
+      root.items.splice(index, 1);
+      if (index < after) after -= 1;
+    } else {
+      if (isSeq(pair.value)) keepSubjects(document, pair.value, policy.subjects);
+      else pair.value = replaced(document, pair.value, value);
+      after = index + 1;
+    }
+  }
+  return document.toString(LAYOUT);
+}
+
+const isCommented = ({ key, value }: Pair<Node, Node>): boolean =>
+  [key, value].some((node) => isNode(node) && Boolean(node.comment || node.commentBefore));
+
+/** The very node where it has this value; else one that looks like it. */
+function replaced(document: Document, node: Node | null, value: unknown): Node {
+  if (isScalar(node) && node.value === value) return node;
+  const made = document.createNode(value) as Node;
+  if (node === null) return made;
+  made.comment = node.comment ?? null;
+  made.commentBefore = node.commentBefore ?? null;
+  if (isScalar(node) && isScalar(made) && typeof value === 'string' && node.type !== undefined) made.type = node.type;
+  return made;
+}
+
+/** Those that stay keep their place and their comments; what stands above one that goes stays. */
+function keepSubjects(document: Document, list: YAMLSeq, subjects: readonly SubjectDocument[]): void {
+  const missing = new Map(subjects.map((entry) => [subjectKey(entry), entry]));
+  const joined = (...comments: (string | null | undefined)[]): string | null =>
+    comments.filter((text) => text !== undefined && text !== null && text !== '').join('\n') || null;
+  const kept: Node[] = [];
+  let above: string | null = null;
+  for (const item of list.items) {
+    if (!isNode(item)) continue;
+    const [entry] = readSubjects([item.toJS(document)]);
+    above = joined(above, item.commentBefore);
+    if (entry === undefined || !missing.delete(subjectKey(entry))) continue;
+    item.commentBefore = above;
+    above = null;
+    kept.push(item);
+  }
+  const [first, ...more] = [...missing.values()].map((entry) => document.createNode(subjectForm(entry)));
+  if (first === undefined) list.comment = joined(above, list.comment);
+  else first.commentBefore = above;
+  list.items = [...kept, ...(first === undefined ? [] : [first, ...more])];
 }

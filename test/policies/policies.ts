@@ -1,4 +1,4 @@
-import type { Policy } from '../../src/policies/document.ts';
+import type { StoredPolicy } from '../../src/policies/document.ts';
 import type { PolicyJson } from '../../src/policies/schema.ts';
 
 export type PolicyAnswer = PolicyJson;
@@ -13,7 +13,7 @@ export const policyBody = (over: object = {}): Record<string, unknown> => ({
   ...over,
 });
 
-export function policy(id: string, over: Partial<Policy> = {}): Policy {
+export function policy(id: string, over: Partial<StoredPolicy> = {}): StoredPolicy {
   return {
     id,
     name: id,
@@ -25,6 +25,7 @@ export function policy(id: string, over: Partial<Policy> = {}): Policy {
     priority: 0,
     enabled: true,
     subjects: [],
+    managed_as: null,
     created_at: 1,
     updated_at: 2,
     ...over,

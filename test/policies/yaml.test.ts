@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import { readPattern } from '../../src/policies/pattern.ts';
+import { subjectKey } from '../../src/policies/schema.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../src/policies/yaml.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
@@ -122,59 +123,123 @@ test('files that are deep or long are refused in time', (t) => {
   t.true(Date.now() - began < 5_000);
 });
 
-test('what is formatted is read back the same', (t) => {
-  const word = (max: number) =>
-    fc.oneof(
-      fc.string({ unit: 'grapheme', minLength: 1, maxLength: max }).filter((s) => !/\p{Cc}/u.test(s) && s.isWellFormed()),
-      fc.constantFrom(
-        'yes',
-        'null',
-        '~',
-        '010',
-        '1e3',
-        '- a',
-        'a: b',
-        '#',
-        ' a ',
-        "'",
-        '"',
-        '*a',
-        '&a',
-        '!a',
-        '%',
-        '@',
-        '\u{1f600}',
-        '\u2028',
-        '\ufeff',
-        '<<',
-        '---',
-        '...',
-      ),
-    );
-  const subject = fc.oneof(
-    fc.constant({ subject_type: 'everyone' as const, subject_value: null }),
-    fc.record({ subject_type: fc.constantFrom('role' as const, 'group' as const), subject_value: word(20) }),
-    fc.record({ subject_type: fc.constant('user' as const), subject_value: fc.constant('0190163d-8694-739b-aea5-966c26f8ad90') }),
+const word = (max: number) =>
+  fc.oneof(
+    fc.string({ unit: 'grapheme', minLength: 1, maxLength: max }).filter((s) => !/\p{Cc}/u.test(s) && s.isWellFormed()),
+    fc.constantFrom(
+      'yes',
+      'null',
+      '~',
+      '010',
+      '1e3',
+      '- a',
+      'a: b',
+      '#',
+      ' a ',
+      "'",
+      '"',
+      '*a',
+      '&a',
+      '!a',
+      '%',
+      '@',
+      '\u{1f600}',
+      '\u2028',
+      '\ufeff',
+      '<<',
+      '---',
+      '...',
+    ),
   );
-  const file: fc.Arbitrary<PolicyFile> = fc.record({
-    name: word(100),
-    description: fc.option(word(300)),
-    target: fc.option(fc.constantFrom('everything', 'a', 'no', 'y', 'null')),
-    resource_type: fc.constantFrom('all', 'tool', 'resource', 'prompt'),
-    resource_pattern: fc.option(word(60)),
-    effect: fc.constantFrom('allow', 'deny'),
-    priority: fc.integer(),
-    enabled: fc.boolean(),
-    subjects: fc.uniqueArray(subject, { maxLength: 5, selector: (s) => JSON.stringify(s) }),
-  });
+const subject = fc.oneof(
+  fc.constant({ subject_type: 'everyone' as const, subject_value: null }),
+  fc.record({ subject_type: fc.constantFrom('role' as const, 'group' as const), subject_value: word(20) }),
+  fc.record({ subject_type: fc.constant('user' as const), subject_value: fc.constant('0190163d-8694-739b-aea5-966c26f8ad90') }),
+);
+const anyFile: fc.Arbitrary<PolicyFile> = fc.record({
+  name: word(100),
+  description: fc.option(word(300)),
+  target: fc.option(fc.constantFrom('everything', 'a', 'no', 'y', 'null')),
+  resource_type: fc.constantFrom('all', 'tool', 'resource', 'prompt'),
+  resource_pattern: fc.option(word(60)),
+  effect: fc.constantFrom('allow', 'deny'),
+  priority: fc.integer(),
+  enabled: fc.boolean(),
+  subjects: fc.uniqueArray(subject, { maxLength: 5, selector: (s) => JSON.stringify(s) }),
+});
+
+test('what is formatted is read back the same', (t) => {
   fc.assert(
-    fc.property(file, (policy) => {
+    fc.property(anyFile, (policy) => {
       const text = formatPolicyFile(policy);
       t.deepEqual(parsed(text), policy);
       t.is(formatPolicyFile(parsed(text)), text);
     }),
     { numRuns: 300 },
   );
+});
+
+const COMMENTED = `# What this is about.
+
+# above the name
+name: One # beside the name
+# above the effect, which is out of order
+effect: allow # beside the effect
+target: "everything" # beside the target
+# above the type
+resource_type: tool
+priority: 0x10 # beside the priority
+enabled: false # beside the switch
+
+# above the subjects
+subjects:
+  # above the first
+  - role: a # beside the first
+  # above the second
+  - everyone
+
+# at the end
+`;
+const FLOW = '{ name: a, resource_type: tool, effect: deny, priority: 1, subjects: [everyone, role: x] } # in one line\n';
+
+test('a file that somebody wrote stays as it is as long as it says the same', (t) => {
+  for (const text of [COMMENTED, FLOW, `\r\n${minimal.replaceAll('\n', '\r\n')}`, `---\n${minimal}...\n`]) {
+    t.is(formatPolicyFile(parsed(text), text), text);
+    t.is(formatPolicyFile({ ...parsed(text), subjects: parsed(text).subjects.toReversed() }, text), text);
+  }
+});
+
+test('where it says something else, comments and order stay', (t) => {
+  const was = parsed(COMMENTED);
+  const text = formatPolicyFile({ ...was, priority: 17, resource_pattern: '^x$', enabled: true }, COMMENTED);
+  t.is(
+    text,
+    COMMENTED.replace('0x10', '17').replace('enabled: false', 'enabled: true').replace('tool\n', 'tool\nresource_pattern: ^x$\n'),
+  );
+  const without = formatPolicyFile({ ...was, subjects: [{ subject_type: 'group', subject_value: 'new' }] }, COMMENTED);
+  t.true(without.includes('  # above the first\n  # above the second\n  - group: new\n'), without);
+  // A key that goes with its comment would take the comment along.
+  t.true(formatPolicyFile({ ...was, target: null }, COMMENTED).includes('target: null # beside the target\n'));
+
+  const comments = [...COMMENTED.matchAll(/# (?:[^\n]*)/g)]
+    .map(([comment]) => comment)
+    .filter((line) => !/beside the first/.test(line));
+  fc.assert(
+    fc.property(anyFile, anyFile, (policy, other) => {
+      for (const start of [COMMENTED, FLOW, formatPolicyFile(other)]) {
+        const text = formatPolicyFile(policy, start);
+        t.deepEqual(sortedSubjects(parsed(text)), sortedSubjects(policy));
+        t.is(formatPolicyFile(policy, text), text);
+        if (start === COMMENTED) for (const comment of comments) t.true(text.includes(comment), `${comment} in\n${text}`);
+      }
+    }),
+    { numRuns: 150 },
+  );
+});
+
+const sortedSubjects = (policy: PolicyFile): PolicyFile => ({
+  ...policy,
+  subjects: policy.subjects.toSorted((a, b) => (subjectKey(a) < subjectKey(b) ? -1 : 1)),
 });
 
 test('the starter policies are read, their patterns admitted, and their names differ', (t) => {

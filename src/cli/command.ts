@@ -1,0 +1,193 @@
+/** What all commands with subcommands share: help, options, exit codes, and output for people or for programs. */
+import { parseArgs } from 'node:util';
+import { ConfigError } from '../config.ts';
+import { AppError, type FieldError } from '../errors.ts';
+
+/** Where a command writes; the process itself, but in tests. */
+export interface Terminal {
+  readonly stdout: { write(text: string): unknown };
+  readonly stderr: { write(text: string): unknown };
+}
+
+export const EXIT = { ok: 0, failed: 1, usage: 2, changes: 3 } as const;
+type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+
+export interface Option {
+  /** What stands for its value in the help; absent: it has none. */
+  readonly value?: string;
+  readonly help: string;
+}
+
+/** What a command was given. */
+export interface Given {
+  readonly args: readonly string[];
+  text(option: string): string | undefined;
+  flag(option: string): boolean;
+}
+
+/** What a command found or did: either form says everything. */
+export interface Outcome {
+  readonly code?: ExitCode;
+  /** For people. */
+  readonly text: string;
+  /** For programs. */
+  readonly json: unknown;
+}
+
+export interface Command {
+  readonly name: string;
+  /** Its arguments, as the help shows them: `<from> [<to>]`. */
+  readonly takes?: string;
+  /** One line. */
+  readonly summary: string;
+  /** More of it, in lines of at most 100 characters. */
+  readonly help?: string;
+  readonly options?: Readonly<Record<string, Option>>;
+  run(given: Given): Promise<Outcome>;
+}
+
+export interface CommandGroup {
+  /** As it is typed: `portcullis policies`. */
+  readonly path: string;
+  /** Lines at the head of the help, and at its end. */
+  readonly about: string;
+  readonly notes: string;
+  readonly commands: readonly Command[];
+  /** That every command takes. */
+  readonly options: Readonly<Record<string, Option>>;
+}
+
+/** Called wrongly: exit code 2, and where to read how. */
+export class UsageError extends Error {}
+
+/** The command was not carried out, for reasons in files or at the gateway: exit code 1. */
+export class CommandError extends Error {
+  readonly code: string;
+  readonly errors: readonly FieldError[];
+
+  /** `message` is for people; `code` and `errors` are those of the gateway where it refused. */
+  constructor(message: string, code = 'failed', errors: readonly FieldError[] = []) {
+    super(message);
+    this.code = code;
+    this.errors = errors;
+  }
+}
+
+const COMMON = {
+  json: { help: 'prints one JSON document instead of text' },
+  help: { help: 'prints this' },
+} as const satisfies Record<string, Option>;
+
+/** The exit code. */
+export async function runGroup(group: CommandGroup, argv: readonly string[], terminal: Terminal): Promise<number> {
+  const [name, ...rest] = argv;
+  if (name === undefined || name === 'help' || name === '--help') {
+    terminal.stdout.write(groupHelp(group));
+    return EXIT.ok;
+  }
+  const command = group.commands.find((known) => known.name === name);
+  if (command === undefined) {
+    terminal.stderr.write(`portcullis: there is no command ${group.path} ${printable(name)}\n\n${groupHelp(group)}`);
+    return EXIT.usage;
+  }
+  if (rest.includes('--help')) {
+    terminal.stdout.write(commandHelp(group, command));
+    return EXIT.ok;
+  }
+  const asJson = rest.includes('--json');
+  try {
+    const { code = EXIT.ok, text, json } = await command.run(read(group, command, rest));
+    terminal.stdout.write(asJson ? `${JSON.stringify(json)}\n` : printable(text));
+    return code;
+  } catch (error) {
+    const failure = failureOf(error);
+    if (failure === null) throw error;
+    const { code, message, errors, exit } = failure;
+    const how = exit === EXIT.usage ? `\nSee ${group.path} ${command.name} --help.` : '';
+    terminal.stderr.write(printable(`portcullis: ${message}${how}\n`));
+    if (asJson) {
+      const details = errors.length === 0 ? {} : { errors };
+      terminal.stdout.write(`${JSON.stringify({ error: { code, message, ...details } })}\n`);
+    }
+    return exit;
+  }
+}
+
+interface Failure extends Pick<CommandError, 'code' | 'message' | 'errors'> {
+  readonly exit: ExitCode;
+}
+
+/** null: nothing that was foreseen. */
+function failureOf(error: unknown): Failure | null {
+  if (error instanceof UsageError || error instanceof ConfigError) {
+    return { code: 'usage', message: error.message, errors: [], exit: EXIT.usage };
+  }
+  if (error instanceof CommandError || error instanceof AppError) {
+    return { code: error.code, message: error.message, errors: error.errors ?? [], exit: EXIT.failed };
+  }
+  return null;
+}
+
+function read(group: CommandGroup, command: Command, argv: readonly string[]): Given {
+  const known = optionsOf(group, command);
+  const options = Object.fromEntries(
+    Object.entries(known).map(([name, { value }]) => [
+      name,
+      { type: value === undefined ? ('boolean' as const) : ('string' as const) },
+    ]),
+  );
+  let parsed: { values: Record<string, unknown>; positionals: string[] };
+  try {
+    parsed = parseArgs({ args: [...argv], options, allowPositionals: true });
+  } catch (error) {
+    // The sentences of node end in advice on `--` that is of no use here.
+    const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\. To specify|\.\s/);
+    throw new UsageError(sentence);
+  }
+  const { values, positionals } = parsed;
+  const takes = command.takes?.split(' ') ?? [];
+  const needed = takes.filter((name) => !name.startsWith('[')).length;
+  if (positionals.length < needed) throw new UsageError(`${command.name} needs ${command.takes}`);
+  if (positionals.length > takes.length) throw new UsageError(`${command.name} does not take ${positionals[takes.length]}`);
+  return {
+    args: positionals,
+    text: (option) => (typeof values[option] === 'string' ? values[option] : undefined),
+    flag: (option) => values[option] === true,
+  };
+}
+
+const optionsOf = (group: CommandGroup, command: Command): Readonly<Record<string, Option>> => ({
+  ...command.options,
+  ...group.options,
+  ...COMMON,
+});
+
+function table(rows: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length)) + 3;
+  const indent = ' '.repeat(width + 2);
+  return rows.map(([left, right]) => `  ${left.padEnd(width)}${right.replaceAll('\n', `\n${indent}`)}\n`).join('');
+}
+
+const usageOf = ({ name, takes }: Command): string => (takes === undefined ? name : `${name} ${takes}`);
+
+function groupHelp({ path, about, notes, commands }: CommandGroup): string {
+  const rows = commands.map((command): [string, string] => [usageOf(command), command.summary]);
+  return `Usage: ${path} <command> [options]\n\n${about}\n\n${table(rows)}\n${path} <command> --help has the options of each.\n\n${notes}\n`;
+}
+
+function commandHelp(group: CommandGroup, command: Command): string {
+  const rows = Object.entries(optionsOf(group, command)).map(([name, { value, help }]): [string, string] => [
+    `--${name}${value === undefined ? '' : ` ${value}`}`,
+    help,
+  ]);
+  const more = command.help === undefined ? '' : `\n${command.help}\n`;
+  return `Usage: ${group.path} ${usageOf(command)} [options]\n\n${command.summary}\n${more}\n${table(rows)}\n${group.notes}\n`;
+}
+
+/** What others wrote moves no cursor and turns no text around. */
+export function printable(text: string): string {
+  return text.replace(
+    /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Cs}/gu,
+    (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`,
+  );
+}

@@ -1,0 +1,356 @@
+/** `portcullis policies`: policies as files in git, and their history, over the REST API of a gateway. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { policyFileSchemaText } from '../policies/file-schema.ts';
+import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files.ts';
+import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
+import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/yaml.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from './client.ts';
+import { type Command, CommandError, EXIT, type Given, type Option, runGroup, type Terminal, UsageError } from './command.ts';
+import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
+import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
+
+interface Change {
+  readonly action: 'create' | 'update' | 'adopt' | 'delete';
+  readonly file: string | null;
+  readonly policy_id: string | null;
+  readonly name: string;
+  readonly members: readonly string[];
+  readonly before: PolicyFile | null;
+  readonly after: PolicyFile | null;
+}
+
+interface Plan {
+  readonly revision: number;
+  readonly changes: readonly Change[];
+  readonly unchanged: number;
+  readonly left: readonly { readonly file: string; readonly name: string }[];
+  readonly unmanaged: number;
+}
+
+interface Revision {
+  readonly revision: number;
+  readonly created_at: string;
+  readonly actor: { readonly email: string };
+  readonly reason: string | null;
+  readonly created: number;
+  readonly updated: number;
+  readonly deleted: number;
+  readonly policy: { readonly name: string } | null;
+}
+
+const DIR: Option = { value: 'DIR', help: 'the folder of the files; policies, if not given' };
+const OWNER: Option = {
+  value: 'NAME',
+  help: `whose files they are, where several folders go to one gateway; ${DEFAULT_OWNER}, if not given`,
+};
+const ADOPT: Option = { help: 'takes over policies that were made over the API and that files are called like' };
+const REASON: Option = { value: 'TEXT', help: 'why; it is kept in the history' };
+const EXPECT: Option = {
+  value: 'REVISION',
+  help: 'refuses if the policies are at another revision: what was looked at is what counts',
+};
+
+const exportFiles: Command = {
+  name: 'export',
+  summary: 'writes each policy of the gateway into its file',
+  help: `Files that say the same already stay as they are, byte for byte; in others comments stay. Policies that are of no file
+yet get one, named after the policy; "apply --adopt" makes it theirs.`,
+  options: { dir: DIR, owner: OWNER, prune: { help: 'removes files that no policy has' } },
+  async run(given) {
+    const client = connect(given);
+    const dir = given.text('dir') ?? 'policies';
+    const query = new URLSearchParams({ owner: ownerOf(given) });
+    const { files } = await client.call<{ files: Record<string, string> }>('GET', `/api/policies/export?${query}`);
+    const there = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
+    const texts = mergedFiles(dir, new Map(Object.entries(files)), there);
+
+    const written = [...texts].filter(([file, text]) => there.get(file) !== text).map(([file]) => file);
+    const extra = [...there.keys()].filter((file) => !texts.has(file));
+    const removed = given.flag('prune') ? extra.filter((file) => FILE_NAME.test(file)) : [];
+    for (const file of written) writePolicyFile(dir, file, texts.get(file) ?? '');
+    for (const file of removed) removePolicyFile(dir, file);
+    const left = extra.filter((file) => !removed.includes(file));
+    const lines = [
+      ...written.map((file) => `wrote ${join(dir, file)}`),
+      ...removed.map((file) => `removed ${join(dir, file)}`),
+      ...left.map((file) => `${join(dir, file)} is of no policy: apply would make one of it, export --prune removes it`),
+      `${texts.size} policies: ${written.length} files written, ${texts.size - written.length} unchanged.`,
+    ];
+    return {
+      text: `${lines.join('\n')}\n`,
+      json: { dir, written, removed, extra: left, unchanged: texts.size - written.length },
+    };
+  },
+};
+
+/** Everything is read before anything is written. */
+function mergedFiles(dir: string, remote: ReadonlyMap<string, string>, there: ReadonlyMap<string, string>): Map<string, string> {
+  const errors: string[] = [];
+  const texts = new Map<string, string>();
+  for (const [file, text] of remote) {
+    const mine = there.get(file);
+    const theirs = parsePolicyFile(text, file);
+    const own = mine === undefined ? null : parsePolicyFile(mine, join(dir, file));
+    if ('errors' in theirs) throw new CommandError(theirs.errors.map(describePolicyFileError).join('\n'), 'no_gateway');
+    if (own !== null && 'errors' in own) errors.push(...own.errors.map(describePolicyFileError));
+    else texts.set(file, formatPolicyFile(theirs.policy, mine));
+  }
+  if (errors.length === 0) return texts;
+  throw new CommandError(`${errors.join('\n')}\nnothing is written: mend the files, or take them away`, 'invalid_file');
+}
+
+const FILE_OPTIONS = {
+  dir: DIR,
+  owner: OWNER,
+  prune: { help: 'deletes policies of this owner whose files are gone; those made over the API stay' },
+  adopt: ADOPT,
+  'expect-revision': EXPECT,
+} as const satisfies Record<string, Option>;
+
+const plan: Command = {
+  name: 'plan',
+  summary: 'shows what apply would change, and changes nothing',
+  help: 'What could not be applied is refused, with file, line and column.',
+  options: {
+    ...FILE_OPTIONS,
+    'detailed-exitcode': { help: `exits with ${EXIT.changes} where there is something to change` },
+  },
+  async run(given) {
+    const answer = await sendFiles(given, '/api/policies/plan');
+    const changes = answer.changes.length > 0;
+    return {
+      code: changes && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
+      text: planText(answer, changes ? `Revision ${answer.revision} would become:` : ''),
+      json: answer,
+    };
+  },
+};
+
+const apply: Command = {
+  name: 'apply',
+  summary: 'makes the policies of the gateway what the files say, all in one transaction or none',
+  help: `Where the folder has tests, in its folder tests, the gateway runs them on what would be applied: if one fails, nothing is
+applied. If the policies are changed meanwhile, nothing is applied either.`,
+  options: { ...FILE_OPTIONS, reason: REASON, 'skip-tests': { help: 'applies whether or not tests pass' } },
+  async run(given) {
+    const answer = await sendFiles(given, '/api/policies/apply', !given.flag('skip-tests'));
+    return {
+      text: planText(answer, answer.changes.length > 0 ? `Applied, as revision ${answer.revision}:` : ''),
+      json: answer,
+    };
+  },
+};
+
+async function sendFiles(given: Given, path: string, tested = false): Promise<Plan> {
+  const dir = given.text('dir') ?? 'policies';
+  const client = connect(given);
+  const files = readPolicyFolder(dir);
+  // Of an empty folder a prune would make an empty set: more likely it is the wrong one.
+  if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
+  const expected = given.text('expect-revision');
+  const reason = given.text('reason');
+  const set = {
+    files: Object.fromEntries(files),
+    owner: ownerOf(given),
+    prune: given.flag('prune'),
+    adopt: given.flag('adopt'),
+    ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
+  };
+  try {
+    const revision = tested ? await passTests(client, dir, set) : null;
+    return await client.call<Plan>('POST', path, {
+      ...set,
+      ...(revision === null ? {} : { expected_revision: revision }),
+      ...(reason === undefined ? {} : { reason }),
+    });
+  } catch (error) {
+    throw error instanceof CommandError ? withPaths(error, dir) : error;
+  }
+}
+
+/** So that terminals and editors find the place. */
+function withPaths(error: CommandError, dir: string): CommandError {
+  const places = error.errors.flatMap(({ file, line, column, message }) =>
+    file === undefined || line === undefined || column === undefined
+      ? []
+      : [describePolicyFileError({ file: join(dir, file), line, column, message })],
+  );
+  if (places.length === 0) return error;
+  return new CommandError(places.join('\n'), error.code, error.errors);
+}
+
+const history: Command = {
+  name: 'history',
+  summary: 'lists revisions, newest first: when, who, what, why',
+  options: { limit: { value: 'N', help: 'how many, 1 to 1000; 20, if not given' } },
+  async run(given) {
+    const limit = given.text('limit') ?? '20';
+    const rows = await connect(given).call<Revision[]>('GET', `/api/policies/history?${new URLSearchParams({ limit })}`);
+    return { text: rows.length === 0 ? 'There is no revision yet.\n' : rows.map(revisionLine).join(''), json: rows };
+  },
+};
+
+const show: Command = {
+  name: 'show',
+  takes: '<revision>',
+  summary: 'prints every policy as it was at a revision; 0 is before the first',
+  async run(given) {
+    const client = connect(given);
+    const revision = revisionOf(given.args[0] ?? '');
+    const set = await client.call<{ made: Revision | null; policies: PolicyJson[] }>('GET', `/api/policies/history/${revision}`);
+    const names = await targetNames(client);
+    const texts = set.policies.map((policy) => {
+      const { managed_as: managed } = policy;
+      const head = `# ${policy.id}${managed === null ? '' : `, ${managed}`}\n`;
+      return head + formatPolicyFile(fileOf(policyFromJson(policy), (id) => names.get(id)));
+    });
+    return { text: `${set.made === null ? '' : `# ${revisionLine(set.made)}`}${texts.join('---\n')}`, json: set };
+  },
+};
+
+const diff: Command = {
+  name: 'diff',
+  takes: '<from> [<to>]',
+  summary: 'shows what is between two revisions; the second is that of now, if not given',
+  async run(given) {
+    const [from = '', to] = given.args;
+    const query = new URLSearchParams({
+      from: String(revisionOf(from)),
+      ...(to === undefined ? {} : { to: String(revisionOf(to)) }),
+    });
+    const answer = await connect(given).call<{ from: number; to: number; changes: Change[] }>(
+      'GET',
+      `/api/policies/diff?${query}`,
+    );
+    const head = `From revision ${answer.from} to ${answer.to}:`;
+    return { text: answer.changes.length === 0 ? 'No difference.\n' : changesText(answer.changes, head), json: answer };
+  },
+};
+
+const rollback: Command = {
+  name: 'rollback',
+  takes: '<revision>',
+  summary: 'makes the policies what they were at a revision, as a new revision',
+  help: 'Files are not touched: export writes them anew, or git goes back to where they said so.',
+  options: { 'expect-revision': EXPECT, reason: REASON },
+  async run(given) {
+    const client = connect(given);
+    const expected = given.text('expect-revision');
+    const reason = given.text('reason');
+    const revision = revisionOf(given.args[0] ?? '');
+    const answer = await client.call<{ revision: number; changes: Change[] }>('POST', '/api/policies/rollback', {
+      revision,
+      ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
+      ...(reason === undefined ? {} : { reason }),
+    });
+    const head = `As at revision ${revision}, as revision ${answer.revision}:`;
+    return {
+      text:
+        answer.changes.length === 0
+          ? `The policies are as at revision ${revision} already.\n`
+          : changesText(answer.changes, head),
+      json: answer,
+    };
+  },
+};
+
+const schema: Command = {
+  name: 'schema',
+  summary: 'prints the JSON Schema of policy files, by which editors complete and check them',
+  help: 'It needs no gateway. docs/policies.md says how editors are pointed at it.',
+  run: async () => ({ text: policyFileSchemaText(), json: JSON.parse(policyFileSchemaText()) }),
+};
+
+/** The exit code. */
+export function policies(argv: readonly string[], terminal: Terminal = process): Promise<number> {
+  return runGroup(
+    {
+      path: 'portcullis policies',
+      about: 'Policies as files that are kept in git, their history, and questions about them.',
+      notes: CLIENT_NOTES,
+      commands: [
+        ...[exportFiles, plan, apply, history, show, diff, rollback],
+        ...[explainCommand, simulateCommand, testCommand, whoCanCommand, whatCanCommand, lintCommand, schema],
+      ],
+      options: CLIENT_OPTIONS,
+    },
+    argv,
+    terminal,
+  );
+}
+
+const ownerOf = (given: Given): string => given.text('owner') ?? DEFAULT_OWNER;
+
+function revisionOf(text: string): number {
+  if (!/^[0-9]{1,15}$/.test(text)) throw new UsageError(`a revision is a number, and ${text} is none: history lists them`);
+  return Number(text);
+}
+
+async function targetNames(client: Client): Promise<Map<string, string>> {
+  const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');
+  return new Map(targets.map(({ id, name }) => [id, name]));
+}
+
+function revisionLine({ revision, created_at, actor, reason, created, updated, deleted, policy }: Revision): string {
+  const verbs = [
+    [created, 'created'],
+    [updated, 'changed'],
+    [deleted, 'deleted'],
+  ] as const;
+  const what = verbs.flatMap(([count, verb]) =>
+    count === 0 ? [] : [policy === null ? `${count} ${verb}` : `${verb} ${JSON.stringify(policy.name)}`],
+  );
+  return `${revision}  ${created_at}  ${actor.email}  ${what.join(', ')}${reason === null ? '' : `  (${reason})`}\n`;
+}
+
+function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): string {
+  const count = (action: Change['action']): number => changes.filter((change) => change.action === action).length;
+  const notes = [
+    ...left.map(({ file, name }) => `${file} is gone, and its policy ${JSON.stringify(name)} stays: --prune deletes it.`),
+    ...(unmanaged === 0
+      ? []
+      : [`Policies that are of no file: ${unmanaged}. --adopt takes over those that files are called like.`]),
+  ].map((line) => `${line}\n`);
+  if (changes.length === 0) return `No changes: ${unchanged} files say what is so.\n${notes.join('')}`;
+  const counts = (['create', 'update', 'adopt', 'delete'] as const).map((action) => `${count(action)} to ${action}`);
+  return `${changesText(changes, head)}\n${counts.join(', ')}, ${unchanged} unchanged.\n${notes.join('')}`;
+}
+
+const SIGNS = { create: '+', update: '~', adopt: '~', delete: '-' } as const;
+
+const changesText = (changes: readonly Change[], head: string): string => `${head}\n\n${changes.map(changeText).join('\n')}`;
+
+function changeText({ action, file, policy_id, name, members, before, after }: Change): string {
+  const sign = SIGNS[action];
+  const head = `${sign} ${action} ${JSON.stringify(name)} (${[file, policy_id].filter((part) => part !== null).join(', ')})\n`;
+  if (before !== null && after !== null) return head + members.map((member) => memberText(member, before, after)).join('');
+  const whole = after ?? before;
+  if (whole === null) return head;
+  return head + indented(formatPolicyFile(whole).trimEnd().split('\n'), sign);
+}
+
+const indented = (lines: readonly string[], sign: string, depth = 4): string =>
+  lines.map((line) => `${' '.repeat(depth)}${sign} ${line}\n`).join('');
+
+function memberText(member: string, before: PolicyFile, after: PolicyFile): string {
+  switch (member) {
+    case 'managed_as':
+      return '    belongs to the file from now on\n';
+    case 'subjects':
+      return `    subjects:\n${indented(subjectsOnlyIn(before, after), '-', 6)}${indented(subjectsOnlyIn(after, before), '+', 6)}`;
+    default: {
+      const shown = (policy: PolicyFile): string => JSON.stringify(policy[member as keyof PolicyFile] ?? null);
+      return `    ${member}: ${shown(before)} -> ${shown(after)}\n`;
+    }
+  }
+}
+
+function subjectsOnlyIn(policy: PolicyFile, other: PolicyFile): string[] {
+  const known = new Set(other.subjects.map(subjectKey));
+  return policy.subjects
+    .filter((subject) => !known.has(subjectKey(subject)))
+    .map(({ subject_type, subject_value }) =>
+      subject_value === null ? subject_type : `${subject_type}: ${JSON.stringify(subject_value)}`,
+    );
+}

@@ -1,0 +1,91 @@
+/** The policy files of a folder, and nothing that is outside of it. */
+import { lstatSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join, sep } from 'node:path';
+import { TextDecoder } from 'node:util';
+import { FILE_NAME } from '../policies/files.ts';
+import { describePolicyFileError } from '../policies/yaml.ts';
+import { CommandError } from './command.ts';
+
+const MAX_BYTES = 1024 * 1024;
+
+/**
+ * Texts by name, in the order of names. What is named like YAML is meant to be a policy and is here, or an error: a policy that
+ * is left out unseen may be the one that denies. Names that begin with a dot, and folders inside, are not looked at.
+ */
+export function readPolicyFolder(dir: string): Map<string, string> {
+  const names = namesIn(dir).filter((name) => !name.startsWith('.') && /\.ya?ml$/i.test(name));
+  const root = realpathSync(dir);
+  const errors: string[] = [];
+  const texts = new Map<string, string>();
+  for (const name of names.sort()) {
+    const read = readText(root, join(root, name));
+    if (typeof read === 'string') texts.set(name, read);
+    else errors.push(describePolicyFileError({ file: join(dir, name), line: read.line, column: 1, message: read.problem }));
+  }
+  if (errors.length > 0) throw new CommandError(errors.join('\n'), 'invalid_file');
+  return texts;
+}
+
+function namesIn(dir: string): string[] {
+  try {
+    return readdirSync(dir);
+  } catch (error) {
+    throw new CommandError(
+      `${dir} cannot be read (${codeOf(error)}): --dir must name the folder of the policy files`,
+      'no_folder',
+    );
+  }
+}
+
+const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? String(error);
+
+function readText(root: string, path: string): string | { readonly problem: string; readonly line: number } {
+  try {
+    // A folder that is mounted may be all links, but to what is in it.
+    if (!realpathSync(path).startsWith(root + sep)) return { problem: 'is a link that leads out of the folder', line: 1 };
+    const stat = statSync(path);
+    if (!stat.isFile()) return { problem: 'is not a file', line: 1 };
+    if (stat.size > MAX_BYTES) return { problem: `has more than ${MAX_BYTES} bytes`, line: 1 };
+    return decoded(readFileSync(path));
+  } catch (error) {
+    return { problem: `cannot be read (${codeOf(error)})`, line: 1 };
+  }
+}
+
+function decoded(bytes: Buffer): string | { readonly problem: string; readonly line: number } {
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    const lines = bytes.toString('latin1').split('\n');
+    const isText = (line: string): boolean => {
+      try {
+        decoder.decode(Buffer.from(line, 'latin1'));
+        return true;
+      } catch {
+        return false;
+      }
+    };
+    return { problem: 'is not UTF-8', line: lines.findIndex((line) => !isText(line)) + 1 };
+  }
+}
+
+/** Makes the folder where there is none. Throws CommandError for a name that is none of a policy file, or is a link. */
+export function writePolicyFile(dir: string, name: string, text: string): void {
+  const path = checked(dir, name);
+  mkdirSync(dir, { recursive: true });
+  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) {
+    throw new CommandError(`${path} is a link: take it away, so that a file can be written`, 'invalid_file');
+  }
+  writeFileSync(path, text);
+}
+
+export function removePolicyFile(dir: string, name: string): void {
+  rmSync(checked(dir, name));
+}
+
+function checked(dir: string, name: string): string {
+  if (!FILE_NAME.test(name))
+    throw new CommandError(`the gateway names a file that is none: ${JSON.stringify(name)}`, 'no_gateway');
+  return join(dir, name);
+}

@@ -1,0 +1,31 @@
+/** The policy set as it was. Nothing is kept for it but the changes themselves, which are never altered. */
+import { policiesBefore, readPosition } from '../db/changes.ts';
+import type { Connection } from '../db/database.ts';
+import { AppError } from '../errors.ts';
+import type { StoredPolicy } from './document.ts';
+import { policyFromJson } from './schema.ts';
+import { policyStore } from './store.ts';
+
+/**
+ * Every policy of the set at this revision, by id, with its subjects by id: the set now, with what has changed since put back.
+ * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that has not been; 0 is the empty set before
+ * the first.
+ */
+export async function policiesAt(db: Connection, revision: number): Promise<StoredPolicy[]> {
+  await requireRevision(db, revision);
+  const set = new Map((await policyStore(db).all()).map((policy) => [policy.id, policy]));
+  for (const { object_id, before } of await policiesBefore(db, revision)) {
+    if (before === null) set.delete(object_id);
+    else set.set(object_id, policyFromJson(before as Parameters<typeof policyFromJson>[0]));
+  }
+  return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+/** Throws AppError `not_found`; gives the revision of now. */
+export async function requireRevision(db: Connection, revision: number): Promise<number> {
+  const { revision: newest } = await readPosition(db);
+  if (!Number.isSafeInteger(revision) || revision < 0 || revision > newest) {
+    throw new AppError('not_found', `There is no revision ${revision}: the newest is ${newest}.`);
+  }
+  return newest;
+}

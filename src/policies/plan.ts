@@ -1,0 +1,210 @@
+/** What the files of a folder would make of the policies, and what is between two sets of them. Pure. */
+import type { PolicySubject, StoredPolicy } from './document.ts';
+import { fileNames, fileOf, managedAs, managedFile, possibleNames } from './files.ts';
+import { sortedSubjects, subjectKey } from './schema.ts';
+import { changedKeys, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from './yaml.ts';
+
+export interface PolicyChange {
+  /** `adopt`: an update of a policy that was made over the API, and is the file's from then on. */
+  readonly action: 'create' | 'update' | 'adopt' | 'delete';
+  /** null: between two sets, where no file is asked. */
+  readonly file: string | null;
+  readonly before: StoredPolicy | null;
+  readonly after: StoredPolicy | null;
+}
+
+export interface PolicyPlan {
+  /** By file. */
+  readonly changes: readonly PolicyChange[];
+  /** How many files say what is so already. */
+  readonly unchanged: number;
+  /** Policies of the owner whose files are gone, and which stay because nothing asks for their removal. */
+  readonly left: readonly { readonly file: string; readonly policy: StoredPolicy }[];
+  /** How many policies are of no file then. */
+  readonly unmanaged: number;
+  /** The set as it would be, by id. */
+  readonly wouldBe: readonly StoredPolicy[];
+}
+
+export interface PlanRequest {
+  /** By name. */
+  readonly files: ReadonlyMap<string, ParsedPolicyFile>;
+  readonly owner: string;
+  /** Whether policies of the owner go whose files are gone. */
+  readonly prune: boolean;
+  /** Whether policies that were made over the API become those of files that mean them. */
+  readonly adopt: boolean;
+}
+
+export interface PlanContext {
+  readonly policies: readonly StoredPolicy[];
+  readonly targets: readonly { readonly id: string; readonly name: string }[];
+  /** The same id each time for what is made under the same name. */
+  readonly idFor: (what: string) => string;
+  readonly time: number;
+}
+
+export function planFiles(
+  request: PlanRequest,
+  context: PlanContext,
+): PolicyPlan | { readonly errors: readonly PolicyFileError[] } {
+  const { files, owner, prune, adopt } = request;
+  const { policies } = context;
+  const targetIds = new Map(context.targets.map(({ id, name }) => [name, id]));
+  const targetNames = new Map(context.targets.map(({ id, name }) => [id, name]));
+  const meant = meaningOf(files, policies, owner);
+  const errors: PolicyFileError[] = [];
+  const changes: PolicyChange[] = [];
+  let unchanged = 0;
+
+  for (const [file, parsed] of [...files].sort(([a], [b]) => compareText(a, b))) {
+    const { policy: wanted, errorAt } = parsed;
+    if (wanted.target !== null && !targetIds.has(wanted.target)) {
+      errors.push(errorAt('target', `is ${wanted.target}, and no target has this name`));
+      continue;
+    }
+    const known = meant.get(file);
+    if (known !== undefined && 'ambiguous' in known) {
+      errors.push(errorAt('name', `could be any of ${known.ambiguous} policies made over the API: ${RENAME}`));
+      continue;
+    }
+    const before = known ?? null;
+    const owned = before?.managed_as === managedAs(owner, file);
+    const differs =
+      before === null ||
+      changedKeys(
+        fileOf(before, (id) => targetNames.get(id)),
+        wanted,
+      ).length > 0;
+    if (before !== null && !differs && (owned || !adopt)) {
+      unchanged++;
+    } else if (before !== null && !owned && !adopt) {
+      errors.push(errorAt('name', `is that of policy ${before.id}, which was made over the API and differs: ${ADOPT}`));
+    } else {
+      const after = become(before, wanted, file, request, context, targetIds);
+      changes.push({ action: before === null ? 'create' : owned ? 'update' : 'adopt', file, before, after });
+    }
+  }
+  if (errors.length > 0) return { errors };
+
+  const left: { file: string; policy: StoredPolicy }[] = [];
+  for (const policy of policies) {
+    const file = managedFile(policy, owner);
+    if (file === null || files.has(file)) continue;
+    if (prune) changes.push({ action: 'delete', file, before: policy, after: null });
+    else left.push({ file, policy });
+  }
+  changes.sort((a, b) => compareText(a.file ?? '', b.file ?? ''));
+  left.sort((a, b) => compareText(a.file, b.file));
+  const wouldBe = withChanges(policies, changes);
+  return { changes, unchanged, left, unmanaged: wouldBe.filter(({ managed_as }) => managed_as === null).length, wouldBe };
+}
+
+const RENAME = 'give the file another name, or begin with an export';
+const ADOPT = 'adopt it (--adopt), so that the file decides from now on, or give the file another name';
+
+/** The policy that each file means: the owner's, else one that is of no file and that an export would call so. */
+function meaningOf(
+  files: ReadonlyMap<string, unknown>,
+  policies: readonly StoredPolicy[],
+  owner: string,
+): Map<string, StoredPolicy | { readonly ambiguous: number }> {
+  const meant = new Map<string, StoredPolicy | { readonly ambiguous: number }>();
+  const names = fileNames(policies, owner);
+  const others = new Map<string, StoredPolicy[]>();
+  for (const policy of policies) {
+    const name = names.get(policy.id);
+    if (name !== undefined && files.has(name)) meant.set(name, policy);
+    else if (policy.managed_as === null) {
+      for (const possible of possibleNames(policy)) {
+        const sharers = others.get(possible);
+        if (sharers === undefined) others.set(possible, [policy]);
+        else sharers.push(policy);
+      }
+    }
+  }
+  const claimed = new Set<string>();
+  for (const file of [...files.keys()].sort()) {
+    const [policy, ...more] = (others.get(file) ?? []).filter(({ id }) => !claimed.has(id));
+    if (policy === undefined || meant.has(file)) continue;
+    meant.set(file, more.length === 0 ? policy : { ambiguous: more.length + 1 });
+    claimed.add(policy.id);
+  }
+  return meant;
+}
+
+function become(
+  before: StoredPolicy | null,
+  wanted: PolicyFile,
+  file: string,
+  { owner }: PlanRequest,
+  { idFor, time }: PlanContext,
+  targetIds: ReadonlyMap<string, string>,
+): StoredPolicy {
+  const { target, subjects, ...members } = wanted;
+  const known = new Map(before?.subjects.map((subject) => [subjectKey(subject), subject]));
+  return {
+    ...members,
+    id: before?.id ?? idFor(file),
+    target_id: target === null ? null : (targetIds.get(target) ?? null),
+    subjects: sortedSubjects(
+      subjects.map((subject): PolicySubject => {
+        const key = subjectKey(subject);
+        return known.get(key) ?? { ...subject, id: idFor(`${file} ${key}`) };
+      }),
+    ),
+    managed_as: managedAs(owner, file),
+    created_at: before?.created_at ?? time,
+    updated_at: time,
+  };
+}
+
+/** By id. */
+function withChanges(policies: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
+  const set = new Map(policies.map((policy) => [policy.id, policy]));
+  for (const { before, after } of changes) {
+    if (before !== null) set.delete(before.id);
+    if (after !== null) set.set(after.id, after);
+  }
+  return [...set.values()].sort((a, b) => compareText(a.id, b.id));
+}
+
+/** What makes `to` of `from`: what is made anew, then what changes, then what goes; each by id. Times alone are no change. */
+export function changesBetween(from: readonly StoredPolicy[], to: readonly StoredPolicy[]): PolicyChange[] {
+  const old = new Map(from.map((policy) => [policy.id, policy]));
+  const kept = new Set(to.map(({ id }) => id));
+  const created: PolicyChange[] = [];
+  const updated: PolicyChange[] = [];
+  for (const after of to) {
+    const before = old.get(after.id) ?? null;
+    if (before === null) created.push({ action: 'create', file: null, before, after });
+    else if (changedMembers(before, after).length > 0) updated.push({ action: 'update', file: null, before, after });
+  }
+  const deleted = from
+    .filter(({ id }) => !kept.has(id))
+    .map((before): PolicyChange => ({ action: 'delete', file: null, before, after: null }));
+  return [...created, ...updated, ...deleted];
+}
+
+const MEMBERS = [
+  'name',
+  'description',
+  'target_id',
+  'resource_type',
+  'resource_pattern',
+  'effect',
+  'priority',
+  'enabled',
+  'subjects',
+  'managed_as',
+] as const;
+
+/** The members that differ; of one that is new or gone, none. */
+export function changedMembers(before: StoredPolicy | null, after: StoredPolicy | null): string[] {
+  if (before === null || after === null) return [];
+  const meaning = (policy: StoredPolicy, member: (typeof MEMBERS)[number]): string =>
+    JSON.stringify(member === 'subjects' ? policy.subjects.map(subjectKey).sort() : policy[member]);
+  return MEMBERS.filter((member) => meaning(before, member) !== meaning(after, member));
+}
+
+const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -1,0 +1,244 @@
+/** The policy set as a whole: as files, and back to an earlier revision. Each apply and each rollback is one administrative change. */
+import type { Caller } from '../auth/administer.ts';
+import { type Position, readPosition } from '../db/changes.ts';
+import type { Connection } from '../db/database.ts';
+import { AppError, type FieldError } from '../errors.ts';
+import type { StoredPolicy } from './document.ts';
+import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from './edit.ts';
+import { FILE_NAME, FILE_NAME_RULE, fileNames, fileOf } from './files.ts';
+import { policiesAt } from './history.ts';
+import { checkPolicySet } from './pattern.ts';
+import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFiles } from './plan.ts';
+import { policyStore } from './store.ts';
+import {
+  describePolicyFileError,
+  formatPolicyFile,
+  type ParsedPolicyFile,
+  type PolicyFileError,
+  parsePolicyFile,
+} from './yaml.ts';
+
+export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists'> {
+  readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
+}
+
+export interface TargetName {
+  readonly id: string;
+  readonly name: string;
+}
+
+export interface ApplyRequest extends Omit<PlanRequest, 'files'> {
+  /** Texts by file name. */
+  readonly files: ReadonlyMap<string, string>;
+  /** Refused where the set is at another revision; null: whatever it is at. */
+  readonly expectedRevision: number | null;
+}
+
+export interface Planned<P> {
+  readonly plan: P;
+  /** What the targets are called that policies name. */
+  readonly targets: readonly TargetName[];
+}
+
+export type RollbackPlan = Pick<PolicyPlan, 'changes'>;
+
+/**
+ * All throw AppError: `invalid_request` with the places of mistakes in files, `precondition_failed` where the set is not at the
+ * expected revision, and `apply` and `rollback` what `Administer` throws. What changes nothing is no change.
+ */
+export interface PolicySets {
+  /** The files of one owner, policies of nobody among them, by name. */
+  export(owner: string): Promise<{ files: Map<string, string>; position: Position }>;
+  /** What `apply` would do. What it would refuse is refused. */
+  plan(request: ApplyRequest): Promise<Planned<PolicyPlan> & { readonly position: Position }>;
+  apply(caller: Caller, request: ApplyRequest): Promise<Edited<Planned<PolicyPlan>>>;
+  /** Makes the set what it was at `revision`: ids and creation times as they were. */
+  rollback(caller: Caller, revision: number, expectedRevision: number | null): Promise<Edited<Planned<RollbackPlan>>>;
+}
+
+/** More would tell no more. */
+const ERRORS_NAMED = 200;
+const ERRORS_IN_DETAIL = 10;
+/** Between pauses in which other work runs. */
+const FILES_AT_ONCE = 50;
+
+export function createPolicySets(parts: PolicySetParts): PolicySets {
+  const { database, now } = parts;
+  const edit = createPolicyEdit(parts);
+
+  /** The same ids each time that the work of one request is done over. */
+  function idsOfRequest(): (what: string) => string {
+    const ids = new Map<string, string>();
+    return (what) => {
+      const id = ids.get(what) ?? parts.newId();
+      ids.set(what, id);
+      return id;
+    };
+  }
+
+  /** Everything that an edit of one policy is checked for, at the place in the file that brings it. */
+  function check(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[], files: PlanRequest['files']): void {
+    const errors: PolicyFileError[] = [];
+    const brought = new Map<string, ParsedPolicyFile>();
+    for (const { file, after } of changes) {
+      const parsed = files.get(file ?? '');
+      if (after === null || parsed === undefined) continue;
+      brought.set(after.id, parsed);
+      const refusal = after.resource_pattern === null ? null : parts.checkPattern(after.resource_pattern);
+      if (refusal !== null) errors.push(parsed.errorAt('resource_pattern', `is refused. ${refusal}`));
+    }
+    if (errors.length === 0) {
+      for (const { message, policyIds } of checkPolicySet(wouldBe)) {
+        const at = policyIds.map((id) => brought.get(id)).find((parsed) => parsed !== undefined);
+        if (at !== undefined) errors.push(at.errorAt('resource_pattern', `is one too many. ${message}`));
+      }
+    }
+    if (errors.length > 0) throw badFiles(errors);
+  }
+
+  async function planIn(
+    db: Connection,
+    request: PlanRequest & Pick<ApplyRequest, 'expectedRevision'>,
+    made: { readonly idFor: (what: string) => string; readonly time: number },
+  ): Promise<Planned<PolicyPlan>> {
+    await requireRevisionNow(db, request.expectedRevision);
+    const targets = await parts.targets(db);
+    const plan = planFiles(request, { policies: await policyStore(db).all(), targets, ...made });
+    if ('errors' in plan) throw badFiles(plan.errors);
+    check(plan.wouldBe, plan.changes, request.files);
+    return { plan, targets };
+  }
+
+  return {
+    async export(owner) {
+      const { position, policies, targets } = await database.snapshot(async (db) => ({
+        position: await readPosition(db),
+        policies: await policyStore(db).all(),
+        targets: await parts.targets(db),
+      }));
+      const names = new Map(targets.map(({ id, name }) => [id, name]));
+      const files = fileNames(policies, owner);
+      const texts: [string, string][] = [];
+      for (const [i, policy] of policies.entries()) {
+        if (i % FILES_AT_ONCE === FILES_AT_ONCE - 1) await turnOver();
+        const file = files.get(policy.id);
+        if (file !== undefined) texts.push([file, formatPolicyFile(fileOf(policy, (id) => names.get(id)))]);
+      }
+      return { files: new Map(texts.sort(([a], [b]) => (a < b ? -1 : 1))), position };
+    },
+
+    async plan(request) {
+      const files = await readFiles(request.files);
+      const made = { idFor: idsOfRequest(), time: now() };
+      const planned = await database.snapshot(async (db) => ({
+        position: await readPosition(db),
+        ...(await planIn(db, { ...request, files }, made)),
+      }));
+      const { wouldBe, changes } = planned.plan;
+      if (changes.some(({ after }) => after !== null)) await tryPolicySet(parts, wouldBe);
+      return planned;
+    },
+
+    async apply(caller, request) {
+      const files = await readFiles(request.files);
+      const made = { idFor: idsOfRequest(), time: now() };
+      return edit(caller, async (db) => {
+        const result = await planIn(db, { ...request, files }, made);
+        return carryingOut(result, result.plan.changes, result.plan.wouldBe);
+      });
+    },
+
+    rollback(caller, revision, expectedRevision) {
+      const time = now();
+      const why = caller.reason ?? `rollback to revision ${revision}`;
+      return edit({ ...caller, reason: why }, async (db) => {
+        await requireRevisionNow(db, expectedRevision);
+        const wouldBe = await policiesAt(db, revision);
+        const targets = await parts.targets(db);
+        const changes = changesBetween(await policyStore(db).all(), wouldBe);
+        checkOld(wouldBe, changes, targets);
+        const timed = changes.map((change) => ({ ...change, after: change.after && { ...change.after, updated_at: time } }));
+        return carryingOut({ plan: { changes: timed }, targets }, timed, wouldBe);
+      });
+    },
+  };
+
+  /** What has been taken once may not be any more: targets go, and limits are lowered. */
+  function checkOld(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[], targets: readonly TargetName[]): void {
+    const known = new Set(targets.map(({ id }) => id));
+    const errors: FieldError[] = [];
+    for (const { after } of changes) {
+      if (after === null) continue;
+      const called = `policy ${JSON.stringify(after.name)} (${after.id})`;
+      if (after.target_id !== null && !known.has(after.target_id)) {
+        errors.push({ path: 'revision', message: `${called} names a target that is gone (${after.target_id})` });
+      }
+      const refusal = after.resource_pattern === null ? null : parts.checkPattern(after.resource_pattern);
+      if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
+    }
+    for (const { message } of checkPolicySet(wouldBe)) errors.push({ path: 'revision', message });
+    if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
+  }
+}
+
+function carryingOut<T>(result: T, changes: readonly PolicyChange[], wouldBe: readonly StoredPolicy[]): EditPlan<T> {
+  return {
+    result,
+    // A set that cannot be built must be possible to repair by taking away.
+    wouldBe: changes.some(({ after }) => after !== null) ? wouldBe : null,
+    apply:
+      changes.length === 0
+        ? null
+        : async (store) => {
+            for (const { before, after } of changes) {
+              if (after === null && before !== null) await store.delete(before.id);
+              else if (after !== null && before === null) await store.insert(after);
+              else if (after !== null && before !== null) await store.update(before, after);
+            }
+            return changes.map(({ before, after }) =>
+              changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after),
+            );
+          },
+  };
+}
+
+async function requireRevisionNow(db: Connection, expected: number | null): Promise<void> {
+  const { revision } = await readPosition(db);
+  if (expected === null || expected === revision) return;
+  throw new AppError('precondition_failed', `The policies are at revision ${revision}, not ${expected}. Look at them again.`);
+}
+
+const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {
+  const files = new Map<string, ParsedPolicyFile>();
+  const errors: PolicyFileError[] = [];
+  let read = 0;
+  for (const [file, text] of texts) {
+    if (++read % FILES_AT_ONCE === 0) await turnOver();
+    if (!FILE_NAME.test(file)) {
+      errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
+      continue;
+    }
+    const parsed = parsePolicyFile(text, file);
+    if ('errors' in parsed) errors.push(...parsed.errors);
+    else files.set(file, parsed);
+  }
+  if (errors.length > 0) throw badFiles(errors);
+  return files;
+}
+
+/** `member`: that of the request which has the files. */
+export function badFiles(errors: readonly PolicyFileError[], member = 'files'): AppError {
+  const fields = errors.map(({ file, line, column, message }) => ({
+    path: `${member}.${file}`,
+    ...{ message, file, line, column },
+  }));
+  return tooMany(fields, describePolicyFileError);
+}
+
+function tooMany<E extends FieldError>(errors: readonly E[], describe: (error: E) => string): AppError {
+  const more = errors.length - ERRORS_IN_DETAIL;
+  const lines = [...errors.slice(0, ERRORS_IN_DETAIL).map(describe), ...(more > 0 ? [`and ${more} more`] : [])];
+  return new AppError('invalid_request', lines.join('; '), { errors: errors.slice(0, ERRORS_NAMED) });
+}

@@ -1,0 +1,310 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { policies } from '../../src/cli/policies.ts';
+import { policyBody } from '../policies/policies.ts';
+import { addTarget, file, policySets } from '../policies/sets.ts';
+import { apiToken, person, startGateway } from '../support/gateway.ts';
+import { folder, inProcess, portcullis, type Ran } from './cli.ts';
+
+const starters = join(import.meta.dirname, '../../policies');
+
+const call = (environment: Record<string, string>, ...args: string[]): Promise<Ran> =>
+  inProcess(environment, (terminal) => policies(args, terminal));
+
+async function start(t: ExecutionContext) {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const { token } = await apiToken(gateway, admin);
+  const ran: Ran[] = [];
+  return {
+    gateway,
+    admin,
+    token,
+    ran,
+    rest: policySets(gateway, admin.token),
+    /** Fails the test unless it exits with `code`. */
+    run: async (code: number, ...args: string[]): Promise<Ran> => {
+      const done = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, ...args);
+      ran.push(done);
+      t.is(done.code, code, `${args.join(' ')}: ${done.out}${done.err}`);
+      return done;
+    },
+  };
+}
+
+test.serial('plan, apply, history, diff, show, rollback and export: a day with policies in git', async (t) => {
+  const { gateway, admin, token, run, ran, rest } = await start(t);
+  await addTarget(gateway, admin.token, 'everything');
+  const dir = join(folder(t), 'policies');
+  for (const name of readdirSync(starters).filter((known) => known.endsWith('.yaml'))) {
+    mkdirSync(dir, { recursive: true });
+    writeFileSync(join(dir, name), readFileSync(join(starters, name)));
+  }
+  // Neither is a policy.
+  writeFileSync(join(dir, 'README.md'), 'about');
+  writeFileSync(join(dir, '.hidden.yaml'), '- not looked at');
+
+  const planned = await run(0, 'plan', '--dir', dir);
+  t.regex(
+    planned.out,
+    /^Revision 0 would become:\n\n\+ create "Administrators use everything" \(administrators-use-everything\.yaml\)\n {4}\+ name: /,
+  );
+  t.regex(planned.out, /\n6 to create, 0 to update, 0 to adopt, 0 to delete, 0 unchanged\.\n$/);
+  await run(3, 'plan', '--dir', dir, '--detailed-exitcode');
+  await run(1, 'apply', '--dir', dir, '--expect-revision', '7');
+  const applied = await run(0, 'apply', '--dir', dir, '--reason', 'the first ones – all', '--expect-revision', '0');
+  t.regex(applied.out, /^Applied, as revision 1:/);
+  t.is((await run(0, 'apply', '--dir', dir)).out, 'No changes: 6 files say what is so.\n');
+  await run(0, 'plan', '--dir', dir, '--detailed-exitcode');
+
+  // Export leaves what people wrote.
+  t.like(JSON.parse((await run(0, 'export', '--dir', dir, '--json')).out), { written: [], unchanged: 6, extra: [] });
+  const changed = join(dir, 'developers-read-resources.yaml');
+  const { id } = (await rest.policies()).find(({ managed_as }) => managed_as === 'default/developers-read-resources') ?? {
+    id: '',
+  };
+  await rest.call(200, 'PUT', `/${id}`, { priority: 51 });
+  await rest.call(201, 'POST', `/${id}/subjects`, { subject_type: 'group', subject_value: 'a\u202eb' });
+  await rest.call(201, 'POST', '', policyBody({ name: 'By hand' }));
+  const drift = await run(0, 'plan', '--dir', dir, '--prune');
+  t.true(drift.out.includes('~ update "Developers read the demo\'s resources" (developers-read-resources.yaml'));
+  t.true(drift.out.includes('    priority: 51 -> 50\n    subjects:\n      - group: "a\\u{202e}b"\n'), drift.out);
+  t.true(drift.out.includes('Policies that are of no file: 1.'));
+  const before = readFileSync(changed, 'utf8');
+  await run(0, 'export', '--dir', dir);
+  t.is(
+    readFileSync(changed, 'utf8'),
+    before.replace('priority: 50', 'priority: 51').replace('group: developers\n', 'group: developers\n  - group: a\u202eb\n'),
+  );
+  t.true(existsSync(join(dir, 'by-hand.yaml')));
+  t.regex(
+    (await run(0, 'apply', '--dir', dir, '--prune')).out,
+    /^No changes: 7 files say what is so\.\nPolicies that are of no file: 1\. --adopt/,
+  );
+
+  const history = await run(0, 'history');
+  t.regex(
+    history.out,
+    /^4 .* created "By hand"\n3 .* changed .*\n2 .* changed "Developers read the demo's resources"\n1 .* admin@example\.com {2}6 created {2}\(the first ones – all\)\n$/,
+  );
+  t.is(JSON.parse((await run(0, 'history', '--limit', '2', '--json')).out).length, 2);
+  t.regex((await run(0, 'diff', '1', '2')).out, /^From revision 1 to 2:\n\n~ update .*\n {4}priority: 50 -> 51\n$/);
+  t.is((await run(0, 'diff', '4')).out, 'No difference.\n');
+  t.regex(
+    (await run(0, 'show', '1')).out,
+    /^# 1 .*\n# [0-9a-f-]{36}, default\/administrators-use-everything\nname: Administrators use everything\n/,
+  );
+  t.regex((await run(0, 'rollback', '1', '--reason', 'enough')).out, /^As at revision 1, as revision 5:\n/);
+  t.is((await run(0, 'rollback', '1')).out, 'The policies are as at revision 1 already.\n');
+  await run(1, 'rollback', '9');
+  await run(0, 'export', '--dir', dir, '--prune');
+  t.false(existsSync(join(dir, 'by-hand.yaml')));
+  t.is(readFileSync(changed, 'utf8').includes('51'), false);
+  t.false(ran.some(({ out, err }) => (out + err).includes(token)));
+});
+
+test.serial('what is wrong in a file is said with file, line and column, for people and programs', async (t) => {
+  const { run, rest } = await start(t);
+  const dir = folder(t);
+  const outside = join(folder(t), 'secret.yaml');
+  writeFileSync(outside, file());
+  const cases: [string, () => void, RegExp][] = [
+    [
+      'a.yaml',
+      () => writeFileSync(join(dir, 'a.yaml'), `# é\n${file({ resource_pattern: '(?!a)' })}`),
+      /a\.yaml:4:1: resource_pattern is refused\. /,
+    ],
+    [
+      'a.yaml',
+      () => writeFileSync(join(dir, 'a.yaml'), file({ target: 'nowhere' })),
+      /a\.yaml:2:1: target is nowhere, and no target has this name/,
+    ],
+    ['a.yaml', () => writeFileSync(join(dir, 'a.yaml'), `${file()}priority: 1\n`), /a\.yaml:8:1: /],
+    [
+      'a.yaml',
+      () => writeFileSync(join(dir, 'a.yaml'), Buffer.concat([Buffer.from('name: a\ndescription: '), Buffer.from([0xff])])),
+      /a\.yaml:2:1: is not UTF-8/,
+    ],
+    ['a.yaml', () => writeFileSync(join(dir, 'a.yaml'), 'x'.repeat(1_100_000)), /a\.yaml:1:1: has more than 1048576 bytes/],
+    ['a.yaml', () => mkdirSync(join(dir, 'a.yaml')), /a\.yaml:1:1: is not a file/],
+    ['a.yaml', () => symlinkSync(outside, join(dir, 'a.yaml')), /a\.yaml:1:1: is a link that leads out of the folder/],
+    ['a.yaml', () => symlinkSync('nowhere', join(dir, 'a.yaml')), /a\.yaml:1:1: cannot be read \(ENOENT\)/],
+    ['a.yaml', () => execFileSync('mkfifo', [join(dir, 'a.yaml')]), /a\.yaml:1:1: is not a file/],
+    ['A.yaml', () => writeFileSync(join(dir, 'A.yaml'), file()), /A\.yaml:1:1: the name of a policy file is of a-z/],
+    ['a.yml', () => writeFileSync(join(dir, 'a.yml'), file()), /a\.yml:1:1: the name of a policy file .* ends in \.yaml/],
+  ];
+  writeFileSync(join(dir, 'fine.yaml'), file());
+  for (const [name, make, expected] of cases) {
+    make();
+    const { err, out } = await run(1, 'apply', '--dir', dir);
+    t.regex(err, expected);
+    t.true(err.includes(`${dir}/${name}:`));
+    t.is(out, '');
+    rmSync(join(dir, name), { recursive: true });
+  }
+  writeFileSync(join(dir, 'a.yaml'), file({ target: 'nowhere' }));
+  const { error } = JSON.parse((await run(1, 'plan', '--dir', dir, '--json')).out);
+  t.like(error, { code: 'invalid_request', errors: [{ file: 'a.yaml', line: 2, column: 1 }] });
+  t.deepEqual(await rest.policies(), []);
+
+  // A link to what is in the folder is one of its files: so are folders mounted.
+  rmSync(join(dir, 'a.yaml'));
+  mkdirSync(join(dir, '..data'));
+  writeFileSync(join(dir, '..data', 'a.yaml'), file({ name: 'linked' }));
+  symlinkSync('..data/a.yaml', join(dir, 'a.yaml'));
+  await run(0, 'apply', '--dir', dir);
+  t.is((await rest.policies()).length, 2);
+  // Export writes through no link, and over nothing that it cannot read.
+  for (const { id } of await rest.policies()) await rest.call(200, 'PUT', `/${id}`, { priority: 77 });
+  t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml is a link/);
+  rmSync(join(dir, 'a.yaml'));
+  writeFileSync(join(dir, 'a.yaml'), 'name: [\n# of people\n');
+  t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml:\d:\d: .*\nnothing is written/s);
+  t.is(readFileSync(join(dir, 'a.yaml'), 'utf8'), 'name: [\n# of people\n');
+});
+
+test.serial('called wrongly: exit code 2, what is wrong, and where to read on; the token stays untold', async (t) => {
+  const { gateway, token, run } = await start(t);
+  const dir = folder(t);
+  for (const args of [
+    ['plan', '--nothing'],
+    ['plan', 'extra'],
+    ['plan', '--dir'],
+    ['show'],
+    ['show', 'x'],
+    ['diff'],
+    ['diff', '1', '2', '3'],
+    ['rollback', '-1'],
+    ['apply', '--expect-revision', 'x', '--dir', starters],
+    ['history', '--server', 'gateway.example.com'],
+    ['history', '--server', 'http://gateway.example.com'],
+  ]) {
+    const { err } = await run(2, ...args);
+    t.regex(err, /^portcullis: .+\nSee portcullis policies \w+ --help\.\n$/s, args.join(' '));
+  }
+  t.regex((await run(2, 'nothing')).err, /there is no command portcullis policies nothing/);
+  t.regex((await run(1, 'plan', '--dir', dir)).err, /has no policy files \(\*\.yaml\): --dir must name their folder/);
+  t.regex((await run(1, 'plan', '--dir', join(dir, 'none'))).err, /cannot be read \(ENOENT\)/);
+  t.regex((await run(1, 'history', '--limit', '0')).err, /limit: must be a number from 1 to 1000/);
+  for (const args of [[], ['--help'], ['help']]) t.regex((await run(0, ...args)).out, /^Usage: portcullis policies <command>/);
+  for (const command of ['export', 'plan', 'apply', 'history', 'show', 'diff', 'rollback', 'schema']) {
+    t.regex((await run(0, command, '--help')).out, new RegExp(`^Usage: portcullis policies ${command}`));
+  }
+
+  const without = await call({ PORTCULLIS_URL: gateway.url }, 'history');
+  t.is(without.code, 2);
+  t.regex(without.err, /PORTCULLIS_TOKEN is not set/);
+  for (const bad of [`${token}\n${token}`, `Bearer ${token}`, 'secret words']) {
+    const ran = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: bad }, 'history');
+    t.is(ran.code, 2);
+    t.regex(ran.err, /PORTCULLIS_TOKEN is no token/);
+    t.false(ran.err.includes(bad));
+  }
+  const forged = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: 'a.b.c' }, 'history', '--json');
+  t.is(forged.code, 1);
+  t.is(JSON.parse(forged.out).error.code, 'invalid_token');
+  t.regex(forged.err, /PORTCULLIS_TOKEN must be a token of this gateway/);
+});
+
+async function serve(t: ExecutionContext, server: Server): Promise<string> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => void server.close());
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+test.serial('the token goes to the gateway that is named, and to nobody else', async (t) => {
+  const { gateway, token, ran } = await start(t);
+  const seen: (string | undefined)[] = [];
+  const elsewhere = createServer((req, res) => {
+    seen.push(req.headers.authorization);
+    res.end('[]');
+  });
+  const there = await serve(t, elsewhere);
+  const redirecting = createServer((_req, res) => {
+    res.writeHead(307, { location: `${there}/api/policies/history` }).end();
+  });
+  const page = createServer((_req, res) => {
+    res.end('<html>');
+  });
+  const nowhere = 'http://127.0.0.1:1';
+  for (const [url, expected] of [
+    [await serve(t, redirecting), /no answer from/],
+    [await serve(t, page), /answered 200, and not as a gateway does/],
+    [nowhere, /no answer from http:\/\/127\.0\.0\.1:1 \(.*\): PORTCULLIS_URL or --server must name a gateway that runs/],
+  ] as const) {
+    const done = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, 'history', '--server', url);
+    t.is(done.code, 1);
+    t.regex(done.err, expected);
+    t.false(done.err.includes(token));
+  }
+  t.deepEqual(seen, []);
+  t.deepEqual(ran, []);
+});
+
+test.serial('a gateway that is none writes nothing outside of the folder', async (t) => {
+  const { token } = await start(t);
+  const root = folder(t);
+  let files: Record<string, string> = {};
+  const url = await serve(
+    t,
+    createServer((_req, res) => {
+      res.end(JSON.stringify({ owner: 'default', files }));
+    }),
+  );
+  for (const name of ['../evil.yaml', '/tmp/evil.yaml', 'a/b.yaml', '.yaml', 'evil.sh', 'a.yaml/../../evil.yaml']) {
+    files = { [name]: file() };
+    const ran = await call({ PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token }, 'export', '--dir', join(root, 'policies'));
+    t.is(ran.code, 1);
+    t.regex(ran.err, /the gateway names a file that is none/);
+  }
+  t.deepEqual(readdirSync(root), []);
+});
+
+test.serial('as a process: output, exit code, and --json', async (t) => {
+  const { gateway, token } = await start(t);
+  const dir = folder(t);
+  writeFileSync(join(dir, 'a.yaml'), file());
+  const environment = { PORTCULLIS_URL: `${gateway.url}/`, PORTCULLIS_TOKEN: `${token}\n` };
+  const changes = await portcullis(environment, 'policies', 'plan', '--dir', dir, '--json', '--detailed-exitcode');
+  t.is(changes.code, 3);
+  t.like(JSON.parse(changes.out), { revision: 0, changes: [{ action: 'create', file: 'a.yaml' }] });
+  t.is(changes.err, '');
+  t.is((await portcullis(environment, 'policies', 'show')).code, 2);
+  t.is((await portcullis({ ...environment, PORTCULLIS_URL: 'http://127.0.0.1:1' }, 'policies', 'history')).code, 1);
+});
+
+test.serial('docs/cli.md has every command and every option, and no other', async (t) => {
+  const docs = readFileSync(join(import.meta.dirname, '../../docs/cli.md'), 'utf8');
+  const cells = (head: string): string[][] =>
+    (new RegExp(`\\n${head.replaceAll('|', '\\|')}\\n\\|[-|]+\\n((?:\\|.*\\n)+)`).exec(docs)?.[1] ?? '')
+      .trim()
+      .split('\n')
+      .map((row) => row.split(' | ').map((cell) => cell.replaceAll(/^\| |\|$/g, '').trim()));
+  const help = (...args: string[]) => call({}, ...args).then(({ out }) => out);
+  const commands = [...(await help('--help')).matchAll(/^ {2}([a-z]+)( .*?)? {3,}/gm)].map(([, name = '', takes = '']) => ({
+    name,
+    takes,
+  }));
+  t.deepEqual(
+    cells('| Command | What it does |').map(([name]) => name),
+    commands.map(({ name, takes }) => `\`${`${name}${takes}`.trim()}\``),
+  );
+  const documented = cells('| Option | Of | |').flatMap(([option = '', of = '']) =>
+    (of === 'all' ? commands.map(({ name }) => name) : [...of.matchAll(/`([a-z]+)`/g)].map(([, name]) => name)).map(
+      (name) => `${name} ${option}`,
+    ),
+  );
+  const there: string[] = [];
+  for (const { name } of commands) {
+    for (const [, option = ''] of (await help(name, '--help')).matchAll(/^ {2}(--[a-z-]+(?: [A-Z]+)?) {2,}/gm)) {
+      there.push(`${name} \`${option}\``);
+    }
+  }
+  t.deepEqual(documented.sort(), there.sort());
+});

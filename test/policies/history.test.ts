@@ -1,0 +1,194 @@
+import test, { type ExecutionContext } from 'ava';
+import fc from 'fast-check';
+import { v7 as uuidv7 } from 'uuid';
+import type { Administer, Caller } from '../../src/auth/administer.ts';
+import { type Actor, createChanges, listRevisions, policiesBefore, readPosition } from '../../src/db/changes.ts';
+import type { Database } from '../../src/db/database.ts';
+import { AppError } from '../../src/errors.ts';
+import { compile } from '../../src/policies/compile.ts';
+import type { StoredPolicy } from '../../src/policies/document.ts';
+import { createPolicyEdits } from '../../src/policies/edit.ts';
+import { policiesAt } from '../../src/policies/history.ts';
+import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
+import { createPolicySets } from '../../src/policies/sets.ts';
+import { policyStore } from '../../src/policies/store.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { world } from '../support/world.ts';
+import { policyBody } from './policies.ts';
+import { file, policySets } from './sets.ts';
+
+const actor: Actor = { id: 'admin', email: 'a@example.com', request_id: 'request' };
+const caller: Caller = {
+  requestId: 'request',
+  principal: { issuer: 'i', sub: 'admin', email: 'a@example.com', role: 'admin', groups: [], token_id: 't', token_kind: 'login' },
+};
+
+async function start(t: ExecutionContext, at: TestDatabase) {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) => changes.change(actor, work);
+  const parts = {
+    ...{ database, administer, newId: uuidv7, now: Date.now },
+    checkPattern: () => null,
+    tryPolicies: async () => undefined,
+  };
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
+  return { database, changes, edits, sets: createPolicySets({ ...parts, targets: async () => [] }) };
+}
+
+const live = (database: Database): Promise<{ revision: number; policies: StoredPolicy[] }> =>
+  database.snapshot(async (db) => ({ revision: (await readPosition(db)).revision, policies: await policyStore(db).all() }));
+const at = (database: Database, revision: number): Promise<StoredPolicy[]> => database.snapshot((db) => policiesAt(db, revision));
+const hash = (policies: readonly StoredPolicy[]): string => compile(policies, { checkPattern: () => null }).hash;
+
+type Step =
+  | {
+      readonly do: 'create' | 'update' | 'delete' | 'add' | 'remove' | 'rollback';
+      readonly which: number;
+      readonly value: number;
+    }
+  | { readonly do: 'apply'; readonly files: readonly number[]; readonly prune: boolean; readonly value: number };
+
+const step: fc.Arbitrary<Step> = fc.oneof(
+  fc.record({
+    do: fc.constantFrom('create', 'create', 'update', 'delete', 'add', 'remove', 'rollback'),
+    which: fc.nat(50),
+    value: fc.nat(5),
+  }),
+  fc.record({
+    do: fc.constant('apply' as const),
+    files: fc.array(fc.nat(3), { maxLength: 3 }),
+    prune: fc.boolean(),
+    value: fc.nat(5),
+  }),
+);
+
+eachEngine(test.serial, 'each revision is what was live then, whatever was changed since', async (t, at_) => {
+  const { database, edits, sets } = await start(t, at_);
+  const seen = new Map<number, StoredPolicy[]>([[0, []]]);
+  const none = undefined;
+
+  async function run(it: Step): Promise<void> {
+    const { policies, revision } = await live(database);
+    const policy = policies['which' in it ? it.which % Math.max(1, policies.length) : 0];
+    const role = { subject_type: 'role', subject_value: `r${it.value}` };
+    switch (it.do) {
+      case 'create':
+        await edits.create(caller, readPolicy(policyBody({ name: `p${it.value}`, priority: it.value })));
+        return;
+      case 'apply':
+        await sets.apply(caller, {
+          files: new Map(it.files.map((n) => [`f${n}.yaml`, file({ name: `f${n}`, priority: it.value })])),
+          ...{ owner: 'default', prune: it.prune, adopt: false, expectedRevision: null },
+        });
+        return;
+      case 'rollback':
+        await sets.rollback(caller, it.which % (revision + 1), revision);
+        return;
+      case 'update':
+        if (policy) await edits.update(caller, policy.id, readPolicyUpdate({ priority: it.value, description: 'x' }), none);
+        return;
+      case 'delete':
+        if (policy) await edits.delete(caller, policy.id, none);
+        return;
+      case 'add':
+        if (policy) await edits.addSubject(caller, policy.id, readSubject(role), none);
+        return;
+      case 'remove': {
+        const subject = policy?.subjects[it.value % Math.max(1, policy.subjects.length)];
+        if (policy && subject) await edits.removeSubject(caller, policy.id, subject.id, none);
+        return;
+      }
+      default:
+        it satisfies never;
+    }
+  }
+
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), async (steps) => {
+      for (const it of steps) {
+        await run(it);
+        const { revision, policies } = await live(database);
+        // A revision is one transaction, and no revision is two sets.
+        if (seen.has(revision)) t.deepEqual(policies, seen.get(revision));
+        else t.is(revision, seen.size);
+        seen.set(revision, policies);
+      }
+      for (const [revision, policies] of [...seen].slice(-40)) t.deepEqual(await at(database, revision), policies);
+    }),
+    { numRuns: 6 },
+  );
+  for (const revision of [0, Math.floor(seen.size / 2), seen.size - 1]) {
+    t.is(hash(await at(database, revision)), hash(seen.get(revision) ?? []));
+    // Going back makes the same policies, but for the time of the change.
+    await sets.rollback(caller, revision, null);
+    const { policies } = await live(database);
+    t.is(hash(policies), hash(seen.get(revision) ?? []));
+  }
+  for (const revision of [-1, 0.5, seen.size + 5, Number.NaN]) {
+    t.is((await t.throwsAsync<AppError>(at(database, revision), { instanceOf: AppError }))?.code, 'not_found');
+  }
+  const rows = await listRevisions(database.knex, 1000, null);
+  t.deepEqual(
+    rows.map(({ revision }) => revision),
+    Array.from({ length: rows.length }, (_, i) => rows.length - i),
+  );
+});
+
+eachEngine(test.serial, 'changes from before there were files and reasons can be read back', async (t, where) => {
+  const { database, edits } = await start(t, where);
+  const { result } = await edits.create(caller, readPolicy(policyBody()));
+  await edits.update(caller, result.id, readPolicyUpdate({ priority: 11 }), undefined);
+  const { managed_as: _, ...old } = policyJson(result);
+  await database
+    .knex('changes')
+    .where('sequence', 2)
+    .update({ before: JSON.stringify(old) });
+  t.deepEqual(await at(database, 1), [result]);
+  t.is((await database.snapshot((db) => policiesBefore(db, 1))).length, 1);
+});
+
+test.serial('what the log recorded of a revision is what the set of that revision compiles to', async (t) => {
+  const { gateway, admin, token, allow, mcp } = await world(t);
+  const { apply, call } = policySets(gateway, admin.token);
+  interface Row {
+    readonly revision: number;
+    readonly data_hash: string;
+  }
+  const decide = async (): Promise<void> => {
+    await fetch(mcp, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${token}`,
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+      },
+      body: JSON.stringify({
+        jsonrpc: '2.0',
+        id: 1,
+        method: 'initialize',
+        params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'x', version: '1' } },
+      }),
+    });
+  };
+  await decide();
+  const { id } = await allow({ name: 'One' });
+  await decide();
+  await apply({ 'a.yaml': file({ target: 'everything' }), 'b.yaml': file({ effect: 'deny' }) });
+  await decide();
+  await call(204, 'DELETE', `/${id}`);
+  await decide();
+  await call(200, 'POST', '/rollback', { revision: 1 });
+  await decide();
+  const { body: rows } = await gateway.rest<Row[]>(200, 'GET', '/api/logs', { token: admin.token });
+  t.deepEqual(
+    rows.map(({ revision }) => revision),
+    [4, 3, 2, 1, 0],
+  );
+  for (const { revision, data_hash } of rows) {
+    const { body } = await call<{ policies: ReturnType<typeof policyJson>[] }>(200, 'GET', `/history/${revision}`);
+    const policies = body.policies.map((policy) => ({ ...policy, created_at: 0, updated_at: 0 }));
+    t.is(hash(policies), data_hash, `revision ${revision}`);
+  }
+});
