@@ -1,0 +1,146 @@
+/** `portcullis bundle` and `portcullis audit reproduce`: decisions made again by stock OPA, or here. */
+import { writeFileSync } from 'node:fs';
+import type { LogJson } from '../audit/routes.ts';
+import type { Decision } from '../decision/decision.ts';
+import { createEngine, loadPolicyModule } from '../decision/engine.ts';
+import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
+import { type Command, CommandError, type CommandGroup, runGroup, type Terminal, UsageError } from './command.ts';
+
+const REVISION = /^[0-9]{1,15}$/;
+const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+const bundle: Command = {
+  name: 'bundle',
+  summary: 'writes the policies as a bundle that stock OPA reads',
+  help: `It has the rule that people review, the rule that runs, the policies, and their revision:
+  opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.decision
+The input is {"sub", "role", "groups", "target", "type", "name"}; data.portcullis.reference.target needs no type and name.
+Targets are named by their id.`,
+  options: {
+    out: { value: 'FILE', help: 'where to; portcullis.tar.gz, if not given' },
+    revision: { value: 'REVISION', help: 'of the history; the newest, if not given' },
+    signed: { help: 'with a signature by the signing key of the gateway, whose public keys are at /.well-known/jwks.json' },
+  },
+  async run(given) {
+    const revision = given.text('revision');
+    if (revision !== undefined && !REVISION.test(revision))
+      throw new UsageError(`a revision is a number, and ${revision} is none`);
+    const query = new URLSearchParams({ ...(revision === undefined ? {} : { revision }), signed: String(given.flag('signed')) });
+    const { bytes, headers } = await connect(given).download(`/api/policies/bundle?${query}`);
+    const out = given.text('out') ?? 'portcullis.tar.gz';
+    try {
+      writeFileSync(out, bytes);
+    } catch (error) {
+      throw new CommandError(`${out} cannot be written: ${(error as Error).message}`, 'cannot_write');
+    }
+    const written = revision ?? headers.get('portcullis-revision') ?? '';
+    return {
+      text: `wrote ${out}: revision ${written}, ${bytes.length} bytes\n`,
+      json: { out, revision: Number(written), bytes: bytes.length },
+    };
+  },
+};
+
+interface Asked {
+  readonly rule: 'decision' | 'target';
+  readonly input: Readonly<Record<string, unknown>>;
+}
+
+const reproduce: Command = {
+  name: 'reproduce',
+  takes: '<decision-id>',
+  summary: 'makes a recorded decision again, with the policies of then',
+  help: `The engine is the one of this command, and must be the recorded one. What was decided then and now is compared: effect, policy
+and reason, and the hashes of policies and engine. Prints how stock OPA is asked the same.`,
+  async run(given) {
+    const [id = ''] = given.args;
+    if (!ID.test(id)) throw new UsageError(`${id} is no decision id: GET /api/logs has them`);
+    const client = connect(given);
+    const [row] = await client.call<LogJson[]>('GET', `/api/logs?id=${id}`);
+    if (row === undefined) throw new CommandError(`no decision has the id ${id}`, 'not_found');
+    const { asked, principal, targetId } = questionOf(row);
+    const { policies } = await client.call<{ policies: PolicyJson[] }>('GET', `/api/policies/history/${row.revision}`);
+    const engine = await createEngine({
+      module: await loadPolicyModule(),
+      policies: policies.map((policy) => policyFromJson(policy)),
+      revision: row.revision,
+    });
+    if (engine.engineHash !== row.engine_hash) {
+      const hashes = `${row.engine_hash} then, ${engine.engineHash} here`;
+      throw new CommandError(`it was decided by another engine (${hashes}): use the portcullis of that version`, 'other_engine');
+    }
+    const { resource_type: type, resource_name: name } = row;
+    const now =
+      type === null || name === null
+        ? engine.decideTarget(principal, targetId)
+        : engine.decide(principal, targetId, { resource_type: type, resource_name: name });
+    const differences = differencesOf(row, now, engine.compiled.hash);
+    if (differences.length > 0)
+      throw new CommandError(`it is not what was recorded: ${differences.join('; ')}`, 'not_reproduced');
+    const commands = [
+      `echo ${shellQuoted(JSON.stringify(asked.input))} > input.json`,
+      `portcullis bundle --revision ${row.revision}`,
+      `opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${asked.rule}`,
+    ];
+    const why = now.policy === null ? 'no policy matched' : `policy ${JSON.stringify(now.policy.name)} (${now.policy.id})`;
+    return {
+      text: `${now.effect}: ${why}, as recorded at revision ${row.revision}. The same with stock OPA:\n\n${commands.join('\n')}\n`,
+      json: {
+        id,
+        revision: row.revision,
+        data_hash: row.data_hash,
+        engine_hash: row.engine_hash,
+        effect: now.effect,
+        policy_id: now.policy?.id ?? null,
+        reason: now.reason,
+        input: asked.input,
+        rule: `data.portcullis.reference.${asked.rule}`,
+      },
+    };
+  },
+};
+
+/** Throws CommandError for rows that no policy has decided, or that do not say any more what was asked. */
+function questionOf(row: LogJson) {
+  const { reason, user_id: sub, user_role: role, user_groups: groups, target_id: targetId } = row;
+  if (reason === 'no_target' || reason === 'not_canonical' || reason === 'error' || targetId === null) {
+    throw new CommandError(`no policy was read for it: it was denied for the reason ${reason}`, 'not_by_policy');
+  }
+  if (row.user_email === '') throw new CommandError('what it was decided on has been erased: the groups of its user', 'erased');
+  const principal = { sub, role, groups };
+  const { resource_type: type, resource_name: name } = row;
+  const asked: Asked =
+    type === null || name === null
+      ? { rule: 'target', input: { ...principal, target: targetId } }
+      : { rule: 'decision', input: { ...principal, target: targetId, type, name } };
+  return { asked, principal, targetId };
+}
+
+function differencesOf(row: LogJson, now: Decision, dataHash: string): string[] {
+  const pairs = [
+    ['effect', row.effect, now.effect],
+    ['policy', row.policy_id, now.policy?.id ?? null],
+    ['reason', row.reason, now.reason],
+    ['policies', row.data_hash, dataHash],
+  ] as const;
+  return pairs.flatMap(([what, then, here]) => (then === here ? [] : [`${what} ${then} then, ${here} now`]));
+}
+
+const shellQuoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
+
+const group = (path: string, about: string, commands: readonly Command[]): CommandGroup => ({
+  path,
+  about,
+  notes: CLIENT_NOTES,
+  commands,
+  options: CLIENT_OPTIONS,
+});
+
+const PROCESS: Terminal = process;
+
+export const bundleCommand = (argv: readonly string[], terminal: Terminal = PROCESS): Promise<number> =>
+  runGroup(group('portcullis', 'Policies as OPA takes them.', [bundle]), ['bundle', ...argv], terminal);
+
+export const reproduceCommand = (argv: readonly string[], terminal: Terminal = PROCESS): Promise<number> =>
+  runGroup(group('portcullis audit', 'Recorded decisions, made again.', [reproduce]), ['reproduce', ...argv], terminal);
