@@ -31,6 +31,7 @@ import { type Connection, type Database, openDatabase } from './db/database.ts';
 import { createDecisionCache } from './decision/cache.ts';
 import { createCurrent } from './decision/current.ts';
 import { createEngine, loadPolicyModule } from './decision/engine.ts';
+import { AppError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import { createApp } from './http/app.ts';
 import { createMetrics } from './http/metrics.ts';
@@ -44,8 +45,13 @@ import { DEFAULT_LIMITS } from './mcp/limits.ts';
 import { principalKey } from './mcp/places.ts';
 import { createSeal } from './mcp/seal.ts';
 import { taskStore } from './mcp/store.ts';
+import { createBundleRoutes } from './policies/bundle-routes.ts';
+import type { Policy } from './policies/document.ts';
 import { createPolicyEdits } from './policies/edit.ts';
+import { createQuestionRoutes } from './policies/question-routes.ts';
 import { createPolicyRoutes } from './policies/routes.ts';
+import { createPolicySetRoutes } from './policies/set-routes.ts';
+import { createPolicySets } from './policies/sets.ts';
 import { policyStore } from './policies/store.ts';
 import { createPeers } from './replicas/peers.ts';
 import { createPresence } from './replicas/presence.ts';
@@ -66,12 +72,17 @@ export interface Gateway {
   listen(): Promise<void>;
   /** What the first registration needs, while it needs it and nobody has registered. */
   setupCode(): Promise<string | null>;
-  /** Takes no new requests, lets open ones finish for `drainMs`, and releases everything. */
+  /**
+   * Takes no new requests, lets open ones finish for `drainMs`, and releases everything. Throws AppError `unavailable` where that
+   * takes too long, as it does when the database hangs; the process is to end nevertheless.
+   */
   close(): Promise<void>;
 }
 
 const GATE_TIMEOUT_MS = 5_000;
 const DECISIONS_KEPT = 50_000;
+/** After the open requests: for what they left to be recorded, and for the connections to be closed. */
+const RELEASE_TIMEOUT_MS = 8_000;
 const MAX_HEADER_BYTES = 16 * 1024;
 /** A request must arrive whole in this time; answers may take as long as they take. */
 const REQUEST_TIMEOUT_MS = 60_000;
@@ -155,15 +166,21 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const login = createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, config, now });
 
   // What administrators change.
-  const policyEdits = createPolicyEdits({
-    database,
-    administer,
-    targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null,
+  const policyParts = {
+    ...{ database, administer, newId, now },
     checkPattern: module.checkPattern,
-    tryPolicies: (policies) => createEngine({ module, policies, revision: 0 }),
-    newId,
-    now,
+    tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
+  };
+  const policyEdits = createPolicyEdits({
+    ...policyParts,
+    targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null,
   });
+  const allTargets = (db: Connection) => targetStore(db).page(null, null);
+  const policySets = createPolicySets({ ...policyParts, targets: allTargets });
+  const compileSet = async (policies: readonly Policy[]) => {
+    const { compiled, engineHash } = await createEngine({ module, policies, revision: 0 });
+    return { json: compiled.json, hash: compiled.hash, engineHash };
+  };
   const targetEdits = createTargetEdits({
     administer,
     vault,
@@ -200,14 +217,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     keys,
     authenticate,
     ready: async () => {
-      const works = (work: Promise<unknown>): Promise<boolean> =>
-        work.then(
-          () => true,
-          () => false,
-        );
+      const works = (work: Promise<unknown>): Promise<boolean> => inTime(work, GATE_TIMEOUT_MS).catch(() => false);
       // `state` is the newest policies, targets and identities, and an engine that was built from them.
       const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(current.fresh())]);
-      return { database: databaseWorks, state: stateWorks };
+      return { database: databaseWorks, state: stateWorks, audit: writer.works() };
     },
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
@@ -221,6 +234,17 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
       { path: '/targets', router: createTargetRoutes({ database, vault, edits: targetEdits }), roles: ['admin'] },
       { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits, limits }) },
+      {
+        path: '/policies',
+        router: createPolicySetRoutes({ database, sets: policySets, targets: allTargets }),
+        roles: ['admin'],
+      },
+      { path: '/policies', router: createBundleRoutes({ database, keys, compileSet }), roles: ['admin'] },
+      {
+        path: '/policies',
+        router: createQuestionRoutes({ database, module, sets: policySets, targets: allTargets }),
+        roles: ['admin'],
+      },
       { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
       {
         path: '/logs',
@@ -266,6 +290,17 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     (req, res) => mcp(req, res, () => app(req, res)),
   );
 
+  async function release(): Promise<void> {
+    await mcp.close();
+    await peers.close();
+    await presence.stop();
+    await upkeep.stop();
+    await retention.stop();
+    await writer.close();
+    await heads.stop();
+    await database.close();
+  }
+
   return {
     async listen() {
       await listenOn(server, config);
@@ -276,14 +311,15 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       const drained = drain(server, config.drainMs);
       mcp.endStreams();
       await drained;
-      await mcp.close();
-      await peers.close();
-      await presence.stop();
-      await upkeep.stop();
-      await retention.stop();
-      await writer.close();
-      await heads.stop();
-      await database.close();
+      if (await inTime(release(), RELEASE_TIMEOUT_MS)) return;
+      // A decision that is not durable has had no effect. What became of recorded calls may now be missing.
+      const unrecorded = writer.unsettled();
+      log.error(unrecorded, 'the gateway ends with records that the database has not confirmed');
+      const { decisions, outcomes } = unrecorded;
+      throw new AppError(
+        'unavailable',
+        `not everything could be released in ${RELEASE_TIMEOUT_MS / 1_000} s; not confirmed by the database: ${decisions} decisions, none of which took effect, and ${outcomes} outcomes of calls`,
+      );
     },
   };
 }
@@ -302,6 +338,19 @@ function listenOn(server: Server, { host, port }: Config): Promise<void> {
       resolve();
     });
   });
+}
+
+/** Whether the work is done within `ms`. */
+async function inTime(work: Promise<unknown>, ms: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), ms);
+  });
+  try {
+    return await Promise.race([work.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** No new connections, no waiting ones; requests under way have `ms` to end. */

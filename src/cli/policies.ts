@@ -8,7 +8,15 @@ import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicy
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from './client.ts';
 import { type Command, CommandError, EXIT, type Given, type Option, runGroup, type Terminal, UsageError } from './command.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
-import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
+import {
+  explainCommand,
+  lintCommand,
+  passTests,
+  simulateCommand,
+  testCommand,
+  whatCanCommand,
+  whoCanCommand,
+} from './policy-questions.ts';
 
 interface Change {
   readonly action: 'create' | 'update' | 'adopt' | 'delete';

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The `portcullis` command: what an operator does on the host, without a token. */
+/** The `portcullis` command: what an operator does on the host, without a token, and what administrators do over the API. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { userInfo } from 'node:os';
@@ -14,15 +14,21 @@ import { openDatabase } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { userStore } from '../users/store.ts';
 import { audit } from './audit.ts';
+import { bundleCommand } from './bundle.ts';
+import { policies } from './policies.ts';
 
 const USAGE = `Usage: portcullis <command>
 
   user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
   setup-code                     prints the code that the first registration needs
   audit verify                   checks that the audit log is whole (portcullis audit --help)
+  audit reproduce <decision-id>  makes a recorded decision again (portcullis audit reproduce --help)
+  bundle                         writes the policies as a bundle that stock OPA reads (portcullis bundle --help)
+  policies <command>             policies as files in git, their history, and questions (portcullis policies --help)
 
-The command works on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
-belongs to the running gateway: stop that first (setup-code needs no database).
+policies, bundle and audit reproduce speak to a gateway, with a token; policies test and lint need none. All others work on the
+host, on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database belongs to the
+running gateway: stop that first (setup-code needs no database).
 `;
 
 async function resetPassword(email: string): Promise<void> {
@@ -62,6 +68,8 @@ async function resetPassword(email: string): Promise<void> {
 
 async function run(argv: readonly string[]): Promise<number> {
   if (argv[0] === 'audit') return audit(argv.slice(1));
+  if (argv[0] === 'bundle') return bundleCommand(argv.slice(1));
+  if (argv[0] === 'policies') return policies(argv.slice(1));
   const [noun, verb, email, ...rest] = argv;
   if (noun === undefined || noun === 'help' || noun === '--help') {
     process.stdout.write(USAGE);

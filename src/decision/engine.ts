@@ -106,6 +106,24 @@ export async function createEngine({ policies, ...options }: EngineOptions): Pro
   return inSlices(loadEngine(compiled, options));
 }
 
+/** Which of the patterns are found in the name: the module says so itself, apart from any index. */
+export function fittingPatterns(module: PolicyModule, patterns: readonly string[], name: string): Promise<Set<string>> {
+  return inSlices(fitInSteps(module, patterns, name));
+}
+
+function* fitInSteps(module: PolicyModule, patterns: readonly string[], name: string): Generator<undefined, Set<string>> {
+  const fitting = new Set<string>();
+  for (let from = 0; from < patterns.length; from += MAX_PATTERNS) {
+    const part = patterns.slice(from, from + MAX_PATTERNS);
+    const instance = yield* loadInstance(module.instantiate(), [{ path: [], value: JSON.stringify({ patterns: part }) }], 0);
+    const asked = JSON.stringify({ names: [name], tries: part.map((_, i) => [0, i, i]) });
+    const found = readResult(instance.ask('portcullis/gateway/matching', asked)) as [place: number, rank: number, at: number][];
+    for (const [, , at] of found) fitting.add(part[at] ?? '');
+    yield;
+  }
+  return fitting;
+}
+
 /** Memory for what evaluations leave behind, shared out among the instances of an engine. */
 const HEAP_BYTES = 256 * 2 ** 20;
 const HEAP_PER_INSTANCE = { least: 2 ** 20, most: 16 * 2 ** 20 };

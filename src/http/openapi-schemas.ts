@@ -1,12 +1,15 @@
 /** JSON Schemas (2020-12) of what the REST API takes and gives. */
 import { TOKEN_NAME_MAX } from '../auth/store.ts';
+import { MISFITS } from '../decision/explain.ts';
 import { ERRORS } from '../errors.ts';
 import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
+import { FILE_NAME, OWNER } from '../policies/files.ts';
 import { POLICY_LIMITS } from '../policies/schema.ts';
 import { CREDENTIAL_LIMITS, CREDENTIAL_SUBJECTS, CREDENTIAL_TYPES } from '../targets/credential-document.ts';
 import { METHOD, PARAM, TARGET_LIMITS } from '../targets/document.ts';
 import { ASKABLE, ISOLATIONS, TARGET_NAME, TRANSPORTS } from '../targets/target.ts';
 import { USER_LIMITS } from '../users/document.ts';
+import { REASON_MAX } from './caller.ts';
 import { UUID } from './validate.ts';
 
 export type Schema = Readonly<Record<string, unknown>>;
@@ -43,6 +46,7 @@ const time: Schema = { type: 'string', format: 'date-time' };
 const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
 const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
 export const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
+export const ownerName: Schema = { type: 'string', pattern: OWNER.source };
 const email = text(USER_LIMITS.email);
 const password = text(USER_LIMITS.password);
 const newPassword = { ...password, minLength: USER_LIMITS.passwordMin };
@@ -73,6 +77,103 @@ const policyMembers = {
   enabled: boolean,
 };
 
+const policyFiles = described('Texts of YAML files, by name.', {
+  type: 'object',
+  propertyNames: { pattern: FILE_NAME.source },
+  additionalProperties: string,
+});
+const planMembers = {
+  files: policyFiles,
+  owner: described(
+    'Whose files they are: each owner has names, and removes policies, of its own. Left out: `default`.',
+    ownerName,
+  ),
+  prune: described('Whether policies of the owner go whose files are not there.', boolean),
+  adopt: described('Whether policies that were made over the API become those of the files that are called like them.', boolean),
+  expected_revision: described('Refused (412) where the policies are at another.', { type: 'integer', minimum: 0 }),
+};
+const reason = described('Why; it is kept with the change.', text(REASON_MAX));
+/** As a file has it. */
+const fileContent = orNull(
+  object({
+    name: string,
+    description: orNull(string),
+    target: described('Its name; its id where the target is gone.', orNull(string)),
+    resource_type: policyMembers.resource_type,
+    resource_pattern: orNull(string),
+    effect: policyMembers.effect,
+    priority: int32,
+    enabled: boolean,
+    subjects: listOf(object({ subject_type: subjectType, subject_value: orNull(string) })),
+  }),
+);
+const policyChanges = listOf(
+  object({
+    action: described(
+      "adopt: an update of a policy that was made over the API and is the file's from then on.",
+      oneOf(['create', 'update', 'adopt', 'delete']),
+    ),
+    file: described('null where no file is asked.', orNull(string)),
+    policy_id: described('null where it is not made yet.', orNull(uuid)),
+    name: string,
+    members: described('Those that differ.', listOf(string)),
+    before: fileContent,
+    after: fileContent,
+  }),
+);
+const askedPrincipal: Schema = {
+  oneOf: [
+    strict({ user: described('Id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user']),
+    strict({ role, sub: described('Left out: nobody in particular.', text(USER_LIMITS.name)), groups }, ['role']),
+  ],
+};
+const askedMembers = {
+  principal: askedPrincipal,
+  target: targetName,
+  resource_type: described('Left out, with `resource_name`: may the target be used at all?', oneOf(RESOURCE_TYPES)),
+  resource_name: { type: 'string', minLength: 1, maxLength: 2048 },
+};
+const askedRequest = strict(askedMembers, ['principal', 'target']);
+const policyRef = object({
+  id: described('null: it is not made yet.', orNull(uuid)),
+  name: string,
+  priority: int32,
+  file: described('null: it is of no file.', orNull(string)),
+});
+const answered = {
+  effect: oneOf(EFFECTS),
+  reason: described(
+    'not_canonical: the URI has more than one reading, and is refused before any policy is asked.',
+    oneOf(['matched', 'default', 'error', 'not_canonical']),
+  ),
+  policy: orNull(policyRef),
+};
+const principalShown = object({
+  sub: string,
+  role: string,
+  groups: listOf(string),
+  email: described('null: it is no stored user.', orNull(string)),
+  enabled: described('false: requests of this user are refused before any policy is asked.', boolean),
+});
+const targetShown = object({ id: uuid, name: targetName, enabled: boolean });
+const objectShown = { resource_type: orNull(oneOf(RESOURCE_TYPES)), resource_name: orNull(string) };
+
+const revisionMembers = {
+  revision: integer,
+  created_at: time,
+  actor: object({ id: string, email: string }),
+  request_id: string,
+  reason: orNull(string),
+  created: described('Policies that were made.', integer),
+  updated: integer,
+  deleted: integer,
+  policy: described('The policy, where it was one alone.', orNull(object({ id: uuid, name: string }))),
+};
+
+const managedAs = described(
+  '`<owner>/<file name without .yaml>` of the file that it is applied from; null: it was made over the API.',
+  orNull(string),
+);
 const credentialKey = {
   type: oneOf(CREDENTIAL_TYPES),
   name: described('Of a bearer `authorization`, of a header its name in lower case, of env a variable.', string),
@@ -109,6 +210,12 @@ const targetMembers = {
     ...listOf(suppliedKey),
     maxItems: TARGET_LIMITS.userCredentials,
   }),
+  capture_arguments: described(
+    'Whether the audit log has the arguments of `tools/call` and `prompts/get`, and the names of members whose values it never has; null: it has none.',
+    orNull(
+      strict({ mask: { ...listOf(text(TARGET_LIMITS.maskedName)), maxItems: TARGET_LIMITS.mask, uniqueItems: true } }, ['mask']),
+    ),
+  ),
 };
 const transport = described('Left out: `streamable-http`.', oneOf(TRANSPORTS));
 const httpTransport = oneOf(TRANSPORTS.filter((name) => name !== 'stdio'));
@@ -156,7 +263,13 @@ const schemas = {
 
   PolicySubject: object({ id: uuid, subject_type: subjectType, subject_value: orNull(string) }),
   NewPolicySubject: subjectInput,
-  Policy: object({ id: uuid, ...policyMembers, subjects: listOf({ $ref: '#/components/schemas/PolicySubject' }), ...times }),
+  Policy: object({
+    id: uuid,
+    ...policyMembers,
+    subjects: listOf({ $ref: '#/components/schemas/PolicySubject' }),
+    managed_as: managedAs,
+    ...times,
+  }),
   NewPolicy: strict({ ...policyMembers, subjects: { ...listOf(subjectInput), maxItems: POLICY_LIMITS.subjects } }, [
     'name',
     'resource_type',
@@ -168,10 +281,157 @@ const schemas = {
     {
       ...policyMembers,
       subjects: { ...listOf(subjectAsRead), maxItems: POLICY_LIMITS.subjects },
-      ...readOnly({ id: uuid, ...times }),
+      ...readOnly({ id: uuid, managed_as: managedAs, ...times }),
     },
     [],
   ),
+  Revision: object(revisionMembers),
+  RevisionSet: object({
+    revision: integer,
+    made: described('null for revision 0.', orNull(object(revisionMembers))),
+    policies: listOf({ $ref: '#/components/schemas/Policy' }),
+  }),
+  PolicyRego: object({
+    revision: integer,
+    data: { type: 'object' },
+    data_hash: sha256,
+    engine_hash: sha256,
+    rego: object({ 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } }),
+  }),
+  PolicyDiff: object({ from: integer, to: integer, changes: policyChanges }),
+  PolicyFiles: object({ owner: ownerName, files: policyFiles }),
+  PolicyFilesToPlan: strict(planMembers, ['files']),
+  PolicyFilesToApply: strict({ ...planMembers, reason }, ['files']),
+  PolicyPlan: object({
+    revision: described('That the plan was made on; after an apply, the one that it made.', integer),
+    changes: policyChanges,
+    unchanged: described('Files that say what is so already.', integer),
+    left: described(
+      'Policies whose files are gone, and which stay because `prune` was not asked for.',
+      listOf(object({ file: string, policy_id: uuid, name: string })),
+    ),
+    unmanaged: described('Policies that are of no file, even where one says the same and has not adopted it.', integer),
+  }),
+  Rollback: strict({ revision: { type: 'integer', minimum: 0 }, expected_revision: planMembers.expected_revision, reason }, [
+    'revision',
+  ]),
+  RolledBack: object({ revision: described('The new one; that of now where nothing changed.', integer), changes: policyChanges }),
+  PolicyQuestion: askedRequest,
+  PolicyExplanation: object({
+    revision: integer,
+    data_hash: sha256,
+    engine_hash: sha256,
+    principal: principalShown,
+    target: targetShown,
+    ...objectShown,
+    ...answered,
+    passed_over: described(
+      'Policies that are read before the one that decides, in this order, and the first member of each that does not fit; at most 1000.',
+      listOf(
+        object({
+          ...(policyRef['properties'] as Record<string, Schema>),
+          effect: oneOf(EFFECTS),
+          misfit: oneOf(MISFITS),
+          wants: described('What would have to be so; null where the member says nothing.', orNull(string)),
+        }),
+      ),
+    ),
+    passed_over_count: integer,
+  }),
+  PolicyFilesToSimulate: strict({ ...planMembers, requests: { ...listOf(askedRequest), minItems: 1, maxItems: 1000 } }, [
+    'files',
+    'requests',
+  ]),
+  PolicySimulation: object({
+    revision: integer,
+    changed: described('How many of the results change.', integer),
+    results: listOf(
+      object({
+        principal: principalShown,
+        target: targetShown,
+        ...objectShown,
+        now: object(answered),
+        would_be: object(answered),
+        change: described(
+          'policy: the effect stays, and another policy decides.',
+          oneOf(['none', 'grants', 'refuses', 'policy']),
+        ),
+      }),
+    ),
+  }),
+  PolicyTests: strict(
+    {
+      tests: described('Texts of YAML files of tests, by name.', { ...policyFiles, minProperties: 1 }),
+      ...planMembers,
+      files: described('Policies to test as `apply` would make them; left out: those there are.', policyFiles),
+    },
+    ['tests'],
+  ),
+  PolicyTestReport: object({
+    revision: integer,
+    passed: integer,
+    failed: integer,
+    results: listOf(
+      object({
+        file: string,
+        line: integer,
+        column: integer,
+        test: string,
+        principal: string,
+        request: string,
+        target: targetName,
+        passed: boolean,
+        expected: object({ effect: oneOf(EFFECTS), policy: orNull(string) }, ['policy']),
+        actual: object(answered),
+      }),
+    ),
+    coverage: object({
+      policies: described('Enabled ones.', integer),
+      decided: described('Those that decided at least one case.', integer),
+      percent: { type: 'number' },
+      undecided: listOf(policyRef),
+    }),
+  }),
+  AccessRow: object({
+    subject_type: subjectType,
+    subject_value: described('A role, a group, or the id of a user; null for `everyone`.', orNull(string)),
+    email: orNull(string),
+    role: orNull(string),
+    groups: orNull(listOf(string)),
+    target: targetName,
+    resource_type: described('null: the row says that the target can be used at all.', orNull(oneOf(RESOURCE_TYPES))),
+    resource_name: orNull(string),
+    policy_id: uuid,
+    policy_name: string,
+    policy_priority: int32,
+  }),
+  PolicyLint: object({
+    revision: integer,
+    analysed: described('Enabled policies.', integer),
+    findings: listOf(
+      object({
+        code: string,
+        severity: oneOf(['error', 'warning', 'info']),
+        message: string,
+        policies: described(
+          'First the one that it is about, then those that bring it about.',
+          listOf(object({ id: uuid, name: string, file: orNull(string) })),
+        ),
+        witness: described(
+          'A request that shows it; null where none could. A target, user or role that no policy names is made up.',
+          orNull(
+            object({
+              principal: object({ sub: string, role: string, groups: listOf(string) }),
+              target: string,
+              ...objectShown,
+              decision: object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }),
+              without: described('The decision without the policy.', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) })),
+            }),
+          ),
+        ),
+      }),
+    ),
+  }),
 
   Target: {
     anyOf: [
@@ -230,6 +490,10 @@ const schemas = {
     method: string,
     resource_type: orNull(oneOf(RESOURCE_TYPES)),
     resource_name: orNull(string),
+    arguments: described(
+      'Masked; null unless the target has `capture_arguments`, and once they are erased. `cut`: texts are shortened, or `value` is null.',
+      orNull(object({ value: described('Any JSON.', {}), cut: boolean })),
+    ),
     effect: oneOf(EFFECTS),
     policy_id: orNull(uuid),
     policy_name: orNull(string),
@@ -255,6 +519,7 @@ const schemas = {
     created_at: time,
     actor: object({ id: string, email: string }),
     request_id: string,
+    reason: described('In the words of who made it; null: not said.', orNull(string)),
     action: string,
     object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session']),
     object_id: string,
@@ -311,7 +576,12 @@ const schemas = {
       detail: string,
       code: oneOf(Object.keys(ERRORS)),
       request_id: uuid,
-      errors: described('Every bad member, by its path.', listOf(object({ path: string, message: string }))),
+      errors: described(
+        'Every bad member, by its path; what is wrong in a file, with its place.',
+        listOf(
+          object({ path: string, message: string, file: string, line: integer, column: integer }, ['file', 'line', 'column']),
+        ),
+      ),
     },
     ['errors'],
   ),

@@ -2,7 +2,7 @@
 import { Router } from 'express';
 import { AUDIT_REASONS } from '../audit/event.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../policies/document.ts';
-import { listOf, ref, SCHEMAS, type Schema, type SchemaName, targetName, uuid } from './openapi-schemas.ts';
+import { listOf, ownerName, ref, SCHEMAS, type Schema, type SchemaName, targetName, uuid } from './openapi-schemas.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
 
@@ -56,6 +56,7 @@ const paging = (limit: string): Schema[] => [
   parameter('query', 'cursor', { type: 'string' }, 'From the Link header of the page before.'),
 ];
 const wholeOrPaged = paging('Absent: the whole list.');
+const atRevision = parameter('query', 'revision', { type: 'integer', minimum: 0 }, 'Of the history; absent: that of now.');
 const paged = paging('Absent: 100.');
 
 const time: Schema = { type: 'string', format: 'date-time' };
@@ -190,6 +191,130 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
       gives: { 201: one('Policy', REVISION, 'ETag', 'Location') },
     },
   },
+  '/api/policies/history': {
+    get: get('Revisions of the policy set, newest first.', 'admin', many('Revision', REVISION, 'Link'), { query: paged }),
+  },
+  '/api/policies/history/{revision}': {
+    get: get('The policy set at a revision; 0 is the empty set before the first.', 'admin', one('RevisionSet', REVISION)),
+  },
+  '/api/policies/diff': {
+    get: get('What is between two revisions.', 'admin', one('PolicyDiff', REVISION), {
+      query: [
+        { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The revision before.'), required: true },
+        parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The one after; absent: that of now.'),
+      ],
+      refuses: [404],
+    }),
+  },
+  '/api/policies/export': {
+    get: get('The policies as files.', 'admin', one('PolicyFiles', REVISION), {
+      query: [parameter('query', 'owner', ownerName, 'Whose files; policies of no file are among them. Absent: `default`.')],
+    }),
+  },
+  '/api/policies/plan': {
+    post: {
+      summary: 'What applying these files would change. What could not be applied is refused.',
+      access: 'admin',
+      takes: 'PolicyFilesToPlan',
+      gives: { 200: one('PolicyPlan', REVISION) },
+      refuses: [412],
+    },
+  },
+  '/api/policies/apply': {
+    post: {
+      summary: 'Make the policies what these files say, in one change.',
+      access: 'admin',
+      takes: 'PolicyFilesToApply',
+      gives: { 200: one('PolicyPlan', REVISION) },
+      refuses: [412],
+    },
+  },
+  '/api/policies/rollback': {
+    post: {
+      summary: 'Make the policy set what it was at a revision: a new revision.',
+      access: 'admin',
+      takes: 'Rollback',
+      gives: { 200: one('RolledBack', REVISION) },
+      refuses: [404, 412],
+    },
+  },
+  '/api/policies/explain': {
+    post: {
+      summary: 'Why a request is decided as it is: the policy that decides, and each that was passed over.',
+      access: 'admin',
+      takes: 'PolicyQuestion',
+      gives: { 200: one('PolicyExplanation', REVISION) },
+    },
+  },
+  '/api/policies/simulate': {
+    post: {
+      summary: 'How requests are decided now, and how they would be if files were applied. Nothing is stored.',
+      access: 'admin',
+      takes: 'PolicyFilesToSimulate',
+      gives: { 200: one('PolicySimulation', REVISION) },
+      refuses: [412],
+    },
+  },
+  '/api/policies/test': {
+    post: {
+      summary: 'Run tests on the policies, or on those that files would make. Nothing is stored.',
+      access: 'admin',
+      takes: 'PolicyTests',
+      gives: { 200: one('PolicyTestReport', REVISION) },
+      refuses: [412],
+    },
+  },
+  '/api/policies/access': {
+    get: get(
+      'Who can use what. A page has the rows of `limit` users, be they many or none.',
+      'admin',
+      { ...many('AccessRow', REVISION, 'Link'), orMediaType: 'text/csv' },
+      {
+        query: [
+          ...paging('Users of a page. Absent: 100.'),
+          parameter('query', 'format', { type: 'string', enum: ['json', 'csv'] }, 'csv: everything, as a stream.'),
+          parameter('query', 'target', targetName, 'One target. Absent: all that are enabled.'),
+          parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'One object, with `resource_name`.'),
+          parameter(
+            'query',
+            'resource_name',
+            { type: 'string' },
+            'Absent: the target itself, and every name in the newest rows of the log.',
+          ),
+          parameter(
+            'query',
+            'who',
+            { type: 'string' },
+            '`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all.',
+          ),
+        ],
+      },
+    ),
+  },
+  '/api/policies/lint': {
+    get: get(
+      'What is wrong, or of no use, in the policies: over all requests that can be made.',
+      'admin',
+      one('PolicyLint', REVISION),
+    ),
+  },
+  '/api/policies/bundle': {
+    get: get(
+      'The policies as a bundle of OPA: both rules, the compiled document, a manifest with the revision.',
+      'admin',
+      { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
+      {
+        query: [atRevision, parameter('query', 'signed', { type: 'boolean' }, 'With a signature by the signing key.')],
+        refuses: [404],
+      },
+    ),
+  },
+  '/api/policies/rego': {
+    get: get('The Rego, and the document that it is given.', 'admin', one('PolicyRego', REVISION), {
+      query: [atRevision],
+      refuses: [404],
+    }),
+  },
   '/api/policies/{id}': {
     get: tagged('One policy.', one('Policy', REVISION, 'ETag')),
     put: {
@@ -312,7 +437,7 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
   },
   '/api/logs/erase': {
     post: {
-      summary: "Take e-mail and groups out of a user's rows.",
+      summary: "Take e-mail, groups and arguments out of a user's rows.",
       access: 'admin',
       takes: 'Erasing',
       gives: { 200: one('Erased') },
@@ -348,7 +473,7 @@ const PROBLEMS: Readonly<Record<number, string>> = {
   403: 'Not allowed.',
   404: 'Nothing has this id or name.',
   409: 'In conflict with what is there.',
-  412: 'The resource is not the one that If-Match names.',
+  412: 'The resource is not the one that If-Match names, or the policies are not at the expected revision.',
   413: 'The body is too large.',
   415: 'The body is not JSON.',
   429: 'Too many requests; Retry-After says when.',
@@ -388,6 +513,7 @@ const SEGMENTS: Readonly<Record<string, Schema>> = {
   name: { type: 'string' },
   value: { type: 'string' },
   target: targetName,
+  revision: { type: 'integer', minimum: 0 },
 };
 
 function operationOf(path: string, method: string, operation: Operation): Schema {
@@ -398,11 +524,13 @@ function operationOf(path: string, method: string, operation: Operation): Schema
     required: true,
     schema: SEGMENTS[name ?? ''] ?? uuid,
   }));
+  const why = parameter('header', 'Portcullis-Reason', { type: 'string' }, 'Why; it is kept with the change. UTF-8.');
+  const isChange = access === 'admin' && method !== 'get' && !path.endsWith('/plan');
   const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'ETag of the resource as it was read.');
   return {
     summary,
     ...(access === 'open' ? { security: [] } : { description: `Needs: ${access}.` }),
-    parameters: [...segments, ...query, ...headers, ...(conditional ? [ifMatch] : [])],
+    parameters: [...segments, ...query, ...headers, ...(conditional ? [ifMatch] : []), ...(isChange ? [why] : [])],
     ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: ref(takes) } } } } : {}),
     responses: {
       ...Object.fromEntries(Object.entries(gives).map(([status, given]) => [status, responseOf(given, summary)])),

@@ -193,12 +193,17 @@ const subjectKey = ({ subject_type, subject_value }: PolicySubject): string[] =>
 const isText = (value: unknown): value is string => typeof value === 'string' && !/\p{Surrogate}/u.test(value);
 const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, '\ufffd');
 
-/** Law 1. Ids are unique; whole policies are compared only so that a table without that promise cannot make the order depend on itself. */
-function byReadingOrder(a: ReadPolicy, b: ReadPolicy): number {
+/** Law 1: the order in which policies are read. */
+export function inReadingOrder(a: ReadingOrder, b: ReadingOrder): number {
   if (a.priority !== b.priority) return b.priority - a.priority;
   if (a.effect !== b.effect) return a.effect === 'deny' ? -1 : 1;
-  return compareText(a.id, b.id) || compareText(canonical(a), canonical(b));
+  return compareText(a.id, b.id);
 }
+
+type ReadingOrder = Pick<ReadPolicy, 'priority' | 'effect' | 'id'>;
+
+/** Ids are unique; whole policies are compared only so that a table without that promise cannot make the order depend on itself. */
+const byReadingOrder = (a: ReadPolicy, b: ReadPolicy): number => inReadingOrder(a, b) || compareText(canonical(a), canonical(b));
 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 

@@ -1,12 +1,14 @@
 /** Policies as files that people write, review and keep in git: one policy a file. Pure. */
 import Joi from 'joi';
 import {
+  CST,
   Document,
   isAlias,
   isMap,
   isNode,
   isScalar,
   isSeq,
+  Lexer,
   LineCounter,
   type Node,
   type Pair,
@@ -64,6 +66,10 @@ interface Written extends Omit<PolicyFile, 'description' | 'target' | 'resource_
 }
 
 const MAX_FILE_LENGTH = 65_536;
+/** Beyond, the library recurses until the stack is full, and then V8 may end the process: it has no stack left to compile a regex. */
+const MAX_FLOW_DEPTH = 32;
+/** Indentation takes characters, and bounds what lines nest one in the other; but one line alone can nest at two characters a level. */
+const MAX_BLOCKS_A_LINE = 4;
 /** One mistake in the syntax makes others that say nothing. */
 const MAX_SYNTAX_ERRORS = 5;
 
@@ -115,6 +121,8 @@ export function readStrictYaml<T>(
   };
 
   if (text.length > MAX_FILE_LENGTH) return { errors: [at(0, `the file is longer than ${MAX_FILE_LENGTH} characters`)] };
+  const deep = tooDeep(text);
+  if (deep !== null) return { errors: [at(deep, 'what is nested so deeply is not used here')] };
   const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
   const [document, second] = documents;
   if (!document || !('contents' in document)) return { errors: [at(0, 'the file is empty')] };
@@ -153,6 +161,25 @@ function placeOf(document: Document.Parsed, path: readonly (string | number)[]):
     }
   }
   return document.contents?.range[0] ?? 0;
+}
+
+/** Where nesting begins that is not to be parsed; null: nowhere. */
+function tooDeep(text: string): number | null {
+  let offset = 0;
+  let flow = 0;
+  let blocks = 0;
+  for (const lexeme of new Lexer().lex(text)) {
+    const type = CST.tokenType(lexeme);
+    if (type === 'flow-seq-start' || type === 'flow-map-start') flow++;
+    else if (type === 'flow-seq-end' || type === 'flow-map-end') flow--;
+    else if (type === 'flow-error-end') flow = 0;
+    else if (type === 'newline') blocks = 0;
+    else if (type === 'seq-item-ind' || type === 'explicit-key-ind') blocks += flow > 0 ? 0 : 1;
+    if (flow > MAX_FLOW_DEPTH || blocks > MAX_BLOCKS_A_LINE) return offset;
+    // The others stand for what is between lexemes.
+    if (type !== 'doc-mode' && type !== 'flow-error-end' && type !== 'scalar') offset += lexeme.length;
+  }
+  return null;
 }
 
 function anchorsAndTags(document: Document.Parsed): number[] {

@@ -287,7 +287,7 @@ test.serial('docs/cli.md has every command and every option, and no other', asyn
       .split('\n')
       .map((row) => row.split(' | ').map((cell) => cell.replaceAll(/^\| |\|$/g, '').trim()));
   const help = (...args: string[]) => call({}, ...args).then(({ out }) => out);
-  const commands = [...(await help('--help')).matchAll(/^ {2}([a-z]+)( .*?)? {3,}/gm)].map(([, name = '', takes = '']) => ({
+  const commands = [...(await help('--help')).matchAll(/^ {2}([a-z-]+)( .*?)? {3,}/gm)].map(([, name = '', takes = '']) => ({
     name,
     takes,
   }));
@@ -296,13 +296,13 @@ test.serial('docs/cli.md has every command and every option, and no other', asyn
     commands.map(({ name, takes }) => `\`${`${name}${takes}`.trim()}\``),
   );
   const documented = cells('| Option | Of | |').flatMap(([option = '', of = '']) =>
-    (of === 'all' ? commands.map(({ name }) => name) : [...of.matchAll(/`([a-z]+)`/g)].map(([, name]) => name)).map(
+    (of === 'all' ? commands.map(({ name }) => name) : [...of.matchAll(/`([a-z-]+)`/g)].map(([, name]) => name)).map(
       (name) => `${name} ${option}`,
     ),
   );
   const there: string[] = [];
   for (const { name } of commands) {
-    for (const [, option = ''] of (await help(name, '--help')).matchAll(/^ {2}(--[a-z-]+(?: [A-Z]+)?) {2,}/gm)) {
+    for (const [, option = ''] of (await help(name, '--help')).matchAll(/^ {2}(--[a-z-]+(?: [A-Z,]+)?) {2,}/gm)) {
       there.push(`${name} \`${option}\``);
     }
   }

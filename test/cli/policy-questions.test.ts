@@ -68,7 +68,7 @@ test.serial('tests run without a gateway, and say in which file, where, and what
     [2, 'simulate'],
     [2, 'who-can'],
   ] as const) {
-    const ran = await call({ PORTCULLIS_TOKEN: 'x' }, ...args);
+    const ran = await call({ PORTCULLIS_TOKEN: 'a.b.c' }, ...args);
     t.is(ran.code, code, `${args.join(' ')}: ${ran.out}${ran.err}`);
     t.not(ran.err, '', args.join(' '));
   }
@@ -188,7 +188,7 @@ test.serial('a list is read to its end, from this gateway alone', async (t) => {
   await once(server, 'listening');
   t.teardown(() => server.close());
   const { port } = server.address() as AddressInfo;
-  const listed = await call({ PORTCULLIS_URL: `http://127.0.0.1:${port}`, PORTCULLIS_TOKEN: 'x' }, 'what-can', 'a@b');
+  const listed = await call({ PORTCULLIS_URL: `http://127.0.0.1:${port}`, PORTCULLIS_TOKEN: 'a.b.c' }, 'what-can', 'a@b');
   t.is(listed.out.split('\n').length, 3, listed.out + listed.err);
   t.deepEqual(asked, ['/api/policies/access?who=user%3Aa%40b', '/api/policies/access?cursor=a&limit=1']);
 });

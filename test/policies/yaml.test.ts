@@ -119,6 +119,14 @@ test('files that are deep or long are refused in time', (t) => {
   const began = Date.now();
   t.true(mistakes('['.repeat(60_000)).length > 0);
   t.true(mistakes('a: '.repeat(20_000)).length > 0);
+  // With the stack full, V8 ends the process where it compiles a regex.
+  const deep = [
+    ...['['.repeat(60_000), '['.repeat(32_000) + ']'.repeat(32_000), '{'.repeat(32_000) + '}'.repeat(32_000)],
+    ...['- '.repeat(30_000), '? '.repeat(30_000), `${minimal}subjects: ${'['.repeat(33)}${']'.repeat(33)}`],
+  ];
+  for (const text of deep) t.regex(mistakes(text).join('\n'), /^a\.yaml:\d+:\d+: what is nested so deeply is not used here$/);
+  const stairs = Array.from({ length: 126 }, (_, i) => `${' '.repeat(8 * i)}- - - - a`).join('\n');
+  t.notRegex(mistakes(stairs.replaceAll(' a', '')).join('\n'), /call stack/);
   t.true(mistakes(`# ${'x'.repeat(70_000)}\n${minimal}`).length > 0);
   t.true(Date.now() - began < 5_000);
 });

@@ -23,6 +23,8 @@ const ROOMS: readonly { readonly name: RegExp; readonly room: RegExp; readonly r
 /** Functions from values to values: they, and what they pull in, touch no server, database, engine, or file. */
 const PURE = [
   'src/policies/compile.ts',
+  'src/policies/offline.ts',
+  'src/policies/test-file.ts',
   'src/policies/files.ts',
   'src/policies/plan.ts',
   'src/policies/yaml.ts',
@@ -31,6 +33,7 @@ const PURE = [
   'src/mcp/operation.ts',
   'src/mcp/filter.ts',
   'src/decision/decision.ts',
+  'src/decision/explain.ts',
   'src/decision/input.ts',
   'src/audit/event.ts',
   'src/auth/principal.ts',

@@ -1,0 +1,420 @@
+/** Commands of `portcullis policies` that ask and change nothing: why, what if, tests, who can use what, lint. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createEngine, loadPolicyModule } from '../decision/engine.ts';
+import { type AccessRow, accessCsv } from '../policies/access.ts';
+import { analyseInSteps } from '../policies/analysis/analyse.ts';
+import { DEFAULT_OWNER } from '../policies/files.ts';
+import { junitOf } from '../policies/junit.ts';
+import { type LintReport, lintJson } from '../policies/lint-report.ts';
+import { offlineSet } from '../policies/offline.ts';
+import { paused } from '../policies/questions.ts';
+import { parseTestFile, type TestCase } from '../policies/test-file.ts';
+import { failureText, type PolicyRef, runTests, type TestReport } from '../policies/test-run.ts';
+import { describePolicyFileError, type PolicyFileError } from '../policies/yaml.ts';
+import { type Client, connect } from './client.ts';
+import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from './command.ts';
+import { readPolicyFolder } from './policy-folder.ts';
+
+const DIR: Option = { value: 'DIR', help: 'the folder of the policy files; policies, if not given' };
+const SET_OPTIONS = {
+  dir: DIR,
+  owner: { value: 'NAME', help: `whose files they are; ${DEFAULT_OWNER}, if not given` },
+  prune: { help: 'as apply --prune: without the policies whose files are gone' },
+  adopt: { help: 'as apply --adopt: with policies that were made over the API as the files have them' },
+} as const satisfies Record<string, Option>;
+const WHO_OPTIONS = {
+  user: { value: 'USER', help: 'as this user, by id or e-mail' },
+  role: { value: 'ROLE', help: 'or as somebody with this role' },
+  groups: { value: 'A,B', help: 'and in these groups' },
+  sub: { value: 'ID', help: 'and with this user id' },
+} as const satisfies Record<string, Option>;
+
+interface AnswerJson {
+  readonly effect: string;
+  readonly reason: string;
+  readonly policy: PolicyRef | null;
+}
+
+interface RequestJson {
+  readonly principal: { readonly sub: string; readonly role: string; readonly email: string | null; readonly enabled: boolean };
+  readonly target: { readonly name: string; readonly enabled: boolean };
+  readonly resource_type: string | null;
+  readonly resource_name: string | null;
+}
+
+interface ExplanationJson extends RequestJson, AnswerJson {
+  readonly passed_over: readonly (PolicyRef & {
+    readonly effect: string;
+    readonly misfit: string;
+    readonly wants: string | null;
+  })[];
+  readonly passed_over_count: number;
+}
+
+const quote = (text: string): string => JSON.stringify(text);
+const refText = ({ name, priority, file, id }: PolicyRef): string =>
+  `${quote(name)} (${[file, `priority ${priority}`, id].filter((part) => part !== null).join(', ')})`;
+
+function answerText({ effect, reason, policy }: AnswerJson): string {
+  if (policy !== null) return `${effect} by ${refText(policy)}`;
+  switch (reason) {
+    case 'default':
+      return `${effect}: no policy fits`;
+    case 'not_canonical':
+      return `${effect}: the URI has more than one reading, so no policy is asked`;
+    default:
+      return `${effect}: the question could not be answered`;
+  }
+}
+
+const requestText = ({ principal, target, resource_type, resource_name }: RequestJson): string =>
+  `${principal.email ?? `role ${principal.role}`}, ${target.name}${resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`}`;
+
+const notes = ({ principal, target }: RequestJson): string =>
+  (principal.enabled ? '' : 'The user is disabled: no request of theirs is taken.\n') +
+  (target.enabled ? '' : 'The target is disabled: it answers nobody.\n');
+
+const MISFIT_TEXTS: Readonly<Record<string, string>> = {
+  enabled: 'it is disabled',
+  unreadable: 'it is an allow that cannot be built, and grants nothing',
+  target: 'target',
+  resource_type: 'type',
+  subject: 'subjects',
+  pattern: 'pattern',
+};
+
+export const explainCommand: Command = {
+  name: 'explain',
+  takes: '<target> [<type>] [<name>]',
+  summary: 'says why a request is decided as it is: by which policy, and why not by one before it',
+  help: `Type is tool, resource or prompt. Without type and name: may the target be used at all?
+Each policy that was passed over is shown with the first of its members that does not fit, and what that asks for.`,
+  options: WHO_OPTIONS,
+  async run(given) {
+    const answer = await connect(given).call<ExplanationJson>('POST', '/api/policies/explain', requestOf(given));
+    const passed = answer.passed_over.map(({ misfit, wants, effect, ...policy }) => {
+      const why = MISFIT_TEXTS[misfit] ?? misfit;
+      return `  ${effect} ${refText(policy)}\n      ${wants === null ? why : `${why}: ${wants}`}\n`;
+    });
+    const more = answer.passed_over_count - answer.passed_over.length;
+    const head = passed.length === 0 ? '' : '\nPassed over, in the order in which they are read:\n';
+    return {
+      text: `${requestText(answer)}: ${answerText(answer)}\n${notes(answer)}${head}${passed.join('')}${more > 0 ? `  and ${more} more\n` : ''}`,
+      json: answer,
+    };
+  },
+};
+
+/** As the API takes it. */
+function requestOf(given: Given): object {
+  const [target = '', type, name] = given.args;
+  const [user, role, groups, sub] = ['user', 'role', 'groups', 'sub'].map((option) => given.text(option));
+  if ((user === undefined) === (role === undefined)) throw new UsageError('as whom? --user, or --role');
+  if (user !== undefined && (groups !== undefined || sub !== undefined))
+    throw new UsageError('--groups and --sub go with --role');
+  if (type !== undefined && name === undefined) throw new UsageError('a type needs a name');
+  return {
+    principal:
+      user !== undefined
+        ? { user }
+        : { role, ...(sub === undefined ? {} : { sub }), ...(groups === undefined ? {} : { groups: groups.split(',') }) },
+    target,
+    ...(type === undefined ? {} : { resource_type: type, resource_name: name }),
+  };
+}
+
+interface SimulationJson {
+  readonly revision: number;
+  readonly changed: number;
+  readonly results: readonly (RequestJson & {
+    readonly now: AnswerJson;
+    readonly would_be: AnswerJson;
+    readonly change: 'none' | 'grants' | 'refuses' | 'policy';
+  })[];
+}
+
+const SIMULATION_SIGNS = { none: ' ', grants: '+', refuses: '-', policy: '~' } as const;
+
+export const simulateCommand: Command = {
+  name: 'simulate',
+  takes: '[<target>] [<type>] [<name>]',
+  summary: 'shows how requests would be decided if the files were applied, and stores nothing',
+  help: `One request, as explain takes it, or those of a file: a JSON list of {"principal", "target", "resource_type",
+"resource_name"}, where a principal is {"user"} or {"role", "sub", "groups"}.`,
+  options: { ...SET_OPTIONS, ...WHO_OPTIONS, requests: { value: 'FILE', help: 'the requests, at most 1000' } },
+  async run(given) {
+    const file = given.text('requests');
+    if ((file === undefined) === (given.args.length === 0)) throw new UsageError('simulate needs a request, or --requests');
+    const requests = file === undefined ? [requestOf(given)] : readJsonFile(file);
+    const dir = dirOf(given);
+    const answer = await pointing(dir, '', () =>
+      connect(given).call<SimulationJson>('POST', '/api/policies/simulate', { ...setOf(given), requests }),
+    );
+    const lines = answer.results.map(({ now, would_be, change, ...request }) => {
+      const after = change === 'none' ? '' : `\n    then: ${answerText(would_be)}`;
+      return `${SIMULATION_SIGNS[change]} ${requestText(request)}\n    now:  ${answerText(now)}${after}\n`;
+    });
+    return { text: `${lines.join('')}\n${answer.changed} of ${answer.results.length} would change.\n`, json: answer };
+  },
+};
+
+function readJsonFile(file: string): unknown {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new CommandError(`${file} cannot be read: ${error instanceof Error ? error.message : String(error)}`, 'invalid_file');
+  }
+}
+
+const dirOf = (given: Given): string => given.text('dir') ?? 'policies';
+
+const setOf = (given: Given) => ({
+  files: Object.fromEntries(policyFiles(given)),
+  owner: given.text('owner') ?? DEFAULT_OWNER,
+  prune: given.flag('prune'),
+  adopt: given.flag('adopt'),
+});
+
+function policyFiles(given: Given): Map<string, string> {
+  const dir = dirOf(given);
+  const files = readPolicyFolder(dir);
+  if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
+  return files;
+}
+
+/** What is wrong in files is said with their paths, so that terminals and editors find the place. */
+async function pointing<T>(dir: string, tests: string, ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    const places = error.errors.flatMap(({ path, file, line, column, message }) =>
+      file === undefined || line === undefined || column === undefined
+        ? []
+        : [describePolicyFileError({ file: join(path.startsWith('tests.') ? tests : dir, file), line, column, message })],
+    );
+    throw places.length === 0 ? error : new CommandError(places.join('\n'), error.code, error.errors);
+  }
+}
+
+function refuse(dir: string, errors: readonly PolicyFileError[]): CommandError {
+  const texts = errors.map((error) => describePolicyFileError({ ...error, file: join(dir, error.file) }));
+  const fields = errors.map(({ file, line, column, message }) => ({ path: file, message, file, line, column }));
+  return new CommandError(texts.join('\n'), 'invalid_file', fields);
+}
+
+export const testCommand: Command = {
+  name: 'test',
+  summary: 'runs the tests of the policies: who may do what, and by which policy',
+  help: `It needs no gateway: the policies of the folder are compiled here, with the engine that a gateway has. With --remote the
+gateway tests what apply would make, with --live the policies that it has.
+Tests are the files in the folder tests inside the folder of the policies. docs/policies.md has their form.
+Exit code: 0 all passed, 1 some failed, too few policies were covered, or the tests could not be run.`,
+  options: {
+    ...SET_OPTIONS,
+    tests: { value: 'DIR', help: 'the folder of the tests; tests in that of the policies, if not given' },
+    coverage: { value: 'PERCENT', help: 'fails unless this part of the enabled policies decides at least one case' },
+    junit: { value: 'FILE', help: 'writes the results as JUnit XML, for CI' },
+    remote: { help: 'tests, at the gateway, what apply would make' },
+    live: { help: 'tests the policies that the gateway has' },
+  },
+  async run(given) {
+    const threshold = percentOf(given.text('coverage'));
+    const junit = given.text('junit');
+    if (given.flag('remote') && given.flag('live')) throw new UsageError('--remote or --live, not both');
+    const report = given.flag('remote') || given.flag('live') ? await testedThere(given) : await testedHere(given);
+    if (junit !== undefined) writeJunit(junit, junitOf(report, threshold));
+    const low = threshold !== null && report.coverage.percent < threshold;
+    return {
+      code: report.failed > 0 || low ? EXIT.failed : EXIT.ok,
+      text: reportText(report, testsOf(given), low ? threshold : null),
+      json: report,
+    };
+  },
+};
+
+const testsOf = (given: Given): string => given.text('tests') ?? join(dirOf(given), 'tests');
+
+function percentOf(text: string | undefined): number | null {
+  if (text === undefined) return null;
+  if (!/^\d{1,3}(\.\d)?$/.test(text) || Number(text) > 100)
+    throw new UsageError(`--coverage is a number from 0 to 100, and ${text} is none`);
+  return Number(text);
+}
+
+function testFiles(given: Given): Map<string, string> {
+  const dir = testsOf(given);
+  const files = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
+  if (files.size === 0) throw new CommandError(`${dir} has no tests (*.yaml): --tests must name their folder`, 'no_folder');
+  return files;
+}
+
+function testedThere(given: Given): Promise<TestReport> {
+  const tests = Object.fromEntries(testFiles(given));
+  const set = given.flag('remote') ? setOf(given) : {};
+  return pointing(dirOf(given), testsOf(given), () =>
+    connect(given).call<TestReport>('POST', '/api/policies/test', { tests, ...set }),
+  );
+}
+
+async function testedHere(given: Given): Promise<TestReport> {
+  const cases: TestCase[] = [];
+  const errors: PolicyFileError[] = [];
+  for (const [file, text] of testFiles(given)) {
+    const parsed = parseTestFile(text, file);
+    if ('errors' in parsed) errors.push(...parsed.errors);
+    else for (const each of parsed.cases) cases.push(each);
+  }
+  if (errors.length > 0) throw refuse(testsOf(given), errors);
+  const { module, policies, targets } = await setHere(given, new Set(cases.map(({ target }) => target)));
+  const engine = await createEngine({ module, policies, revision: 0 });
+  const report = await runTests(cases, { engine, policies, targets, isStored: () => false });
+  if ('errors' in report) throw refuse(testsOf(given), report.errors);
+  return report;
+}
+
+/** Throws CommandError where a test of the folder fails. The revision that they passed on; null: there are none. */
+export async function passTests(client: Client, dir: string, set: object): Promise<number | null> {
+  const testDir = join(dir, 'tests');
+  const tests = existsSync(testDir) ? readPolicyFolder(testDir) : new Map<string, string>();
+  if (tests.size === 0) return null;
+  const report = await pointing(dir, testDir, () =>
+    client.call<TestReport & { readonly revision: number }>('POST', '/api/policies/test', {
+      ...set,
+      tests: Object.fromEntries(tests),
+    }),
+  );
+  if (report.failed === 0) return report.revision;
+  throw new CommandError(`nothing is applied, because tests fail:\n${failuresText(report, testDir)}`, 'tests_failed');
+}
+
+async function setHere(given: Given, targets: Iterable<string>) {
+  const module = await loadPolicyModule();
+  const set = offlineSet(policyFiles(given), targets, module.checkPattern);
+  if ('errors' in set) throw refuse(dirOf(given), set.errors);
+  return { module, ...set };
+}
+
+function writeJunit(file: string, text: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (error) {
+    throw new CommandError(
+      `${file} cannot be written: ${error instanceof Error ? error.message : String(error)}`,
+      'invalid_file',
+    );
+  }
+}
+
+function failuresText({ results }: TestReport, dir: string): string {
+  return results
+    .filter((result) => !result.passed)
+    .map((result) => {
+      const { file, line, column, test, principal, request } = result;
+      return `${join(dir, file)}:${line}:${column}: ${test}: ${principal}, ${request}: ${failureText(result)}\n`;
+    })
+    .join('');
+}
+
+function reportText(report: TestReport, dir: string, missed: number | null): string {
+  const { passed, failed, coverage } = report;
+  const undecided = coverage.undecided.map((policy) => `  decides no case: ${refText(policy)}\n`);
+  const low = missed === null ? '' : `Too few: ${missed}% must.\n`;
+  return `${failuresText(report, dir)}${passed} passed, ${failed} failed. ${coverage.decided} of ${coverage.policies} policies decide a case (${coverage.percent}%).\n${undecided.join('')}${low}`;
+}
+
+const ACCESS_OPTIONS = { csv: { help: 'prints CSV, for spreadsheets' } } as const satisfies Record<string, Option>;
+
+export const whoCanCommand: Command = {
+  name: 'who-can',
+  takes: '<target> [<type>] [<name>]',
+  summary: 'lists everybody who can use an object; without type and name, the target',
+  help: 'Users, and whoever has no more than a role or a group that policies name. Users who are disabled are left out.',
+  options: ACCESS_OPTIONS,
+  run(given) {
+    const [target = '', type, name] = given.args;
+    if (type !== undefined && name === undefined) throw new UsageError('a type needs a name');
+    return access(given, type === undefined ? { target } : { target, resource_type: type, resource_name: name ?? '' }, (row) =>
+      type === undefined && row.resource_type !== null ? null : holderText(row),
+    );
+  },
+};
+
+export const whatCanCommand: Command = {
+  name: 'what-can',
+  takes: '<who>',
+  summary: 'lists what somebody can use: everyone, role:NAME, group:NAME, or a user by id or e-mail',
+  help: `There is no catalogue of what targets have: looked at are the targets, and the names that callers asked for in the newest
+20000 rows of the audit log.`,
+  options: { ...ACCESS_OPTIONS, target: { value: 'NAME', help: 'of one target alone' } },
+  run(given) {
+    const [who = ''] = given.args;
+    const target = given.text('target');
+    const query = {
+      who: /^(everyone$|role:|group:|user:)/.test(who) ? who : `user:${who}`,
+      ...(target === undefined ? {} : { target }),
+    };
+    return access(given, query, objectText);
+  },
+};
+
+const holderText = ({ subject_type, subject_value, email }: AccessRow): string =>
+  email ?? (subject_value === null ? subject_type : `${subject_type} ${quote(subject_value)}`);
+const objectText = ({ target, resource_type, resource_name }: AccessRow): string =>
+  resource_type === null ? target : `${target}, ${resource_type} ${quote(resource_name ?? '')}`;
+
+/** `told`: how a row is told; null: it is no answer to the question. */
+async function access(given: Given, query: Readonly<Record<string, string>>, told: (row: AccessRow) => string | null) {
+  const found = await connect(given).list<AccessRow>(`/api/policies/access?${new URLSearchParams(query)}`);
+  const rows = found.filter((row) => told(row) !== null);
+  if (given.flag('csv')) {
+    const texts: string[] = [];
+    for await (const text of accessCsv(rows)) texts.push(text.replace('\r\n', '\n'));
+    return { text: texts.join(''), json: rows };
+  }
+  const lines = rows.map((row) => `${told(row)}  by ${quote(row.policy_name)} (priority ${row.policy_priority})\n`);
+  return { text: lines.length === 0 ? 'None.\n' : lines.join(''), json: rows };
+}
+
+export const lintCommand: Command = {
+  name: 'lint',
+  summary: 'finds policies that never decide, contradict each other, or allow more than they seem to',
+  help: `It needs no gateway: it looks at the files of the folder. With --live it looks at the policies that a gateway has, and at
+the targets, users, roles and groups that there are. docs/policies.md explains each finding.
+Exit code: 0 nothing, or nothing so severe; 1 a finding of this severity.`,
+  options: {
+    dir: DIR,
+    live: { help: 'looks at the policies that the gateway has' },
+    severity: {
+      value: 'LEVEL',
+      help: 'fails on findings of this severity or above: error, warning or info; error, if not given',
+    },
+  },
+  async run(given) {
+    const severity = given.text('severity') ?? 'error';
+    const level = SEVERITIES.indexOf(severity);
+    if (level === -1) throw new UsageError(`--severity is error, warning or info, and not ${severity}`);
+    const report = given.flag('live')
+      ? await connect(given).call<LintReport>('GET', '/api/policies/lint')
+      : await lintHere(given);
+    const severe = report.findings.some((finding) => SEVERITIES.indexOf(finding.severity) <= level);
+    const lines = report.findings.map((finding) => {
+      const [about] = finding.policies;
+      return `${finding.severity} ${finding.code}${about?.file ? ` ${about.file}` : ''}: ${finding.message}\n`;
+    });
+    return {
+      code: severe ? EXIT.failed : EXIT.ok,
+      text: `${lines.join('')}${report.findings.length} findings in ${report.analysed} policies.\n`,
+      json: report,
+    };
+  },
+};
+
+const SEVERITIES: readonly string[] = ['error', 'warning', 'info'];
+
+async function lintHere(given: Given): Promise<LintReport> {
+  const { policies, targets } = await setHere(given, []);
+  const names = new Map(targets.map(({ id, name }) => [id, name]));
+  return lintJson(await paused(analyseInSteps(policies)), policies, (id) => names.get(id));
+}

@@ -1,0 +1,111 @@
+/** Who can use what: every subject with every object, one by one, put to the engine. */
+import { csvCell } from '../audit/export.ts';
+import type { Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
+import type { Policy, ResourceType, SubjectType } from './document.ts';
+import { createPause, decideOne } from './questions.ts';
+
+/** Whose access is looked at. */
+export interface Holder {
+  readonly subject_type: SubjectType;
+  readonly subject_value: string | null;
+  readonly email: string | null;
+  readonly facts: PrincipalFacts;
+}
+
+export interface AccessObject {
+  readonly target: { readonly id: string; readonly name: string };
+  /** null: the target itself. */
+  readonly object: NamedObject | null;
+}
+
+/** That a subject can use an object. */
+export interface AccessRow {
+  readonly subject_type: SubjectType;
+  readonly subject_value: string | null;
+  /** Of a user, as are role and groups. */
+  readonly email: string | null;
+  readonly role: string | null;
+  readonly groups: readonly string[] | null;
+  readonly target: string;
+  /** null: the row says that the subject can use the target at all. */
+  readonly resource_type: ResourceType | null;
+  readonly resource_name: string | null;
+  readonly policy_id: string;
+  readonly policy_name: string;
+  readonly policy_priority: number;
+}
+
+/** Somebody who is this and no more. */
+export function holderOf(subject_type: Exclude<SubjectType, 'user'>, subject_value: string | null): Holder {
+  const facts: PrincipalFacts = {
+    sub: '',
+    role: subject_type === 'role' ? (subject_value ?? '') : '',
+    groups: subject_type === 'group' && subject_value !== null ? [subject_value] : [],
+  };
+  return { subject_type, subject_value, email: null, facts };
+}
+
+export function holderOfUser(user: {
+  readonly id: string;
+  readonly email: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+}): Holder {
+  const { id, email, role, groups } = user;
+  return { subject_type: 'user', subject_value: id, email, facts: { sub: id, role, groups } };
+}
+
+/** Everyone, and every role and group that an enabled policy names. */
+export function namedHolders(policies: readonly Policy[]): Holder[] {
+  const roles = new Set<string>();
+  const groups = new Set<string>();
+  for (const { enabled, subjects } of policies) {
+    if (!enabled) continue;
+    for (const { subject_type, subject_value } of subjects) {
+      if (subject_type === 'role' && subject_value !== null) roles.add(subject_value);
+      if (subject_type === 'group' && subject_value !== null) groups.add(subject_value);
+    }
+  }
+  return [
+    holderOf('everyone', null),
+    ...[...roles].sort().map((role) => holderOf('role', role)),
+    ...[...groups].sort().map((group) => holderOf('group', group)),
+  ];
+}
+
+/** What each holder can use, in the order of both. What is denied has no row. */
+export async function* accessRows(
+  engine: Engine,
+  holders: Iterable<Holder>,
+  objects: readonly AccessObject[],
+): AsyncGenerator<AccessRow> {
+  const pause = createPause();
+  for (const { subject_type, subject_value, email, facts } of holders) {
+    const isUser = subject_type === 'user';
+    for (const { target, object } of objects) {
+      await pause();
+      const { effect, policy } = decideOne(engine, { principal: facts, targetId: target.id, object });
+      if (effect !== 'allow' || policy === null) continue;
+      yield {
+        ...{ subject_type, subject_value, email },
+        role: isUser ? facts.role : null,
+        groups: isUser ? facts.groups : null,
+        target: target.name,
+        resource_type: object?.resource_type ?? null,
+        resource_name: object?.resource_name ?? null,
+        ...{ policy_id: policy.id, policy_name: policy.name, policy_priority: policy.priority },
+      };
+    }
+  }
+}
+
+const COLUMNS = [
+  ...['subject_type', 'subject_value', 'email', 'role', 'groups', 'target', 'resource_type', 'resource_name'],
+  ...['policy_id', 'policy_name', 'policy_priority'],
+] as (keyof AccessRow)[];
+
+/** As exports of the audit log have it. */
+export async function* accessCsv(rows: AsyncIterable<AccessRow> | Iterable<AccessRow>): AsyncGenerator<string> {
+  yield `${COLUMNS.join(',')}\r\n`;
+  for await (const row of rows) yield `${COLUMNS.map((column) => csvCell(row[column])).join(',')}\r\n`;
+}

@@ -1,0 +1,40 @@
+/** What the analysis found, for people: policies and targets by name. Pure. */
+import type { FindingCode, Report, Severity, Witness } from './analysis/analyse.ts';
+import type { StoredPolicy } from './document.ts';
+import { policyRef } from './test-run.ts';
+
+export interface LintFinding {
+  readonly code: FindingCode;
+  readonly severity: Severity;
+  readonly message: string;
+  /** First the one that it is about. */
+  readonly policies: readonly { readonly id: string; readonly name: string; readonly file: string | null }[];
+  /** `target`: its name, or one that is made up where any other shows the same. */
+  readonly witness: Witness | null;
+}
+
+export interface LintReport {
+  readonly analysed: number;
+  readonly findings: readonly LintFinding[];
+}
+
+export function lintJson(
+  { analysed, findings }: Report,
+  policies: readonly StoredPolicy[],
+  targetName: (id: string) => string | undefined,
+): LintReport {
+  const byId = new Map(policies.map((policy) => [policy.id, policy]));
+  return {
+    analysed,
+    findings: findings.map(({ code, severity, message, policy_ids, witness }) => ({
+      ...{ code, severity, message },
+      policies: policy_ids.flatMap((id) => {
+        const policy = byId.get(id);
+        if (policy === undefined) return [];
+        const { name, file } = policyRef(policy, () => true);
+        return [{ id, name, file }];
+      }),
+      witness: witness && { ...witness, target: targetName(witness.target) ?? witness.target },
+    })),
+  };
+}

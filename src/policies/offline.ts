@@ -1,0 +1,53 @@
+/** The policy set that a folder of files makes where there is nothing else: for tests and lint without a gateway. Pure. */
+import { createHash } from 'node:crypto';
+import type { StoredPolicy } from './document.ts';
+import { DEFAULT_OWNER, FILE_NAME, FILE_NAME_RULE } from './files.ts';
+import { checkPolicySet, type PatternCheck } from './pattern.ts';
+import { planFiles } from './plan.ts';
+import { type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from './yaml.ts';
+
+export interface OfflineSet {
+  readonly policies: readonly StoredPolicy[];
+  /** Those that the files name, and `targets`. */
+  readonly targets: readonly { readonly id: string; readonly name: string }[];
+}
+
+/** The same files make the same ids. What a gateway would refuse is refused, but for targets: every name is one. */
+export function offlineSet(
+  texts: ReadonlyMap<string, string>,
+  targets: Iterable<string>,
+  checkPattern: PatternCheck,
+): OfflineSet | { readonly errors: readonly PolicyFileError[] } {
+  const errors: PolicyFileError[] = [];
+  const files = new Map<string, ParsedPolicyFile>();
+  for (const [file, text] of texts) {
+    const parsed: ReturnType<typeof parsePolicyFile> = FILE_NAME.test(file)
+      ? parsePolicyFile(text, file)
+      : { errors: [{ file, line: 1, column: 1, message: FILE_NAME_RULE }] };
+    if ('errors' in parsed) {
+      errors.push(...parsed.errors);
+      continue;
+    }
+    files.set(file, parsed);
+    const { resource_pattern: pattern } = parsed.policy;
+    const refusal = pattern === null ? null : checkPattern(pattern);
+    if (refusal !== null) errors.push(parsed.errorAt('resource_pattern', `is refused. ${refusal}`));
+  }
+  const named = [...files.values()].flatMap(({ policy }) => policy.target ?? []);
+  const known = [...new Set([...named, ...targets])].sort().map((name) => ({ id: idFor(`target ${name}`), name }));
+  const request = { files, owner: DEFAULT_OWNER, prune: false, adopt: false };
+  const plan = planFiles(request, { policies: [], targets: known, idFor, time: 0 });
+  if ('errors' in plan) return plan;
+  const fileOf = new Map(plan.changes.map(({ file, after }) => [after?.id, files.get(file ?? '')]));
+  for (const { message, policyIds } of checkPolicySet(plan.wouldBe)) {
+    const parsed = fileOf.get(policyIds[0]);
+    if (parsed !== undefined) errors.push(parsed.errorAt('resource_pattern', `is one too many. ${message}`));
+  }
+  return errors.length > 0 ? { errors } : { policies: plan.wouldBe, targets: known };
+}
+
+/** In the form of a UUID. */
+function idFor(what: string): string {
+  const hex = createHash('sha256').update(what).digest('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
