@@ -1,6 +1,6 @@
 /** Exports as texts, made as they are read. */
+import type { LogJson } from './entry.ts';
 import { type AuditLine, lineText } from './lines.ts';
-import type { LogJson } from './routes.ts';
 
 /** A row of `/api/logs` with its place in the chain. */
 export type ExportedEntry = LogJson & { readonly chain_id: string | null; readonly chain_seq: number | null };

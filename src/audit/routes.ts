@@ -9,12 +9,13 @@ import { callerOf } from '../http/caller.ts';
 import { ID_KEY, linkNext, readPage } from '../http/page.ts';
 import { pathId, text, validate } from '../http/validate.ts';
 import { chainStore } from './chains/store.ts';
+import { logJson } from './entry.ts';
 import type { Erasure } from './erasure.ts';
 import { csvOf, type ExportedEntry, ndjsonOf, wholeLog } from './export.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from './filter.ts';
 import type { Heads } from './heads.ts';
 import { auditLines } from './lines.ts';
-import { type AuditEntry, type AuditPage, auditStore } from './store.ts';
+import { type AuditPage, auditStore } from './store.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
 const EXPORT_PAGE = 500;
@@ -105,36 +106,4 @@ function filterOf(req: Request): LogFilter {
 function formatOf(format: unknown): Format {
   if (format === 'ndjson' || format === 'csv') return format;
   throw invalidRequest([{ path: 'format', message: 'must be ndjson or csv' }]);
-}
-
-/** In the order in which people read it: when, who, what, the answer and why; then what reproduces it. */
-export type LogJson = ReturnType<typeof logJson>;
-
-function logJson(entry: AuditEntry) {
-  return {
-    id: entry.id,
-    created_at: new Date(entry.created_at).toISOString(),
-    user_id: entry.user_id,
-    user_email: entry.user_email,
-    user_role: entry.user_role,
-    user_groups: entry.user_groups,
-    target_id: entry.target_id,
-    target_name: entry.target_name,
-    method: entry.method,
-    resource_type: entry.resource_type,
-    resource_name: entry.resource_name,
-    arguments: entry.arguments,
-    effect: entry.effect,
-    policy_id: entry.policy_id,
-    policy_name: entry.policy_name,
-    policy_priority: entry.policy_priority,
-    reason: entry.reason,
-    issuer: entry.issuer,
-    revision: entry.revision,
-    data_hash: entry.data_hash,
-    engine_hash: entry.engine_hash,
-    outcome: entry.outcome,
-    duration_ms: entry.duration_ms,
-    shown: entry.shown,
-  };
 }

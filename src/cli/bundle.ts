@@ -1,6 +1,6 @@
 /** `portcullis bundle` and `portcullis audit reproduce`: decisions made again by stock OPA, or here. */
 import { writeFileSync } from 'node:fs';
-import type { LogJson } from '../audit/routes.ts';
+import type { LogJson } from '../audit/entry.ts';
 import type { Decision } from '../decision/decision.ts';
 import { createEngine, loadPolicyModule } from '../decision/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';

@@ -1,8 +1,8 @@
 /** One replica at a time, in clusters whose members do not know each other's locks: a row that is held for as long as it is renewed. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Knex } from 'knex';
 import { AppError } from '../errors.ts';
-import type { Connection } from './database.ts';
 import { transact } from './transact.ts';
 
 /** How long a holder that was killed keeps the others waiting. More than clocks of replicas may differ, renewals included. */
@@ -13,7 +13,7 @@ const LOOK_MS = 250;
 const TABLE = 'migration_lock';
 
 /** Galera and Group Replication: named locks and locks of rows are the server's own there, and its table definitions are not. */
-async function isCluster(db: Connection): Promise<boolean> {
+async function isCluster(db: Knex): Promise<boolean> {
   const [rows] = (await db.raw("show variables where variable_name in ('wsrep_on', 'group_replication_group_name')")) as [
     { Value: string }[],
   ];
@@ -21,7 +21,7 @@ async function isCluster(db: Connection): Promise<boolean> {
 }
 
 /** Runs `work` while no other replica does. Throws AppError `unavailable` where that takes longer than `patienceMs`. */
-export async function withClusterLock(db: Connection, patienceMs: number, work: () => Promise<void>): Promise<void> {
+export async function withClusterLock(db: Knex, patienceMs: number, work: () => Promise<void>): Promise<void> {
   if (!(await isCluster(db))) return work();
   await db.raw(`create table if not exists ${TABLE} (id int primary key, holder varchar(36) not null, until bigint not null)`);
   const holder = randomUUID();

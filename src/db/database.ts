@@ -70,6 +70,8 @@ async function prepare(connection: RawConnection): Promise<void> {
   const ask = (sql: string): Promise<unknown> =>
     new Promise((resolve, reject) => connection.query(sql, (error, rows) => (error ? reject(error) : resolve(rows))));
   try {
+    // `init_connect` may have chosen another, in which names that differ are equal.
+    await ask('set names utf8mb4');
     await ask("set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'");
     await ask('set session transaction isolation level read committed');
     await makeCausal(ask);

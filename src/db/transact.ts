@@ -1,6 +1,6 @@
 /** Transactions, each run to its end. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database, Transaction } from './database.ts';
+import type { Knex } from 'knex';
 
 /** No attempt begins later than this after the first one. */
 const PATIENCE_MS = 10_000;
@@ -19,11 +19,11 @@ function isVictim(error: unknown): boolean {
 }
 
 /** Runs `work` in a transaction, again from the start where the server rolled it back in favour of another one. */
-export async function transact<T>(database: Pick<Database, 'knex'>, work: (trx: Transaction) => Promise<T>): Promise<T> {
+export async function transact<T>({ knex }: { readonly knex: Knex }, work: (trx: Knex.Transaction) => Promise<T>): Promise<T> {
   const deadline = performance.now() + PATIENCE_MS;
   for (let tried = 1; ; tried++) {
     try {
-      return await database.knex.transaction(work);
+      return await knex.transaction(work);
     } catch (error) {
       if (performance.now() > deadline || !isVictim(error)) throw error;
     }

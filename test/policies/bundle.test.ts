@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { request } from 'undici';
-import type { LogJson } from '../../src/audit/routes.ts';
+import type { LogJson } from '../../src/audit/entry.ts';
 import { bundleCommand, reproduceCommand } from '../../src/cli/bundle.ts';
 import { inProcess } from '../cli/cli.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';

@@ -1,0 +1,34 @@
+/** A row of the log as the API shows it. */
+import type { AuditEntry } from './store.ts';
+
+export type LogJson = ReturnType<typeof logJson>;
+
+/** In the order in which people read it: when, who, what, the answer and why; then what reproduces it. */
+export function logJson(entry: AuditEntry) {
+  return {
+    id: entry.id,
+    created_at: new Date(entry.created_at).toISOString(),
+    user_id: entry.user_id,
+    user_email: entry.user_email,
+    user_role: entry.user_role,
+    user_groups: entry.user_groups,
+    target_id: entry.target_id,
+    target_name: entry.target_name,
+    method: entry.method,
+    resource_type: entry.resource_type,
+    resource_name: entry.resource_name,
+    arguments: entry.arguments,
+    effect: entry.effect,
+    policy_id: entry.policy_id,
+    policy_name: entry.policy_name,
+    policy_priority: entry.policy_priority,
+    reason: entry.reason,
+    issuer: entry.issuer,
+    revision: entry.revision,
+    data_hash: entry.data_hash,
+    engine_hash: entry.engine_hash,
+    outcome: entry.outcome,
+    duration_ms: entry.duration_ms,
+    shown: entry.shown,
+  };
+}
