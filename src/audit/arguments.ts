@@ -12,7 +12,7 @@ export interface CapturedArguments {
 /** What carries arguments that the tool or prompt itself declares. Completions are what somebody is still typing. */
 const CAPTURED: readonly string[] = ['tools/call', 'prompts/get'];
 
-/** A member whose name ends so is masked for every target. Not `tokens`: `max_tokens` is no secret. */
+/** A member whose name ends so, or so with a number, is masked for every target. Not `tokens`: `max_tokens` is no secret. */
 export const ALWAYS_MASKED = [
   ...['password', 'passwords', 'passwd', 'pwd', 'passphrase', 'passcode', 'secret', 'secrets', 'token', 'apikey', 'apikeys'],
   ...['accesskey', 'secretkey', 'privatekey', 'authorization', 'credential', 'credentials', 'cookie', 'cookies'],
@@ -31,7 +31,9 @@ export function captureArguments(mask: readonly string[], method: string, params
   const names = new Set(mask.map(fold));
   const isMasked = (name: string): boolean => {
     const folded = fold(name);
-    return names.has(folded) || ALWAYS_MASKED.some((word) => folded.endsWith(word));
+    if (names.has(folded)) return true;
+    const unnumbered = withoutNumber(folded);
+    return ALWAYS_MASKED.some((word) => unnumbered.endsWith(word));
   };
   const copy = masked(value, isMasked);
   if (copy === undefined) return recordOf('null', true);
@@ -71,6 +73,13 @@ function masked(value: JsonValue, isMasked: (name: string) => boolean): JsonValu
   };
   const copy = copyOf(value);
   return left < 0 ? undefined : copy;
+}
+
+/** `password2` is what is to be the same as `password`. No regex: those that look for an end take quadratic time. */
+function withoutNumber(name: string): string {
+  let end = name.length;
+  while (end > 0 && '0123456789'.includes(name.charAt(end - 1))) end--;
+  return name.slice(0, end);
 }
 
 /**

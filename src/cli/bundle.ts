@@ -79,7 +79,8 @@ and reason, and the hashes of policies and engine. Prints how stock OPA is asked
     if (differences.length > 0)
       throw new CommandError(`it is not what was recorded: ${differences.join('; ')}`, 'not_reproduced');
     const commands = [
-      `echo ${shellQuoted(JSON.stringify(asked.input))} > input.json`,
+      // The `echo` of some shells reads backslashes.
+      `printf '%s\\n' ${shellQuoted(JSON.stringify(asked.input))} > input.json`,
       `portcullis bundle --revision ${row.revision}`,
       `opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${asked.rule}`,
     ];

@@ -76,15 +76,34 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
     };
   }
 
+  /** A request is planned twice, the second time under the lock: its patterns, which take long, are looked at once. */
+  function refusalsOfRequest(): (policy: StoredPolicy) => Promise<string | null> {
+    const known = new Map<string, string | null>();
+    const pause = pauses();
+    return async ({ resource_pattern: pattern }) => {
+      if (pattern === null) return null;
+      const before = known.get(pattern);
+      if (before !== undefined) return before;
+      await pause();
+      const refusal = parts.checkPattern(pattern);
+      known.set(pattern, refusal);
+      return refusal;
+    };
+  }
+
   /** Everything that an edit of one policy is checked for, at the place in the file that brings it. */
-  function check(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[], files: PlanRequest['files']): void {
+  async function check(
+    { wouldBe, changes }: PolicyPlan,
+    files: PlanRequest['files'],
+    refusalOf: (policy: StoredPolicy) => Promise<string | null>,
+  ): Promise<void> {
     const errors: PolicyFileError[] = [];
     const brought = new Map<string, ParsedPolicyFile>();
     for (const { file, after } of changes) {
       const parsed = files.get(file ?? '');
       if (after === null || parsed === undefined) continue;
       brought.set(after.id, parsed);
-      const refusal = after.resource_pattern === null ? null : parts.checkPattern(after.resource_pattern);
+      const refusal = await refusalOf(after);
       if (refusal !== null) errors.push(parsed.errorAt('resource_pattern', `is refused. ${refusal}`));
     }
     if (errors.length === 0) {
@@ -96,16 +115,18 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
     if (errors.length > 0) throw badFiles(errors);
   }
 
+  const madeForRequest = () => ({ idFor: idsOfRequest(), time: now(), refusalOf: refusalsOfRequest() });
+
   async function planIn(
     db: Connection,
     request: PlanRequest & Pick<ApplyRequest, 'expectedRevision'>,
-    made: { readonly idFor: (what: string) => string; readonly time: number },
+    made: ReturnType<typeof madeForRequest>,
   ): Promise<Planned<PolicyPlan>> {
     await requireRevisionNow(db, request.expectedRevision);
     const targets = await parts.targets(db);
     const plan = planFiles(request, { policies: await policyStore(db).all(), targets, ...made });
     if ('errors' in plan) throw badFiles(plan.errors);
-    check(plan.wouldBe, plan.changes, request.files);
+    await check(plan, request.files, made.refusalOf);
     return { plan, targets };
   }
 
@@ -130,7 +151,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
 
     async plan(request) {
       const files = await readFiles(request.files);
-      const made = { idFor: idsOfRequest(), time: now() };
+      const made = madeForRequest();
       const planned = await database.snapshot(async (db) => ({
         position: await readPosition(db),
         ...(await planIn(db, { ...request, files }, made)),
@@ -142,7 +163,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
 
     async apply(caller, request) {
       const files = await readFiles(request.files);
-      const made = { idFor: idsOfRequest(), time: now() };
+      const made = madeForRequest();
       return edit(caller, async (db) => {
         const result = await planIn(db, { ...request, files }, made);
         return carryingOut(result, result.plan.changes, result.plan.wouldBe);
@@ -151,13 +172,14 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
 
     rollback(caller, revision, expectedRevision) {
       const time = now();
+      const refusalOf = refusalsOfRequest();
       const why = caller.reason ?? `rollback to revision ${revision}`;
       return edit({ ...caller, reason: why }, async (db) => {
         await requireRevisionNow(db, expectedRevision);
         const wouldBe = await policiesAt(db, revision);
         const targets = await parts.targets(db);
         const changes = changesBetween(await policyStore(db).all(), wouldBe);
-        checkOld(wouldBe, changes, targets);
+        await checkOld(wouldBe, changes, targets, refusalOf);
         const timed = changes.map((change) => ({ ...change, after: change.after && { ...change.after, updated_at: time } }));
         return carryingOut({ plan: { changes: timed }, targets }, timed, wouldBe);
       });
@@ -165,7 +187,12 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
   };
 
   /** What has been taken once may not be any more: targets go, and limits are lowered. */
-  function checkOld(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[], targets: readonly TargetName[]): void {
+  async function checkOld(
+    wouldBe: readonly StoredPolicy[],
+    changes: readonly PolicyChange[],
+    targets: readonly TargetName[],
+    refusalOf: (policy: StoredPolicy) => Promise<string | null>,
+  ): Promise<void> {
     const known = new Set(targets.map(({ id }) => id));
     const errors: FieldError[] = [];
     for (const { after } of changes) {
@@ -174,7 +201,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       if (after.target_id !== null && !known.has(after.target_id)) {
         errors.push({ path: 'revision', message: `${called} names a target that is gone (${after.target_id})` });
       }
-      const refusal = after.resource_pattern === null ? null : parts.checkPattern(after.resource_pattern);
+      const refusal = await refusalOf(after);
       if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
     }
     for (const { message } of checkPolicySet(wouldBe)) errors.push({ path: 'revision', message });

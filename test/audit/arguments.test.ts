@@ -71,6 +71,7 @@ test('names are compared as people read them', (t) => {
     ...['token', 'accessToken', 'X-Auth-Token', 'Authorization', 'proxy-authorization', 'Set-Cookie', 'credentials', 'pwd'],
     // U+017F, U+212A, full width, ß, a zero-width space, a combining grapheme joiner, a soft hyphen.
     ...['pa\u017f\u017fword', 'to\u212aen', '\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44', 'paßword'],
+    ...['password1', 'Password 2', 'new_password_2', 'token\u2460', 'secret007'],
     ...['pass\u200bword', 'pass\u034fword', 'tok\u00aden', ' token ', '"token"', 'token:'],
   ];
   t.deepEqual(hidden(always), always);

@@ -4,6 +4,7 @@ import { isDuplicate } from '../../src/db/database.ts';
 import { literalOf, statement } from '../../src/db/statement.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, eachServer } from '../support/databases/engines.ts';
+import { withAdmin } from '../support/databases/own.ts';
 
 const HOSTILE = [
   "'",
@@ -132,4 +133,35 @@ eachServer(test, 'placeholders go on to be filled where there are values, and no
   t.deepEqual({ ...row }, { a: "it's \\ ?", c: 7, d: 1 });
   const [[none]] = (await statement(knex, "select '?' as a, '??' as b")) as [[object]];
   t.deepEqual({ ...none }, { a: '?', b: '??' });
+});
+
+eachServer(test, 'no charset or sql_mode that the server gives new connections changes what a literal says', async (t, at) => {
+  const user = `init_${process.pid}_${Date.now()}`;
+  const inits = ['set names gbk', 'set names latin1', "set session sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"];
+  await withAdmin(at, async (admin) => {
+    await admin.query(`create user '${user}'@'%' identified by 'a password of a test'`);
+    await admin.query(`grant all on \`${new URL(at.url).pathname.slice(1)}\`.* to '${user}'@'%'`);
+    t.teardown(() => withAdmin(at, (again) => again.query(`drop user '${user}'@'%'`)));
+    // It counts for those alone who have no right to change it.
+    const url = new URL(at.url);
+    url.username = user;
+    url.password = encodeURIComponent('a password of a test');
+    const values = [...HOSTILE, "\u7f1e' or 1=1", '\u0410\u0411', '\u0412\u0413'];
+    for (const init of inits) {
+      await admin.query('set global init_connect = ?', [init]);
+      try {
+        const { knex } = await openTestDatabase(t, { ...at, url: url.href });
+        await knex.schema.createTable('things', (table) => {
+          table.integer('id').primary();
+          table.text('value').notNullable();
+        });
+        const literal = literalOf(knex);
+        await statement(knex, `insert into things values ${values.map((value, id) => `(${id},${literal(value)})`).join()}`);
+        t.deepEqual(await knex('things').orderBy('id').pluck('value'), values, init);
+        await knex.schema.dropTable('things');
+      } finally {
+        await admin.query("set global init_connect = ''");
+      }
+    }
+  });
 });

@@ -14,6 +14,7 @@ import { policyStore } from '../../src/policies/store.ts';
 import { userStore } from '../../src/users/store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { policyBody } from './policies.ts';
 import { addTarget, type Files, file, type PlanAnswer, type ProblemAnswer, policySets, type RevisionAnswer } from './sets.ts';
@@ -569,3 +570,36 @@ eachEngine(
     t.deepEqual(await policyStore(database.knex).all(), []);
   },
 );
+
+test('many files leave turns to other work, and each pattern is looked at once, not again under the lock', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) =>
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
+  const looked: string[] = [];
+  let longest = 0;
+  let before = 0;
+  let ended = false;
+  const turn = (): void => {
+    longest = Math.max(longest, looked.length - before);
+    before = looked.length;
+    if (!ended) setImmediate(turn);
+  };
+  const sets = createPolicySets({
+    ...{ database, administer, newId: uuidv7, now: Date.now, tryPolicies: async () => undefined, targets: async () => [] },
+    checkPattern: (pattern) => {
+      looked.push(pattern);
+      for (const began = performance.now(); performance.now() - began < 2; );
+      return null;
+    },
+  });
+  const files = new Map(Array.from({ length: 200 }, (_, i) => [`p${i}.yaml`, file({ resource_pattern: `^t${i}$` })]));
+  turn();
+  const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null };
+  await sets.apply({ requestId: 'r' } as Caller, { ...request, files });
+  ended = true;
+  t.is(looked.length, 200);
+  t.true(longest < 20, `${longest} patterns in one turn`);
+});

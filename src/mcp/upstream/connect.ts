@@ -1,5 +1,6 @@
 /** Connections to targets: bounded, and never to link-local addresses, where clouds keep their instance credentials. */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
+import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
 import { isLinkLocal } from '../../targets/address.ts';
 
@@ -24,7 +25,25 @@ export function createAgent(connectTimeoutMs: number): Agent {
   return new Agent({
     connect: (options, callback) => {
       if (isLinkLocal(options.hostname)) callback(new LinkLocalAddress(`${options.hostname} is link-local`), null);
-      else connect(options, callback);
+      else connect(options, (...[error, socket]) => (error === null ? callback(null, contained(socket)) : callback(error, null)));
     },
   });
+}
+
+/**
+ * What undici throws in a listener would end the process. It does where an answer that ends with its connection ends, or breaks
+ * off, while its reader has paused it. Here it ends the connection alone.
+ */
+function contained<S extends Socket>(socket: S): S {
+  const emit = socket.emit.bind(socket) as (event: string | symbol, ...args: unknown[]) => boolean;
+  socket.emit = (event: string | symbol, ...args: unknown[]): boolean => {
+    try {
+      return emit(event, ...args);
+    } catch (fault) {
+      if (socket.destroyed) return emit('error', fault);
+      socket.destroy(fault as Error);
+      return true;
+    }
+  };
+  return socket;
 }

@@ -56,6 +56,8 @@ export function createHttpUpstream(limits: UpstreamLimits): Upstream {
   };
 }
 
+const CHUNKS_AT_ONCE = 1024;
+
 /**
  * One request and its answer. A body is collected as it comes, in bounded memory; events come at the pace of whoever reads them.
  * A promise, streams and listeners for each body, as undici's own `request` has them, cost more than the rest of the exchange.
@@ -67,7 +69,10 @@ class Exchange implements Dispatcher.DispatchHandler {
   private readonly maxBytes: number;
   private controller: Dispatcher.DispatchController | null = null;
   private stream: Readable | null = null;
+  private mayPause = false;
   private chunks: Buffer[] = [];
+  /** How many of the chunks, the first ones, are many that were joined. */
+  private joined = 0;
   private size = 0;
   /** What has become of the body; null: it is still coming. */
   private outcome: Buffer | UpstreamFault | null = null;
@@ -114,23 +119,38 @@ class Exchange implements Dispatcher.DispatchHandler {
     // Whoever reads learns of it; that nobody does is no error.
     stream.on('error', () => undefined);
     this.stream = stream;
+    this.mayPause = outlivesItsEnd(headers);
     this.settle({ ...head, type: 'stream', events: eventsOf(stream, this.maxBytes) });
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.stream !== null) {
-      if (!this.stream.push(chunk)) controller.pause();
+      if (this.stream.push(chunk)) return;
+      if (this.mayPause) controller.pause();
+      else if (this.stream.readableLength > this.maxBytes) this.fail({ fault: 'too_large' });
       return;
     }
     this.size += chunk.length;
-    if (this.size > this.maxBytes) this.fail({ fault: 'too_large' });
-    else this.chunks.push(chunk);
+    if (this.size > this.maxBytes) {
+      this.fail({ fault: 'too_large' });
+      return;
+    }
+    this.chunks.push(chunk);
+    // A Buffer takes a hundred bytes beside its own: a body of single ones would fill the memory.
+    if (this.chunks.length - this.joined === CHUNKS_AT_ONCE) {
+      this.chunks.push(Buffer.concat(this.chunks.splice(this.joined)));
+      this.joined++;
+    }
   }
 
   onResponseEnd(): void {
+    if (this.stream !== null) {
+      // What has come may still wait for its reader: until then it can be aborted.
+      this.stream.push(null);
+      return;
+    }
     const [first] = this.chunks;
     this.end(this.chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.chunks, this.size));
-    this.stream?.push(null);
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {
@@ -178,6 +198,12 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
   if (request.lastEventId !== undefined) headers['last-event-id'] = request.lastEventId;
   for (const [name, value] of credentials.headers) headers[name] = value;
   return headers;
+}
+
+/** Whether the connection can be kept after the answer: undici takes the end of one that cannot be for a fault of its own while it is paused. */
+function outlivesItsEnd(headers: IncomingHttpHeaders): boolean {
+  const hasLength = headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined;
+  return hasLength && !/\bclose\b/i.test(String(headers.connection ?? ''));
 }
 
 export async function* eventsOf(body: AsyncIterable<Uint8Array>, maxEventLength: number): AsyncGenerator<readonly SseEvent[]> {

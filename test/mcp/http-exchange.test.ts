@@ -1,0 +1,182 @@
+/** What targets do on the wire below HTTP's good manners, and calls that end before their answers. */
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { createCancellation } from '../../src/mcp/cancellation.ts';
+import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
+import { isFault, type UpstreamAnswer, type UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
+
+const LIMITS = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, answerBytes: 4 * 1024 * 1024 };
+const EVENT = `data: ${'x'.repeat(1_000)}\n\n`;
+const UNTIL_THE_END = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n';
+
+interface Wire {
+  readonly send: (signal?: UpstreamRequest['signal']) => Promise<UpstreamAnswer>;
+  /** Resolves when the first connection has ended. */
+  readonly closed: Promise<void>;
+  /** How many connections there were. */
+  readonly connections: () => number;
+}
+
+/** `answer` is called for each request, with how many there were before. */
+async function wire(t: ExecutionContext, answer: (socket: Socket, before: number) => void): Promise<Wire> {
+  const sockets = new Set<Socket>();
+  let requests = 0;
+  let close: () => void = () => undefined;
+  const closed = new Promise<void>((resolve) => {
+    close = resolve;
+  });
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('close', () => close());
+    socket.on('data', () => answer(socket, requests++));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  const upstream = createHttpUpstream({ ...LIMITS });
+  t.teardown(async () => {
+    await upstream.close();
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const target = { name: 'wire', transport: 'streamable-http', url: `http://127.0.0.1:${address.port}/mcp` } as RoutedTarget;
+  return {
+    async send(signal) {
+      const request = { method: 'POST', target, access: { credentials: { headers: [], variables: [] } }, body: '{}', signal };
+      const answer = await upstream.send(request as unknown as UpstreamRequest);
+      if (isFault(answer)) throw new Error(answer.fault);
+      return answer;
+    },
+    closed,
+    connections: () => sockets.size,
+  };
+}
+
+const eventsOf = (answer: UpstreamAnswer): AsyncIterable<readonly { readonly data: string }[]> => {
+  if (answer.type !== 'stream') throw new Error('no stream');
+  return answer.events;
+};
+
+test('a stream that ends with its connection, while its reader waits, is read to its end', async (t) => {
+  const { send, closed } = await wire(t, (socket) => {
+    socket.end(UNTIL_THE_END + EVENT.repeat(300));
+  });
+  const answer = await send();
+  await closed;
+  let count = 0;
+  for await (const events of eventsOf(answer)) count += events.length;
+  t.is(count, 300);
+});
+
+test('a stream that its target breaks off while it is paused is a fault of that stream alone', async (t) => {
+  // HTTP/1.0 keeps no connection unless it says so: only the parser knows that this answer ends with its own.
+  const head = 'HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\n';
+  for (const end of ['end', 'resetAndDestroy'] as const) {
+    const { send, closed } = await wire(t, (socket, before) => {
+      if (before > 0) return void socket.end('HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n');
+      socket.write(head + 'x'.repeat(65_536 - head.length), () => setTimeout(() => socket[end](), 100));
+    });
+    const answer = await send();
+    await closed;
+    await t.throwsAsync(async () => {
+      for await (const _ of eventsOf(answer));
+    });
+    t.is((await send()).status, 202);
+  }
+});
+
+test('what has come of a stream is not delivered after the call was aborted', async (t) => {
+  const { send, closed } = await wire(t, (socket) => {
+    socket.end(UNTIL_THE_END + EVENT.repeat(100));
+  });
+  const call = createCancellation();
+  const answer = await send(call);
+  await closed;
+  call.abort();
+  await t.throwsAsync(
+    async () => {
+      for await (const _ of eventsOf(answer));
+    },
+    { name: 'AbortError' },
+  );
+});
+
+test('a stream that cannot be paused is bounded', async (t) => {
+  let sent = 0;
+  const { send, closed } = await wire(t, (socket) => {
+    const more = (): void => {
+      while (!socket.destroyed && socket.write(EVENT)) sent += EVENT.length;
+      socket.once('drain', more);
+    };
+    socket.write(UNTIL_THE_END);
+    more();
+  });
+  const answer = await send();
+  await closed;
+  t.true(sent > LIMITS.answerBytes);
+  await t.throwsAsync(async () => {
+    for await (const _ of eventsOf(answer));
+  });
+});
+
+test('a stream of a connection that is kept waits for its reader, and leaves the connection to the next call', async (t) => {
+  const head = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n';
+  const { send, connections } = await wire(t, (socket) => {
+    socket.write(`${head}${`${EVENT.length.toString(16)}\r\n${EVENT}\r\n`.repeat(400)}0\r\n\r\n`);
+  });
+  for (let round = 0; round < 3; round++) {
+    let count = 0;
+    for await (const events of eventsOf(await send())) count += events.length;
+    t.is(count, 400);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  t.is(connections(), 1);
+});
+
+test('a body of single bytes takes about as much memory as it has', async (t) => {
+  const size = 512 * 1024;
+  const { send } = await wire(t, (socket) => {
+    const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n';
+    socket.write(`${head}${'1\r\nx\r\n'.repeat(size)}0\r\n\r\n`);
+  });
+  const original = Buffer.concat;
+  let most = 0;
+  Buffer.concat = (list, length) => {
+    most = Math.max(most, list.length);
+    return original(list, length);
+  };
+  t.teardown(() => {
+    Buffer.concat = original;
+  });
+  const answer = await send();
+  if (answer.type === 'stream') throw new Error('no body');
+  const body = await answer.read();
+  if (isFault(body)) throw new Error(body.fault);
+  t.is(body.length, size);
+  t.true(body.every((byte) => byte === 120));
+  t.true(most <= 2_048);
+});
+
+test('nothing of an aborted call is left on a connection for the next one', async (t) => {
+  let first: Socket | null = null;
+  const half = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{"secret":';
+  const { send, connections } = await wire(t, (socket, before) => {
+    if (before === 0) first = socket;
+    socket.write(before === 0 ? half : 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}');
+  });
+  const call = createCancellation();
+  const answer = await send(call);
+  if (answer.type === 'stream') throw new Error('no body');
+  const body = answer.read();
+  call.abort();
+  t.deepEqual(await body, { fault: 'aborted' });
+  (first as Socket | null)?.write('"of first"}');
+  const next = await send();
+  if (next.type === 'stream') throw new Error('no body');
+  t.deepEqual(await next.read(), Buffer.from('{}'));
+  t.true(connections() > 1);
+});
