@@ -1,0 +1,330 @@
+/** docs/walkthrough.md from its first command to its last, and the workflow that it hands out, as a reader and GitHub run them. */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { parse } from 'yaml';
+import { startEverything } from '../demo/everything.ts';
+import { apiToken, person, startGateway } from './support/gateway.ts';
+import { findOpa } from './support/opa.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const MARK = 'end of a block of the walkthrough';
+const IMAGE = `registry.example.com/portcullis@sha256:${'0'.repeat(64)}`;
+
+interface Block {
+  readonly commands: string;
+  /** What the page says that they print; null: it does not say. */
+  readonly shown: string | null;
+}
+
+/** In the order of the page. */
+function blocks(): Block[] {
+  const fences = [...readFileSync(join(ROOT, 'docs/walkthrough.md'), 'utf8').matchAll(/^```(\w*)\n(.*?)^```$/gms)];
+  return fences.flatMap(([, language, text = ''], at) => {
+    if (language === 'text') return [];
+    if (language !== 'sh') throw new Error(`a block of the walkthrough is neither sh nor text: ${text}`);
+    const [, following, shown = ''] = fences[at + 1] ?? [];
+    return [{ commands: text, shown: following === 'text' ? shown : null }];
+  });
+}
+
+/** Blocks that are not run here, and why; all others are. */
+function notRun(commands: string): string | null {
+  if (commands === 'npm ci && npm run build\n') return 'npm has installed and built already';
+  if (!commands.startsWith('opa ')) return null;
+  const opa = findOpa();
+  return 'missing' in opa ? opa.missing : null;
+}
+
+/** What differs from run to run, as the page writes it. */
+const placeholders = (text: string): string =>
+  text
+    .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<id>')
+    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, '<time>')
+    .replace(/\d+(?= bytes)/g, '<bytes>');
+
+/** Where a test runs alone nothing was built for it. */
+const builtForThisRun = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
+const CLI = builtForThisRun
+  ? [join(ROOT, 'dist/cli/portcullis.js')]
+  : [`--import=${import.meta.resolve('ts-blank-space/register')}`, join(ROOT, 'src/cli/portcullis.ts')];
+
+/** Runs what `docker run` would run in the image, with no more environment than it hands over. */
+const DOCKER = `#!${process.execPath}
+const { spawnSync } = require('node:child_process');
+const [verb, ...words] = process.argv.slice(2);
+const fail = (why) => { console.error('docker of the test: ' + why); process.exit(125); };
+if (verb !== 'run') fail(verb);
+const given = [];
+while (words[0]?.startsWith('--')) {
+  const option = words.shift();
+  given.push(['--rm', '--read-only'].includes(option) ? option : option + ' ' + words.shift());
+}
+for (const wanted of ['--rm', '--read-only', '--cap-drop ALL', '--volume .:/work', '--workdir /work'])
+  if (!given.includes(wanted)) fail('without ' + wanted);
+const [image, node, program, ...args] = words;
+if (image !== ${JSON.stringify(IMAGE)} || node !== 'node' || program !== '/app/dist/cli/portcullis.js') fail(words.join(' '));
+const names = given.flatMap((option) => /^--env (\\w+)$/.exec(option)?.[1] ?? []);
+const env = Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
+process.exit(spawnSync(process.execPath, [...${JSON.stringify(CLI)}, ...args], { stdio: 'inherit', env }).status);
+`;
+
+/** A shell that is given one block after the other. */
+function startShell(t: ExecutionContext, cwd: string, env: NodeJS.ProcessEnv) {
+  const child = spawn('sh', ['-eu'], { cwd, env });
+  let [output, errors, over] = ['', '', false];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    errors += text;
+  });
+  const closed = once(child, 'close').then(() => {
+    over = true;
+  });
+  // A shell that has ended takes no commands: `run` says so.
+  child.stdin.on('error', () => undefined);
+  t.teardown(async () => {
+    child.stdin.end();
+    await closed;
+  });
+  return {
+    /** What it printed to standard output. Throws where a command fails, and where one complains. */
+    async run(commands: string): Promise<string> {
+      [output, errors] = ['', ''];
+      child.stdin.write(`${commands}\nprintf '\\n${MARK}\\n'\n`);
+      while (!over && !output.endsWith(`\n${MARK}\n`)) await Promise.race([once(child.stdout, 'data'), closed]);
+      if (over || errors !== '') throw new Error(`${commands}\nprinted:\n${output}\n${errors}`);
+      return output.slice(0, -`\n${MARK}\n`.length);
+    },
+  };
+}
+
+interface Step {
+  readonly name?: string;
+  readonly id?: string;
+  readonly if?: string;
+  readonly uses?: string;
+  readonly with?: Readonly<Record<string, unknown>>;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly run?: string;
+}
+
+interface Job {
+  readonly needs?: string;
+  readonly if?: string;
+  readonly environment?: string;
+  readonly outputs?: Readonly<Record<string, string>>;
+  readonly permissions?: unknown;
+  readonly steps: readonly Step[];
+}
+
+interface Workflow {
+  readonly on: unknown;
+  readonly permissions: unknown;
+  readonly defaults: { readonly run: { readonly shell: string } };
+  readonly env: Readonly<Record<string, string>>;
+  readonly jobs: Readonly<Record<string, Job>>;
+}
+
+const readWorkflow = (file: string): Workflow => parse(readFileSync(file, 'utf8')) as Workflow;
+
+/** Throws for an expression that is not among `known`. */
+const filled = (text: string, known: Readonly<Record<string, string>>): string =>
+  text.replace(/\$\{\{ (.*?) \}\}/g, (_, expression: string) => {
+    const value = known[expression];
+    if (value === undefined) throw new Error(`the workflow asks for ${expression}`);
+    return value;
+  });
+
+interface JobRun {
+  readonly code: number | null;
+  readonly log: string;
+  readonly outputs: Readonly<Record<string, string>>;
+}
+
+/** Runs the commands of a job in a checkout of its own, until one fails. Actions are not run. */
+async function runJob(
+  { defaults, env: common }: Workflow,
+  job: Job,
+  cwd: string,
+  known: Readonly<Record<string, string>>,
+  path: string,
+): Promise<JobRun> {
+  const outputFile = join(dirname(cwd), 'github-output');
+  const outputs: Record<string, string> = { ...known };
+  const env = (of: Readonly<Record<string, string>> = {}): Record<string, string> =>
+    Object.fromEntries(Object.entries(of).map(([name, value]) => [name, filled(value, known)]));
+  let log = '';
+  let code: number | null = 0;
+  for (const step of job.steps) {
+    if (step.run === undefined || code !== 0) continue;
+    writeFileSync(outputFile, '');
+    const child = spawn(defaults.run.shell, ['-e', '-c', step.run], {
+      cwd,
+      env: { PATH: path, GITHUB_OUTPUT: outputFile, ...env(common), ...env(step.env) },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        log += text;
+      });
+    }
+    [code = null] = (await once(child, 'close')) as (number | null)[];
+    for (const [, name = '', value = ''] of readFileSync(outputFile, 'utf8').matchAll(/^(\w+)=(.*)$/gm))
+      outputs[`steps.${step.id}.outputs.${name}`] = value;
+  }
+  const results = code === 0 ? Object.entries(job.outputs ?? {}) : [];
+  return { code, log, outputs: Object.fromEntries(results.map(([name, value]) => [name, filled(value, outputs)])) };
+}
+
+test('the workflow is pinned, may do nothing, and has the secret where nothing but main can come', (t) => {
+  const workflow = readWorkflow(join(ROOT, 'docs/policies-workflow.yml'));
+  t.deepEqual(workflow.permissions, { contents: 'read' });
+  t.deepEqual(workflow.on, { pull_request: null, push: { branches: ['main'] } });
+  t.deepEqual(Object.keys(workflow.jobs), ['check', 'plan', 'apply']);
+  for (const [name, job] of Object.entries(workflow.jobs)) {
+    t.is(job.permissions, undefined, name);
+    const secret = JSON.stringify(job).includes('secrets.');
+    t.is(secret, name !== 'check');
+    t.is(job.environment, secret ? `policies-${name}` : undefined);
+    for (const { uses, with: given, run } of job.steps) {
+      if (uses !== undefined) t.regex(uses, /^actions\/(checkout|upload-artifact)@[0-9a-f]{40}$/);
+      if (uses?.startsWith('actions/checkout@')) t.false(given?.['persist-credentials']);
+      // What others wrote comes as a variable, and is no part of the script.
+      if (run !== undefined) t.notRegex(run, /\$\{\{/);
+    }
+  }
+  t.is(workflow.jobs['plan']?.if, "github.event_name == 'push'");
+  t.is(workflow.jobs['plan']?.needs, 'check');
+  t.is(workflow.jobs['apply']?.needs, 'plan');
+  t.is(workflow.jobs['apply']?.if, "needs.plan.outputs.changes != '0'");
+});
+
+const hasTools = ['curl', 'git'].every((tool) => spawnSync(tool, ['--version']).error === undefined);
+
+test('every command of the walkthrough works in its order, and prints what the page shows', async (t) => {
+  if (!hasTools) {
+    t.log('NOT RUN: the walkthrough needs curl and git');
+    return;
+  }
+  // It starts some 30 processes, one after the other.
+  t.timeout(300_000);
+  const [gateway, target] = await Promise.all([startGateway(t), startEverything()]);
+  t.teardown(() => target.stop());
+  const admin = await person(gateway, 'admin@example.com');
+  const { token } = await apiToken(gateway, admin);
+  await gateway.rest(201, 'POST', '/api/targets', { token: admin.token, body: { name: 'everything', url: target.url } });
+  const first = /-d '(\{"name":"Administrators call harmless tools".*?\})'\n/s.exec(
+    readFileSync(join(ROOT, 'README.md'), 'utf8'),
+  );
+  await gateway.rest(201, 'POST', '/api/policies', { token: admin.token, body: JSON.parse(first?.[1] ?? '') });
+
+  const home = realpathSync(mkdtempSync(join(tmpdir(), 'portcullis-walkthrough-')));
+  t.teardown(() => rmSync(home, { recursive: true, force: true }));
+  const [bin, source, remote] = [join(home, 'bin'), join(home, 'source'), join(home, 'policies.git')];
+  mkdirSync(bin);
+  writeFileSync(join(bin, 'docker'), DOCKER, { mode: 0o755 });
+  // The folder beside which the repository is made; what is taken from the source is taken from the source.
+  mkdirSync(source);
+  const opa = findOpa();
+  const path = [bin, dirname(process.execPath), process.env['PATH'], 'path' in opa ? dirname(opa.path) : ''].join(delimiter);
+  const git = (...args: string[]): string => {
+    const { status, stdout, stderr } = spawnSync('git', args, { cwd: home, encoding: 'utf8' });
+    if (status !== 0) throw new Error(`git ${args.join(' ')}: ${stderr}`);
+    return stdout.trim();
+  };
+  git('init', '-q', '--bare', '-b', 'main', remote);
+  const someone = { NAME: 'Somebody', EMAIL: 'somebody@example.com' };
+  const shell = startShell(t, source, {
+    PATH: path,
+    HOME: home,
+    GIT_CONFIG_NOSYSTEM: '1',
+    API_TOKEN: token,
+    ...Object.fromEntries(
+      ['AUTHOR', 'COMMITTER'].flatMap((who) => Object.entries(someone).map(([what, value]) => [`GIT_${who}_${what}`, value])),
+    ),
+  });
+  const here = (commands: string): string =>
+    commands
+      .replaceAll('http://127.0.0.1:8080', gateway.url)
+      .replaceAll('git@github.com:example/policies.git', remote)
+      .replace('SOURCE=$PWD', `SOURCE='${ROOT}'`)
+      .replace('node "$SOURCE/dist/cli/portcullis.js"', `node ${CLI.map((word) => `'${word}'`).join(' ')}`);
+
+  let pushes = 0;
+  /** What GitHub does with a push to a branch. */
+  const pushed = (branch: string) => {
+    const cwd = join(home, `runner-${++pushes}`, 'work');
+    git('clone', '-q', '--branch', branch, remote, cwd);
+    const workflow = readWorkflow(join(cwd, '.github/workflows/policies.yml'));
+    return async (name: string, known: Readonly<Record<string, string>> = {}): Promise<JobRun> => {
+      const job = workflow.jobs[name];
+      if (job === undefined) throw new Error(`the workflow has no job ${name}`);
+      const about = {
+        'vars.PORTCULLIS_IMAGE': IMAGE,
+        'vars.PORTCULLIS_URL': gateway.url,
+        ...(job.environment === undefined ? {} : { 'secrets.PORTCULLIS_TOKEN': token }),
+        'github.server_url': 'https://github.com',
+        'github.repository': 'example/policies',
+        'github.sha': '1f0c8ae4',
+        ...known,
+      };
+      const ran = await runJob(workflow, job, cwd, about, path);
+      t.false(ran.log.includes(token), 'the token is not printed');
+      return ran;
+    };
+  };
+
+  /** What happens elsewhere once a block has run, by a line of it. */
+  const elsewhere: Record<string, () => Promise<void>> = {
+    'git push -q -u origin tiny-images': async () => {
+      const { code, log } = await pushed('tiny-images')('check');
+      t.is(code, 0, log);
+      t.regex(log, /findings in 2 policies\.\n10 passed, 0 failed/);
+    },
+    'git merge -q --no-ff -m "Merge tiny-images" tiny-images': async () => {
+      const job = pushed('main');
+      t.is((await job('check')).code, 0);
+      const plan = await job('plan');
+      t.is(plan.code, 0, plan.log);
+      t.regex(plan.log, /^Revision 2 would become:\n[\s\S]*1 to create, 1 to update, 0 to adopt, 0 to delete/m);
+      t.deepEqual(plan.outputs, { revision: '2', changes: '2' });
+      // Of another revision than the one that was planned nothing is applied, although tests pass on it.
+      const stale = await job('apply', { 'needs.plan.outputs.revision': '1' });
+      t.is(stale.code, 1, stale.log);
+      t.regex(stale.log, /revision/);
+      const apply = await job('apply', { 'needs.plan.outputs.revision': plan.outputs['revision'] ?? '' });
+      t.is(apply.code, 0, apply.log);
+      t.regex(apply.log, /^Applied, as revision 3:/);
+    },
+    'git revert --no-edit -m 1 HEAD > /dev/null': async () => {
+      const job = pushed('main');
+      t.is((await job('check')).code, 0);
+      t.deepEqual((await job('plan')).outputs, { revision: '4', changes: '0' });
+    },
+  };
+
+  const left: string[] = [];
+  for (const { commands, shown } of blocks()) {
+    const why = notRun(commands);
+    if (why !== null) {
+      left.push(commands);
+      t.log(`NOT RUN: ${commands.trim()} (${why})`);
+      continue;
+    }
+    const printed = await shell.run(here(commands));
+    t.false(printed.includes(token), 'the token is not printed');
+    t.is(placeholders(printed), shown ?? '', commands);
+    for (const [line, happens] of Object.entries(elsewhere)) {
+      if (!commands.split('\n').includes(line)) continue;
+      delete elsewhere[line];
+      await happens();
+    }
+  }
+  t.deepEqual(Object.keys(elsewhere), [], 'the page has these lines');
+  t.true(left.length <= 2, left.join('\n'));
+});
