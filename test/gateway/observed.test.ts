@@ -29,5 +29,5 @@ test('requests on /mcp are counted, and those that fail can be found in the log 
 test('ready means that the database takes writes and the state can be had', async (t) => {
   const gateway = await startGateway(t);
   const { body } = await gateway.rest(200, 'GET', '/health/ready');
-  t.deepEqual(body, { ready: true, checks: { database: true, state: true } });
+  t.deepEqual(body, { ready: true, checks: { database: true, state: true, audit: true } });
 });
