@@ -8,10 +8,10 @@ import { DEFAULT_OWNER } from '../policies/files.ts';
 import { junitOf } from '../policies/junit.ts';
 import { type LintReport, lintJson } from '../policies/lint-report.ts';
 import { offlineSet } from '../policies/offline.ts';
-import { paused } from '../policies/questions.ts';
 import { parseTestFile, type TestCase } from '../policies/test-file.ts';
 import { failureText, type PolicyRef, runTests, type TestReport } from '../policies/test-run.ts';
 import { describePolicyFileError, type PolicyFileError } from '../policies/yaml.ts';
+import { inSlices } from '../slices.ts';
 import { type Client, connect } from './client.ts';
 import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
@@ -416,5 +416,5 @@ const SEVERITIES: readonly string[] = ['error', 'warning', 'info'];
 async function lintHere(given: Given): Promise<LintReport> {
   const { policies, targets } = await setHere(given, []);
   const names = new Map(targets.map(({ id, name }) => [id, name]));
-  return lintJson(await paused(analyseInSteps(policies)), policies, (id) => names.get(id));
+  return lintJson(await inSlices(analyseInSteps(policies)), policies, (id) => names.get(id));
 }

@@ -7,11 +7,11 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { setImmediate } from 'node:timers/promises';
 import type * as OpaWasm from '@open-policy-agent/opa-wasm';
 import { type Compiled, compile, compileInSteps, type Finding } from '../policies/compile.ts';
 import type { Policy } from '../policies/document.ts';
 import { createPatternCheck, type PatternCheck, readPattern } from '../policies/pattern.ts';
+import { inSlices } from '../slices.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
 import { batches, listInput, objectInput, targetInput } from './input.ts';
@@ -321,20 +321,6 @@ function tryOut(engine: Engine, { policies }: Compiled['document']): void {
     if (policy === null || (ranks.get(policy.id) ?? Number.POSITIVE_INFINITY) > rank) {
       throw new Error(`The engine overlooks policy ${policies[rank]?.id}`);
     }
-  }
-}
-
-/** Longer than this no slice should keep the event loop. */
-const SLICE_MS = 5;
-
-async function inSlices<T>(steps: Generator<undefined, T>): Promise<T> {
-  for (;;) {
-    const end = performance.now() + SLICE_MS;
-    do {
-      const step = steps.next();
-      if (step.done === true) return step.value;
-    } while (performance.now() < end);
-    await setImmediate();
   }
 }
 

@@ -1,8 +1,9 @@
 /** Who can use what: every subject with every object, one by one, put to the engine. */
 import { csvCell } from '../audit/export.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
+import { createPause } from '../slices.ts';
 import type { Policy, ResourceType, SubjectType } from './document.ts';
-import { createPause, decideOne } from './questions.ts';
+import { decideOne } from './questions.ts';
 
 /** Whose access is looked at. */
 export interface Holder {

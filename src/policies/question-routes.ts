@@ -11,6 +11,7 @@ import { explain, type Misfit, patternsToTry, type Question, readingsFor } from 
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { ID_KEY, linkNext, readPage } from '../http/page.ts';
 import { text, UUID, validate } from '../http/validate.ts';
+import { createPause, inSlices } from '../slices.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { type User, userStore } from '../users/store.ts';
 import {
@@ -28,7 +29,7 @@ import { type Policy, RESOURCE_TYPES, type ResourceType, type StoredPolicy } fro
 import { FILE_NAME, FILE_NAME_RULE } from './files.ts';
 import { lintJson } from './lint-report.ts';
 import type { PolicyChange } from './plan.ts';
-import { type Answered, createPause, decideEach, decideOne, paused } from './questions.ts';
+import { type Answered, decideEach, decideOne } from './questions.ts';
 import { showRevision } from './routes.ts';
 import { POLICY_LIMITS, subjectKey } from './schema.ts';
 import { type PlanBody, planMembers, requestOf } from './set-routes.ts';
@@ -282,7 +283,7 @@ export function createQuestionRoutes({ database, module, sets, targets: allTarge
       groups: new Set(users.flatMap(({ groups }) => groups)),
       users: new Set(users.map(({ id }) => id)),
     };
-    const report = await paused(analyseInSteps(policies, known));
+    const report = await inSlices(analyseInSteps(policies, known));
     const names = namesOf(targets);
     res.json({ revision: position.revision, ...lintJson(report, policies, (id) => names.get(id)) });
   });

@@ -1,8 +1,8 @@
 /** Questions that people ask about policies, put to the engine that decides requests. */
-import { setImmediate } from 'node:timers/promises';
 import type { DecidingPolicy, DecisionReason, Engine } from '../decision/decision.ts';
 import type { Question } from '../decision/explain.ts';
 import { isCanonicalUri } from '../mcp/uri.ts';
+import { createPause } from '../slices.ts';
 import type { Effect } from './document.ts';
 
 export interface Answered {
@@ -21,19 +21,6 @@ export function decideOne(engine: Engine, { principal, targetId, object }: Quest
   return engine.decide(principal, targetId, object);
 }
 
-/** Longer than this the event loop is not kept. */
-const SLICE_MS = 5;
-
-/** Pauses, once the time is over for which other work may wait. */
-export function createPause(): () => Promise<void> {
-  let end = performance.now() + SLICE_MS;
-  return async () => {
-    if (performance.now() < end) return;
-    await setImmediate();
-    end = performance.now() + SLICE_MS;
-  };
-}
-
 /** `decideOne` of each, in order, with pauses. */
 export async function decideEach(engine: Engine, questions: Iterable<Question>): Promise<Answered[]> {
   const pause = createPause();
@@ -43,14 +30,4 @@ export async function decideEach(engine: Engine, questions: Iterable<Question>):
     answers.push(decideOne(engine, question));
   }
   return answers;
-}
-
-/** Runs to the end, with pauses. */
-export async function paused<T>(steps: Generator<unknown, T>): Promise<T> {
-  const pause = createPause();
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-    await pause();
-  }
 }

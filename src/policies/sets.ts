@@ -3,6 +3,7 @@ import type { Caller } from '../auth/administer.ts';
 import { type Position, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
 import { AppError, type FieldError } from '../errors.ts';
+import { createPause } from '../slices.ts';
 import type { StoredPolicy } from './document.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from './edit.ts';
 import { FILE_NAME, FILE_NAME_RULE, fileNames, fileOf } from './files.ts';
@@ -59,8 +60,6 @@ export interface PolicySets {
 /** More would tell no more. */
 const ERRORS_NAMED = 200;
 const ERRORS_IN_DETAIL = 10;
-/** Work between pauses in which other work runs. A file may take a thousand times as long as another. */
-const TURN_MS = 10;
 
 export function createPolicySets(parts: PolicySetParts): PolicySets {
   const { database, now } = parts;
@@ -79,7 +78,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
   /** A request is planned twice, the second time under the lock: its patterns, which take long, are looked at once. */
   function refusalsOfRequest(): (policy: StoredPolicy) => Promise<string | null> {
     const known = new Map<string, string | null>();
-    const pause = pauses();
+    const pause = createPause();
     return async ({ resource_pattern: pattern }) => {
       if (pattern === null) return null;
       const before = known.get(pattern);
@@ -140,7 +139,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       const names = new Map(targets.map(({ id, name }) => [id, name]));
       const files = fileNames(policies, owner);
       const texts: [string, string][] = [];
-      const pause = pauses();
+      const pause = createPause();
       for (const policy of policies) {
         await pause();
         const file = files.get(policy.id);
@@ -236,24 +235,10 @@ async function requireRevisionNow(db: Connection, expected: number | null): Prom
   throw new AppError('precondition_failed', `The policies are at revision ${revision}, not ${expected}. Look at them again.`);
 }
 
-/** Gives what resolves at once until a turn is over, and then when other work has had one. */
-function pauses(): () => Promise<void> | undefined {
-  let began = performance.now();
-  return () => {
-    if (performance.now() - began < TURN_MS) return undefined;
-    return new Promise((resolve) => {
-      setImmediate(() => {
-        began = performance.now();
-        resolve();
-      });
-    });
-  };
-}
-
 async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {
   const files = new Map<string, ParsedPolicyFile>();
   const errors: PolicyFileError[] = [];
-  const pause = pauses();
+  const pause = createPause();
   for (const [file, text] of texts) {
     await pause();
     if (!FILE_NAME.test(file)) {

@@ -1,0 +1,27 @@
+/** Work that takes long, in slices between which other work runs. */
+import { setImmediate } from 'node:timers/promises';
+
+/** Longer than this the event loop is not kept. */
+const SLICE_MS = 5;
+
+/** Gives what pauses once the slice is over, and does nothing before. */
+export function createPause(): () => Promise<void> {
+  let end = performance.now() + SLICE_MS;
+  return async () => {
+    if (performance.now() < end) return;
+    await setImmediate();
+    end = performance.now() + SLICE_MS;
+  };
+}
+
+/** Runs to the end. Each step is to be short. */
+export async function inSlices<T>(steps: Generator<unknown, T>): Promise<T> {
+  for (;;) {
+    const end = performance.now() + SLICE_MS;
+    do {
+      const step = steps.next();
+      if (step.done === true) return step.value;
+    } while (performance.now() < end);
+    await setImmediate();
+  }
+}

@@ -1,0 +1,31 @@
+import test from 'ava';
+import { createCancellation, signalOf } from '../../src/mcp/cancellation.ts';
+
+test('listeners hear of it once, with its first reason; those that left or came too late do not', (t) => {
+  const call = createCancellation();
+  const heard: string[] = [];
+  const leaver = (): void => void heard.push('leaver');
+  call.addEventListener('abort', leaver, { once: true });
+  call.addEventListener('abort', () => heard.push(`first ${call.aborted} ${call.reason}`), { once: true });
+  call.addEventListener('abort', () => heard.push('second'), { once: true });
+  call.removeEventListener('abort', leaver);
+  t.false(call.aborted);
+  call.abort('revoked');
+  call.abort('again');
+  call.addEventListener('abort', leaver, { once: true });
+  t.deepEqual(heard, ['first true revoked', 'second']);
+  t.is(call.reason, 'revoked');
+});
+
+test('as a signal it aborts with the same reason, whether before or after', (t) => {
+  const call = createCancellation();
+  const before = signalOf(call);
+  t.false(before.aborted);
+  call.abort('revoked');
+  for (const signal of [before, signalOf(call), AbortSignal.any([signalOf(call)])]) {
+    t.true(signal.aborted);
+    t.is(signal.reason, 'revoked');
+  }
+  const own = new AbortController().signal;
+  t.is(signalOf(own), own);
+});
