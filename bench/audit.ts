@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type Engine, engines } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
-import { type StartedDatabases, startDatabases } from '../test/support/databases/start.ts';
+import { startDatabases } from '../test/support/databases/start.ts';
 import { type AuditFigures, bars } from './audit/bars.ts';
 import { build } from './audit/builds.ts';
 import { type CommitFigures, type CommitPlan, measureCommits, POOL } from './audit/commits.ts';
@@ -25,6 +25,7 @@ import type { Bar } from './bars.ts';
 import { orders } from './gateway/orders.ts';
 import { TITLES } from './gateway/own.ts';
 import { startNode } from './gateway/processes.ts';
+import { type Databases, guarded } from './guarded.ts';
 import { columns, number, verdictLine } from './print.ts';
 
 const { values: options } = parseArgs({
@@ -126,7 +127,7 @@ const sqlite: Engine = {
   }),
 };
 
-async function run(databases: { stop: StartedDatabases['stop'] | null }): Promise<void> {
+async function run(databases: Databases): Promise<void> {
   const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
   say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
   const busy = (machine.load[0] ?? 0) > QUIET;
@@ -165,17 +166,4 @@ async function run(databases: { stop: StartedDatabases['stop'] | null }): Promis
 }
 
 const guardian = createGuardian();
-const databases: { stop: StartedDatabases['stop'] | null } = { stop: null };
-for (const [signal, code] of [
-  ['SIGINT', 130],
-  ['SIGTERM', 143],
-  ['SIGHUP', 129],
-] as const) {
-  process.once(signal, () => void guardian.close().then(() => process.exit(code)));
-}
-try {
-  await run(databases);
-} finally {
-  await databases.stop?.();
-  await guardian.close();
-}
+await guarded(guardian, run);

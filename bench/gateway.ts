@@ -7,7 +7,7 @@ import { cpus, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { createGuardian } from '../test/support/databases/guardian.ts';
-import { type StartedDatabases, startDatabases } from '../test/support/databases/start.ts';
+import { startDatabases } from '../test/support/databases/start.ts';
 import type { Bar } from './bars.ts';
 import { bars, type IdleFigures, type Ratios, ratiosOf, type SystemFigures } from './gateway/bars.ts';
 import { startIssuer } from './gateway/issuer.ts';
@@ -16,6 +16,7 @@ import { type Order, orders } from './gateway/orders.ts';
 import { bare, direct, portcullisOn, sdk, startPortcullis } from './gateway/own.ts';
 import { startNode, usageOf } from './gateway/processes.ts';
 import type { Candidate, Surroundings, System } from './gateway/system.ts';
+import { type Databases, guarded } from './guarded.ts';
 import { median } from './measure.ts';
 import { contextforge } from './peers/contextforge.ts';
 import { envoy } from './peers/envoy.ts';
@@ -231,7 +232,7 @@ function report(
   for (const verdict of verdicts) say(verdictLine(verdict));
 }
 
-async function run(databases: { stop: StartedDatabases['stop'] | null }): Promise<void> {
+async function run(databases: Databases): Promise<void> {
   const among = (rivals: readonly Candidate[]): Candidate[] =>
     rivals.filter(({ name }) => options.only === undefined || name.toLowerCase().includes(options.only.toLowerCase()));
   const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
@@ -263,17 +264,4 @@ async function run(databases: { stop: StartedDatabases['stop'] | null }): Promis
 }
 
 const guardian = createGuardian();
-const databases: { stop: StartedDatabases['stop'] | null } = { stop: null };
-for (const [signal, code] of [
-  ['SIGINT', 130],
-  ['SIGTERM', 143],
-  ['SIGHUP', 129],
-] as const) {
-  process.once(signal, () => void guardian.close().then(() => process.exit(code)));
-}
-try {
-  await run(databases);
-} finally {
-  await databases.stop?.();
-  await guardian.close();
-}
+await guarded(guardian, run);
