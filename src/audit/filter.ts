@@ -1,6 +1,7 @@
 /** What rows of the log are asked for: from query parameters to conditions. Pure. */
 import Joi from 'joi';
 import type { FieldError } from '../errors.ts';
+import { instant } from '../http/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../policies/document.ts';
 import { firstIdOf, resourceKey } from './chain.ts';
 import { AUDIT_REASONS } from './event.ts';
@@ -28,19 +29,14 @@ interface Query extends Omit<LogFilter, 'since' | 'before'> {
   readonly to?: number;
 }
 
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-const time = Joi.string().custom((value: string, helpers) => {
-  const ms = TIME.test(value) ? Date.parse(value) : Number.NaN;
-  return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
-});
 const uuid = Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 const text = (max: number) => Joi.string().min(1).max(max);
 
 const schema = Joi.object<Query>({
-  from: time,
-  to: time,
+  from: instant(),
+  to: instant(),
   id: uuid,
   user_id: text(256),
   target_id: uuid,
@@ -75,49 +71,49 @@ export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter 
   };
 }
 
-/** An index that gives the rows in the order of their ids, and what it is asked for. */
+export type Condition = readonly [column: string, operator: '=' | '>=' | '<', value: string];
+
+/** An index, and what it is asked for. */
 export interface Driver {
+  /** null: that of the ids. */
   readonly index: string | null;
-  readonly where: Readonly<Record<string, string>>;
-  readonly names: readonly (keyof LogFilter)[];
+  readonly conditions: readonly Condition[];
 }
 
-type Condition = readonly [column: string, operator: '=' | '>=' | '<', value: string];
+/** By time alone. */
+export const ALL: Driver = { index: null, conditions: [] };
 
-/** From what is rare as a rule to what is common. */
+/** Each has the ids of its rows in their order. From what is rare as a rule to what is common. */
 const INDEXES = [
   ['user_id', 'audit_decisions_user'],
   ['policy_id', 'audit_decisions_policy'],
   ['resource_name', 'audit_decisions_resource'],
+  ['target_id', 'audit_decisions_target_id'],
   ['target_name', 'audit_decisions_target'],
   ['reason', 'audit_decisions_reason'],
+  ['method', 'audit_decisions_method'],
+  ['resource_type', 'audit_decisions_type'],
   ['effect', 'audit_decisions_effect'],
 ] as const;
 
-/** The one condition that the rows are found by; null: by time alone. */
-export function driverOf(filter: LogFilter): Driver | null {
-  if (filter.id !== undefined) return { index: null, where: { id: filter.id }, names: ['id'] };
-  for (const [name, index] of INDEXES) {
+/** The indexes that have the rows in the order of their ids: one for each condition but those of time and of the prefix. */
+export function driversOf(filter: LogFilter): Driver[] {
+  const drivers: Driver[] = INDEXES.flatMap(([name, index]) => {
     const value = filter[name];
-    if (value === undefined) continue;
-    if (name !== 'resource_name') return { index, where: { [name]: value }, names: [name] };
+    if (value === undefined) return [];
     // Of the name itself only its hash is in an index; that two names share one is not in question.
-    return { index, where: { resource_key: resourceKey(value) ?? '' }, names: [name] };
-  }
-  return null;
+    const condition: Condition = name === 'resource_name' ? ['resource_key', '=', resourceKey(value) ?? ''] : [name, '=', value];
+    return [{ index, conditions: [condition] }];
+  });
+  return filter.id === undefined ? drivers : [{ index: null, conditions: [['id', '=', filter.id]] }, ...drivers];
 }
 
-const EQUAL = [
-  ...['user_id', 'target_id', 'target_name', 'method', 'resource_type', 'resource_name', 'effect', 'policy_id', 'reason'],
-] as (keyof LogFilter)[];
-
-/** What the rows that are found are then held to. */
-export function remainder(filter: LogFilter, driver: Driver | null): Condition[] {
-  const conditions: Condition[] = EQUAL.flatMap((name) => {
-    const value = filter[name];
-    return value === undefined || driver?.names.includes(name) ? [] : [[name, '=', value] as const];
-  });
-  const prefix = filter.resource_name_prefix;
-  if (prefix !== undefined) conditions.push(['resource_name', '>=', prefix], ['resource_name', '<', `${prefix}\u{10ffff}`]);
-  return conditions;
+/** The index that has names in their order, and not the ids; null where no prefix is asked for. */
+export function prefixDriverOf({ resource_name_prefix: prefix }: LogFilter): Driver | null {
+  if (prefix === undefined) return null;
+  const conditions: Condition[] = [
+    ['resource_name', '>=', prefix],
+    ['resource_name', '<', `${prefix}\u{10ffff}`],
+  ];
+  return { index: 'audit_decisions_name', conditions };
 }

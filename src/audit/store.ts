@@ -1,11 +1,12 @@
 /** The audit tables: written once, never changed but by erasure, and removed by age alone. */
 import { createHash } from 'node:crypto';
+import { batches, bytesOfRow, MAX_STATEMENT_BYTES, MAX_STATEMENT_ROWS } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { literalOf, statement, type Value } from '../db/statement.ts';
 import type { CapturedArguments } from './arguments.ts';
 import { newSalt, personHash, resourceKey, type Stamp } from './chain.ts';
 import type { DecisionRecord, Outcome, OutcomeRecord, ShownRecord } from './event.ts';
-import { driverOf, type LogFilter, remainder } from './filter.ts';
+import { ALL, type Condition, type Driver, driversOf, type LogFilter, prefixDriverOf } from './filter.ts';
 
 /** A record as its table has it, and about how many bytes it is in a statement: escapes at most double them. */
 export interface Stored<R> {
@@ -116,9 +117,7 @@ export function storedOutcome(record: OutcomeRecord, now: number): Stored<Outcom
 const STAMP_BYTES = 120;
 
 function stored<R extends object>(row: R): Stored<R> {
-  let bytes = STAMP_BYTES;
-  for (const value of Object.values(row)) bytes += typeof value === 'string' ? Buffer.byteLength(value) + 3 : 20;
-  return { row, bytes };
+  return { row, bytes: STAMP_BYTES + bytesOfRow(row) };
 }
 
 /** A decision with what became of it. */
@@ -156,8 +155,10 @@ export interface AuditStore {
   find(id: string): Promise<AuditEntry | null>;
 }
 
-/** Rows that one page may look at when no index finds those that are wanted. */
+/** Rows that one page may look at when no index has just those that are wanted. */
 export const LOOKED_AT = 20_000;
+/** A prefix that fewer rows have is found by names, and what is found is sorted. */
+export const NAMED = 2_000;
 
 const RECORD_COLUMNS = [
   'id',
@@ -189,29 +190,9 @@ const DECISION_COLUMNS = [...RECORD_COLUMNS, 'salt', 'person_hash', 'resource_ke
 const SHOWN_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const satisfies (keyof ShownRow)[];
 const OUTCOME_COLUMNS = ['decision_id', 'outcome', 'duration_ms', 'created_at'] as const satisfies (keyof OutcomeRow)[];
 
-/** SQLite takes statements up to 1000000 bytes; servers refuse packets over max_allowed_packet, 4 MiB where it was lowered least. */
-const MAX_STATEMENT_BYTES = 480 * 1024;
-/** SQLite takes at most 500 rows in the form in which knex inserts them. */
-const MAX_STATEMENT_ROWS = 500;
-
 /** One statement is atomic by itself. */
 export function fitsOneStatement(rows: readonly Stored<DecisionRow>[]): boolean {
   return rows.length <= MAX_STATEMENT_ROWS && rows.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX_STATEMENT_BYTES;
-}
-
-function* statements<S extends Stored<unknown>>(records: readonly S[]): Generator<S[]> {
-  let batch: S[] = [];
-  let size = 0;
-  for (const record of records) {
-    if (batch.length > 0 && (size + record.bytes > MAX_STATEMENT_BYTES || batch.length === MAX_STATEMENT_ROWS)) {
-      yield batch;
-      batch = [];
-      size = 0;
-    }
-    batch.push(record);
-    size += record.bytes;
-  }
-  if (batch.length > 0) yield batch;
 }
 
 interface EntryRow extends Omit<DecisionRecord, 'user_groups'> {
@@ -243,7 +224,7 @@ export function auditStore(db: Connection): AuditStore {
     columns: readonly (keyof R & string)[],
     records: readonly Chained<R>[],
   ): Promise<void> {
-    for (const batch of statements(records)) {
+    for (const batch of batches(records, ({ bytes }) => bytes)) {
       let values = '';
       for (const { row, stamp } of batch) {
         values += values === '' ? '(' : '),(';
@@ -271,21 +252,47 @@ export function auditStore(db: Connection): AuditStore {
     }
   }
 
-  const read = (narrow: (query: ReturnType<Connection>) => ReturnType<Connection>, index: string | null) =>
+  // Ids first: of whole rows a server would keep a temporary table on disk.
+  const read = (ids: ReturnType<Connection>): Promise<EntryRow[]> =>
     db
-      .from(narrow(db.from(hinted(index))).as('d'))
+      .from(ids.as('k'))
+      .join('audit_decisions as d', 'd.id', 'k.id')
       .leftJoin('audit_shown as s', 's.decision_id', 'd.id')
       .leftJoin('audit_sets as n', 'n.hash', 's.set_hash')
       .leftJoin('audit_outcomes as o', 'o.decision_id', 'd.id')
       .select(...[...RECORD_COLUMNS, ARGUMENTS, 'chain_id', 'chain_seq'].map((column) => `d.${column}`))
       .select('s.shown', 's.hidden', 'n.names', 'o.outcome', 'o.duration_ms')
-      .orderBy('d.id', 'desc');
+      .orderBy('k.id', 'desc');
 
   /** Planners guess which of several filters is the rare one, and may sort millions of rows where they guess wrong. */
-  const hinted = (index: string | null) => {
-    if (!isMysql) return db.raw(index === null ? 'audit_decisions' : `audit_decisions indexed by ${index}`);
-    return db.raw(`audit_decisions force index (${index ?? 'primary'})`);
-  };
+  const hinted = (alias: string, index: string | null): string =>
+    isMysql
+      ? `audit_decisions as ${alias} force index (${index ?? 'primary'})`
+      : `audit_decisions as ${alias} indexed by ${index ?? 'sqlite_autoindex_audit_decisions_1'}`;
+
+  /**
+   * The ids of rows that `driver` leads to and that the indexes of `others` have, too, in this order: the rows themselves, which are
+   * far apart, are not read.
+   */
+  function led(driver: Driver, others: readonly Driver[]): ReturnType<Connection> {
+    const joined = others.map(({ index, conditions }, i) => {
+      const alias = `o${i}`;
+      const on = conditions.map(([column, operator]) => ` and ${alias}.${column} ${operator} ?`);
+      return ` ${isMysql ? 'straight_join' : 'cross join'} ${hinted(alias, index)} on ${alias}.id = a.id${on.join('')}`;
+    });
+    const values = others.flatMap(({ conditions }) => conditions.map(([, , value]) => value));
+    return held(db.from(db.raw(`${hinted('a', driver.index)}${joined.join('')}`, values)).select('a.id'), driver.conditions);
+  }
+
+  function held(query: ReturnType<Connection>, conditions: readonly Condition[]): ReturnType<Connection> {
+    for (const [column, operator, value] of conditions) query.where(`a.${column}`, operator, value);
+    return query;
+  }
+
+  /** Which is the last of so many; null: there are fewer. */
+  async function lastOf(ids: ReturnType<Connection>, many: number): Promise<string | null> {
+    return (await ids.offset(many - 1).first<{ id: string } | undefined>())?.id ?? null;
+  }
 
   async function holds(table: string, key: 'id' | 'decision_id', id: string, { mac }: Stamp): Promise<boolean> {
     const there = await db(table).where(key, id).first<{ mac: string | null } | undefined>('mac');
@@ -311,34 +318,61 @@ export function auditStore(db: Connection): AuditStore {
     holdsOutcome: ({ row, stamp }) => holds('audit_outcomes', 'decision_id', row.decision_id, stamp),
 
     async page(filter, limit, cursor) {
-      const driver = driverOf(filter);
-      const rest = remainder(filter, driver);
-      const among = (query: ReturnType<Connection>): ReturnType<Connection> => {
-        if (driver !== null) query.where(driver.where);
-        if (filter.before !== undefined) query.where('id', '<', filter.before);
-        if (filter.since !== undefined) query.where('id', '>=', filter.since);
-        return cursor === null ? query : query.where('id', '<', cursor);
+      const within = (ids: ReturnType<Connection>): ReturnType<Connection> => {
+        if (filter.before !== undefined) ids.where('a.id', '<', filter.before);
+        if (filter.since !== undefined) ids.where('a.id', '>=', filter.since);
+        if (cursor !== null) ids.where('a.id', '<', cursor);
+        return ids.orderBy('a.id', 'desc');
       };
-      const index = driver?.index ?? null;
-      let floor: string | null = null;
-      if (rest.length > 0) {
-        const looked = among(db.from(hinted(index)))
-          .orderBy('id', 'desc')
-          .offset(LOOKED_AT - 1);
-        floor = (await looked.first<{ id: string } | undefined>('id'))?.id ?? null;
+      const pageOf = async (ids: ReturnType<Connection>, floor: string | null): Promise<AuditPage> => {
+        if (floor !== null) ids.where('a.id', '>=', floor);
+        const rows = await read(within(ids).limit(limit + 1));
+        const entries = rows.slice(0, limit).map(entryOf);
+        return { entries, next: rows.length > limit ? (entries.at(-1)?.id ?? null) : floor };
+      };
+
+      const drivers = driversOf(filter);
+      const byName = prefixDriverOf(filter);
+      const [first = ALL] = drivers;
+      if (filter.id !== undefined) {
+        const asked = [...drivers, ...(byName === null ? [] : [byName])];
+        return pageOf(
+          held(
+            led(ALL, []),
+            asked.flatMap(({ conditions }) => conditions),
+          ),
+          null,
+        );
       }
-      const rows: EntryRow[] = await read((query) => {
-        among(query);
-        if (floor !== null) query.where('id', '>=', floor);
-        for (const condition of rest) query.where(...condition);
-        return query.orderBy('id', 'desc').limit(limit + 1);
-      }, index);
-      const entries = rows.slice(0, limit).map(entryOf);
-      return { entries, next: rows.length > limit ? (entries.at(-1)?.id ?? null) : floor };
+      if (drivers.length <= 1 && byName === null) return pageOf(led(first, []), null);
+      if (byName !== null && (await lastOf(led(byName, []), NAMED)) === null) {
+        return pageOf(
+          held(
+            led(byName, []),
+            drivers.flatMap(({ conditions }) => conditions),
+          ),
+          null,
+        );
+      }
+      // What is rare is not known beforehand, and may be another condition elsewhere in the log: the index that reaches furthest back.
+      let best = first;
+      let floor = await lastOf(within(led(first, [])), LOOKED_AT);
+      for (const driver of drivers.slice(1)) {
+        if (floor === null) break;
+        const reached = await lastOf(within(led(driver, [])), LOOKED_AT);
+        if (reached !== null && reached >= floor) continue;
+        best = driver;
+        floor = reached;
+      }
+      const others = drivers.filter((driver) => driver !== best);
+      if (byName === null) return pageOf(led(best, others), floor);
+      if (best === ALL) return pageOf(held(led(best, []), byName.conditions), floor);
+      // Last, because for it the row is read.
+      return pageOf(led(best, [...others, { ...byName, index: null }]), floor);
     },
 
     async find(id) {
-      const [row]: EntryRow[] = await read((query) => query.where({ id }), null);
+      const [row] = await read(held(led(ALL, []), [['id', '=', id]]));
       return row ? entryOf(row) : null;
     },
   };

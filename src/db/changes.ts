@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../errors.ts';
+import { batches, bytesOfRow } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
 import { statement } from './statement.ts';
 import { transact } from './transact.ts';
@@ -34,7 +35,7 @@ export interface Change {
   readonly after: object | null;
 }
 
-export type ObjectType = 'policy' | 'user' | 'token' | 'target' | 'credential' | 'key' | 'session';
+export type ObjectType = 'policy' | 'user' | 'token' | 'target' | 'credential' | 'key' | 'session' | 'draft';
 
 export interface ChangeRow extends Change, Position {
   readonly created_at: number;
@@ -47,6 +48,8 @@ export interface ChangeRow extends Change, Position {
 export interface Changes {
   /** The position now: a read that begins after the call. */
   position(): Promise<Position>;
+  /** The position now, where it is known without asking: in a database that this process alone writes. */
+  known(): Position | null;
   /**
    * Runs `work` in a transaction that holds the counter, so that such transactions run one at a time; records the changes
    * it returns and moves the counter by one for each, and the revision by one if policies are among them, however many: a
@@ -106,22 +109,25 @@ export async function createChanges(database: Database, now: () => number): Prom
       let position = await readPosition(trx);
       const revision = position.revision + (changes.some(({ object_type }) => object_type === 'policy') ? 1 : 0);
       const created_at = now();
-      for (const change of changes) {
-        position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
-        await trx('changes').insert({
-          ...position,
-          created_at,
-          actor_id: actor.id,
-          actor_email: actor.email,
-          request_id: actor.request_id,
-          reason: actor.reason ?? null,
-          action: change.action,
-          object_type: change.object_type,
-          object_id: change.object_id,
-          before: change.before && JSON.stringify(change.before),
-          after: change.after && JSON.stringify(change.after),
-        });
+      function* rows(): Generator<object> {
+        for (const change of changes) {
+          position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
+          yield {
+            ...position,
+            created_at,
+            actor_id: actor.id,
+            actor_email: actor.email,
+            request_id: actor.request_id,
+            reason: actor.reason ?? null,
+            action: change.action,
+            object_type: change.object_type,
+            object_id: change.object_id,
+            before: change.before && JSON.stringify(change.before),
+            after: change.after && JSON.stringify(change.after),
+          };
+        }
       }
+      for (const batch of batches(rows(), bytesOfRow)) await trx('changes').insert(batch);
       if (changes.length > 0)
         await trx('counter')
           .where('id', 1)
@@ -131,6 +137,8 @@ export async function createChanges(database: Database, now: () => number): Prom
 
   return {
     position: () => (database.kind === 'sqlite' ? Promise.resolve(remembered) : readWritable(database.reader)),
+
+    known: () => (database.kind === 'sqlite' ? remembered : null),
 
     async change(actor, work) {
       const done = await attempt(actor, work);

@@ -28,28 +28,23 @@ export interface ProblemContext {
 
 const OUTAGE_CODES = new Set([
   ...['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND', 'EAI_AGAIN'],
-  ...['PROTOCOL_CONNECTION_LOST', 'PROTOCOL_SEQUENCE_TIMEOUT', 'POOL_CLOSED', 'ER_CON_COUNT_ERROR', 'ER_SERVER_SHUTDOWN'],
-  ...['ER_TOO_MANY_USER_CONNECTIONS', 'ER_USER_LIMIT_REACHED'],
-  ...['ER_LOCK_DEADLOCK', 'ER_LOCK_WAIT_TIMEOUT', 'ER_CHECKREAD', 'ER_QUERY_INTERRUPTED', 'ER_OPTION_PREVENTS_STATEMENT'],
-  ...[
-    'ER_UNKNOWN_COM_ERROR',
-    'ER_CONNECTION_KILLED',
-    'ER_ACCESS_DENIED_ERROR',
-    'ER_DISK_FULL',
-    'ER_RECORD_FILE_FULL',
-    'ER_CLIENT_INTERACTION_TIMEOUT',
-  ],
-  // A cluster that refused a transaction, or that the server is not, or no longer, a full member of.
-  ...['ER_TRANSACTION_ROLLBACK_DURING_COMMIT', 'ER_ERROR_DURING_COMMIT', 'ER_RUN_HOOK_ERROR', 'ER_READ_ONLY_MODE'],
-  ...['ER_GRP_TRX_CONSISTENCY_NOT_ALLOWED', 'ER_GRP_TRX_CONSISTENCY_BEFORE', 'ER_GRP_TRX_CONSISTENCY_BEGIN_NOT_ALLOWED'],
-  ...['SQLITE_BUSY', 'SQLITE_FULL', 'SQLITE_IOERR', 'SQLITE_READONLY', 'SQLITE_LOCKED'],
+  ...['PROTOCOL_CONNECTION_LOST', 'PROTOCOL_SEQUENCE_TIMEOUT', 'POOL_CLOSED'],
+  // Refusals that servers file under mistakes of the statement.
+  ...['ER_TOO_MANY_USER_CONNECTIONS', 'ER_USER_LIMIT_REACHED', 'ER_BAD_DB_ERROR', 'ER_DBACCESS_DENIED_ERROR'],
+  ...['ER_TABLEACCESS_DENIED_ERROR', 'ER_COLUMNACCESS_DENIED_ERROR', 'ER_SPECIFIC_ACCESS_DENIED_ERROR'],
 ]);
+
+const SQLITE_OUTAGE = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|CORRUPT|NOTADB|NOMEM|PERM|PROTOCOL|INTERRUPT)(_|$)/;
+
+/** Classes of SQLSTATE that are about the statement or its rows. mysql2 has no names for many faults that only MariaDB knows. */
+const ABOUT_STATEMENT = /^(21|22|23|42)/;
 
 /** Whether the database cannot be used (out of reach, full, read-only), rather than the gateway at fault. */
 function isOutage(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
-  const { code, fatal } = error as Error & { code?: unknown; fatal?: unknown };
-  if (typeof code === 'string' && (OUTAGE_CODES.has(code) || code.startsWith('SQLITE_IOERR'))) return true;
+  const { code, sqlState, fatal } = error as Error & { code?: unknown; sqlState?: unknown; fatal?: unknown };
+  if (typeof code === 'string' && (OUTAGE_CODES.has(code) || SQLITE_OUTAGE.test(code))) return true;
+  if (typeof sqlState === 'string' && !ABOUT_STATEMENT.test(sqlState)) return true;
   // mysql2 calls errors fatal that end the connection; what else says so is a closed worker or pool.
   return (
     fatal === true ||

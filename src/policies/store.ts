@@ -1,5 +1,6 @@
 /** Policies in the database. Written only inside administrative transactions, which run one at a time. */
 import type { Knex } from 'knex';
+import { batches, bytesOfRow } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from './document.ts';
 
@@ -13,8 +14,17 @@ export interface PolicyStore {
   /** Makes the stored policy with this id equal to `policy`, of which `before` is the stored state. */
   update(before: StoredPolicy, policy: StoredPolicy): Promise<void>;
   delete(id: string): Promise<void>;
+  /** All of that for many policies in few statements. Of two changes to one policy the order is not kept. */
+  change(changes: readonly StoredChange[]): Promise<void>;
   /** Whether a policy names this target. */
   namesTarget(targetId: string): Promise<boolean>;
+}
+
+export interface StoredChange {
+  /** The stored state; null: there is none. */
+  readonly before: StoredPolicy | null;
+  /** null: it goes. */
+  readonly after: StoredPolicy | null;
 }
 
 interface Row extends Omit<StoredPolicy, 'enabled' | 'subjects'> {
@@ -63,7 +73,7 @@ const subjectRow = (policyId: string, { id, subject_type, subject_value }: Polic
   subject_value: subject_value ?? '',
 });
 
-const ROWS_PER_STATEMENT = 200;
+const bytesOfId = (id: string): number => id.length;
 
 export function policyStore(db: Connection): PolicyStore {
   // One statement, because two would read two moments outside a snapshot.
@@ -75,12 +85,39 @@ export function policyStore(db: Connection): PolicyStore {
       .orderBy([{ column: 'p.id' }, { column: 's.id' }]);
     return assemble(rows);
   };
-  const insertSubjects = async (policyId: string, subjects: readonly PolicySubject[]): Promise<void> => {
-    for (let start = 0; start < subjects.length; start += ROWS_PER_STATEMENT) {
-      const rows = subjects.slice(start, start + ROWS_PER_STATEMENT).map((subject) => subjectRow(policyId, subject));
-      await db('policy_subjects').insert(rows);
-    }
+  const insert = async (table: string, rows: Iterable<object>): Promise<void> => {
+    for (const batch of batches(rows, bytesOfRow)) await db(table).insert(batch);
   };
+  const deleteWhere = async (table: string, column: string, ids: Iterable<string>): Promise<void> => {
+    for (const batch of batches(ids, bytesOfId)) await db(table).whereIn(column, batch).delete();
+  };
+
+  async function change(changes: readonly StoredChange[]): Promise<void> {
+    const gone: string[] = [];
+    const made: StoredPolicy[] = [];
+    const changed: StoredPolicy[] = [];
+    const subjectsGone: string[] = [];
+    const subjectsMade: ReturnType<typeof subjectRow>[] = [];
+    for (const { before, after } of changes) {
+      if (after === null) {
+        if (before !== null) gone.push(before.id);
+        continue;
+      }
+      (before === null ? made : changed).push(after);
+      const known = before?.subjects ?? [];
+      const kept = new Set(after.subjects.map(({ id }) => id));
+      for (const { id } of known) if (!kept.has(id)) subjectsGone.push(id);
+      const there = new Set(known.map(({ id }) => id));
+      for (const subject of after.subjects) if (!there.has(subject.id)) subjectsMade.push(subjectRow(after.id, subject));
+    }
+    await deleteWhere('policy_subjects', 'policy_id', gone);
+    await deleteWhere('policies', 'id', gone);
+    await insert('policies', made.map(columnsOf));
+    for (const batch of batches(changed.map(columnsOf), bytesOfRow)) await db('policies').insert(batch).onConflict('id').merge();
+    // Another subject may take the place of one that goes.
+    await deleteWhere('policy_subjects', 'id', subjectsGone);
+    await insert('policy_subjects', subjectsMade);
+  }
 
   return {
     all: () => read((policies) => policies),
@@ -91,28 +128,15 @@ export function policyStore(db: Connection): PolicyStore {
       }),
     find: async (id) => (await read((policies) => policies.where({ id })))[0] ?? null,
 
-    async insert(policy) {
-      await db('policies').insert(columnsOf(policy));
-      await insertSubjects(policy.id, policy.subjects);
-    },
-
-    async update(before, policy) {
-      const { id, ...columns } = columnsOf(policy);
-      await db('policies').where({ id }).update(columns);
-      const kept = new Set(policy.subjects.map((subject) => subject.id));
-      const known = new Set(before.subjects.map((subject) => subject.id));
-      const gone = before.subjects.filter((subject) => !kept.has(subject.id)).map((subject) => subject.id);
-      if (gone.length > 0) await db('policy_subjects').whereIn('id', gone).delete();
-      await insertSubjects(
-        id,
-        policy.subjects.filter((subject) => !known.has(subject.id)),
-      );
-    },
+    insert: (policy) => change([{ before: null, after: policy }]),
+    update: (before, after) => change([{ before, after }]),
 
     async delete(id) {
       await db('policy_subjects').where('policy_id', id).delete();
       await db('policies').where({ id }).delete();
     },
+
+    change,
 
     namesTarget: async (targetId) => (await db('policies').where('target_id', targetId).first('id')) !== undefined,
   };

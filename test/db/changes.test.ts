@@ -37,6 +37,7 @@ eachEngine(test, 'changes move the counter by one each, in the same transaction'
   }));
   t.like(position, { sequence: 2, revision: 1 });
   t.deepEqual(await changes.position(), position);
+  t.deepEqual(changes.known(), database.kind === 'sqlite' ? position : null);
   t.deepEqual(await readPosition(database.knex), position);
   t.true(await holds(database.knex, position));
   t.false(await holds(database.knex, { ...position, nonce: 'of another history' }));
@@ -83,6 +84,30 @@ eachEngine(test, 'a transaction is one revision, however many policies it change
     (await listRevisions(database.knex, 1, 2)).map(({ revision }) => revision),
     [1],
   );
+});
+
+eachEngine(test, 'thousands of changes in one transaction are each a row, in their order, in few statements', async (t, at) => {
+  const database = await open(t, at);
+  const { knex } = database;
+  const changes = await createChanges(database, Date.now);
+  let statements = 0;
+  knex.on('query', ({ sql }: { sql: string }) => {
+    if (/^insert into .changes/.test(sql)) statements++;
+  });
+  const many = Array.from({ length: 1_200 }, (_, i) =>
+    change(`policy ${i}`, { after: { name: "'\u20ac".repeat(i < 300 ? 2_000 : 1) } }),
+  );
+  const { position } = await changes.change(actor, async () => ({ result: null, changes: many }));
+  t.like(position, { sequence: 1_200, revision: 1 });
+  const rows = (await changes.list(2_000, null)).toReversed();
+  t.deepEqual(
+    rows.map(({ sequence, object_id, after }) => [sequence, object_id, after]),
+    many.map(({ object_id, after }, i) => [i + 1, object_id, after]),
+  );
+  t.is(new Set(rows.map(({ nonce }) => nonce)).size, 1_200);
+  t.is(rows.at(-1)?.nonce, position.nonce);
+  t.is(await holds(knex, { ...position, sequence: 700, nonce: rows[699]?.nonce ?? '' }), true);
+  t.true(statements > 3 && statements < 20, `${statements}`);
 });
 
 eachEngine(test, 'a change that fails leaves nothing behind, and one that changes nothing moves nothing', async (t, at) => {

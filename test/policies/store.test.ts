@@ -75,6 +75,50 @@ eachEngine(test.serial, 'a thousand subjects', async (t, at) => {
   t.deepEqual((await store.find('a'))?.subjects, subjects);
 });
 
+eachEngine(test.serial, 'thousands of changes at once are made in few statements of bounded size', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = policyStore(knex);
+  const many = 1_500;
+  const id = (i: number): string => String(i).padStart(4, '0');
+  const subject = (i: number, kind: string, value: string) => ({
+    id: `${kind}${id(i)}`,
+    subject_type: 'group' as const,
+    subject_value: value,
+  });
+  const made = Array.from({ length: many }, (_, i) =>
+    policy(id(i), { description: "'\u20ac".repeat(i < 900 ? 1_000 : 1), subjects: [subject(i, 'a', 'x'), subject(i, 'b', 'y')] }),
+  );
+  const sizes: number[] = [];
+  const run = knex.client._query;
+  knex.client._query = (connection: unknown, query: { sql: string; bindings?: unknown[] }) => {
+    const values = (query.bindings ?? []).reduce((sum: number, value) => sum + Buffer.byteLength(String(value)), 0);
+    if (!/^select/.test(query.sql)) sizes.push(Buffer.byteLength(query.sql) + values);
+    return run.call(knex.client, connection, query);
+  };
+  await store.change(made.map((after) => ({ before: null, after })));
+  t.deepEqual(await store.all(), made);
+
+  // A third each goes, changes, and stays; in those that change one subject takes the place of another.
+  const changes = made.map((before, i) => {
+    if (i % 3 === 0) return { before, after: null };
+    if (i % 3 === 1) return { before, after: before };
+    return {
+      before,
+      after: { ...before, name: 'changed', priority: -i, subjects: [subject(i, 'b', 'y'), subject(i, 'c', 'x')] },
+    };
+  });
+  const asked = sizes.length;
+  await store.change(changes);
+  t.deepEqual(
+    await store.all(),
+    changes.flatMap(({ after }) => (after === null ? [] : [after])),
+  );
+  t.is((await knex('policy_subjects')).length, 2 * ((many * 2) / 3));
+  t.true(Math.max(...sizes) <= 1_000_000, `${Math.max(...sizes)} bytes`);
+  t.true(asked < 40 && sizes.length - asked < 40, `${asked} and ${sizes.length - asked} statements`);
+  await t.throwsAsync(store.change([{ before: null, after: policy(id(1)) }]), undefined, 'what is there is not made again');
+});
+
 eachEngine(test.serial, 'a row that no edit can have made stops the load', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   await policyStore(knex).insert(policy('a'));

@@ -36,7 +36,14 @@ export async function startGalera(guardian: Guardian): Promise<Cluster> {
   // The others get their data, accounts included, from the first.
   await guardian.run(
     install,
-    ['--no-defaults', ...user, `--datadir=${first.data}`, '--auth-root-authentication-method=normal', '--skip-test-db'],
+    [
+      '--no-defaults',
+      ...user,
+      `--datadir=${first.data}`,
+      `--tmpdir=${first.folder}`,
+      '--auth-root-authentication-method=normal',
+      '--skip-test-db',
+    ],
     { timeoutMs: 120_000 },
   );
   const address = `gcomm://${all.map(({ group }) => `127.0.0.1:${group}`).join()}`;
@@ -48,6 +55,7 @@ export async function startGalera(guardian: Guardian): Promise<Cluster> {
     '--bind-address=127.0.0.1',
     `--socket=${join(folder, 's')}`,
     `--pid-file=${join(folder, 'pid')}`,
+    `--tmpdir=${folder}`,
     '--innodb-flush-log-at-trx-commit=1',
     '--innodb-buffer-pool-size=64M',
     '--innodb-autoinc-lock-mode=2',

@@ -44,6 +44,7 @@ export async function startGroupReplication(guardian: Guardian, say: (line: stri
     '--mysqlx=OFF',
     `--socket=${join(place.folder, 's')}`,
     `--pid-file=${join(place.folder, 'pid')}`,
+    `--tmpdir=${place.folder}`,
     '--secure-file-priv=NULL',
     '--innodb-flush-log-at-trx-commit=1',
     '--sync-binlog=1',

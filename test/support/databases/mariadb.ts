@@ -23,6 +23,8 @@ export async function startMariadb(guardian: Guardian, place: Place = {}): Promi
       '--no-defaults',
       ...user,
       `--datadir=${data}`,
+      // A server that starts removes what others have there.
+      `--tmpdir=${folder}`,
       '--auth-root-authentication-method=normal',
       '--skip-test-db',
       ...options,
@@ -43,6 +45,7 @@ export async function startMariadb(guardian: Guardian, place: Place = {}): Promi
       `--socket=${join(folder, 's')}`,
       `--pid-file=${join(folder, 'pid')}`,
       `--init-file=${initFile}`,
+      `--tmpdir=${folder}`,
       '--innodb-flush-log-at-trx-commit=1',
       '--sync-binlog=1',
       '--innodb-buffer-pool-size=128M',

@@ -35,6 +35,7 @@ export async function startMysql(guardian: Guardian, say: (line: string) => void
       `--socket=${join(folder, 's')}`,
       `--pid-file=${join(folder, 'pid')}`,
       `--init-file=${initFile}`,
+      `--tmpdir=${folder}`,
       '--secure-file-priv=NULL',
       '--innodb-flush-log-at-trx-commit=1',
       '--sync-binlog=1',

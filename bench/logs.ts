@@ -1,0 +1,147 @@
+/**
+ * `npm run bench:logs`: how long a page of `GET /api/logs` takes in a log of ten million decisions, for every filter, on each database.
+ * `--json` prints every figure as JSON, `--quick` asks a log of a million. `--only=sqlite,mariadb,mysql` leaves out the others.
+ */
+import { mkdtempSync } from 'node:fs';
+import { cpus, loadavg } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { createConnection } from 'mysql2/promise';
+import type { LogFilter } from '../src/audit/filter.ts';
+import { type AuditPage, type AuditStore, auditStore } from '../src/audit/store.ts';
+import { readConfig } from '../src/config.ts';
+import { openDatabase } from '../src/db/database.ts';
+import { type Engine, engines } from '../test/support/databases/engines.ts';
+import { createGuardian } from '../test/support/databases/guardian.ts';
+import { startDatabases } from '../test/support/databases/start.ts';
+import { type Ask, fillLog, logFilters, nearTheEnd } from './audit/log-rows.ts';
+import { TITLES } from './gateway/own.ts';
+import { type Databases, guarded } from './guarded.ts';
+import { median } from './measure.ts';
+import { columns, number } from './print.ts';
+
+const { values: options } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string', default: 'sqlite,mariadb,mysql' },
+  },
+});
+/** What is said meanwhile must not get into the JSON. */
+const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
+
+const ROWS = options.quick ? 1_000_000 : 10_000_000;
+const LIMIT = 100;
+const PAGES = 20;
+const REPEATED = 5;
+
+/** Milliseconds of one page. */
+interface LogFigures {
+  readonly engine: Engine['name'];
+  readonly filter: string;
+  /** The first time that it is asked for, and the median of the next times. */
+  readonly first: number;
+  readonly again: number;
+  /** The slowest of the pages that follow, and the one furthest away. */
+  readonly following: number;
+  readonly furthest: number;
+  /** What is on the first page, and how many pages have 100 entries together, or all that there are; 0: more than were read. */
+  readonly entries: number;
+  readonly pages: number;
+}
+
+async function timed(work: () => Promise<AuditPage>): Promise<{ readonly page: AuditPage; readonly ms: number }> {
+  const before = performance.now();
+  const page = await work();
+  return { page, ms: performance.now() - before };
+}
+
+async function measureFilter(store: AuditStore, engine: Engine['name'], filter: string, what: LogFilter): Promise<LogFigures> {
+  const { page, ms: first } = await timed(() => store.page(what, LIMIT, null));
+  const again: number[] = [];
+  for (let i = 0; i < REPEATED; i++) again.push((await timed(() => store.page(what, LIMIT, null))).ms);
+  let { next } = page;
+  let read = 1;
+  let entries = page.entries.length;
+  let pages = entries >= LIMIT || next === null ? 1 : 0;
+  let following = 0;
+  for (; read < PAGES && next !== null; read++) {
+    const cursor: string = next;
+    const after = await timed(() => store.page(what, LIMIT, cursor));
+    following = Math.max(following, after.ms);
+    next = after.page.next;
+    entries += after.page.entries.length;
+    if (pages === 0 && (entries >= LIMIT || next === null)) pages = read + 1;
+  }
+  const furthest = (await timed(() => store.page(what, LIMIT, nearTheEnd(ROWS)))).ms;
+  return { engine, filter, first, again: median(again), following, furthest, entries: page.entries.length, pages };
+}
+
+async function measureLog(engine: Engine): Promise<LogFigures[]> {
+  const at = await engine.create();
+  const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => undefined);
+  try {
+    const began = performance.now();
+    if (database.kind === 'sqlite') {
+      await database.knex.raw('pragma synchronous = off');
+      await fillLog(database, async (sql) => database.knex.raw(sql), ROWS);
+      await database.knex.raw('pragma synchronous = full');
+    } else {
+      const connection = await createConnection(at.url);
+      await fillLog(database, ((sql) => connection.query(sql)) satisfies Ask, ROWS);
+      await connection.end();
+    }
+    say(
+      `${TITLES[engine.name]}: ${ROWS.toLocaleString('en')} decisions, made in ${((performance.now() - began) / 1_000).toFixed(0)} s`,
+    );
+    const figures: LogFigures[] = [];
+    for (const [name, filter] of logFilters(ROWS))
+      figures.push(await measureFilter(auditStore(database.knex), engine.name, name, filter));
+    return figures;
+  } finally {
+    await database.close();
+    await at.drop();
+  }
+}
+
+function table(figures: readonly LogFigures[]): string[] {
+  return columns([
+    ['', 'first ms', 'again', 'following', 'furthest', 'entries', 'pages for 100'],
+    ...figures.map(({ filter, first, again, following, furthest, entries, pages }) => [
+      filter,
+      ...[first, again, following, furthest].map(number),
+      String(entries),
+      pages === 0 ? `> ${PAGES}` : String(pages),
+    ]),
+  ]);
+}
+
+/** In the folder that is removed with all else, however the run ends. */
+const sqlite: Engine = {
+  name: 'sqlite',
+  create: async () => ({
+    url: `sqlite:${mkdtempSync(join(guardian.folder, 'sqlite-'))}/portcullis.db`,
+    drop: async () => undefined,
+  }),
+};
+
+async function run(databases: Databases): Promise<void> {
+  const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
+  say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
+  const wanted = new Set(options.only.split(','));
+  const started = await startDatabases(guardian, wanted, say);
+  databases.stop = started.stop;
+  Object.assign(process.env, started.urls);
+  const figures: LogFigures[] = [];
+  for (const engine of engines().filter(({ name }) => wanted.has(name))) {
+    const of = await measureLog(engine.name === 'sqlite' ? sqlite : engine);
+    figures.push(...of);
+    say('');
+    for (const line of table(of)) say(line);
+    say('');
+  }
+  if (options.json) console.log(JSON.stringify({ machine, rows: ROWS, figures }, null, 2));
+}
+
+const guardian = createGuardian();
+await guarded(guardian, run);
