@@ -66,13 +66,12 @@ const MAX_OUTCOMES = 20_000;
 /** How often the same rows with the same stamps are offered, where it is not known whether the server has taken them. */
 const ATTEMPTS = 3;
 
-/** `settle` is called once, with what refused the record; null: it is durable. */
-type Item = { settle(error: AppError | null): void } & (
-  | { readonly kind: 'decision'; readonly stored: Stored<DecisionRow> }
-  | { readonly kind: 'shown'; readonly stored: Stored<ShownRow> }
-  | { readonly kind: 'outcome'; readonly stored: Stored<OutcomeRow> }
-);
-type ItemBody = Item extends infer I ? (I extends Item ? Omit<I, 'settle'> : never) : never;
+/** Called once, with what refused the record; null: it is durable. */
+type Settle = (error: AppError | null) => void;
+type Item =
+  | { readonly kind: 'decision'; readonly stored: Stored<DecisionRow>; readonly settle: Settle }
+  | { readonly kind: 'shown'; readonly stored: Stored<ShownRow>; readonly settle: Settle }
+  | { readonly kind: 'outcome'; readonly stored: Stored<OutcomeRow>; readonly settle: Settle };
 
 /** Rows of one commit, as they stand in the chain. */
 interface Composed {
@@ -127,8 +126,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   let head: Head | null = null;
   let beginning: Promise<Head> | null = null;
 
-  function enqueue(body: ItemBody): Promise<void> {
-    const { bytes } = body.stored;
+  function enqueue({ bytes }: Stored<object>, itemOf: (settle: Settle) => Item): Promise<void> {
     if (closed) return Promise.reject(refusal('The gateway is shutting down.'));
     if (waitingBytes + bytes > maxWaitingBytes) return Promise.reject(refusal('The audit log cannot keep up.'));
     waitingBytes += bytes;
@@ -142,7 +140,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
         if (error) reject(error);
         else resolve();
       };
-      waiting.push({ ...body, settle });
+      waiting.push(itemOf(settle));
       wake();
     });
   }
@@ -318,8 +316,14 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       if (head === null) await begin();
     },
     head: () => head,
-    decision: (record) => enqueue({ kind: 'decision', stored: storedDecision(record) }),
-    shown: (record) => enqueue({ kind: 'shown', stored: storedShown(record) }),
+    decision(record) {
+      const stored = storedDecision(record);
+      return enqueue(stored, (settle) => ({ kind: 'decision', stored, settle }));
+    },
+    shown(record) {
+      const stored = storedShown(record);
+      return enqueue(stored, (settle) => ({ kind: 'shown', stored, settle }));
+    },
     outcome(record) {
       if (closed || outcomes.length >= MAX_OUTCOMES) {
         log.warn({ lost: 1 }, 'outcomes of recorded decisions were lost');
@@ -342,7 +346,9 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
 }
 
 function compose(key: ChainKey, from: Head, batch: readonly Item[]): Composed {
-  const composed: Omit<Composed, 'head'> = { decisions: [], shown: [], outcomes: [] };
+  const decisions: Chained<DecisionRow>[] = [];
+  const shown: Chained<ShownRow>[] = [];
+  const outcomes: Chained<OutcomeRow>[] = [];
   let head = from;
   const chained = <R extends object>(kind: Item['kind'], { row, bytes }: Stored<R>): Chained<R> => {
     const stamp = nextStamp(key, head, kind, row);
@@ -352,15 +358,15 @@ function compose(key: ChainKey, from: Head, batch: readonly Item[]): Composed {
   for (const item of batch) {
     switch (item.kind) {
       case 'decision':
-        composed.decisions.push(chained(item.kind, item.stored));
+        decisions.push(chained(item.kind, item.stored));
         break;
       case 'shown':
-        composed.shown.push(chained(item.kind, item.stored));
+        shown.push(chained(item.kind, item.stored));
         break;
       case 'outcome':
-        composed.outcomes.push(chained(item.kind, item.stored));
+        outcomes.push(chained(item.kind, item.stored));
         break;
     }
   }
-  return { ...composed, head };
+  return { decisions, shown, outcomes, head };
 }

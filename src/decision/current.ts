@@ -5,9 +5,9 @@
  * or, where the configuration allows older ones (`FRESHNESS=bounded:<ms>`), at most so long before.
  * What is older is never served: a replica that cannot read or build the newer state refuses.
  */
-import type { Admit, Identity, Snapshot } from '../auth/admission.ts';
+import type { Admission, Admit, Identity, Snapshot } from '../auth/admission.ts';
 import { judgeIdentity } from '../auth/admission.ts';
-import type { TokenClaims } from '../auth/principal.ts';
+import type { AuthRefusal, TokenClaims } from '../auth/principal.ts';
 import { type Changes, holds, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
@@ -99,9 +99,14 @@ export function createCurrent(parts: CurrentParts): Current {
     state = { position, began, sequence: position.sequence, engine, targets, sessions, identities: new Map() };
   }
 
-  /** `bounded`: as old as the configuration allows will do. */
-  async function reach(deadline: number, bounded: boolean): Promise<State> {
-    if (bounded && state !== null && performance.now() - confirmedAt < parts.boundMs) return state;
+  /** The state, if it is known to be new enough without a read. */
+  function atHand(): State | null {
+    if (state === null || performance.now() - confirmedAt < parts.boundMs) return state;
+    const position = changes.known();
+    return position !== null && samePosition(position, state.position) ? state : null;
+  }
+
+  async function reach(deadline: number): Promise<State> {
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
       if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
@@ -116,8 +121,6 @@ export function createCurrent(parts: CurrentParts): Current {
 
   /** null: the database has moved on from `from`. */
   async function lookUp(from: State, claims: TokenClaims): Promise<Identity | 'unknown' | null> {
-    const known = from.identities.get(claims.jti);
-    if (known) return known;
     const found = await database.snapshot(async (db) => {
       if (!samePosition(await readPosition(db), from.position)) return null;
       return (await parts.identity(db, claims)) ?? 'unknown';
@@ -141,21 +144,26 @@ export function createCurrent(parts: CurrentParts): Current {
   }
 
   return {
-    fresh: () => guarded((deadline) => reach(deadline, false)),
-    admit: (claims) =>
-      guarded(async (deadline) => {
-        for (let bounded = true; ; bounded = false) {
-          const snapshot = await reach(deadline, bounded);
-          const identity = await lookUp(snapshot, claims);
-          if (identity === null) {
-            if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
-            continue;
-          }
-          const principal = judgeIdentity(claims, identity === 'unknown' ? null : identity);
-          return 'refused' in principal ? principal : { snapshot, principal };
+    fresh: () => guarded(reach),
+    async admit(claims) {
+      const near = atHand();
+      const known = near?.identities.get(claims.jti);
+      // Most requests need not wait for anything, and so need no timer.
+      if (near !== null && known !== undefined) return judged(near, claims, known);
+      return guarded(async (deadline) => {
+        for (let snapshot = near ?? (await reach(deadline)); ; snapshot = await reach(deadline)) {
+          const identity = snapshot.identities.get(claims.jti) ?? (await lookUp(snapshot, claims));
+          if (identity !== null) return judged(snapshot, claims, identity === 'unknown' ? null : identity);
+          if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
         }
-      }),
+      });
+    },
   };
+}
+
+function judged(snapshot: State, claims: TokenClaims, identity: Identity | null): Admission | AuthRefusal {
+  const principal = judgeIdentity(claims, identity);
+  return 'refused' in principal ? principal : { snapshot, principal };
 }
 
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

@@ -44,7 +44,7 @@ export interface Inbound {
 /** `id`: of the request that waits, for the answer that there is no state to decide with. */
 export type Admitting = (id: RpcId | null | undefined) => Promise<Caller | Answer>;
 
-export async function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admitting): Promise<Answer> {
+export function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admitting): Promise<Answer> | Answer {
   const { reading, headers } = inbound;
   if (Array.isArray(reading.value)) return respondBatch(deps, inbound, reading.value, admit);
   const message = readMessage(reading.value);
@@ -89,7 +89,7 @@ async function respondModern(
   return performRequest(deps, caller, manner, message, operation, reading);
 }
 
-async function respondInSession(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> {
+function respondInSession(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> | Answer {
   const { reading } = inbound;
   const { id } = message;
   const operation = readOperation('session', message.method, message.params);
@@ -99,9 +99,14 @@ async function respondInSession(deps: ExchangeDeps, inbound: Inbound, message: R
       performRequest(deps, caller, { era: 'session', session: session ?? 'unknown' }, message, operation, reading),
     );
   }
+  return admitted(id, admit, (caller) =>
+    performRequest(deps, caller, { era: 'session', session: null }, message, operation, reading),
+  );
+}
+
+async function admitted(id: RpcId | null, admit: Admitting, perform: (caller: Caller) => Promise<Answer>): Promise<Answer> {
   const caller = await admit(id);
-  if ('kind' in caller) return caller;
-  return performRequest(deps, caller, { era: 'session', session: null }, message, operation, reading);
+  return 'kind' in caller ? caller : perform(caller);
 }
 
 async function respondEverywhere(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> {
@@ -145,12 +150,12 @@ async function respondNotification(
  * What every answer of a session depends on: admitted caller, version, and a session of theirs on this target. Without
  * such a session (null) a request is decided and recorded all the same, and then refused.
  */
-async function withSession(
+function withSession(
   { headers, session }: Inbound,
   id: RpcId | null,
   admit: Admitting,
   perform: (caller: Caller, session: Session | null) => Promise<Answer>,
-): Promise<Answer> {
+): Promise<Answer> | Answer {
   const { version } = headers.protocol;
   if (version !== undefined && !isSessionRevision(version)) {
     return refuse(id, { status: 400, code: CODES.badSession, message: 'Unsupported protocol version' });
@@ -158,9 +163,7 @@ async function withSession(
   if (headers.sessionId === undefined) {
     return refuse(id, { status: 400, code: CODES.badSession, message: 'The Mcp-Session-Id header is missing' });
   }
-  const caller = await admit(id);
-  if ('kind' in caller) return caller;
-  return perform(caller, session);
+  return admitted(id, admit, (caller) => perform(caller, session));
 }
 
 const MAX_BATCH = 50;

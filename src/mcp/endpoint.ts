@@ -101,7 +101,7 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   res.setHeader('X-Request-Id', requestId);
   res.on('error', () => undefined);
   const began = performance.now();
-  res.once('close', () => {
+  res.on('close', () => {
     const status = res.writableFinished ? res.statusCode : 499;
     endpoint.ended({ requestId, method: req.method ?? '', status, tookMs: Math.round(performance.now() - began) });
   });
@@ -264,9 +264,14 @@ function mayUse({ principal, snapshot }: Admission, targetName: string, place: s
 }
 
 /** Until the answer is written, or the client gone. */
-function watchOver({ watch }: Endpoint, res: ServerResponse, gone: Cancellation, watched: Omit<Watched, 'end'>): void {
+function watchOver(
+  { watch }: Endpoint,
+  res: ServerResponse,
+  gone: Cancellation,
+  { claims, mayGoOn, changed }: Omit<Watched, 'end'>,
+): void {
   if (res.closed) return;
-  res.once('close', watch.add({ ...watched, end: () => gone.abort(REVOKED) }));
+  res.on('close', watch.add({ claims, mayGoOn, changed, end: () => gone.abort(REVOKED) }));
 }
 
 function tooMany(detail: string, retryAfter: number): Answer {
@@ -312,7 +317,7 @@ function readPost(
 function clientGone(res: ServerResponse): Cancellation {
   const gone = createCancellation();
   if (res.closed) gone.abort();
-  res.once('close', () => {
+  res.on('close', () => {
     if (!res.writableFinished) gone.abort();
   });
   return gone;

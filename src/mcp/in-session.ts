@@ -23,7 +23,7 @@ export interface Reached {
   readonly error?: OwnError | null;
 }
 
-type Sent = Omit<UpstreamRequest, 'session' | 'version'>;
+type Sent = Omit<UpstreamRequest, 'session' | 'version' | 'modern'>;
 
 /** Sends what belongs to a session; a half that the target has lost is replaced, once, and nothing was done with the message. */
 export async function sendInSession(
@@ -51,8 +51,14 @@ export async function sendInSession(
   return isFault(again) ? again : { answer: again, linked: { session, link: second } };
 }
 
-function attempt(deps: ExchangeDeps, caller: Caller, linked: Linked, sent: Sent): Promise<UpstreamAnswer | UpstreamFault> {
-  return deps.upstream.send({ ...sent, session: linked.link, version: versionOf(caller, linked) });
+function attempt(
+  deps: ExchangeDeps,
+  caller: Caller,
+  linked: Linked,
+  { method, target, access, body, lastEventId, signal }: Sent,
+): Promise<UpstreamAnswer | UpstreamFault> {
+  const [session, version] = [linked.link, versionOf(caller, linked)];
+  return deps.upstream.send({ method, target, access, body, session, version, lastEventId, signal });
 }
 
 export async function performInSession(

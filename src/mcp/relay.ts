@@ -56,19 +56,11 @@ export async function relayAnswer(
   if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
   const bytes = await readAll(answer, deps.limits.answerBytes);
   if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
-  const relayed = await relayMessage(deps, context, bytes.toString('utf8'));
-  awaited.end(relayed.outcome);
-  return { kind: 'message', status: 200, text: relayed.text };
-}
-
-/** For the answer in JSON: the one message must be the answer. */
-async function relayMessage(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  text: string,
-): Promise<{ text: string; outcome: Outcome }> {
-  const seen = await inspect(deps, context, text);
-  return seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
+  const seen = await inspect(deps, context, bytes.toString('utf8'));
+  // The one message must be the answer.
+  const { text, outcome } = seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
+  awaited.end(outcome);
+  return { kind: 'message', status: 200, text };
 }
 
 export async function* relayStream(deps: ExchangeDeps, context: RelayContext, answer: UpstreamStream): AsyncGenerator<OutEvent> {

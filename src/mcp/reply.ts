@@ -13,8 +13,8 @@ export interface ReplyContext extends ProblemContext {
 export async function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Promise<void> {
   switch (answer.kind) {
     case 'message':
+      if (answer.headers !== undefined) setHeaders(res, answer.headers);
       res.writeHead(answer.status, {
-        ...answer.headers,
         'content-type': 'application/json',
         'content-length': Buffer.byteLength(answer.text),
         'cache-control': 'no-store',
@@ -44,8 +44,12 @@ export function writeProblem(
     return;
   }
   // Header names are compared without case: those of the answer replace the general ones.
-  for (const [name, value] of Object.entries({ ...problem.headers, ...headers })) res.setHeader(name, value);
+  setHeaders(res, { ...problem.headers, ...headers });
   sendProblem(res, { ...problem, headers: {} });
+}
+
+function setHeaders(res: ServerResponse, headers: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
 }
 
 async function writeStream(

@@ -101,28 +101,34 @@ export function sealSession(seal: Seal, owner: Owner, targetName: string, sessio
 /** null alike for another's session, another target's, an edited one, an old one and nonsense. */
 export function openSession(seal: Seal, owner: Owner, targetName: string, text: string, now: number): Session | null {
   if (text.length > MAX_SEALED_LENGTH) return null;
-  const content = openedBefore(seal, ofTarget(owner, targetName), text);
+  const content = openedBefore(seal, owner, targetName, text);
   if (content === null || now - content.a > SESSION_LIFETIME_MS) return null;
   const { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt } = content;
   return { id, place, binding, upstreamId, revision, lists, holder, issuedAt };
 }
 
 /** A session's id comes with each of its requests. */
-const opened = new WeakMap<Seal, Map<string, SessionContent>>();
+const opened = new WeakMap<Seal, Map<string, Opened>>();
 const OPENED_KEPT = 10_000;
 
-function openedBefore(seal: Seal, aad: string, text: string): SessionContent | null {
-  const known = opened.get(seal) ?? new Map<string, SessionContent>();
+/** A sealed text opens for one owner and target alone, so that it needs no more than its own place. */
+interface Opened extends Owner {
+  readonly targetName: string;
+  readonly content: SessionContent;
+}
+
+function openedBefore(seal: Seal, { issuer, sub }: Owner, targetName: string, text: string): SessionContent | null {
+  const known = opened.get(seal) ?? new Map<string, Opened>();
   opened.set(seal, known);
-  // The associated data end with a bracket, and no sealed text holds one.
-  const key = aad + text;
-  const before = known.get(key);
-  if (before !== undefined) return before;
-  const content = seal.open('session', aad, text) as SessionContent | null;
+  const before = known.get(text);
+  if (before !== undefined) {
+    return before.issuer === issuer && before.sub === sub && before.targetName === targetName ? before.content : null;
+  }
+  const content = seal.open('session', ofTarget({ issuer, sub }, targetName), text) as SessionContent | null;
   if (content === null) return null;
   const oldest = known.keys().next().value;
   if (known.size >= OPENED_KEPT && oldest !== undefined) known.delete(oldest);
-  known.set(key, content);
+  known.set(text, { issuer, sub, targetName, content });
   return content;
 }
 

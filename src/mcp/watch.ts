@@ -10,7 +10,7 @@ export interface Watched {
   /** Of a standing stream: may it go on in this state? A call that was allowed ends as it was begun, whatever policy becomes. */
   readonly mayGoOn: ((admission: Admission) => boolean) | null;
   /** Told of each new state in which it may go on. */
-  readonly changed?: (admission: Admission) => void;
+  readonly changed?: ((admission: Admission) => void) | undefined;
   end(): void;
 }
 

@@ -28,6 +28,8 @@ function world(boundMs = 0) {
     position: { sequence: 1, nonce: 'a', revision: 1 } as Position,
     history: new Map<number, string>([[1, 'a']]),
     identity: identity('user'),
+    /** Whether the position is known without a read. */
+    known: false,
     reads: 0,
     builds: [] as number[],
     readGate: null as Promise<void> | null,
@@ -62,6 +64,7 @@ function world(boundMs = 0) {
       await w.readGate;
       return at;
     },
+    known: () => (w.known ? w.position : null),
   } as unknown as Changes;
   const current = createCurrent({
     database,
@@ -98,6 +101,18 @@ const roleOf = async (t: ExecutionContext, current: ReturnType<typeof world>['cu
 test('a change that was made before the request is in the state that decides it', async (t) => {
   const { w, current } = world();
   t.is(await roleOf(t, current), 'user');
+  w.identity = identity('admin');
+  w.move(false);
+  t.is(await roleOf(t, current), 'admin');
+});
+
+test('where the position is known, nothing is read for a request, and a change is in the state that decides the next one', async (t) => {
+  const { w, current } = world();
+  w.known = true;
+  t.is(await roleOf(t, current), 'user');
+  const { reads } = w;
+  t.is(await roleOf(t, current), 'user');
+  t.is(w.reads, reads);
   w.identity = identity('admin');
   w.move(false);
   t.is(await roleOf(t, current), 'admin');

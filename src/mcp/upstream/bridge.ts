@@ -570,7 +570,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
   }
 
   return {
-    async send(request) {
+    send(request) {
       const { method, target, access, session: named } = request;
       if (target.transport !== 'streamable-http' || request.modern !== undefined) return http.send(request);
       if (named === undefined) return method === 'POST' && opensSession(request) ? open(request) : http.send(request);
@@ -581,7 +581,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
         session.address === addressOf(target) &&
         session.binding === access.binding &&
         now() - session.usedAt <= SESSION_MS;
-      return isUsable ? proceed(session, request) : statusAnswer(404);
+      return isUsable ? proceed(session, request) : Promise.resolve(statusAnswer(404));
     },
     async close() {
       for (const session of sessions.values()) end(session);

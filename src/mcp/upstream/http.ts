@@ -27,13 +27,13 @@ export function createHttpUpstream(limits: UpstreamLimits): Upstream {
     return address;
   }
   return {
-    async send(request) {
+    send(request) {
       const { target, access } = request;
-      if (access.credentials === 'unusable') return { fault: 'credential' };
-      if (target.transport !== 'streamable-http') return { fault: 'transport' };
+      if (access.credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
+      if (target.transport !== 'streamable-http') return Promise.resolve({ fault: 'transport' });
       const exchange = new Exchange(request.signal, limits.answerBytes);
-      const { origin, path } = addressOf(target);
       try {
+        const { origin, path } = addressOf(target);
         // Redirects are not followed: undici follows none unless told to.
         agent.dispatch(
           {
@@ -98,15 +98,20 @@ class Exchange implements Dispatcher.DispatchHandler {
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
     if (status < 200) return;
     const type = one(headers['content-type'])?.split(';')[0]?.trim().toLowerCase();
-    const head = {
-      status,
-      sessionId: one(headers['mcp-session-id']) ?? null,
-      held: false,
-      retryAfter: one(headers['retry-after']) ?? null,
-      discard: this.abort,
-    };
+    const sessionId = one(headers['mcp-session-id']) ?? null;
+    const retryAfter = one(headers['retry-after']) ?? null;
+    const { abort: discard, read } = this;
+    // Named one by one, as in all that every call makes: a copy with members added is slow to make, and to read.
     if (type !== 'text/event-stream') {
-      this.settle({ ...head, type: type === 'application/json' ? 'json' : 'other', read: this.read });
+      this.settle({
+        status,
+        sessionId,
+        held: false,
+        retryAfter,
+        discard,
+        type: type === 'application/json' ? 'json' : 'other',
+        read,
+      });
       return;
     }
     const stream = new Readable({
@@ -120,7 +125,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     stream.on('error', () => undefined);
     this.stream = stream;
     this.mayPause = outlivesItsEnd(headers);
-    this.settle({ ...head, type: 'stream', events: eventsOf(stream, this.maxBytes) });
+    const events = eventsOf(stream, this.maxBytes);
+    this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events });
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
