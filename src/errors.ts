@@ -17,6 +17,7 @@ export const ERRORS = {
   target_name_taken: { status: 409, title: 'The target name is taken' },
   target_in_use: { status: 409, title: 'Policies name this target' },
   last_administrator: { status: 409, title: 'The last administrator must stay' },
+  tests_failed: { status: 409, title: 'Tests of policies fail' },
   limit_reached: { status: 409, title: 'A limit is reached' },
   precondition_failed: { status: 412, title: 'The resource has changed' },
   too_large: { status: 413, title: 'The request is too large' },

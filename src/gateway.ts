@@ -45,14 +45,23 @@ import { DEFAULT_LIMITS } from './mcp/limits.ts';
 import { principalKey } from './mcp/places.ts';
 import { createSeal } from './mcp/seal.ts';
 import { taskStore } from './mcp/store.ts';
+import { createAccessRoutes } from './policies/access-routes.ts';
 import { createBundleRoutes } from './policies/bundle-routes.ts';
 import type { Policy } from './policies/document.ts';
+import { createDrafts } from './policies/drafts/drafts.ts';
+import { createDraftRoutes } from './policies/drafts/routes.ts';
+import { createShadows } from './policies/drafts/shadow.ts';
+import { draftStore } from './policies/drafts/store.ts';
 import { createPolicyEdits } from './policies/edit.ts';
 import { createQuestionRoutes } from './policies/question-routes.ts';
+import { createReplayRoutes } from './policies/replay/routes.ts';
 import { createPolicyRoutes } from './policies/routes.ts';
+import { createSetEngines } from './policies/set-engine.ts';
 import { createPolicySetRoutes } from './policies/set-routes.ts';
 import { createPolicySets } from './policies/sets.ts';
 import { policyStore } from './policies/store.ts';
+import { createApplyTested } from './policies/test-set.ts';
+import { createMoments } from './policies/would-be.ts';
 import { createPeers } from './replicas/peers.ts';
 import { createPresence } from './replicas/presence.ts';
 import { createStatusRoutes } from './replicas/routes.ts';
@@ -177,10 +186,13 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   });
   const allTargets = (db: Connection) => targetStore(db).page(null, null);
   const policySets = createPolicySets({ ...policyParts, targets: allTargets });
-  const compileSet = async (policies: readonly Policy[]) => {
-    const { compiled, engineHash } = await createEngine({ module, policies, revision: 0 });
-    return { json: compiled.json, hash: compiled.hash, engineHash };
-  };
+  const moments = createMoments({
+    ...{ database, sets: policySets, targets: allTargets },
+    findDraft: (db, name) => draftStore(db).find(name),
+  });
+  const applyTested = createApplyTested({ sets: policySets, module });
+  const engineOf = createSetEngines(module);
+  const drafts = createDrafts({ database, administer, sets: policySets, applyTested, now });
   const targetEdits = createTargetEdits({
     administer,
     vault,
@@ -203,6 +215,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     now,
     lapsed: () => mcp.endStreams(),
     log,
+  });
+  const shadows = createShadows({
+    ...{ database, module, moments, log, now },
+    replicaId: presence.id,
+    diverged: (draft, effect, count) => metrics.shadowDivergences.inc({ draft, effect }, count),
   });
   const peers = createPeers({ vault, now, log });
   const sessions = sessionStore(database.knex);
@@ -236,13 +253,16 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits, limits }) },
       {
         path: '/policies',
-        router: createPolicySetRoutes({ database, sets: policySets, targets: allTargets }),
+        router: createPolicySetRoutes({ database, sets: policySets, applyTested, targets: allTargets }),
         roles: ['admin'],
       },
-      { path: '/policies', router: createBundleRoutes({ database, keys, compileSet }), roles: ['admin'] },
+      { path: '/policies', router: createAccessRoutes({ database, moments, engineOf }), roles: ['admin'] },
+      { path: '/policies', router: createDraftRoutes({ database, drafts, moments }), roles: ['admin'] },
+      { path: '/policies', router: createReplayRoutes({ database, module, moments, engineOf, now }), roles: ['admin'] },
+      { path: '/policies', router: createBundleRoutes({ database, keys, engineOf }), roles: ['admin'] },
       {
         path: '/policies',
-        router: createQuestionRoutes({ database, module, sets: policySets, targets: allTargets }),
+        router: createQuestionRoutes({ database, module, moments, engineOf }),
         roles: ['admin'],
       },
       { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
@@ -295,6 +315,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     await peers.close();
     await presence.stop();
     await upkeep.stop();
+    await shadows.stop();
     await retention.stop();
     await writer.close();
     await heads.stop();
@@ -309,6 +330,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     setupCode: async () => ((await registration.setupCodePending()) ? setupCode(vault) : null),
     async close() {
       const drained = drain(server, config.drainMs);
+      // What it is at is not waited for twice.
+      shadows.stop().catch(() => {});
       mcp.endStreams();
       await drained;
       if (await inTime(release(), RELEASE_TIMEOUT_MS)) return;

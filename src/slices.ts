@@ -14,9 +14,10 @@ export function createPause(): () => Promise<void> {
   };
 }
 
-/** Runs to the end. Each step is to be short. */
-export async function inSlices<T>(steps: Generator<unknown, T>): Promise<T> {
+/** Runs to the end, unless `signal` ends it: then it rejects with the reason. Each step is to be short. */
+export async function inSlices<T>(steps: Generator<unknown, T>, signal?: AbortSignal): Promise<T> {
   for (;;) {
+    signal?.throwIfAborted();
     const end = performance.now() + SLICE_MS;
     do {
       const step = steps.next();

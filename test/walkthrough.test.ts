@@ -284,7 +284,7 @@ test('every command of the walkthrough works in its order, and prints what the p
     'git push -q -u origin tiny-images': async () => {
       const { code, log } = await pushed('tiny-images')('check');
       t.is(code, 0, log);
-      t.regex(log, /findings in 2 policies\.\n10 passed, 0 failed/);
+      t.regex(log, /finding in 2 policies\.\n10 passed, 0 failed/);
     },
     'git merge -q --no-ff -m "Merge tiny-images" tiny-images': async () => {
       const job = pushed('main');

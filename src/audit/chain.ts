@@ -152,3 +152,8 @@ export function firstIdOf(ms: number): string {
     .padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`;
 }
+
+/** When a decision id was made: milliseconds since the epoch. */
+export function timeOf(id: string): number {
+  return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
+}

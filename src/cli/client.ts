@@ -1,4 +1,6 @@
 /** The REST API of a gateway, for commands. */
+import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
 import { clientConfigFromProcess } from '../config.ts';
 import type { FieldError } from '../errors.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
@@ -11,9 +13,13 @@ export const CLIENT_OPTIONS = {
 export const CLIENT_NOTES = `PORTCULLIS_TOKEN must be an API token of an administrator. It goes to the gateway alone, and is never printed.
 Exit code: 0 done, 1 not done, 2 called wrongly.`;
 
+type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
+
 export interface Client {
   /** Throws CommandError with what the gateway says where it refuses, or why there was no answer. */
-  call<T>(method: 'GET' | 'POST', path: string, body?: unknown): Promise<T>;
+  call<T>(method: Method, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<T>;
+  /** Of what answers in lines while it works: `said` gets the progress. Throws as `call` does. */
+  follow<T, P>(path: string, body: unknown, said: (progress: P) => void): Promise<T>;
   /** A list, with all of its pages. */
   list<T>(path: string): Promise<T[]>;
   /** Of what is no JSON. Throws as `call` does. */
@@ -36,29 +42,33 @@ export function connect(given: Given): Client {
     throw new UsageError(`${url} is plain http, where others could read the token: use https, or say --allow-http`);
   }
 
-  const ask = (method: 'GET' | 'POST', path: string, body?: unknown): Promise<Received> =>
+  const ask = (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> =>
     send(url, path, {
       method,
       // Elsewhere the token has no business.
       redirect: 'error',
-      signal: AbortSignal.timeout(PATIENCE_MS),
       headers: {
         authorization: `Bearer ${token}`,
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...more.headers,
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(more.signal === undefined ? {} : { signal: more.signal }),
     });
-  const isDone = (status: number): boolean => status >= 200 && status <= 299;
+  const askInTime = (method: Method, path: string, body?: unknown, headers = {}): Promise<Response> =>
+    ask(method, path, body, { headers, signal: AbortSignal.timeout(PATIENCE_MS) });
 
-  async function answerOf<T>(method: 'GET' | 'POST', path: string, body?: unknown): Promise<{ answer: T; headers: Headers }> {
-    const { status, headers, bytes } = await ask(method, path, body);
-    const answer = parsed(bytes.toString());
-    if (isDone(status) && answer !== undefined) return { answer: answer as T, headers };
-    throw refusal(url, status, answer);
+  async function answerOf<T>(method: Method, path: string, body?: unknown, more = {}): Promise<{ answer: T; headers: Headers }> {
+    const response = await askInTime(method, path, body, more);
+    const text = await read(url, () => response.text());
+    const answer = response.status === 204 ? null : parsed(text);
+    if (response.ok && answer !== undefined) return { answer: answer as T, headers: response.headers };
+    throw refusal(url, response.status, answer);
   }
 
   return {
-    call: async <T>(method: 'GET' | 'POST', path: string, body?: unknown) => (await answerOf<T>(method, path, body)).answer,
+    call: async <T>(method: Method, path: string, body?: unknown, headers = {}) =>
+      (await answerOf<T>(method, path, body, headers)).answer,
     async list<T>(path: string) {
       const all: T[] = [];
       for (let at: string | undefined = path; at !== undefined; ) {
@@ -68,10 +78,25 @@ export function connect(given: Given): Client {
       }
       return all;
     },
+    async follow<T, P>(path: string, body: unknown, said: (progress: P) => void) {
+      const response = await ask('POST', path, body, { headers: { accept: 'application/x-ndjson' } });
+      if (!response.ok || response.body === null)
+        throw refusal(url, response.status, parsed(await read(url, () => response.text())));
+      const lines = createInterface({ input: Readable.fromWeb(response.body) })[Symbol.asyncIterator]();
+      for (;;) {
+        const { value, done } = await lines.next().catch(() => ({ value: '', done: true }));
+        const line = done ? undefined : parsed(value);
+        if (typeof line !== 'object' || line === null) break;
+        if ('result' in line) return line.result as T;
+        if ('progress' in line) said(line.progress as P);
+      }
+      throw new CommandError(`${url} ended before there was a result: try again, and see its log`, 'no_answer');
+    },
     async download(path) {
-      const { status, headers, bytes } = await ask('GET', path);
-      if (isDone(status)) return { bytes, headers };
-      throw refusal(url, status, parsed(bytes.toString()));
+      const response = await askInTime('GET', path);
+      const bytes = Buffer.from(await read(url, () => response.arrayBuffer()));
+      if (response.ok) return { bytes, headers: response.headers };
+      throw refusal(url, response.status, parsed(bytes.toString()));
     },
   };
 }
@@ -79,16 +104,12 @@ export function connect(given: Given): Client {
 /** The next page, at the same gateway. */
 const NEXT = /^<(\/api\/[^>]+)>; rel="next"$/;
 
-interface Received {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly bytes: Buffer;
-}
+const send = (url: string, path: string, init: RequestInit): Promise<Response> => read(url, () => fetch(url + path, init));
 
-async function send(url: string, path: string, init: RequestInit): Promise<Received> {
+/** Throws CommandError where the gateway is not there, or goes. */
+async function read<T>(url: string, work: () => Promise<T>): Promise<T> {
   try {
-    const answer = await fetch(url + path, init);
-    return { status: answer.status, headers: answer.headers, bytes: Buffer.from(await answer.arrayBuffer()) };
+    return await work();
   } catch (error) {
     const { cause, message } = error as Error;
     const reason = cause instanceof Error ? ((cause as NodeJS.ErrnoException).code ?? cause.message) : message;

@@ -43,7 +43,8 @@ export interface Command {
   /** More of it, in lines of at most 100 characters. */
   readonly help?: string;
   readonly options?: Readonly<Record<string, Option>>;
-  run(given: Given): Promise<Outcome>;
+  /** `say` tells people how far it is. */
+  run(given: Given, say: (progress: string) => void): Promise<Outcome>;
 }
 
 export interface CommandGroup {
@@ -96,8 +97,14 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
   }
   const asJson = rest.includes('--json');
   try {
-    const { code = EXIT.ok, text, json } = await command.run(read(group, command, rest));
-    terminal.stdout.write(asJson ? `${JSON.stringify(json)}\n` : printable(text));
+    const {
+      code = EXIT.ok,
+      text,
+      json,
+    } = await command.run(read(group, command, rest), (progress) => {
+      terminal.stderr.write(printable(`portcullis: ${progress}\n`));
+    });
+    terminal.stdout.write(asJson ? `${jsonText(json)}\n` : printable(text));
     return code;
   } catch (error) {
     const failure = failureOf(error);
@@ -107,7 +114,7 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
     terminal.stderr.write(printable(`portcullis: ${message}${how}\n`));
     if (asJson) {
       const details = errors.length === 0 ? {} : { errors };
-      terminal.stdout.write(`${JSON.stringify({ error: { code, message, ...details } })}\n`);
+      terminal.stdout.write(`${jsonText({ error: { code, message, ...details } })}\n`);
     }
     return exit;
   }
@@ -184,10 +191,16 @@ function commandHelp(group: CommandGroup, command: Command): string {
   return `Usage: ${group.path} ${usageOf(command)} [options]\n\n${command.summary}\n${more}\n${table(rows)}\n${group.notes}\n`;
 }
 
+const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Cs}/gu;
+
 /** What others wrote moves no cursor and turns no text around. */
 export function printable(text: string): string {
-  return text.replace(
-    /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Cs}/gu,
-    (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`,
-  );
+  return text.replace(MOVING, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
 }
+
+/** The same JSON value, in characters that move nothing. */
+const jsonText = (value: unknown): string =>
+  JSON.stringify(value).replace(MOVING, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
+/** `1 file`, `2 files`. */
+export const counted = (count: number, one: string, more = `${one}s`): string => `${count} ${count === 1 ? one : more}`;

@@ -1,22 +1,27 @@
 /** `portcullis policies`: policies as files in git, and their history, over the REST API of a gateway. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { policyFileSchemaText } from '../policies/file-schema.ts';
+import { policyFileSchemaText, testFileSchemaText } from '../policies/file-schema.ts';
 import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/yaml.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from './client.ts';
-import { type Command, CommandError, EXIT, type Given, type Option, runGroup, type Terminal, UsageError } from './command.ts';
-import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
 import {
-  explainCommand,
-  lintCommand,
-  passTests,
-  simulateCommand,
-  testCommand,
-  whatCanCommand,
-  whoCanCommand,
-} from './policy-questions.ts';
+  type Command,
+  CommandError,
+  counted,
+  EXIT,
+  type Given,
+  type Option,
+  runGroup,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+import { type DecisionChangesJson, flipsText } from './flips.ts';
+import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
+import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
+import { replayCommand } from './policy-replay.ts';
+import { dirOf, fileSetOf, pointing } from './policy-set.ts';
 
 interface Change {
   readonly action: 'create' | 'update' | 'adopt' | 'delete';
@@ -34,6 +39,10 @@ interface Plan {
   readonly unchanged: number;
   readonly left: readonly { readonly file: string; readonly name: string }[];
   readonly unmanaged: number;
+}
+
+interface PlanWithFlips extends Plan, DecisionChangesJson {
+  readonly changes: readonly (Change & DecisionChangesJson['changes'][number])[];
 }
 
 interface Revision {
@@ -83,7 +92,7 @@ yet get one, named after the policy; "apply --adopt" makes it theirs.`,
       ...written.map((file) => `wrote ${join(dir, file)}`),
       ...removed.map((file) => `removed ${join(dir, file)}`),
       ...left.map((file) => `${join(dir, file)} is of no policy: apply would make one of it, export --prune removes it`),
-      `${texts.size} policies: ${written.length} files written, ${texts.size - written.length} unchanged.`,
+      `${counted(texts.size, 'policy', 'policies')}: ${counted(written.length, 'file')} written, ${texts.size - written.length} unchanged.`,
     ];
     return {
       text: `${lines.join('\n')}\n`,
@@ -118,18 +127,20 @@ const FILE_OPTIONS = {
 
 const plan: Command = {
   name: 'plan',
-  summary: 'shows what apply would change, and changes nothing',
-  help: 'What could not be applied is refused, with file, line and column.',
+  summary: 'shows what apply would change, and which decisions with it, and changes nothing',
+  help: `What could not be applied is refused, with file, line and column.
+What it does to decisions is worked out over all requests that can be made, as compare does.`,
   options: {
     ...FILE_OPTIONS,
     'detailed-exitcode': { help: `exits with ${EXIT.changes} where there is something to change` },
   },
   async run(given) {
-    const answer = await sendFiles(given, '/api/policies/plan');
+    const answer = await sendFiles<PlanWithFlips>(given, '/api/policies/plan');
     const changes = answer.changes.length > 0;
+    const decisions = changes ? `\n${flipsText(answer, { before: 'now', after: 'then' })}` : '';
     return {
       code: changes && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
-      text: planText(answer, changes ? `Revision ${answer.revision} would become:` : ''),
+      text: planText(answer, changes ? `Revision ${answer.revision} would become:` : '') + decisions,
       json: answer,
     };
   },
@@ -142,7 +153,7 @@ const apply: Command = {
 applied. If the policies are changed meanwhile, nothing is applied either.`,
   options: { ...FILE_OPTIONS, reason: REASON, 'skip-tests': { help: 'applies whether or not tests pass' } },
   async run(given) {
-    const answer = await sendFiles(given, '/api/policies/apply', !given.flag('skip-tests'));
+    const answer = await sendFiles<Plan>(given, '/api/policies/apply', given.flag('skip-tests') ? {} : testsIn(given));
     return {
       text: planText(answer, answer.changes.length > 0 ? `Applied, as revision ${answer.revision}:` : ''),
       json: answer,
@@ -150,42 +161,26 @@ applied. If the policies are changed meanwhile, nothing is applied either.`,
   },
 };
 
-async function sendFiles(given: Given, path: string, tested = false): Promise<Plan> {
-  const dir = given.text('dir') ?? 'policies';
-  const client = connect(given);
-  const files = readPolicyFolder(dir);
-  // Of an empty folder a prune would make an empty set: more likely it is the wrong one.
-  if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
-  const expected = given.text('expect-revision');
-  const reason = given.text('reason');
-  const set = {
-    files: Object.fromEntries(files),
-    owner: ownerOf(given),
-    prune: given.flag('prune'),
-    adopt: given.flag('adopt'),
-    ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
-  };
-  try {
-    const revision = tested ? await passTests(client, dir, set) : null;
-    return await client.call<Plan>('POST', path, {
-      ...set,
-      ...(revision === null ? {} : { expected_revision: revision }),
-      ...(reason === undefined ? {} : { reason }),
-    });
-  } catch (error) {
-    throw error instanceof CommandError ? withPaths(error, dir) : error;
-  }
+/** The member `tests`, where the folder has some. */
+function testsIn(given: Given): object {
+  const dir = join(dirOf(given), 'tests');
+  const tests = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
+  return tests.size === 0 ? {} : { tests: Object.fromEntries(tests) };
 }
 
-/** So that terminals and editors find the place. */
-function withPaths(error: CommandError, dir: string): CommandError {
-  const places = error.errors.flatMap(({ file, line, column, message }) =>
-    file === undefined || line === undefined || column === undefined
-      ? []
-      : [describePolicyFileError({ file: join(dir, file), line, column, message })],
-  );
-  if (places.length === 0) return error;
-  return new CommandError(places.join('\n'), error.code, error.errors);
+function sendFiles<T>(given: Given, path: string, more: object = {}): Promise<T> {
+  const client = connect(given);
+  const dir = dirOf(given);
+  const expected = given.text('expect-revision');
+  const reason = given.text('reason');
+  const body = {
+    // Of an empty folder, which this refuses, a prune would make an empty set: more likely it is the wrong one.
+    ...fileSetOf(given),
+    ...more,
+    ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
+    ...(reason === undefined ? {} : { reason }),
+  };
+  return pointing(dir, join(dir, 'tests'), () => client.call<T>('POST', path, body));
 }
 
 const history: Command = {
@@ -217,22 +212,43 @@ const show: Command = {
   },
 };
 
+interface Between {
+  readonly from: number;
+  readonly to: number;
+}
+
+function betweenOf(given: Given): URLSearchParams {
+  const [from = '', to] = given.args;
+  return new URLSearchParams({
+    from: String(revisionOf(from)),
+    ...(to === undefined ? {} : { to: String(revisionOf(to)) }),
+  });
+}
+
 const diff: Command = {
   name: 'diff',
   takes: '<from> [<to>]',
   summary: 'shows what is between two revisions; the second is that of now, if not given',
   async run(given) {
-    const [from = '', to] = given.args;
-    const query = new URLSearchParams({
-      from: String(revisionOf(from)),
-      ...(to === undefined ? {} : { to: String(revisionOf(to)) }),
-    });
-    const answer = await connect(given).call<{ from: number; to: number; changes: Change[] }>(
-      'GET',
-      `/api/policies/diff?${query}`,
-    );
+    const answer = await connect(given).call<Between & { changes: Change[] }>('GET', `/api/policies/diff?${betweenOf(given)}`);
     const head = `From revision ${answer.from} to ${answer.to}:`;
     return { text: answer.changes.length === 0 ? 'No difference.\n' : changesText(answer.changes, head), json: answer };
+  },
+};
+
+const compare: Command = {
+  name: 'compare',
+  takes: '<from> [<to>]',
+  summary: 'says what two revisions decide otherwise: equal, stricter, looser or incomparable, with requests that show it',
+  help: `The second is that of now, if not given. All requests that can be made are looked at, not examples: docs/policies.md says
+over which, and within which bounds.`,
+  async run(given) {
+    const answer = await connect(given).call<Between & DecisionChangesJson>('GET', `/api/policies/compare?${betweenOf(given)}`);
+    const { from, to } = answer;
+    return {
+      text: `From revision ${from} to ${to}. ${flipsText(answer, { before: `at ${from}`, after: `at ${to}` })}`,
+      json: answer,
+    };
   },
 };
 
@@ -267,7 +283,11 @@ const schema: Command = {
   name: 'schema',
   summary: 'prints the JSON Schema of policy files, by which editors complete and check them',
   help: 'It needs no gateway. docs/policies.md says how editors are pointed at it.',
-  run: async () => ({ text: policyFileSchemaText(), json: JSON.parse(policyFileSchemaText()) }),
+  options: { tests: { help: 'prints that of files of tests' } },
+  async run(given) {
+    const text = given.flag('tests') ? testFileSchemaText() : policyFileSchemaText();
+    return { text, json: JSON.parse(text) };
+  },
 };
 
 /** The exit code. */
@@ -278,8 +298,8 @@ export function policies(argv: readonly string[], terminal: Terminal = process):
       about: 'Policies as files that are kept in git, their history, and questions about them.',
       notes: CLIENT_NOTES,
       commands: [
-        ...[exportFiles, plan, apply, history, show, diff, rollback],
-        ...[explainCommand, simulateCommand, testCommand, whoCanCommand, whatCanCommand, lintCommand, schema],
+        ...[exportFiles, plan, apply, history, show, diff, compare, rollback],
+        ...[explainCommand, simulateCommand, replayCommand, testCommand, whoCanCommand, whatCanCommand, lintCommand, schema],
       ],
       options: CLIENT_OPTIONS,
     },
@@ -320,7 +340,7 @@ function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): 
       ? []
       : [`Policies that are of no file: ${unmanaged}. --adopt takes over those that files are called like.`]),
   ].map((line) => `${line}\n`);
-  if (changes.length === 0) return `No changes: ${unchanged} files say what is so.\n${notes.join('')}`;
+  if (changes.length === 0) return `No changes: ${counted(unchanged, 'file says', 'files say')} what is so.\n${notes.join('')}`;
   const counts = (['create', 'update', 'adopt', 'delete'] as const).map((action) => `${count(action)} to ${action}`);
   return `${changesText(changes, head)}\n${counts.join(', ')}, ${unchanged} unchanged.\n${notes.join('')}`;
 }

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { createEngine, loadPolicyModule } from '../decision/engine.ts';
 import { type AccessRow, accessCsv } from '../policies/access.ts';
 import { analyseInSteps } from '../policies/analysis/analyse.ts';
-import { DEFAULT_OWNER } from '../policies/files.ts';
 import { junitOf } from '../policies/junit.ts';
 import { type LintReport, lintJson } from '../policies/lint-report.ts';
 import { offlineSet } from '../policies/offline.ts';
@@ -12,29 +11,28 @@ import { parseTestFile, type TestCase } from '../policies/test-file.ts';
 import { failureText, type PolicyRef, runTests, type TestReport } from '../policies/test-run.ts';
 import { describePolicyFileError, type PolicyFileError } from '../policies/yaml.ts';
 import { inSlices } from '../slices.ts';
-import { type Client, connect } from './client.ts';
-import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from './command.ts';
+import { connect } from './client.ts';
+import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
+import {
+  type AnswerJson,
+  answerText,
+  DIR,
+  dirOf,
+  pointing,
+  policyFiles,
+  quote,
+  refText,
+  SET_OPTIONS,
+  setOf,
+} from './policy-set.ts';
 
-const DIR: Option = { value: 'DIR', help: 'the folder of the policy files; policies, if not given' };
-const SET_OPTIONS = {
-  dir: DIR,
-  owner: { value: 'NAME', help: `whose files they are; ${DEFAULT_OWNER}, if not given` },
-  prune: { help: 'as apply --prune: without the policies whose files are gone' },
-  adopt: { help: 'as apply --adopt: with policies that were made over the API as the files have them' },
-} as const satisfies Record<string, Option>;
 const WHO_OPTIONS = {
   user: { value: 'USER', help: 'as this user, by id or e-mail' },
   role: { value: 'ROLE', help: 'or as somebody with this role' },
   groups: { value: 'A,B', help: 'and in these groups' },
   sub: { value: 'ID', help: 'and with this user id' },
 } as const satisfies Record<string, Option>;
-
-interface AnswerJson {
-  readonly effect: string;
-  readonly reason: string;
-  readonly policy: PolicyRef | null;
-}
 
 interface RequestJson {
   readonly principal: { readonly sub: string; readonly role: string; readonly email: string | null; readonly enabled: boolean };
@@ -50,22 +48,6 @@ interface ExplanationJson extends RequestJson, AnswerJson {
     readonly wants: string | null;
   })[];
   readonly passed_over_count: number;
-}
-
-const quote = (text: string): string => JSON.stringify(text);
-const refText = ({ name, priority, file, id }: PolicyRef): string =>
-  `${quote(name)} (${[file, `priority ${priority}`, id].filter((part) => part !== null).join(', ')})`;
-
-function answerText({ effect, reason, policy }: AnswerJson): string {
-  if (policy !== null) return `${effect} by ${refText(policy)}`;
-  switch (reason) {
-    case 'default':
-      return `${effect}: no policy fits`;
-    case 'not_canonical':
-      return `${effect}: the URI has more than one reading, so no policy is asked`;
-    default:
-      return `${effect}: the question could not be answered`;
-  }
 }
 
 const requestText = ({ principal, target, resource_type, resource_name }: RequestJson): string =>
@@ -167,37 +149,6 @@ function readJsonFile(file: string): unknown {
   }
 }
 
-const dirOf = (given: Given): string => given.text('dir') ?? 'policies';
-
-const setOf = (given: Given) => ({
-  files: Object.fromEntries(policyFiles(given)),
-  owner: given.text('owner') ?? DEFAULT_OWNER,
-  prune: given.flag('prune'),
-  adopt: given.flag('adopt'),
-});
-
-function policyFiles(given: Given): Map<string, string> {
-  const dir = dirOf(given);
-  const files = readPolicyFolder(dir);
-  if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
-  return files;
-}
-
-/** What is wrong in files is said with their paths, so that terminals and editors find the place. */
-async function pointing<T>(dir: string, tests: string, ask: () => Promise<T>): Promise<T> {
-  try {
-    return await ask();
-  } catch (error) {
-    if (!(error instanceof CommandError)) throw error;
-    const places = error.errors.flatMap(({ path, file, line, column, message }) =>
-      file === undefined || line === undefined || column === undefined
-        ? []
-        : [describePolicyFileError({ file: join(path.startsWith('tests.') ? tests : dir, file), line, column, message })],
-    );
-    throw places.length === 0 ? error : new CommandError(places.join('\n'), error.code, error.errors);
-  }
-}
-
 function refuse(dir: string, errors: readonly PolicyFileError[]): CommandError {
   const texts = errors.map((error) => describePolicyFileError({ ...error, file: join(dir, error.file) }));
   const fields = errors.map(({ file, line, column, message }) => ({ path: file, message, file, line, column }));
@@ -223,6 +174,7 @@ Exit code: 0 all passed, 1 some failed, too few policies were covered, or the te
     const threshold = percentOf(given.text('coverage'));
     const junit = given.text('junit');
     if (given.flag('remote') && given.flag('live')) throw new UsageError('--remote or --live, not both');
+    if (given.text('draft') !== undefined && !given.flag('remote')) throw new UsageError('--draft is for --remote');
     const report = given.flag('remote') || given.flag('live') ? await testedThere(given) : await testedHere(given);
     if (junit !== undefined) writeJunit(junit, junitOf(report, threshold));
     const low = threshold !== null && report.coverage.percent < threshold;
@@ -272,21 +224,6 @@ async function testedHere(given: Given): Promise<TestReport> {
   const report = await runTests(cases, { engine, policies, targets, isStored: () => false });
   if ('errors' in report) throw refuse(testsOf(given), report.errors);
   return report;
-}
-
-/** Throws CommandError where a test of the folder fails. The revision that they passed on; null: there are none. */
-export async function passTests(client: Client, dir: string, set: object): Promise<number | null> {
-  const testDir = join(dir, 'tests');
-  const tests = existsSync(testDir) ? readPolicyFolder(testDir) : new Map<string, string>();
-  if (tests.size === 0) return null;
-  const report = await pointing(dir, testDir, () =>
-    client.call<TestReport & { readonly revision: number }>('POST', '/api/policies/test', {
-      ...set,
-      tests: Object.fromEntries(tests),
-    }),
-  );
-  if (report.failed === 0) return report.revision;
-  throw new CommandError(`nothing is applied, because tests fail:\n${failuresText(report, testDir)}`, 'tests_failed');
 }
 
 async function setHere(given: Given, targets: Iterable<string>) {
@@ -405,7 +342,7 @@ Exit code: 0 nothing, or nothing so severe; 1 a finding of this severity.`,
     });
     return {
       code: severe ? EXIT.failed : EXIT.ok,
-      text: `${lines.join('')}${report.findings.length} findings in ${report.analysed} policies.\n`,
+      text: `${lines.join('')}${counted(report.findings.length, 'finding')} in ${counted(report.analysed, 'policy', 'policies')}.\n`,
       json: report,
     };
   },

@@ -15,6 +15,7 @@ import { AppError } from '../errors.ts';
 import { userStore } from '../users/store.ts';
 import { audit } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
+import { drafts } from './drafts.ts';
 import { policies } from './policies.ts';
 
 const USAGE = `Usage: portcullis <command>
@@ -25,8 +26,9 @@ const USAGE = `Usage: portcullis <command>
   audit reproduce <decision-id>  makes a recorded decision again (portcullis audit reproduce --help)
   bundle                         writes the policies as a bundle that stock OPA reads (portcullis bundle --help)
   policies <command>             policies as files in git, their history, and questions (portcullis policies --help)
+  drafts <command>               changes of the policies, tried before they are made (portcullis drafts --help)
 
-policies, bundle and audit reproduce speak to a gateway, with a token; policies test and lint need none. All others work on the
+policies, drafts, bundle and audit reproduce speak to a gateway, with a token; policies test and lint need none. All others work on the
 host, on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database belongs to the
 running gateway: stop that first (setup-code needs no database).
 `;
@@ -70,6 +72,7 @@ async function run(argv: readonly string[]): Promise<number> {
   if (argv[0] === 'audit') return audit(argv.slice(1));
   if (argv[0] === 'bundle') return bundleCommand(argv.slice(1));
   if (argv[0] === 'policies') return policies(argv.slice(1));
+  if (argv[0] === 'drafts') return drafts(argv.slice(1));
   const [noun, verb, email, ...rest] = argv;
   if (noun === undefined || noun === 'help' || noun === '--help') {
     process.stdout.write(USAGE);

@@ -9,6 +9,8 @@ import * as tasks from './migrations/0004-tasks.ts';
 import * as auditChain from './migrations/0005-audit-chain.ts';
 import * as auditArguments from './migrations/0006-arguments.ts';
 import * as policyHistory from './migrations/0007-policy-history.ts';
+import * as logIndexes from './migrations/0008-log-indexes.ts';
+import * as policyDrafts from './migrations/0009-policy-drafts.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -21,6 +23,8 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0005-audit-chain', auditChain.up],
   ['0006-arguments', auditArguments.up],
   ['0007-policy-history', policyHistory.up],
+  ['0008-log-indexes', logIndexes.up],
+  ['0009-policy-drafts', policyDrafts.up],
 ];
 
 const LOCK_SECONDS = 120;

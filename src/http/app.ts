@@ -38,8 +38,9 @@ const OPEN_BODY_BYTES = 16 * 1024;
 const BODY_BYTES = 4 * 1024 * 1024;
 /** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
-/** Of these the last segment is a text of any characters, escaped, or the name of a variable. */
-const TEXT_PATH = /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+)\/[^/]+$/;
+/** Of these the last segment is a text of any characters, escaped, or a name whose form is checked where it is read. */
+const TEXT_PATH =
+  /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+|policies\/drafts)\/[^/]+$/;
 
 export function createApp(parts: AppParts): Express {
   const { authenticate, metrics } = parts;

@@ -10,6 +10,8 @@ export interface Metrics {
   readonly decisions: Counter<'effect' | 'reason'>;
   /** Requests on `/mcp` that were refused undecided, because their principal had too many denials. */
   readonly denialsRefused: Counter;
+  /** Administrators name drafts, and there are only so many at a time. */
+  readonly shadowDivergences: Counter<'draft' | 'effect'>;
 }
 
 export function createMetrics(): Metrics {
@@ -32,6 +34,12 @@ export function createMetrics(): Metrics {
     denialsRefused: new Counter({
       name: 'portcullis_denial_limited_requests_total',
       help: 'Requests refused undecided because their principal had too many denials',
+      registers,
+    }),
+    shadowDivergences: new Counter({
+      name: 'portcullis_shadow_divergences_total',
+      help: 'Recorded decisions, and names in lists, that a shadowed draft would have decided otherwise; effect is what it would have said',
+      labelNames: ['draft', 'effect'],
       registers,
     }),
   };

@@ -3,6 +3,7 @@ import { TOKEN_NAME_MAX } from '../auth/store.ts';
 import { MISFITS } from '../decision/explain.ts';
 import { ERRORS } from '../errors.ts';
 import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
+import { DRAFT_NAME } from '../policies/drafts/draft.ts';
 import { FILE_NAME, OWNER } from '../policies/files.ts';
 import { POLICY_LIMITS } from '../policies/schema.ts';
 import { CREDENTIAL_LIMITS, CREDENTIAL_SUBJECTS, CREDENTIAL_TYPES } from '../targets/credential-document.ts';
@@ -92,6 +93,9 @@ const planMembers = {
   adopt: described('Whether policies that were made over the API become those of the files that are called like them.', boolean),
   expected_revision: described('Refused (412) where the policies are at another.', { type: 'integer', minimum: 0 }),
 };
+const draftName: Schema = { type: 'string', pattern: DRAFT_NAME.source };
+/** Files, or the draft that has them. */
+const sourceMembers = { ...planMembers, draft: described('A draft, in place of `files` and what goes with them.', draftName) };
 const reason = described('Why; it is kept with the change.', text(REASON_MAX));
 /** As a file has it. */
 const fileContent = orNull(
@@ -107,20 +111,19 @@ const fileContent = orNull(
     subjects: listOf(object({ subject_type: subjectType, subject_value: orNull(string) })),
   }),
 );
-const policyChanges = listOf(
-  object({
-    action: described(
-      "adopt: an update of a policy that was made over the API and is the file's from then on.",
-      oneOf(['create', 'update', 'adopt', 'delete']),
-    ),
-    file: described('null where no file is asked.', orNull(string)),
-    policy_id: described('null where it is not made yet.', orNull(uuid)),
-    name: string,
-    members: described('Those that differ.', listOf(string)),
-    before: fileContent,
-    after: fileContent,
-  }),
-);
+const policyChange = {
+  action: described(
+    "adopt: an update of a policy that was made over the API and is the file's from then on.",
+    oneOf(['create', 'update', 'adopt', 'delete']),
+  ),
+  file: described('null where no file is asked.', orNull(string)),
+  policy_id: described('null where it is not made yet.', orNull(uuid)),
+  name: string,
+  members: described('Those that differ.', listOf(string)),
+  before: fileContent,
+  after: fileContent,
+};
+const policyChanges = listOf(object(policyChange));
 const askedPrincipal: Schema = {
   oneOf: [
     strict({ user: described('Id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user']),
@@ -157,6 +160,113 @@ const principalShown = object({
 });
 const targetShown = object({ id: uuid, name: targetName, enabled: boolean });
 const objectShown = { resource_type: orNull(oneOf(RESOURCE_TYPES)), resource_name: orNull(string) };
+
+/** What a change of the policies does to decisions. */
+const verdict = described(
+  'stricter: some requests are denied that were allowed, none the other way round; looser: the contrary; incomparable: both; unknown: it would take too long to tell.',
+  oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
+);
+const decided = object({ effect: oneOf(EFFECTS), policy: described('null: no policy fits.', orNull(policyRef)) });
+const policyChangesWithFlips = listOf(
+  object({
+    ...policyChange,
+    flips: described(
+      'Requests that get another effect, and that this policy decides before or after: at most one that is allowed then and one that is denied; none: there is no such request; null: it could not be told.',
+      orNull(
+        listOf(
+          object({
+            principal: object({ sub: string, role: string, groups: listOf(string) }),
+            subjects: described(
+              'What of the principal counts: whoever has these, and nothing else that a policy names, is answered the same.',
+              listOf(object({ subject_type: subjectType, subject_value: string })),
+            ),
+            target: described('Its name; its id where it is gone; made up where it holds for every other.', string),
+            ...objectShown,
+            before: decided,
+            after: decided,
+          }),
+        ),
+      ),
+    ),
+  }),
+);
+
+const count = (description: string): Schema => described(description, { type: 'integer', minimum: 0 });
+const policyPlan = {
+  revision: described('That the plan was made on; after an apply, the one that it made.', integer),
+  changes: policyChanges,
+  unchanged: described('Files that say what is so already.', integer),
+  left: described(
+    'Policies whose files are gone, and which stay because `prune` was not asked for.',
+    listOf(object({ file: string, policy_id: uuid, name: string })),
+  ),
+  unmanaged: described('Policies that are of no file, even where one says the same and has not adopted it.', integer),
+};
+
+/** What a replay and a shadow have found. */
+const replayed = {
+  revision: described('That the files or the draft were planned on.', integer),
+  from: time,
+  to: time,
+  decisions: count('That are recorded in that time.'),
+  replayed: count('Those of them that could be made again.'),
+  coverage: described('Percent, rounded down to tenths; null: nothing is recorded.', orNull({ type: 'number' })),
+  not_replayed: described(
+    'Why others could not: no policy was asked, or it has been erased what they were made on.',
+    object({ no_target: integer, not_canonical: integer, error: integer, erased: integer }),
+  ),
+  grants: count('Denied then, and allowed by the set that is tried.'),
+  refuses: count('The contrary.'),
+  already: count('Of these, and of `lists.hides`: what the policies as they are now answer so already.'),
+  lists: object({
+    lists: count('Recorded lists.'),
+    names: count('That they showed.'),
+    hides: count('Of these, those that would not be shown.'),
+    hidden: count('Names that they did not show: these are not recorded, and of them nothing is known.'),
+    cut: count('Names that they showed, and that could not be tried.'),
+  }),
+  unlisted: count('Decisions and names of flips beyond those that are listed.'),
+  changes: count('Policies that would be made, changed or deleted.'),
+  unexercised: described(
+    'Those of them that no recorded decision was made by, or would be: of them the replay says nothing.',
+    listOf(policyRef),
+  ),
+  flips: described(
+    'The most frequent first.',
+    listOf(
+      object({
+        kind: described('listed: a name that a list showed.', oneOf(['request', 'listed'])),
+        principal: object({
+          sub: string,
+          email: described('null, with `groups`: erased.', orNull(string)),
+          role: orNull(string),
+          groups: orNull(listOf(string)),
+        }),
+        target: object({ id: string, name: orNull(string) }),
+        ...objectShown,
+        recorded: object({ effect: oneOf(EFFECTS), policy: orNull(object({ id: string, name: orNull(string) })) }),
+        now: described(
+          'By the policies as they are now, or, for a shadow, as they were when it was counted.',
+          orNull(oneOf(EFFECTS)),
+        ),
+        would_be: object(answered),
+        count: integer,
+        first: object({ id: uuid, created_at: time }),
+        last: object({ id: uuid, created_at: time }),
+      }),
+    ),
+  ),
+};
+const draftSummary = {
+  name: draftName,
+  owner: ownerName,
+  prune: boolean,
+  adopt: boolean,
+  shadow: described('Whether it is evaluated beside the live policies.', boolean),
+  author: described('Who saved it last.', object({ id: string, email: string })),
+  hash: described('Of its content; quoted, it is the ETag.', sha256),
+  ...times,
+};
 
 const revisionMembers = {
   revision: integer,
@@ -299,19 +409,22 @@ const schemas = {
     rego: object({ 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } }),
   }),
   PolicyDiff: object({ from: integer, to: integer, changes: policyChanges }),
+  PolicyComparison: object({ from: integer, to: integer, verdict, changes: policyChangesWithFlips }),
   PolicyFiles: object({ owner: ownerName, files: policyFiles }),
   PolicyFilesToPlan: strict(planMembers, ['files']),
-  PolicyFilesToApply: strict({ ...planMembers, reason }, ['files']),
-  PolicyPlan: object({
-    revision: described('That the plan was made on; after an apply, the one that it made.', integer),
-    changes: policyChanges,
-    unchanged: described('Files that say what is so already.', integer),
-    left: described(
-      'Policies whose files are gone, and which stay because `prune` was not asked for.',
-      listOf(object({ file: string, policy_id: uuid, name: string })),
-    ),
-    unmanaged: described('Policies that are of no file, even where one says the same and has not adopted it.', integer),
-  }),
+  PolicyFilesToApply: strict(
+    {
+      ...planMembers,
+      reason,
+      tests: described('Texts of YAML files of tests, by name: nothing is applied unless all pass on what would be.', {
+        ...policyFiles,
+        minProperties: 1,
+      }),
+    },
+    ['files'],
+  ),
+  PolicyPlan: object(policyPlan),
+  PolicyPlanWithFlips: object({ ...policyPlan, verdict, changes: policyChangesWithFlips }),
   Rollback: strict({ revision: { type: 'integer', minimum: 0 }, expected_revision: planMembers.expected_revision, reason }, [
     'revision',
   ]),
@@ -338,8 +451,7 @@ const schemas = {
     ),
     passed_over_count: integer,
   }),
-  PolicyFilesToSimulate: strict({ ...planMembers, requests: { ...listOf(askedRequest), minItems: 1, maxItems: 1000 } }, [
-    'files',
+  PolicyFilesToSimulate: strict({ ...sourceMembers, requests: { ...listOf(askedRequest), minItems: 1, maxItems: 1000 } }, [
     'requests',
   ]),
   PolicySimulation: object({
@@ -362,8 +474,11 @@ const schemas = {
   PolicyTests: strict(
     {
       tests: described('Texts of YAML files of tests, by name.', { ...policyFiles, minProperties: 1 }),
-      ...planMembers,
-      files: described('Policies to test as `apply` would make them; left out: those there are.', policyFiles),
+      ...sourceMembers,
+      files: described(
+        'Policies to test as `apply` would make them; without them and without a draft: those there are.',
+        policyFiles,
+      ),
     },
     ['tests'],
   ),
@@ -391,6 +506,37 @@ const schemas = {
       percent: { type: 'number' },
       undecided: listOf(policyRef),
     }),
+  }),
+  PolicyReplay: strict(
+    {
+      ...sourceMembers,
+      files: described('Left out, with `draft`: the policies as they are are tried.', policyFiles),
+      from: time,
+      to: described('Left out: now.', time),
+    },
+    ['from'],
+  ),
+  PolicyReplayReport: object(replayed),
+  PolicyDraftSummary: object(draftSummary),
+  PolicyDraft: object({ ...draftSummary, files: policyFiles, tests: policyFiles }),
+  NewPolicyDraft: strict(
+    {
+      files: planMembers.files,
+      tests: described('Texts of YAML files of tests, by name: they must pass before the draft is activated.', policyFiles),
+      owner: planMembers.owner,
+      prune: planMembers.prune,
+      adopt: planMembers.adopt,
+    },
+    ['files'],
+  ),
+  PolicyDraftActivation: strict({ expected_revision: planMembers.expected_revision, reason }, []),
+  PolicyShadow: object({
+    draft: draftName,
+    problem: described(
+      'Why the draft cannot be applied to the policies as they are now; until it can, decisions wait.',
+      orNull(string),
+    ),
+    ...replayed,
   }),
   AccessRow: object({
     subject_type: subjectType,
@@ -521,7 +667,7 @@ const schemas = {
     request_id: string,
     reason: described('In the words of who made it; null: not said.', orNull(string)),
     action: string,
-    object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session']),
+    object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session', 'draft']),
     object_id: string,
     before: described(`As it was, without secrets; null where it was made, ${UNSHOWN}.`, { type: ['object', 'null'] }),
     after: described(`As it became, without secrets; null where it was deleted or revoked, ${UNSHOWN}.`, {

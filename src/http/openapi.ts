@@ -104,6 +104,11 @@ const credentialsOf = (whom: string): { put: Operation; delete: Operation } => (
   },
 });
 
+const twoRevisions = [
+  { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The revision before.'), required: true },
+  parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The one after; absent: that of now.'),
+];
+
 export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'post' | 'put' | 'delete', Operation>>>>> = {
   '/api/auth/register': {
     post: {
@@ -198,13 +203,18 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
     get: get('The policy set at a revision; 0 is the empty set before the first.', 'admin', one('RevisionSet', REVISION)),
   },
   '/api/policies/diff': {
-    get: get('What is between two revisions.', 'admin', one('PolicyDiff', REVISION), {
-      query: [
-        { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The revision before.'), required: true },
-        parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The one after; absent: that of now.'),
-      ],
-      refuses: [404],
-    }),
+    get: get('What is between two revisions.', 'admin', one('PolicyDiff', REVISION), { query: twoRevisions, refuses: [404] }),
+  },
+  '/api/policies/compare': {
+    get: get(
+      'What two revisions decide otherwise: over all requests that can be made.',
+      'admin',
+      one('PolicyComparison', REVISION),
+      {
+        query: twoRevisions,
+        refuses: [404],
+      },
+    ),
   },
   '/api/policies/export': {
     get: get('The policies as files.', 'admin', one('PolicyFiles', REVISION), {
@@ -213,20 +223,20 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
   },
   '/api/policies/plan': {
     post: {
-      summary: 'What applying these files would change. What could not be applied is refused.',
+      summary: 'What applying these files would change, and which decisions. What could not be applied is refused.',
       access: 'admin',
       takes: 'PolicyFilesToPlan',
-      gives: { 200: one('PolicyPlan', REVISION) },
+      gives: { 200: one('PolicyPlanWithFlips', REVISION) },
       refuses: [412],
     },
   },
   '/api/policies/apply': {
     post: {
-      summary: 'Make the policies what these files say, in one change.',
+      summary: 'Make the policies what these files say, in one change, if their tests pass.',
       access: 'admin',
       takes: 'PolicyFilesToApply',
       gives: { 200: one('PolicyPlan', REVISION) },
-      refuses: [412],
+      refuses: [409, 412],
     },
   },
   '/api/policies/rollback': {
@@ -252,7 +262,7 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
       access: 'admin',
       takes: 'PolicyFilesToSimulate',
       gives: { 200: one('PolicySimulation', REVISION) },
-      refuses: [412],
+      refuses: [404, 412],
     },
   },
   '/api/policies/test': {
@@ -261,8 +271,52 @@ export const PATHS: Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
       access: 'admin',
       takes: 'PolicyTests',
       gives: { 200: one('PolicyTestReport', REVISION) },
-      refuses: [412],
+      refuses: [404, 412],
     },
+  },
+  '/api/policies/replay': {
+    post: {
+      summary: 'Put the recorded decisions of a time to files, a draft, or the policies as they are. Nothing is stored.',
+      access: 'admin',
+      takes: 'PolicyReplay',
+      gives: { 200: { ...one('PolicyReplayReport', REVISION), orMediaType: 'application/x-ndjson' } },
+      refuses: [404, 412, 429],
+    },
+  },
+  '/api/policies/drafts': {
+    get: get('Drafts: changes of the policies that are not made yet.', 'admin', many('PolicyDraftSummary')),
+  },
+  '/api/policies/drafts/{name}': {
+    get: get('One draft, with its files.', 'admin', one('PolicyDraft', 'ETag')),
+    put: {
+      summary: 'Save a draft. What could not be applied is refused.',
+      access: 'admin',
+      takes: 'NewPolicyDraft',
+      gives: { 200: one('PolicyDraft', 'ETag'), 201: one('PolicyDraft', 'ETag', 'Location') },
+      refuses: [409],
+      conditional: true,
+    },
+    delete: { summary: 'Delete a draft, with its shadow.', access: 'admin', gives: { 204: nothing() }, conditional: true },
+  },
+  '/api/policies/drafts/{name}/activate': {
+    post: {
+      summary: 'Apply a draft, if its tests pass, and remove it.',
+      access: 'admin',
+      takes: 'PolicyDraftActivation',
+      gives: { 200: one('PolicyPlan', REVISION) },
+      refuses: [409],
+      conditional: true,
+    },
+  },
+  '/api/policies/drafts/{name}/shadow': {
+    put: {
+      summary: 'Evaluate the draft beside the live policies, without effect, from now on.',
+      access: 'admin',
+      gives: { 200: one('PolicyShadow'), 201: one('PolicyShadow') },
+      refuses: [409],
+    },
+    get: get('What the draft would have decided otherwise since then.', 'admin', one('PolicyShadow')),
+    delete: { summary: 'End that.', access: 'admin', gives: { 204: nothing() } },
   },
   '/api/policies/access': {
     get: get(
@@ -525,7 +579,7 @@ function operationOf(path: string, method: string, operation: Operation): Schema
     schema: SEGMENTS[name ?? ''] ?? uuid,
   }));
   const why = parameter('header', 'Portcullis-Reason', { type: 'string' }, 'Why; it is kept with the change. UTF-8.');
-  const isChange = access === 'admin' && method !== 'get' && !path.endsWith('/plan');
+  const isChange = access === 'admin' && method !== 'get' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
   const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'ETag of the resource as it was read.');
   return {
     summary,

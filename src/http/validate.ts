@@ -20,6 +20,15 @@ export function text(max: number): Joi.StringSchema {
 export const uuid = (): Joi.StringSchema =>
   Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
+
+/** A point in time, read as milliseconds since the epoch. */
+export const instant = (): Joi.StringSchema =>
+  Joi.string().custom((value: string, helpers) => {
+    const ms = TIME.test(value) ? Date.parse(value) : Number.NaN;
+    return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
+  });
+
 /** Joi's sentences begin with the name of the member, which is in `path` already; the whole has no name, and is the body. */
 function fieldErrors(error: Joi.ValidationError): FieldError[] {
   return error.details.map(({ path, type, message }) => ({

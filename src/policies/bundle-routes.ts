@@ -6,23 +6,18 @@ import { readPosition } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import { readQuery } from '../http/validate.ts';
 import { BUNDLE_TYPE, type BundleParts, bundleArchive, bundleFiles, bundleStatement, type RegoSources } from './bundle.ts';
-import type { Policy } from './document.ts';
 import { policiesAt } from './history.ts';
 import { showRevision } from './routes.ts';
-
-/** A set, compiled as the engine runs it. */
-export type CompileSet = (
-  policies: readonly Policy[],
-) => Promise<{ readonly json: string; readonly hash: string; readonly engineHash: string }>;
+import type { SetEngines } from './set-engine.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
 
 export function createBundleRoutes(deps: {
   readonly database: Database;
   readonly keys: KeyRing;
-  readonly compileSet: CompileSet;
+  readonly engineOf: SetEngines;
 }): Router {
-  const { database, keys, compileSet } = deps;
+  const { database, keys, engineOf } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function partsOf(res: Response, asked: string | undefined): Promise<BundleParts> {
@@ -32,8 +27,8 @@ export function createBundleRoutes(deps: {
       const revision = asked === undefined ? position.revision : Number(asked);
       return { revision, policies: await policiesAt(db, revision) };
     });
-    const [{ json, hash, engineHash }, rego] = await Promise.all([compileSet(policies), regoSources()]);
-    return { revision, data: json, dataHash: hash, engineHash, rego };
+    const [{ compiled, engineHash }, rego] = await Promise.all([engineOf(policies, revision), regoSources()]);
+    return { revision, data: compiled.json, dataHash: compiled.hash, engineHash, rego };
   }
 
   router.get('/bundle', async (req, res) => {

@@ -1,7 +1,7 @@
 /** Changes to the policy set. What they would make of it is known before they are stored, so that no two can add up to something refused. */
 import type { Administer, Caller } from '../auth/administer.ts';
 import type { Change, Position } from '../db/changes.ts';
-import type { Connection, Database } from '../db/database.ts';
+import type { Connection, Database, Transaction } from '../db/database.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
 import { readOnlyErrors } from '../http/validate.ts';
@@ -59,7 +59,7 @@ export interface EditPlan<T> {
   /** The set as it would be; null where nothing is added that could be refused. */
   readonly wouldBe: readonly Policy[] | null;
   /** null: nothing changes. */
-  readonly apply: ((store: PolicyStore) => Promise<readonly Change[]>) | null;
+  readonly apply: ((store: PolicyStore, trx: Transaction) => Promise<readonly Change[]>) | null;
 }
 
 /** `plan` must give the same for the same policies. */
@@ -78,7 +78,7 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
     return administer(caller, 'admin', async (trx) => {
       const { result, wouldBe, apply } = await plan(trx);
       if (wouldBe && JSON.stringify(wouldBe) !== JSON.stringify(early.wouldBe)) await tryOut(wouldBe);
-      return { result, changes: apply ? await apply(policyStore(trx)) : [] };
+      return { result, changes: apply ? await apply(policyStore(trx), trx) : [] };
     });
   };
 }

@@ -208,3 +208,13 @@ export function changedMembers(before: StoredPolicy | null, after: StoredPolicy 
 }
 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** The set that the changes were made on. */
+export function setBefore(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
+  const set = new Map(wouldBe.map((policy) => [policy.id, policy]));
+  for (const { before, after } of changes) {
+    if (after !== null) set.delete(after.id);
+    if (before !== null) set.set(before.id, before);
+  }
+  return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
+}

@@ -1,62 +1,34 @@
-/** `/api/policies`, asked and not changed: why, what if, tests, who can use what, lint. Mounted behind authentication of administrators. */
-import { pipeline } from 'node:stream/promises';
-import { type Request, Router } from 'express';
+import { Router } from 'express';
 import Joi from 'joi';
-import { seenObjects } from '../audit/names/store.ts';
-import { type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import type { NamedObject, PrincipalFacts } from '../decision/decision.ts';
-import { createEngine, fittingPatterns, type LoadedEngine, type PolicyModule } from '../decision/engine.ts';
+import { createEngine, fittingPatterns, type PolicyModule } from '../decision/engine.ts';
 import { explain, type Misfit, patternsToTry, type Question, readingsFor } from '../decision/explain.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
-import { ID_KEY, linkNext, readPage } from '../http/page.ts';
 import { text, UUID, validate } from '../http/validate.ts';
-import { createPause, inSlices } from '../slices.ts';
+import { inSlices } from '../slices.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { type User, userStore } from '../users/store.ts';
-import {
-  type AccessObject,
-  type AccessRow,
-  accessCsv,
-  accessRows,
-  type Holder,
-  holderOf,
-  holderOfUser,
-  namedHolders,
-} from './access.ts';
 import { analyseInSteps } from './analysis/analyse.ts';
 import { type Policy, RESOURCE_TYPES, type ResourceType, type StoredPolicy } from './document.ts';
-import { FILE_NAME, FILE_NAME_RULE } from './files.ts';
 import { lintJson } from './lint-report.ts';
-import type { PolicyChange } from './plan.ts';
 import { type Answered, decideEach, decideOne } from './questions.ts';
 import { showRevision } from './routes.ts';
 import { POLICY_LIMITS, subjectKey } from './schema.ts';
-import { type PlanBody, planMembers, requestOf } from './set-routes.ts';
-import { badFiles, type PolicySets, type TargetName } from './sets.ts';
-import { policyStore } from './store.ts';
-import { parseTestFile, type TestCase, URI_MAX } from './test-file.ts';
-import { policyRef, runTests } from './test-run.ts';
-import type { PolicyFileError } from './yaml.ts';
+import type { SetEngines } from './set-engine.ts';
+import { URI_MAX } from './test-file.ts';
+import { policyRef } from './test-run.ts';
+import { readTests, testSet } from './test-set.ts';
+import { type Moment, type Moments, type SetSource, sourceMembers, withSource } from './would-be.ts';
 
 export interface QuestionRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
-  readonly sets: PolicySets;
-  readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
+  readonly moments: Moments;
+  readonly engineOf: SetEngines;
 }
 
-export const QUESTION_LIMITS = { requests: 1_000, cases: 10_000, passedOver: 1_000 } as const;
-/** Users whose access is worked out at once. */
-const PAGE = {
-  defaultLimit: 100,
-  maxLimit: 1000,
-  key: ID_KEY,
-  also: ['target', 'resource_type', 'resource_name', 'who', 'format'],
-};
-/** A page ends with the user who brings it here. */
-const ROWS_PER_PAGE = 10_000;
-
+export const QUESTION_LIMITS = { requests: 1_000, passedOver: 1_000 } as const;
 type PrincipalInput = { user: string } | { role: string; sub?: string; groups?: string[] };
 interface RequestInput {
   principal: PrincipalInput;
@@ -66,7 +38,7 @@ interface RequestInput {
 }
 
 const name = text(POLICY_LIMITS.subjectValue);
-const objectMembers = {
+export const objectMembers = {
   resource_type: Joi.valid(...RESOURCE_TYPES),
   resource_name: text(URI_MAX),
 };
@@ -86,57 +58,28 @@ const requestBody = Joi.object<RequestInput>({
   .and('resource_type', 'resource_name')
   .messages({ 'object.and': 'must have `resource_type` and `resource_name`, or neither' })
   .required();
-const simulateBody = Joi.object<PlanBody & { requests: RequestInput[] }>({
-  ...planMembers,
-  requests: Joi.array().items(requestBody).min(1).max(QUESTION_LIMITS.requests).required(),
-}).required();
-const testBody = Joi.object<Partial<PlanBody> & { tests: Record<string, string> }>({
-  ...planMembers,
-  files: Joi.object().pattern(Joi.string(), Joi.string().allow('')),
-  tests: Joi.object().pattern(Joi.string(), Joi.string().allow('')).min(1).required(),
-})
-  .with('owner', 'files')
-  .with('prune', 'files')
-  .with('adopt', 'files')
-  .with('expected_revision', 'files')
-  .messages({ 'object.with': 'is for `files`, which are not there' })
-  .required();
+const simulateBody = withSource(
+  Joi.object<SetSource & { requests: RequestInput[] }>({
+    ...sourceMembers,
+    requests: Joi.array().items(requestBody).min(1).max(QUESTION_LIMITS.requests).required(),
+  }),
+  true,
+).required();
+const testBody = withSource(
+  Joi.object<SetSource & { tests: Record<string, string> }>({
+    ...sourceMembers,
+    tests: Joi.object().pattern(Joi.string(), Joi.string().allow('')).min(1).required(),
+  }),
+  false,
+).required();
 
-/** The set of one moment, and what else questions are asked about. */
-interface Moment {
-  readonly position: Position;
-  readonly policies: readonly StoredPolicy[];
-  /** The same, but where `policies` are those that files would make. */
-  readonly stored: readonly StoredPolicy[];
-  readonly targets: readonly (TargetName & { readonly enabled: boolean })[];
-}
-
-export function createQuestionRoutes({ database, module, sets, targets: allTargets }: QuestionRouteParts): Router {
+export function createQuestionRoutes({ database, module, moments, engineOf }: QuestionRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
-
-  const momentIn = async (db: Connection): Promise<Moment> => {
-    const policies = await policyStore(db).all();
-    return { position: await readPosition(db), policies, stored: policies, targets: await allTargets(db) };
-  };
-
-  /** Compiling takes long, and most questions are about the set of the question before. */
-  let last: { readonly json: string; readonly engine: Promise<LoadedEngine> } | null = null;
-  function engineOf(policies: readonly Policy[], revision: number): Promise<LoadedEngine> {
-    const json = JSON.stringify([revision, policies]);
-    if (last?.json === json) return last.engine;
-    const engine = createEngine({ module, policies, revision });
-    const made = { json, engine };
-    last = made;
-    engine.catch(() => {
-      if (last === made) last = null;
-    });
-    return engine;
-  }
 
   router.post('/explain', async (req, res) => {
     const body = validate(requestBody, req.body);
     const { position, policies, targets, asked } = await database.snapshot(async (db) => {
-      const moment = await momentIn(db);
+      const moment = await moments.now(db);
       return { ...moment, asked: await readRequests(db, [body], moment.targets, () => '') };
     });
     showRevision(res, position);
@@ -177,8 +120,8 @@ export function createQuestionRoutes({ database, module, sets, targets: allTarge
   });
 
   router.post('/simulate', async (req, res) => {
-    const { requests, ...plan } = validate(simulateBody, req.body);
-    const would = await wouldBe(plan);
+    const { requests, ...source } = validate(simulateBody, req.body);
+    const would = await moments.of(source);
     showRevision(res, would.position);
     const asked = await database.snapshot((db) => readRequests(db, requests, would.targets, (i) => `requests.${i}.`));
     const questions = asked.map(({ question }) => question);
@@ -205,75 +148,17 @@ export function createQuestionRoutes({ database, module, sets, targets: allTarge
   });
 
   router.post('/test', async (req, res) => {
-    const { tests, files, ...plan } = validate(testBody, req.body);
+    const { tests, ...source } = validate(testBody, req.body);
     const cases = await readTests(new Map(Object.entries(tests)));
-    const tested = files === undefined ? await database.snapshot(momentIn) : await wouldBe({ ...plan, files });
+    const tested = await moments.of(source);
     showRevision(res, tested.position);
-    const engine = await createEngine({ module, policies: tested.policies, revision: 0 });
-    const { policies, targets } = tested;
-    const stored = byIdOf(tested.stored);
-    const report = await runTests(cases, { engine, policies, targets, isStored: (id) => stored.has(id) });
-    if ('errors' in report) throw badFiles(report.errors, 'tests');
-    res.json({ revision: tested.position.revision, ...report });
-  });
-
-  router.get('/access', async (req, res) => {
-    const page = readPage(req, PAGE);
-    const asked = readAccess(req);
-    const whole = asked.format === 'csv';
-    if (whole && (req.query['limit'] !== undefined || page.cursor !== null)) {
-      throw invalidRequest([{ path: 'format', message: 'csv has no pages' }]);
-    }
-    const { position, policies, targets, seen, who } = await database.snapshot(async (db) => ({
-      ...(await momentIn(db)),
-      seen: asked.object === null ? await seenObjects(db) : [],
-      who: asked.who === null ? null : await findHolders(db, asked.who),
-    }));
-    showRevision(res, position);
-    const objects = objectsOf(asked, targets, seen);
-    const engine = await engineOf(policies, position.revision);
-    const named = who ?? (page.cursor === null ? namedHolders(policies) : []);
-    const users = async (limit: number, after: string | null): Promise<User[]> =>
-      who === null ? database.snapshot((db) => userStore(db).page(limit, after)) : [];
-
-    async function* everyRow(): AsyncGenerator<AccessRow> {
-      yield* accessRows(engine, named, objects);
-      for (let after: string | null = null; ; ) {
-        const some = await users(PAGE.maxLimit, after);
-        yield* accessRows(engine, enabledHolders(some), objects);
-        after = some.at(-1)?.id ?? null;
-        if (some.length < PAGE.maxLimit) return;
-      }
-    }
-    if (whole) {
-      res.setHeader('Content-Type', 'text/csv; charset=utf-8');
-      res.setHeader('Content-Disposition', `attachment; filename="access-${position.revision}.csv"`);
-      await pipeline(accessCsv(everyRow()), res).catch((error: unknown) => {
-        // Whoever has left needs no answer.
-        if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
-      });
-      return;
-    }
-
-    const limit = page.limit ?? PAGE.defaultLimit;
-    const rows: AccessRow[] = [];
-    for await (const row of accessRows(engine, named, objects)) rows.push(row);
-    const some = await users(limit + 1, page.cursor);
-    let done = 0;
-    for (const user of some.slice(0, limit)) {
-      if (rows.length >= ROWS_PER_PAGE) break;
-      for await (const row of accessRows(engine, enabledHolders([user]), objects)) rows.push(row);
-      done++;
-    }
-    const next = some[done - 1];
-    if (done < some.length) linkNext(req, res, page, next?.id ?? page.cursor ?? FIRST_ID);
-    res.json(rows);
+    res.json({ revision: tested.position.revision, ...(await testSet(module, cases, tested)) });
   });
 
   router.get('/lint', async (req, res) => {
     for (const path of Object.keys(req.query)) throw invalidRequest([{ path, message: 'unknown query parameter' }]);
     const { position, policies, targets, users } = await database.snapshot(async (db) => ({
-      ...(await momentIn(db)),
+      ...(await moments.now(db)),
       users: await userStore(db).page(null, null),
     }));
     showRevision(res, position);
@@ -288,41 +173,17 @@ export function createQuestionRoutes({ database, module, sets, targets: allTarge
     res.json({ revision: position.revision, ...lintJson(report, policies, (id) => names.get(id)) });
   });
 
-  /** What the files would make of the set; what could not be applied is refused. */
-  async function wouldBe(body: PlanBody): Promise<Moment> {
-    const { plan, position } = await sets.plan(requestOf(body));
-    return {
-      position,
-      policies: plan.wouldBe,
-      stored: withoutChanges(plan.wouldBe, plan.changes),
-      targets: await database.snapshot(allTargets),
-    };
-  }
-
   return router;
 }
 
 const UNANSWERED: Answered = { effect: 'deny', reason: 'error', policy: null };
-/** Before every id. */
-const FIRST_ID = '00000000-0000-0000-0000-000000000000';
-
 const byIdOf = (policies: readonly StoredPolicy[]): Map<string, StoredPolicy> =>
   new Map(policies.map((policy) => [policy.id, policy]));
-const namesOf = (targets: readonly TargetName[]): Map<string, string> => new Map(targets.map(({ id, name }) => [id, name]));
-
-/** The set that the changes were made on. */
-function withoutChanges(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
-  const set = byIdOf(wouldBe);
-  for (const { before, after } of changes) {
-    if (after !== null) set.delete(after.id);
-    if (before !== null) set.set(before.id, before);
-  }
-  return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
-}
+const namesOf = (targets: Moment['targets']): Map<string, string> => new Map(targets.map(({ id, name }) => [id, name]));
 
 interface Asked {
   readonly principal: PrincipalFacts & { readonly email: string | null; readonly enabled: boolean };
-  readonly target: TargetName & { readonly enabled: boolean };
+  readonly target: Moment['targets'][number];
   readonly question: Question;
 }
 
@@ -357,7 +218,7 @@ async function readRequests(
   return asked;
 }
 
-const findUser = (db: Connection, user: string): Promise<User | null> =>
+export const findUser = (db: Connection, user: string): Promise<User | null> =>
   UUID.test(user) ? userStore(db).find(user) : userStore(db).findByEmail(user);
 
 const principalOf = ({ role, sub = '', groups = [] }: Extract<PrincipalInput, { role: string }>): Asked['principal'] => ({
@@ -405,102 +266,4 @@ function answerJson(answer: Answered, policies: ReadonlyMap<string, StoredPolicy
 function changeFrom(was: Answered, is: Answered): 'none' | 'grants' | 'refuses' | 'policy' {
   if (was.effect !== is.effect) return is.effect === 'allow' ? 'grants' : 'refuses';
   return was.policy?.id === is.policy?.id && was.reason === is.reason ? 'none' : 'policy';
-}
-
-/** Throws AppError `invalid_request` with the places of mistakes. */
-async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
-  const pause = createPause();
-  const errors: PolicyFileError[] = [];
-  const cases: TestCase[] = [];
-  for (const [file, text] of texts) {
-    await pause();
-    if (!FILE_NAME.test(file)) {
-      errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
-      continue;
-    }
-    const parsed = parseTestFile(text, file);
-    if ('errors' in parsed) errors.push(...parsed.errors);
-    else if (cases.length + parsed.cases.length > QUESTION_LIMITS.cases) {
-      throw invalidRequest([{ path: 'tests', message: `must have at most ${QUESTION_LIMITS.cases} cases together` }]);
-    } else for (const each of parsed.cases) cases.push(each);
-  }
-  if (errors.length > 0) throw badFiles(errors, 'tests');
-  return cases;
-}
-
-interface AccessQuery {
-  readonly format: 'json' | 'csv';
-  /** null: every target. */
-  readonly target: string | null;
-  /** null: the target itself, and every name that is known. */
-  readonly object: NamedObject | null;
-  readonly who: Who | null;
-}
-
-type Who = { readonly kind: 'everyone' } | { readonly kind: 'role' | 'group' | 'user'; readonly value: string };
-
-const accessQuery = Joi.object<Record<string, string>>({
-  format: Joi.valid('json', 'csv'),
-  target: Joi.string().pattern(TARGET_NAME),
-  ...objectMembers,
-  who: Joi.string()
-    .pattern(/^(everyone|(role|group|user):.+)$/s)
-    .max(300),
-})
-  .unknown()
-  .and('resource_type', 'resource_name')
-  .with('resource_type', 'target')
-  .messages({
-    'string.pattern.base': 'is not of its form',
-    'object.and': 'resource_type and resource_name go together',
-    'object.with': 'needs a target',
-  });
-
-function readAccess(req: Request): AccessQuery {
-  const { format, target, resource_type, resource_name, who } = validate(accessQuery, { ...req.query });
-  const at = who?.indexOf(':') ?? -1;
-  return {
-    format: format === 'csv' ? 'csv' : 'json',
-    target: target ?? null,
-    object:
-      resource_type === undefined || resource_name === undefined
-        ? null
-        : { resource_type: resource_type as ResourceType, resource_name },
-    who:
-      who === undefined
-        ? null
-        : at === -1
-          ? { kind: 'everyone' }
-          : { kind: who.slice(0, at) as 'role' | 'group' | 'user', value: who.slice(at + 1) },
-  };
-}
-
-async function findHolders(db: Connection, who: Who): Promise<Holder[]> {
-  if (who.kind === 'everyone') return [holderOf('everyone', null)];
-  if (who.kind !== 'user') return [holderOf(who.kind, who.value)];
-  const user = await findUser(db, who.value);
-  if (user === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
-  return enabledHolders([user]);
-}
-
-/** Who is disabled can use nothing. */
-const enabledHolders = (users: readonly User[]): Holder[] => users.filter(({ enabled }) => enabled).map(holderOfUser);
-
-function objectsOf(
-  { target, object }: AccessQuery,
-  targets: Moment['targets'],
-  seen: Awaited<ReturnType<typeof seenObjects>>,
-): AccessObject[] {
-  const wanted = target === null ? targets : targets.filter(({ name }) => name === target);
-  if (target !== null && wanted.length === 0) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
-  return wanted
-    .filter(({ enabled }) => enabled)
-    .flatMap((each): AccessObject[] => {
-      if (object !== null) return [{ target: each, object }];
-      const names = seen.filter(({ target_id }) => target_id === each.id);
-      return [
-        { target: each, object: null },
-        ...names.map(({ resource_type, resource_name }) => ({ target: each, object: { resource_type, resource_name } })),
-      ];
-    });
 }

@@ -1,5 +1,5 @@
 /** `/api/policies` as a whole: files, history, rollback. Mounted behind authentication of administrators, ahead of single policies. */
-import { type Response, Router } from 'express';
+import { type Request, type Response, Router } from 'express';
 import Joi from 'joi';
 import type { Caller } from '../auth/administer.ts';
 import { listRevisions, type Position, type RevisionRow, readPosition } from '../db/changes.ts';
@@ -9,11 +9,13 @@ import { callerOf, REASON_MAX } from '../http/caller.ts';
 import { readPage, sendPage } from '../http/page.ts';
 import { readQuery, text, validate } from '../http/validate.ts';
 import { DEFAULT_OWNER, fileOf, OWNER } from './files.ts';
+import { type DecisionChanges, decisionChanges } from './flips.ts';
 import { policiesAt, requireRevision } from './history.ts';
-import { changedMembers, changesBetween, type PolicyChange, type PolicyPlan } from './plan.ts';
+import { changedMembers, changesBetween, type PolicyChange, type PolicyPlan, setBefore } from './plan.ts';
 import { showRevision } from './routes.ts';
 import { policyJson, timestamp } from './schema.ts';
 import type { ApplyRequest, PolicySets, TargetName } from './sets.ts';
+import type { ApplyTested } from './test-set.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: /^[0-9]{1,15}$/ };
 const REVISION = /^[0-9]{1,15}$/;
@@ -38,7 +40,11 @@ export const planMembers = {
 };
 const reason = text(REASON_MAX);
 const planBody = Joi.object<PlanBody>(planMembers).required();
-const applyBody = Joi.object<PlanBody & { reason?: string }>({ ...planMembers, reason }).required();
+const applyBody = Joi.object<PlanBody & { reason?: string; tests?: Record<string, string> }>({
+  ...planMembers,
+  reason,
+  tests: Joi.object().pattern(Joi.string(), Joi.string().allow('')).min(1),
+}).required();
 const rollbackBody = Joi.object<{ revision: number; expected_revision?: number; reason?: string }>({
   revision: Joi.number().integer().min(0).required(),
   expected_revision: planMembers.expected_revision,
@@ -48,9 +54,10 @@ const rollbackBody = Joi.object<{ revision: number; expected_revision?: number; 
 export function createPolicySetRoutes(deps: {
   readonly database: Database;
   readonly sets: PolicySets;
+  readonly applyTested: ApplyTested;
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
 }): Router {
-  const { database, sets, targets } = deps;
+  const { database, sets, applyTested, targets } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/history', async (req, res) => {
@@ -80,19 +87,30 @@ export function createPolicySetRoutes(deps: {
     );
   });
 
-  router.get('/diff', async (req, res) => {
+  /** The sets of both revisions that the query names, and what is between them. */
+  async function between(req: Request, res: Response) {
     const { from, to } = readQuery(req.query, { from: REVISION, to: REVISION });
     if (from === undefined) throw invalidRequest([{ path: 'from', message: 'is required' }]);
-    res.json(
-      await database.snapshot(async (db) => {
-        const position = await readPosition(db);
-        showRevision(res, position);
-        const last = to === undefined ? position.revision : Number(to);
-        await requireRevision(db, last);
-        const changes = changesBetween(await policiesAt(db, Number(from)), await policiesAt(db, last));
-        return { from: Number(from), to: last, changes: changesJson(changes, await targets(db)) };
-      }),
-    );
+    return database.snapshot(async (db) => {
+      const position = await readPosition(db);
+      showRevision(res, position);
+      const last = to === undefined ? position.revision : Number(to);
+      await requireRevision(db, last);
+      const [before, after] = [await policiesAt(db, Number(from)), await policiesAt(db, last)];
+      const shown = { from: Number(from), to: last };
+      return { shown, before, after, changes: changesBetween(before, after), known: await targets(db) };
+    });
+  }
+
+  router.get('/diff', async (req, res) => {
+    const { shown, changes, known } = await between(req, res);
+    res.json({ ...shown, changes: changesJson(changes, known) });
+  });
+
+  router.get('/compare', async (req, res) => {
+    const { shown, before, after, changes, known } = await between(req, res);
+    const { verdict, flipsOf } = await decisionChanges(before, after, known, () => true);
+    res.json({ ...shown, verdict, changes: withFlips(changesJson(changes, known), flipsOf) });
   });
 
   router.get('/export', async (req, res) => {
@@ -105,17 +123,27 @@ export function createPolicySetRoutes(deps: {
   router.post('/plan', async (req, res) => {
     const { plan, targets: known, position } = await sets.plan(requestOf(validate(planBody, req.body)));
     showRevision(res, position);
-    // What is not made yet has no id.
+    const before = setBefore(plan.wouldBe, plan.changes);
+    const stored = new Set(before.map(({ id }) => id));
+    const { verdict, flipsOf } = await decisionChanges(before, plan.wouldBe, known, (id) => stored.has(id));
     const { changes, ...rest } = planJson(plan, known, position);
     res.json({
       ...rest,
-      changes: changes.map((change) => (change.action === 'create' ? { ...change, policy_id: null } : change)),
+      verdict,
+      // What is not made yet has no id.
+      changes: withFlips(changes, flipsOf).map((change) =>
+        change.action === 'create' ? { ...change, policy_id: null } : change,
+      ),
     });
   });
 
   router.post('/apply', async (req, res) => {
-    const { reason, ...body } = validate(applyBody, req.body);
-    const { result, position } = await sets.apply(callerFor(res, reason), requestOf(body));
+    const { reason, tests, ...body } = validate(applyBody, req.body);
+    const [caller, request] = [callerFor(res, reason), requestOf(body)];
+    const { result, position } =
+      tests === undefined
+        ? await sets.apply(caller, request)
+        : await applyTested(caller, request, new Map(Object.entries(tests)));
     showRevision(res, position);
     res.json(planJson(result.plan, result.targets, position));
   });
@@ -149,7 +177,7 @@ export const requestOf = ({
 
 const revisionJson = (row: RevisionRow) => ({ ...row, created_at: timestamp(row.created_at) });
 
-const planJson = (plan: PolicyPlan, targets: readonly TargetName[], { revision }: Position) => ({
+export const planJson = (plan: PolicyPlan, targets: readonly TargetName[], { revision }: Position) => ({
   revision,
   changes: changesJson(plan.changes, targets),
   unchanged: plan.unchanged,
@@ -170,3 +198,6 @@ function changesJson(changes: readonly PolicyChange[], targets: readonly TargetN
     after: after && fileOf(after, (id) => names.get(id)),
   }));
 }
+
+const withFlips = (changes: ReturnType<typeof changesJson>, flipsOf: DecisionChanges['flipsOf']) =>
+  changes.map((change) => ({ ...change, flips: flipsOf(change.policy_id ?? '') }));

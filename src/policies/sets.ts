@@ -1,7 +1,7 @@
 /** The policy set as a whole: as files, and back to an earlier revision. Each apply and each rollback is one administrative change. */
 import type { Caller } from '../auth/administer.ts';
-import { type Position, readPosition } from '../db/changes.ts';
-import type { Connection } from '../db/database.ts';
+import { type Change, type Position, readPosition } from '../db/changes.ts';
+import type { Connection, Transaction } from '../db/database.ts';
 import { AppError, type FieldError } from '../errors.ts';
 import { createPause } from '../slices.ts';
 import type { StoredPolicy } from './document.ts';
@@ -33,6 +33,8 @@ export interface ApplyRequest extends Omit<PlanRequest, 'files'> {
   readonly files: ReadonlyMap<string, string>;
   /** Refused where the set is at another revision; null: whatever it is at. */
   readonly expectedRevision: number | null;
+  /** Refused where one of these is gone or called otherwise: the revision does not move with targets, and files name them. */
+  readonly expectedTargets?: readonly TargetName[];
 }
 
 export interface Planned<P> {
@@ -40,6 +42,9 @@ export interface Planned<P> {
   /** What the targets are called that policies name. */
   readonly targets: readonly TargetName[];
 }
+
+/** May run several times. Rejects where the policies must not be applied. */
+export type Alongside = (trx: Transaction) => Promise<readonly Change[]>;
 
 export type RollbackPlan = Pick<PolicyPlan, 'changes'>;
 
@@ -52,7 +57,8 @@ export interface PolicySets {
   export(owner: string): Promise<{ files: Map<string, string>; position: Position }>;
   /** What `apply` would do. What it would refuse is refused. */
   plan(request: ApplyRequest): Promise<Planned<PolicyPlan> & { readonly position: Position }>;
-  apply(caller: Caller, request: ApplyRequest): Promise<Edited<Planned<PolicyPlan>>>;
+  /** `alongside`: made in the same transaction, also where the policies say so already. */
+  apply(caller: Caller, request: ApplyRequest, alongside?: Alongside): Promise<Edited<Planned<PolicyPlan>>>;
   /** Makes the set what it was at `revision`: ids and creation times as they were. */
   rollback(caller: Caller, revision: number, expectedRevision: number | null): Promise<Edited<Planned<RollbackPlan>>>;
 }
@@ -118,11 +124,12 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
 
   async function planIn(
     db: Connection,
-    request: PlanRequest & Pick<ApplyRequest, 'expectedRevision'>,
+    request: PlanRequest & Pick<ApplyRequest, 'expectedRevision' | 'expectedTargets'>,
     made: ReturnType<typeof madeForRequest>,
   ): Promise<Planned<PolicyPlan>> {
     await requireRevisionNow(db, request.expectedRevision);
     const targets = await parts.targets(db);
+    requireTargets(targets, request.expectedTargets ?? []);
     const plan = planFiles(request, { policies: await policyStore(db).all(), targets, ...made });
     if ('errors' in plan) throw badFiles(plan.errors);
     await check(plan, request.files, made.refusalOf);
@@ -160,12 +167,16 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       return planned;
     },
 
-    async apply(caller, request) {
+    async apply(caller, request, alongside = async () => []) {
       const files = await readFiles(request.files);
       const made = madeForRequest();
       return edit(caller, async (db) => {
         const result = await planIn(db, { ...request, files }, made);
-        return carryingOut(result, result.plan.changes, result.plan.wouldBe);
+        const planned = carryingOut(result, result.plan.changes, result.plan.wouldBe);
+        return {
+          ...planned,
+          apply: async (store, trx) => [...(await alongside(trx)), ...((await planned.apply?.(store, trx)) ?? [])],
+        };
       });
     },
 
@@ -217,11 +228,7 @@ function carryingOut<T>(result: T, changes: readonly PolicyChange[], wouldBe: re
       changes.length === 0
         ? null
         : async (store) => {
-            for (const { before, after } of changes) {
-              if (after === null && before !== null) await store.delete(before.id);
-              else if (after !== null && before === null) await store.insert(after);
-              else if (after !== null && before !== null) await store.update(before, after);
-            }
+            await store.change(changes);
             return changes.map(({ before, after }) =>
               changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after),
             );
@@ -233,6 +240,13 @@ async function requireRevisionNow(db: Connection, expected: number | null): Prom
   const { revision } = await readPosition(db);
   if (expected === null || expected === revision) return;
   throw new AppError('precondition_failed', `The policies are at revision ${revision}, not ${expected}. Look at them again.`);
+}
+
+function requireTargets(targets: readonly TargetName[], expected: readonly TargetName[]): void {
+  const names = new Map(targets.map(({ id, name }) => [id, name]));
+  const moved = expected.find(({ id, name }) => names.get(id) !== name);
+  if (moved === undefined) return;
+  throw new AppError('precondition_failed', `The target ${moved.name} has changed meanwhile. Look at the policies again.`);
 }
 
 async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {

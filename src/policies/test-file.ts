@@ -33,7 +33,7 @@ export interface TestCase {
 
 export const CASES_PER_FILE = 10_000;
 /** Of principals, requests, tests and expectations each. */
-const MAX_ITEMS = 1_000;
+export const MAX_ITEMS = 1_000;
 
 interface WrittenPrincipal {
   role: string;
@@ -68,7 +68,8 @@ interface Written {
 export const NAME_MAX = 256;
 export const URI_MAX = 2_048;
 
-const LABEL = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$/;
+/** What a file may call its principals and requests. */
+export const LABEL = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$/;
 const labels = Joi.array().items(Joi.string()).min(1).max(MAX_ITEMS).unique();
 const byLabel = (item: Joi.Schema) =>
   Joi.object().pattern(LABEL, item).min(1).max(MAX_ITEMS).required().messages({

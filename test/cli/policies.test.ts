@@ -54,7 +54,25 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
     planned.out,
     /^Revision 0 would become:\n\n\+ create "Administrators use everything" \(administrators-use-everything\.yaml\)\n {4}\+ name: /,
   );
-  t.regex(planned.out, /\n6 to create, 0 to update, 0 to adopt, 0 to delete, 0 unchanged\.\n$/);
+  t.regex(planned.out, /\n6 to create, 0 to update, 0 to adopt, 0 to delete, 0 unchanged\.\n\nDecisions: looser: /);
+  t.true(
+    planned.out.includes(
+      `\nAllowed, for example:
+
++ role "admin", everything, tool "x"
+    now:  deny: no policy fits
+    then: allow by "Administrators use everything" (administrators-use-everything.yaml, priority 100)
+`,
+    ),
+    planned.out,
+  );
+  t.false(planned.out.includes('Denied'));
+  t.true(
+    planned.out.endsWith(
+      '\nNo request gets another effect by "Contractors stay out of blobs", "Nobody prints the environment".\n',
+    ),
+    planned.out,
+  );
   await run(3, 'plan', '--dir', dir, '--detailed-exitcode');
   await run(1, 'apply', '--dir', dir, '--expect-revision', '7');
   const applied = await run(0, 'apply', '--dir', dir, '--reason', 'the first ones – all', '--expect-revision', '0');
@@ -95,6 +113,24 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   t.is(JSON.parse((await run(0, 'history', '--limit', '2', '--json')).out).length, 2);
   t.regex((await run(0, 'diff', '1', '2')).out, /^From revision 1 to 2:\n\n~ update .*\n {4}priority: 50 -> 51\n$/);
   t.is((await run(0, 'diff', '4')).out, 'No difference.\n');
+  t.is(
+    (await run(0, 'compare', '3', '1')).out.replace(/[0-9a-f-]{36}/g, '<id>'),
+    `From revision 3 to 1. Decisions: stricter: some requests are denied that were allowed, and none the other way round.
+
+Denied, for example:
+
+- group "a\\u{202e}b", everything, resource "demo://resource/x"
+    at 3: allow by "Developers read the demo's resources" (developers-read-resources.yaml, priority 51, <id>)
+    at 1: deny: no policy fits
+`,
+  );
+  t.regex(
+    (await run(0, 'compare', '1')).out,
+    /^From revision 1 to 4\. Decisions: looser: .*\n\+ anybody, everything, tool "x"\n/s,
+  );
+  t.is((await run(0, 'compare', '4')).out, 'From revision 4 to 4. Decisions: equal: every request gets the same effect.\n');
+  t.like(JSON.parse((await run(0, 'compare', '1', '4', '--json')).out), { from: 1, to: 4, verdict: 'looser' });
+  await run(1, 'compare', '9');
   t.regex(
     (await run(0, 'show', '1')).out,
     /^# 1 .*\n# [0-9a-f-]{36}, default\/administrators-use-everything\nname: Administrators use everything\n/,
@@ -179,6 +215,8 @@ test.serial('called wrongly: exit code 2, what is wrong, and where to read on; t
     ['show', 'x'],
     ['diff'],
     ['diff', '1', '2', '3'],
+    ['compare'],
+    ['compare', '1', 'x'],
     ['rollback', '-1'],
     ['apply', '--expect-revision', 'x', '--dir', starters],
     ['history', '--server', 'gateway.example.com'],
@@ -192,7 +230,7 @@ test.serial('called wrongly: exit code 2, what is wrong, and where to read on; t
   t.regex((await run(1, 'plan', '--dir', join(dir, 'none'))).err, /cannot be read \(ENOENT\)/);
   t.regex((await run(1, 'history', '--limit', '0')).err, /limit: must be a number from 1 to 1000/);
   for (const args of [[], ['--help'], ['help']]) t.regex((await run(0, ...args)).out, /^Usage: portcullis policies <command>/);
-  for (const command of ['export', 'plan', 'apply', 'history', 'show', 'diff', 'rollback', 'schema']) {
+  for (const command of ['export', 'plan', 'apply', 'history', 'show', 'diff', 'compare', 'rollback', 'schema']) {
     t.regex((await run(0, command, '--help')).out, new RegExp(`^Usage: portcullis policies ${command}`));
   }
 
@@ -277,6 +315,17 @@ test.serial('as a process: output, exit code, and --json', async (t) => {
   t.is(changes.err, '');
   t.is((await portcullis(environment, 'policies', 'show')).code, 2);
   t.is((await portcullis({ ...environment, PORTCULLIS_URL: 'http://127.0.0.1:1' }, 'policies', 'history')).code, 1);
+});
+
+test.serial('the schemas of the folder are printed without a gateway', async (t) => {
+  for (const [schema, ...args] of [['policy.schema.json'], ['tests/test.schema.json', '--tests']] as const) {
+    const committed = JSON.parse(readFileSync(join(starters, schema), 'utf8'));
+    for (const json of [[], ['--json']]) {
+      const ran = await call({}, 'schema', ...args, ...json);
+      t.is(ran.code, 0);
+      t.deepEqual(JSON.parse(ran.out), committed);
+    }
+  }
 });
 
 test.serial('docs/cli.md has every command and every option, and no other', async (t) => {

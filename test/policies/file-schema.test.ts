@@ -3,13 +3,16 @@ import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import test from 'ava';
 import fc from 'fast-check';
-import { stringify } from 'yaml';
-import { policyFileSchema } from '../../src/policies/file-schema.ts';
+import { parse as parseYaml, stringify } from 'yaml';
+import { policyFileSchema, policyFileSchemaText, testFileSchema, testFileSchemaText } from '../../src/policies/file-schema.ts';
+import { parseTestFile } from '../../src/policies/test-file.ts';
 import { parsePolicyFile } from '../../src/policies/yaml.ts';
 
-test('policies/policy.schema.json is the schema', (t) => {
-  const text = readFileSync(join(import.meta.dirname, '../../policies/policy.schema.json'), 'utf8');
-  t.deepEqual(JSON.parse(text), JSON.parse(JSON.stringify(policyFileSchema())));
+const inPolicies = (name: string): string => readFileSync(join(import.meta.dirname, '../../policies', name), 'utf8');
+
+test('the files of the schemas have the schemas', (t) => {
+  t.deepEqual(JSON.parse(inPolicies('policy.schema.json')), JSON.parse(policyFileSchemaText()));
+  t.deepEqual(JSON.parse(inPolicies('tests/test.schema.json')), JSON.parse(testFileSchemaText()));
 });
 
 test('editors accept what the gateway reads, and nothing else', (t) => {
@@ -64,3 +67,121 @@ test('editors accept what the gateway reads, and nothing else', (t) => {
   }
   t.true(taken > 100 && refused > 100, `${taken} taken, ${refused} refused`);
 });
+
+test('editors accept the tests that the gateway reads, and no others', (t) => {
+  const accepts = new Ajv({ strict: true, strictTypes: false, strictRequired: false }).compile(testFileSchema());
+  t.true(accepts(parseYaml(inPolicies('tests/starter.yaml'))));
+  /** Parts of a good file, by where they are; `p` and `r` are the names that it gives. */
+  const good = {
+    target: 'everything',
+    principals: { p: { role: 'a', groups: ['b'], user: 'c' } },
+    requests: { r: { tool: 'a' }, s: { target: 'everything' } },
+    tests: [{ name: 'a', principals: ['p'], requests: ['r'], expect: [{ principals: ['p'], effect: 'allow', policy: null }] }],
+  };
+  const paths: readonly (readonly (string | number)[])[] = [
+    ...[['target'], ['principals'], ['principals', 'p'], ['principals', 'p', 'role'], ['principals', 'p', 'groups']],
+    ...[
+      ['principals', 'p', 'groups', 0],
+      ['principals', 'p', 'user'],
+      ['requests'],
+      ['requests', 's'],
+      ['requests', 'r', 'tool'],
+    ],
+    ...[
+      ['requests', 's', 'target'],
+      ['requests', 's', 'resource'],
+      ['requests', 's', 'prompt'],
+      ['requests', 'r', 'prompt'],
+    ],
+    ...[
+      ['tests'],
+      ['tests', 0],
+      ['tests', 0, 'name'],
+      ['tests', 0, 'principals'],
+      ['tests', 0, 'requests'],
+      ['tests', 0, 'expect'],
+    ],
+    ...['principals', 'requests', 'effect', 'policy', 'colour'].map((key) => ['tests', 0, 'expect', 0, key]),
+    ...[
+      ['tests', 0, 'expect', 0],
+      ['tests', 0, 'colour'],
+      ['requests', 'r', 'colour'],
+      ['principals', 'p', 'colour'],
+      ['colour'],
+    ],
+  ];
+  const labels = ['a', 'A b.c_-9', '-a', '', 'ä', 'a/b', 'x'.repeat(63), 'x'.repeat(64), 'p', 'r'];
+  const odd: fc.Arbitrary<unknown> = fc.oneof(
+    fc.constantFrom<unknown>(
+      ...[
+        '',
+        'a',
+        'p',
+        'r',
+        'everything',
+        'Not a name',
+        'a\tb',
+        'a\u0085b',
+        'allow',
+        'deny',
+        'Allow',
+        null,
+        5,
+        true,
+        [],
+        {},
+        [[]],
+      ],
+      ...[256, 257, 512, 2048, 2049].flatMap((length) => ['x'.repeat(length), '\u{1f600}'.repeat(length)]),
+      ...[['p'], ['r'], ['p', 'p'], ['r', 'r'], ['r', 's'], ['p', null], [5], [''], ['a', 'b'], ['a', 'a'], 'p'],
+      ...[
+        { name: 'a' },
+        [{ name: 'a' }],
+        [{ name: 'a' }, { name: 'b' }],
+        [{ effect: 'deny' }],
+        [{ effect: 'deny', policy: 'x' }],
+      ],
+      ...[
+        { tool: 'a', prompt: 'b' },
+        { resource: 'a' },
+        { role: 'a' },
+        { role: 'a', groups: [] },
+        { groups: [] },
+        { effect: 'deny' },
+      ],
+      Array.from({ length: 1_001 }, (_, i) => `${i}`),
+    ),
+    fc.dictionary(fc.constantFrom(...labels), fc.constantFrom({ role: 'a' }, { tool: 'a' }), { maxKeys: 2 }),
+    fc.constant(undefined),
+  );
+  let taken = 0;
+  let refused = 0;
+  for (const path of paths) {
+    fc.assert(
+      fc.property(odd, (value) => {
+        const written = JSON.parse(JSON.stringify(withAt(good, path, value))) as unknown;
+        const parsed = parseTestFile(stringify(written), 'a.yaml');
+        // What names refer to no schema says.
+        const errors =
+          'errors' in parsed ? parsed.errors.filter(({ message }) => !/is none of the |names no target/.test(message)) : [];
+        t.is(
+          accepts(written),
+          errors.length === 0,
+          `${path.join('.')}: ${JSON.stringify(value)?.slice(0, 200)} ${errors[0]?.message}`,
+        );
+        if (errors.length === 0) taken++;
+        else refused++;
+      }),
+      { numRuns: 150 },
+    );
+  }
+  t.true(taken > 200 && refused > 1_000, `${taken} taken, ${refused} refused`);
+});
+
+/** A copy with another value there; undefined: with none. */
+function withAt(whole: unknown, [key, ...rest]: readonly (string | number)[], value: unknown): unknown {
+  if (key === undefined) return value;
+  if (Array.isArray(whole)) return whole.map((item, i) => (i === key ? withAt(item, rest, value) : item));
+  const object = whole as Record<string, unknown>;
+  return { ...object, [key]: withAt(object[key] ?? {}, rest, value) };
+}

@@ -1,11 +1,10 @@
 /** What a change of the policy set does: exactly, over all requests that can be made. */
 
-import type { ReadPolicy } from '../compile.ts';
-import type { Policy } from '../document.ts';
+import type { Effect, Policy } from '../document.ts';
 import { createLibrary } from './names.ts';
-import { createIndex, type Index, readInOrder, type View, viewSets } from './requests.ts';
-import { BOUNDS, type Bounds, changes, drive, type Found, firstOf, type Progress } from './search.ts';
-import { type Answer, type AskedRequest, answer, createAsk } from './witness.ts';
+import { createIndex, PAUSE, readInOrder, type View, viewSets } from './requests.ts';
+import { BOUNDS, type Bounds, changes, drive, firstOf, type Progress, type Request, UNDECIDED } from './search.ts';
+import { type Answer, type AskedRequest, answer, createAsk, type NamedSubject, subjectsOf } from './witness.ts';
 
 /**
  * - `equal`: every request gets the same effect, though perhaps by another policy. `stricter`: some are denied that were allowed,
@@ -14,9 +13,23 @@ import { type Answer, type AskedRequest, answer, createAsk } from './witness.ts'
  */
 export type ComparisonVerdict = 'equal' | 'stricter' | 'looser' | 'incomparable' | 'unknown';
 
+type Way = 'stricter' | 'looser';
+
 export interface Difference extends AskedRequest {
+  /** What of the caller counts: whoever has these, and nothing else that a policy names, is answered the same. */
+  readonly subjects: readonly NamedSubject[];
   readonly before: Answer;
   readonly after: Answer;
+}
+
+/** Requests that get the other effect, and that a certain policy decides before or after. */
+export interface Flips {
+  /** Allowed before, denied after. null: there is none, unless `undecided`. */
+  readonly stricter: Difference | null;
+  /** Denied before, allowed after. */
+  readonly looser: Difference | null;
+  /** More may be there: looking took more than the bounds allow. */
+  readonly undecided: boolean;
 }
 
 export interface Comparison {
@@ -25,66 +38,131 @@ export interface Comparison {
   readonly stricter: Difference | null;
   /** Denied before, allowed after. */
   readonly looser: Difference | null;
+  /** By id, of each policy that does not mean the same in both sets. There is no flip but those of these. */
+  readonly flips: ReadonlyMap<string, Flips>;
 }
+
+export interface CompareBounds extends Bounds {
+  /** Most steps of all questions together. */
+  readonly allSteps: number;
+  /** So many are shown; then it is only looked for what the verdict depends on. */
+  readonly differences: number;
+}
+
+export const COMPARE_BOUNDS: CompareBounds = { ...BOUNDS, allSteps: 2_000_000, differences: 1_000 };
 
 export interface CompareOptions {
   readonly onProgress?: (progress: Progress) => void;
-  readonly bounds?: Bounds;
+  readonly bounds?: Partial<CompareBounds>;
+  /** Ids of targets that exist: examples are of one of them where they can be. */
+  readonly targets?: readonly string[];
 }
 
 export function compare(
   before: readonly Policy[],
   after: readonly Policy[],
-  { onProgress = () => {}, bounds = BOUNDS }: CompareOptions = {},
+  { onProgress = () => {}, ...options }: CompareOptions = {},
 ): Comparison {
-  return drive(compareInSteps(before, after, bounds), onProgress);
+  return drive(compareInSteps(before, after, options), onProgress);
 }
 
 /** `compare`, pausing so that the caller can let other work run; it says how far it is whenever that has changed. */
 export function* compareInSteps(
   before: readonly Policy[],
   after: readonly Policy[],
-  bounds: Bounds = BOUNDS,
+  { bounds: given = {}, targets = [] }: Omit<CompareOptions, 'onProgress'> = {},
 ): Generator<Progress | undefined, Comparison> {
-  const sets = [yield* readInOrder(before), yield* readInOrder(after)] as const;
+  const bounds = { ...COMPARE_BOUNDS, ...given };
+  const refusals = new Map<string, string | null>();
+  const sets = [yield* readInOrder(before, refusals), yield* readInOrder(after, refusals)] as const;
   const [was = [], is = []] = yield* viewSets(sets, createLibrary());
-  const ask = createAsk(sets, []);
+  const ask = createAsk(sets, targets);
   const [old, now] = [yield* createIndex(was), yield* createIndex(is)];
-  const meanings = sets.map((set) => new Set(set.map(meaning)));
-  const kept = new Set([...was, ...is].filter(({ policy }) => meanings.every((set) => set.has(meaning(policy)))));
+  const kept = yield* keptOf(was, is);
   const isKept = (view: View): boolean => kept.has(view);
 
-  const total = was.length + is.length;
-  let done = 0;
-  let undecided = false;
-  function* lost(from: Index, to: Index): Generator<Progress | undefined, Found | null> {
-    for (const view of from.views) {
-      if (view.effect === 'allow') {
-        const budget = { left: bounds.steps };
-        const outcome = yield* firstOf(changes(view, { from, to, without: null, isKept, budget }));
-        if (outcome.kind === 'found') return outcome;
-        if (outcome.kind === 'undecided') undecided = true;
-      }
-      yield { done: ++done, total };
-    }
-    return null;
-  }
-  const differenceOf = (outcome: Found | null): Difference | null => {
-    if (outcome?.kind !== 'found') return null;
-    const { request } = outcome;
-    return { ...ask(request), before: answer(old, request), after: answer(now, request) };
+  const differenceOf = (request: Request): Difference => {
+    const shown = targets.slice(0, TARGETS_TRIED).map((target) => ({ ...request, target }));
+    const answers = (asked: Request) => ({ before: answer(old, asked), after: answer(now, asked) });
+    const found = answers(request);
+    const isAlike = (asked: Request): boolean => JSON.stringify(answers(asked)) === JSON.stringify(found);
+    const best = request.target === null ? (shown.find(isAlike) ?? request) : request;
+    return { ...ask(best), subjects: subjectsOf(best.keys), ...found };
   };
-  const stricter = differenceOf(yield* lost(old, now));
-  done = was.length;
-  const looser = differenceOf(yield* lost(now, old));
-  return { verdict: verdictOf(stricter !== null, looser !== null, undecided), stricter, looser };
+
+  // What two kept policies decide is decided alike: only what a policy decides that is not kept can differ.
+  const changed = [
+    ...was.map((view) => ({ view, from: old, to: now, way: WAYS[view.effect].before })),
+    ...is.map((view) => ({ view, from: now, to: old, way: WAYS[view.effect].after })),
+  ]
+    .filter(({ view }) => !isKept(view))
+    // So that of those for which the steps suffice everything is told.
+    .sort(({ view: a }, { view: b }) => (a.policy.id < b.policy.id ? -1 : a.policy.id > b.policy.id ? 1 : 0));
+  const flips = new Map(changed.map(({ view }) => [view.policy.id, { stricter: null, looser: null, undecided: false } as Flips]));
+  const first: Record<Way, Difference | null> = { stricter: null, looser: null };
+  const open: Record<Way, boolean> = { stricter: false, looser: false };
+  let stepsLeft = bounds.allSteps;
+  let differences = 0;
+  function note(id: string | null, news: Partial<Flips>): void {
+    const known = flips.get(id ?? '');
+    if (known !== undefined) flips.set(id ?? '', { ...known, ...news });
+  }
+  for (const [done, { view, from, to, way }] of changed.entries()) {
+    const { id } = view.policy;
+    if (flips.get(id)?.[way] === null) {
+      const isEnough = first[way] !== null && differences >= bounds.differences;
+      const budget = { left: isEnough ? 0 : Math.min(bounds.steps, stepsLeft) };
+      const steps = budget.left;
+      const outcome = steps <= 0 ? UNDECIDED : yield* firstOf(changes(view, { from, to, without: null, isKept, budget }));
+      stepsLeft -= steps - budget.left;
+      if (outcome.kind === 'undecided') {
+        open[way] = true;
+        note(id, { undecided: true });
+      } else if (outcome.kind === 'found') {
+        const difference = differenceOf(outcome.request);
+        first[way] ??= difference;
+        differences++;
+        // It is as much a flip of the other policy.
+        note(difference.before.policy_id, { [way]: difference });
+        note(difference.after.policy_id, { [way]: difference });
+      }
+    }
+    yield { done: done + 1, total: changed.length };
+  }
+  const told = (way: Way): boolean | null => first[way] !== null || (open[way] ? null : false);
+  return { verdict: verdictOf(told('stricter'), told('looser')), ...first, flips };
 }
 
-function verdictOf(stricter: boolean, looser: boolean, undecided: boolean): ComparisonVerdict {
-  if (stricter && looser) return 'incomparable';
-  if (undecided) return 'unknown';
+const WAYS = {
+  allow: { before: 'stricter', after: 'looser' },
+  deny: { before: 'looser', after: 'stricter' },
+} as const satisfies Record<Effect, { readonly before: Way; readonly after: Way }>;
+
+/** Of the targets that exist; each costs two decisions. */
+const TARGETS_TRIED = 20;
+
+/** null: not told. */
+function verdictOf(stricter: boolean | null, looser: boolean | null): ComparisonVerdict {
+  if (stricter === true && looser === true) return 'incomparable';
+  if (stricter === null || looser === null) return 'unknown';
   return stricter ? 'stricter' : looser ? 'looser' : 'equal';
 }
 
-const meaning = ({ effect, id, pattern, priority, subjects, target, type }: ReadPolicy): string =>
+/** Of both sets, those that mean the same in both. */
+function* keptOf(was: readonly View[], is: readonly View[]): Generator<undefined, Set<View>> {
+  const byMeaning = new Map<string, View>();
+  const kept = new Set<View>();
+  for (const view of was) {
+    if (view.rank % PAUSE === 0) yield;
+    byMeaning.set(meaning(view), view);
+  }
+  for (const view of is) {
+    if (view.rank % PAUSE === 0) yield;
+    const same = byMeaning.get(meaning(view));
+    if (same !== undefined) kept.add(same).add(view);
+  }
+  return kept;
+}
+
+const meaning = ({ policy: { effect, id, pattern, priority, subjects, target, type } }: View): string =>
   JSON.stringify([effect, id, pattern, priority, subjects, target, type]);

@@ -30,11 +30,21 @@ export interface View {
   readonly keys: readonly Key[];
 }
 
-/** What the engine reads, in reading order: the compiler's own reading, so that there is no other. */
-export function* readInOrder(policies: readonly Policy[]): Generator<undefined, readonly ReadPolicy[]> {
+/**
+ * What the engine reads, in reading order: the compiler's own reading, so that there is no other. `refusals`: of patterns that
+ * have been looked at, where several sets have them.
+ */
+export function* readInOrder(
+  policies: readonly Policy[],
+  refusals = new Map<string, string | null>(),
+): Generator<undefined, readonly ReadPolicy[]> {
   const checkPattern = (pattern: string): string | null => {
+    const known = refusals.get(pattern);
+    if (known !== undefined) return known;
     const reading = readPattern(pattern);
-    return typeof reading === 'string' ? reading : null;
+    const refusal = typeof reading === 'string' ? reading : null;
+    refusals.set(pattern, refusal);
+    return refusal;
   };
   const { document } = yield* compileInSteps(policies, { checkPattern });
   return document.policies;
@@ -57,12 +67,14 @@ export function* viewSets(
     }
   }
   const first = new Map<string, Key>();
-  const standsFor = (key: Key): Key => {
-    const alike = `${kindOf(key)} ${fits.get(key)}`;
+  const standing = new Map<Key, Key>();
+  for (const [key, policies] of fits) {
+    const alike = `${kindOf(key)} ${policies}`;
     const known = first.get(alike) ?? key;
     first.set(alike, known);
-    return known;
-  };
+    standing.set(key, known);
+    yield;
+  }
   const viewed: View[][] = [];
   for (const set of sets) {
     const views: View[] = [];
@@ -77,7 +89,7 @@ export function* viewSets(
         target,
         names: library(pattern),
         questions: [...(type === 'all' ? RESOURCE_TYPES : [type]), ...(speaksOfTarget ? (['use'] as const) : [])],
-        keys: [...new Set(keysOf(policy).map(standsFor))],
+        keys: [...new Set(keysOf(policy).map((key) => standing.get(key) ?? key))],
       });
     }
     viewed.push(views);
@@ -86,7 +98,7 @@ export function* viewSets(
 }
 
 /** After so many policies other work may run. */
-const PAUSE = 100;
+export const PAUSE = 100;
 
 const kindOf = (key: Key): string => key.slice(2, key.indexOf('"', 2));
 

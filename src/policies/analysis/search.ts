@@ -39,7 +39,7 @@ export type Found =
   | { readonly kind: 'none'; readonly by: readonly View[] }
   | { readonly kind: 'undecided' };
 
-const UNDECIDED: Found = { kind: 'undecided' };
+export const UNDECIDED: Found = { kind: 'undecided' };
 
 /** Results one after the other, with pauses between. */
 export type Finds = Generator<Found | undefined, void>;
@@ -80,8 +80,16 @@ export function* find(
   }
 }
 
-/** What examples of resources should look like; any text that a resource template may be will do. */
-const uriLike = createLibrary()('^(?:file:///|[a-eg-z][a-z]+://[a-z])[a-z0-9_-]*(?:/[a-z0-9_-]+)*$');
+const LABEL = '[a-z][a-z0-9]*(?:-[a-z0-9]+)*';
+const HOST = `${LABEL}(?:[.]${LABEL})*`;
+const SEGMENT = '[A-Za-z0-9_-]+(?:[.][A-Za-z0-9_-]+)*';
+const PATH = `${SEGMENT}(?:/${SEGMENT})*`;
+/**
+ * What examples of resources look like where one is soon found: all are URIs of one reading, so the gateway asks policies about
+ * them. Else any text that a resource template may be will do.
+ */
+export const URI_LIKE = `^(?:(?:file://|https?://${HOST})/(?:${PATH})?|[a-egi-vx-z][a-z]+://${HOST}(?:/${PATH})?)$`;
+const uriLike = createLibrary()(URI_LIKE);
 
 /** The name, or policies that leave none. Throws `TooLarge`. */
 function* findName(

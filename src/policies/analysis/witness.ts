@@ -1,8 +1,8 @@
 /** Requests as they can be put to the engine, and what it answers. */
 import type { PrincipalFacts } from '../../decision/decision.ts';
 import type { ReadPolicy } from '../compile.ts';
-import type { Effect, ResourceType } from '../document.ts';
-import { firstFit, type Index, type View } from './requests.ts';
+import type { Effect, ResourceType, SubjectType } from '../document.ts';
+import { firstFit, type Index, type Key, type View } from './requests.ts';
 import type { Request } from './search.ts';
 
 /** null for both type and name: may the caller use the target at all? */
@@ -19,6 +19,19 @@ export interface Answer {
   readonly policy_id: string | null;
 }
 
+/** Of what a caller must have. */
+export interface NamedSubject {
+  readonly subject_type: SubjectType;
+  readonly subject_value: string;
+}
+
+/** `everyone` is everybody, so there is nothing to have. */
+export const subjectsOf = (keys: readonly Key[]): NamedSubject[] =>
+  keys.flatMap((key) => {
+    const [subject_type, subject_value] = JSON.parse(key) as [SubjectType, string?];
+    return subject_value === undefined ? [] : [{ subject_type, subject_value }];
+  });
+
 export type Ask = (request: Request) => AskedRequest;
 
 /** Whoever and whatever no policy of the sets names is made up, or one of `targets` if that is such a one. */
@@ -34,9 +47,9 @@ export function createAsk(sets: readonly (readonly ReadPolicy[])[], targets: Ite
   const elsewhere = [...targets].find(isFree) ?? madeUp('some-target');
 
   return ({ keys, target, question, name }) => {
-    const subjects = keys.map((key) => JSON.parse(key) as [kind: string, value?: string]);
-    const valuesOf = (wanted: string): string[] =>
-      subjects.flatMap(([kind, value]) => (kind === wanted && value !== undefined ? [value] : []));
+    const subjects = subjectsOf(keys);
+    const valuesOf = (wanted: SubjectType): string[] =>
+      subjects.flatMap(({ subject_type, subject_value }) => (subject_type === wanted ? [subject_value] : []));
     return {
       principal: {
         sub: valuesOf('user')[0] ?? nobody.sub,

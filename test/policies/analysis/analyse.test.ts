@@ -1,6 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import fc from 'fast-check';
+import { isCanonicalUri } from '../../../src/mcp/uri.ts';
 import {
   type AnalysisFinding,
   analyse,
@@ -9,7 +11,7 @@ import {
   type Known,
 } from '../../../src/policies/analysis/analyse.ts';
 import { compare } from '../../../src/policies/analysis/compare.ts';
-import type { Progress } from '../../../src/policies/analysis/search.ts';
+import { type Progress, URI_LIKE } from '../../../src/policies/analysis/search.ts';
 import type { Policy, PolicySubject } from '../../../src/policies/document.ts';
 import { parsePolicyFile } from '../../../src/policies/yaml.ts';
 import { policyWith } from '../../decision/support.ts';
@@ -277,8 +279,20 @@ test('an example of a resource looks like a URI where it can', (t) => {
   t.is(uriOf(null), 'xx://x');
   t.is(uriOf('^file:'), 'file:///');
   t.is(uriOf('^demo://r/'), 'demo://r/x');
-  t.is(uriOf('\\.csv$'), '.csv');
+  t.is(uriOf('^https://'), 'https://x/');
+  t.is(uriOf('^https?://api[.]example-1[.]com/'), 'http://api.example-1.com/');
+  t.is(uriOf('[.]csv$'), 'xx://x.csv');
+  t.is(uriOf('/[A-Z]+/READ.ME$'), 'xx://x/A/READxME');
   t.is(uriOf('^[^:]*$'), 'x');
+});
+
+test('what an example of a resource looks like is a URI of one reading', (t) => {
+  fc.assert(
+    fc.property(fc.stringMatching(new RegExp(URI_LIKE)), (uri) => {
+      t.true(isCanonicalUri(uri), uri);
+    }),
+    { numRuns: 1_000 },
+  );
 });
 
 test('nobody whom a policy names is taken for somebody else', (t) => {
@@ -318,7 +332,7 @@ test('progress goes to the end, and other work may run between', (t) => {
   t.true(steps > 300);
   const compared: Progress[] = [];
   compare(policies, policies.slice(1), { onProgress: (progress) => compared.push(progress) });
-  t.deepEqual(compared.at(-1), { done: 599, total: 599 });
+  t.deepEqual(compared.at(-1), { done: 1, total: 1 });
 });
 
 test('what cannot be read is analysed as the engine reads it', (t) => {
@@ -355,6 +369,7 @@ test('sets compare', (t) => {
   t.is(stricter, null);
   t.deepEqual(looser, {
     principal: { sub: 'somebody', role: 'dev', groups: [] },
+    subjects: [{ subject_type: 'role', subject_value: 'dev' }],
     target: 'some-target',
     resource_type: 'tool',
     resource_name: 'write',
@@ -369,4 +384,64 @@ test('whether a target may be used counts when sets are compared', (t) => {
   const { verdict, stricter } = compare([nothing], []);
   t.is(verdict, 'stricter');
   t.is(stricter?.resource_type, null);
+});
+
+test('each policy that means something else has the flips that it decides', (t) => {
+  const read = policyWith({ id: 'read', ...named('^(read|list)$'), ...role('dev') });
+  const all = policyWith({ id: 'all', priority: -1, resource_type: 'all', ...role('dev') });
+  const never = policyWith({ id: 'never', ...deny, ...named('^drop$') });
+  const twice = policyWith({ id: 'twice', ...deny, priority: 11, ...named('^drop$') });
+  const names = (before: readonly Policy[], after: readonly Policy[]) =>
+    Object.fromEntries(
+      [...compare(before, after).flips].map(([id, { stricter, looser, undecided }]) => {
+        t.false(undecided);
+        return [id, [stricter?.resource_name ?? null, looser?.resource_name ?? null]];
+      }),
+    );
+  t.deepEqual(names([read], [{ ...read, ...named('^(list|write)$') }]), { read: ['read', 'write'] });
+  t.deepEqual(names([read, all], [{ ...read, name: 'other', description: 'x' }, all]), {}, 'a name decides nothing');
+  t.deepEqual(names([read, all], [all]), { read: [null, null] }, 'another policy allows the same');
+  t.deepEqual(names([all, never], [all]), { never: [null, 'drop'] });
+  t.deepEqual(names([all, never, twice], [all]), { never: [null, null], twice: [null, 'drop'] }, 'only the first decided');
+  t.deepEqual(names([all], [all, never, twice]), { never: [null, null], twice: ['drop', null] });
+  t.deepEqual(names([read], [{ ...read, enabled: false }]), { read: ['read', null] });
+  // One request, and two policies that it is of.
+  t.deepEqual(names([read], [{ ...read, id: 'deny', effect: 'deny' }]), { read: ['read', null], deny: ['read', null] });
+});
+
+test('differences are of targets that exist, where they can be', (t) => {
+  const one = policyWith({ id: 'a', target_id: 't1', ...named('^x$') });
+  const every = policyWith({ id: 'b', ...named('^x$') });
+  const target = (policies: readonly Policy[], targets: readonly string[]) =>
+    compare([one], policies, { targets }).looser?.target;
+  t.is(target([one, every], ['t1', 't2']), 't2');
+  t.is(target([one, every], ['t1']), 'some-target', 'at t1 it is allowed already');
+  // Two changes, so that every target is named: what is shown of any is shown of one.
+  t.is(
+    target(
+      [
+        { ...one, ...named('^y$') },
+        { ...every, ...named('^z$') },
+      ],
+      ['t1'],
+    ),
+    't1',
+  );
+});
+
+test('what is not looked for is left open', (t) => {
+  const allows = Array.from({ length: 5 }, (_, i) => policyWith({ id: `p${i}`, ...named(`^x${i}$`) }));
+  const open = (before: readonly Policy[], after: readonly Policy[], bounds: object) => {
+    const { verdict, flips } = compare(before, after, { bounds });
+    return [verdict, [...flips.values()].map(({ undecided }) => undecided)];
+  };
+  t.deepEqual(open([], allows, { differences: 2 }), ['looser', [false, false, true, true, true]]);
+  // The verdict asks for the other way, too.
+  const [first, ...rest] = allows;
+  t.deepEqual(open(rest, first === undefined ? [] : [first], { differences: 1 }), [
+    'incomparable',
+    [false, false, true, true, true],
+  ]);
+  t.deepEqual(open([], allows, { allSteps: 0 }), ['unknown', [true, true, true, true, true]]);
+  t.deepEqual(open(allows, allows, { allSteps: 0, differences: 0 }), ['equal', []]);
 });

@@ -227,6 +227,7 @@ function checkDifference(
 test('two sets compare as their decisions do', async (t) => {
   t.timeout(120_000 + RUNS * 400);
   const verdicts = new Map<string, number>();
+  const count = (what: string): void => void verdicts.set(what, (verdicts.get(what) ?? 0) + 1);
   const pairs = worlds.chain((generated) =>
     fc.record({
       generated: fc.constant(generated),
@@ -243,8 +244,8 @@ test('two sets compare as their decisions do', async (t) => {
       const before = generated.policies;
       const after = edits.reduce(edit, before);
       const matches = remembering(matcher(generated.patterns));
-      const { verdict, stricter, looser } = compare(before, after);
-      verdicts.set(verdict, (verdicts.get(verdict) ?? 0) + 1);
+      const { verdict, stricter, looser, flips } = compare(before, after, { targets: ['t1', 't2', 't3'] });
+      count(verdict);
       check(verdict !== 'unknown', 'unknown', before, after);
       const found = { stricter, looser };
       const claimed = {
@@ -252,26 +253,42 @@ test('two sets compare as their decisions do', async (t) => {
         looser: verdict === 'looser' || verdict === 'incomparable',
       };
       const effects = { stricter: 'deny', looser: 'allow' } as const;
+      const [was, is] = [await build(before), await build(after)];
       for (const way of ['stricter', 'looser'] as const) {
         const difference = found[way];
         check((difference !== null) === claimed[way], 'verdict and witness', verdict, way);
-        if (difference === null) continue;
-        checkDifference(difference, before, after, matches);
-        check(difference.after.effect === effects[way], 'the other way', way, difference);
-        const [was, is] = [await build(before), await build(after)];
-        check(same(askEngine(was, difference), difference.before), 'engine before', difference);
-        check(same(askEngine(is, difference), difference.after), 'engine after', difference);
+        const all = [...flips.values()].flatMap((each) => each[way] ?? []);
+        check(all.length > 0 === claimed[way], 'verdict and flips', verdict, way);
+        for (const each of [...(difference === null ? [] : [difference]), ...all]) {
+          checkDifference(each, before, after, matches);
+          check(each.after.effect === effects[way], 'the other way', way, each);
+          check(same(askEngine(was, each), each.before), 'engine before', each);
+          check(same(askEngine(is, each), each.after), 'engine after', each);
+        }
+      }
+      for (const [id, { undecided, ...ways }] of flips) {
+        check(!undecided, 'undecided', id, before, after);
+        for (const difference of Object.values(ways)) {
+          count(difference === null ? 'no flip' : 'flip');
+          if (difference === null) continue;
+          check([difference.before.policy_id, difference.after.policy_id].includes(id), 'of another policy', id, difference);
+        }
       }
       const random = (below: number): number => (stream.next().value ?? 0) % below;
       for (const request of requestsOf(generated, [], random)) {
-        const [was, is] = [ask(before, request, matches).effect, ask(after, request, matches).effect];
-        if (was !== is) check(claimed[is === 'deny' ? 'stricter' : 'looser'], 'missed', verdict, request, before, after);
+        const [then, now] = [ask(before, request, matches), ask(after, request, matches)];
+        if (then.effect === now.effect) continue;
+        const way = now.effect === 'deny' ? 'stricter' : 'looser';
+        check(claimed[way], 'missed', verdict, request, before, after);
+        const deciders = [then, now].flatMap(({ policy_id }) => flips.get(policy_id ?? '') ?? []);
+        check(deciders.length > 0, 'of no change', request, before, after);
+        for (const flip of deciders) check(flip[way] !== null, 'a missed flip', way, request, before, after);
       }
     }),
     options,
   );
   t.log([...verdicts].map(([verdict, times]) => `${verdict} ${times}`).join(', '));
-  for (const verdict of ['equal', 'stricter', 'looser', 'incomparable'])
+  for (const verdict of ['equal', 'stricter', 'looser', 'incomparable', 'flip', 'no flip'])
     t.true((verdicts.get(verdict) ?? 0) >= RUNS / 400, `the generators must bring about ${verdict}`);
 });
 
@@ -283,7 +300,7 @@ function edit(policies: readonly Policy[], { at, how }: { at: number; how: strin
     case 'drop':
       return replace();
     case 'copy':
-      return replace(chosen, { ...chosen, id: `${chosen.id}x` });
+      return replace(chosen, { ...chosen, id: unused(`${chosen.id}x`, policies) });
     case 'flip':
       return replace({ ...chosen, effect: chosen.effect === 'allow' ? 'deny' : 'allow' });
     case 'widen':
@@ -294,3 +311,6 @@ function edit(policies: readonly Policy[], { at, how }: { at: number; how: strin
       return replace({ ...chosen, priority: Math.min(2_147_483_647, chosen.priority + 1) });
   }
 }
+
+const unused = (id: string, policies: readonly Policy[]): string =>
+  policies.some((policy) => policy.id === id) ? unused(`${id}x`, policies) : id;

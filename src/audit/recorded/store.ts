@@ -1,0 +1,154 @@
+/** Recorded decisions with what they were decided on, oldest first: what is needed to put them to another policy set. */
+import type { Connection } from '../../db/database.ts';
+import type { Effect, ResourceType } from '../../policies/document.ts';
+import { chainStore } from '../chains/store.ts';
+import type { AuditReason } from '../event.ts';
+
+export interface RecordedDecision {
+  readonly id: string;
+  readonly created_at: number;
+  readonly user_id: string;
+  /** Empty once it is erased, and then `user_groups` are not those that were decided on. */
+  readonly user_email: string;
+  readonly user_role: string;
+  /** JSON: an array of strings. */
+  readonly user_groups: string;
+  readonly target_id: string | null;
+  readonly target_name: string;
+  readonly resource_type: ResourceType | null;
+  readonly resource_name: string | null;
+  readonly effect: Effect;
+  readonly reason: AuditReason;
+  readonly policy_id: string | null;
+  readonly policy_name: string | null;
+}
+
+/** What the list that was decided on showed. */
+export interface RecordedList {
+  readonly decision: RecordedDecision;
+  readonly resource_type: ResourceType;
+  readonly shown: number;
+  readonly hidden: number;
+  readonly set_hash: string;
+}
+
+/** Some of the log. */
+export interface RecordedPage {
+  readonly decisions: readonly RecordedDecision[];
+  readonly lists: readonly RecordedList[];
+}
+
+/** How far each chain was read, by its id. */
+export type ChainPositions = Readonly<Record<string, number>>;
+
+export interface Following extends RecordedPage {
+  readonly positions: ChainPositions;
+  /** Whether a chain may have more than was read. */
+  readonly more: boolean;
+}
+
+export interface RecordedStore {
+  /** Decisions with ids in [`since`, `before`): the first of them, at most `limit`, with what they showed. */
+  page(since: string, before: string, limit: number): Promise<RecordedPage>;
+  find(ids: readonly string[]): Promise<RecordedDecision[]>;
+  /** Names that lists showed, by the hash of the set. What is too long for a set lacks its last ones. */
+  sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>>;
+  /** The ends of all chains. */
+  positions(): Promise<ChainPositions>;
+  /**
+   * What was recorded after `positions`, at most `limit` decisions and lists of each chain, and the positions after it. Within a chain
+   * nothing is passed over, however late it became durable. In a snapshot.
+   */
+  following(positions: ChainPositions, limit: number): Promise<Following>;
+}
+
+const DECISION_COLUMNS = [
+  ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name'],
+  ...['resource_type', 'resource_name', 'effect', 'reason', 'policy_id', 'policy_name'],
+] as (keyof RecordedDecision)[];
+const LIST_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const;
+type ListRow = Omit<RecordedList, 'decision'> & { readonly decision_id: string };
+
+type InChain<R> = R & { readonly chain_seq: number };
+
+/** Lists of decisions that have been removed by age are left out. */
+function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>): RecordedList[] {
+  const byId = new Map([...decisions].map((decision) => [decision.id, decision]));
+  return rows.flatMap(({ decision_id, resource_type, shown, hidden, set_hash }) => {
+    const decision = byId.get(decision_id);
+    return decision === undefined ? [] : [{ decision, resource_type, shown, hidden, set_hash }];
+  });
+}
+
+export function recordedStore(db: Connection): RecordedStore {
+  const find = async (ids: readonly string[]): Promise<RecordedDecision[]> =>
+    ids.length === 0
+      ? []
+      : db('audit_decisions')
+          .whereIn('id', ids)
+          .select(...DECISION_COLUMNS);
+
+  return {
+    find,
+
+    async page(since, before, limit) {
+      const decisions: RecordedDecision[] = await db('audit_decisions')
+        .where('id', '>=', since)
+        .andWhere('id', '<', before)
+        .orderBy('id')
+        .limit(limit)
+        .select(...DECISION_COLUMNS);
+      const last = decisions.at(-1);
+      if (last === undefined) return { decisions, lists: [] };
+      const lists: ListRow[] = await db('audit_shown')
+        .where('decision_id', '>=', since)
+        .andWhere('decision_id', '<=', last.id)
+        .orderBy('decision_id')
+        .select(...LIST_COLUMNS);
+      return { decisions, lists: listsOf(lists, decisions) };
+    },
+
+    async sets(hashes) {
+      if (hashes.length === 0) return new Map();
+      const rows: { hash: string; names: string }[] = await db('audit_sets').whereIn('hash', hashes).select('hash', 'names');
+      return new Map(rows.map(({ hash, names }) => [hash, JSON.parse(names)]));
+    },
+
+    async positions() {
+      return Object.fromEntries((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));
+    },
+
+    async following(positions, limit) {
+      const decisions: RecordedDecision[] = [];
+      const lists: ListRow[] = [];
+      const reached: Record<string, number> = { ...positions };
+      let more = false;
+      for (const { chain_id, last } of await chainStore(db).extents()) {
+        const after = positions[chain_id] ?? 0;
+        if (last <= after) continue;
+        const among = (table: string, columns: readonly string[]) =>
+          db(table)
+            .where({ chain_id })
+            .andWhere('chain_seq', '>', after)
+            .andWhere('chain_seq', '<=', last)
+            .orderBy('chain_seq')
+            .limit(limit)
+            .select(...columns, 'chain_seq');
+        const found: readonly [InChain<RecordedDecision>[], InChain<ListRow>[]] = [
+          await among('audit_decisions', DECISION_COLUMNS),
+          await among('audit_shown', LIST_COLUMNS),
+        ];
+        // Where one of them goes on, nothing is read from behind that. Records that were removed by age are passed over.
+        const ends = found.map((rows) => (rows.length < limit ? last : (rows.at(-1)?.chain_seq ?? last)));
+        const end = Math.min(...ends);
+        more ||= end < last;
+        reached[chain_id] = end;
+        for (const row of found[0]) if (row.chain_seq <= end) decisions.push(row);
+        for (const row of found[1]) if (row.chain_seq <= end) lists.push(row);
+      }
+      const there = new Set(decisions.map(({ id }) => id));
+      const earlier = await find([...new Set(lists.map((list) => list.decision_id).filter((id) => !there.has(id)))]);
+      return { decisions, lists: listsOf(lists, [...decisions, ...earlier]), positions: reached, more };
+    },
+  };
+}

@@ -1,0 +1,61 @@
+/** How people are told what a change of the policies does to decisions. */
+import type { DecisionChanges, Flip } from '../policies/flips.ts';
+import { answerText, quote } from './policy-set.ts';
+
+/** As the API answers it. */
+export interface DecisionChangesJson {
+  readonly verdict: DecisionChanges['verdict'];
+  readonly changes: readonly { readonly name: string; readonly flips: readonly Flip[] | null }[];
+}
+
+interface Sides {
+  readonly before: string;
+  readonly after: string;
+}
+
+const WHAT = {
+  equal: 'equal: every request gets the same effect',
+  stricter: 'stricter: some requests are denied that were allowed, and none the other way round',
+  looser: 'looser: some requests are allowed that were denied, and none the other way round',
+  incomparable: 'incomparable: some requests are allowed that were denied, and others the other way round',
+  unknown: 'unknown: to tell would take more than the bounds allow',
+} as const satisfies Record<DecisionChanges['verdict'], string>;
+
+const NAMES_SHOWN = 10;
+
+/** `sides`: what the two sets are called. */
+export function flipsText({ verdict, changes }: DecisionChangesJson, sides: Sides): string {
+  // A request may be of two changes.
+  const flips = [...new Map(changes.flatMap(({ flips }) => flips ?? []).map((flip) => [JSON.stringify(flip), flip])).values()];
+  const shown = (effect: Flip['after']['effect'], head: string): string => {
+    const texts = flips.filter(({ after }) => after.effect === effect).map((flip) => flipText(flip, sides));
+    return texts.length === 0 ? '' : `\n${head}, for example:\n\n${texts.join('')}`;
+  };
+  const without = changes.filter(({ flips }) => flips?.length === 0);
+  const open = changes.filter(({ flips }) => flips === null);
+  const notes = [
+    ...(without.length === 0 || verdict === 'equal' ? [] : [`No request gets another effect by ${namesText(without)}.`]),
+    ...(open.length === 0
+      ? []
+      : [
+          `It is not known what requests get another effect by ${namesText(open)}: to tell would take more than the bounds allow.`,
+        ]),
+  ];
+  return `Decisions: ${WHAT[verdict]}.\n${shown('allow', 'Allowed')}${shown('deny', 'Denied')}${notes.length === 0 ? '' : `\n${notes.join('\n')}\n`}`;
+}
+
+function namesText(changes: DecisionChangesJson['changes']): string {
+  const more = changes.length - NAMES_SHOWN;
+  const names = changes.slice(0, NAMES_SHOWN).map(({ name }) => quote(name));
+  return [...names, ...(more > 0 ? [`${more} more`] : [])].join(', ');
+}
+
+function flipText({ subjects, target, resource_type, resource_name, before, after }: Flip, sides: Sides): string {
+  const who = subjects.map(({ subject_type, subject_value }) => `${subject_type} ${quote(subject_value)}`).join(' and ');
+  const what = resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`;
+  const width = Math.max(sides.before.length, sides.after.length) + 2;
+  const line = (side: string, answer: Flip['before']): string =>
+    `    ${`${side}:`.padEnd(width)}${answerText({ ...answer, reason: 'default' })}\n`;
+  const sign = after.effect === 'allow' ? '+' : '-';
+  return `${sign} ${who === '' ? 'anybody' : who}, ${target}${what}\n${line(sides.before, before)}${line(sides.after, after)}`;
+}

@@ -1,0 +1,79 @@
+/** The set that a command is about, and how policies and answers are told. */
+import { join } from 'node:path';
+import { DEFAULT_OWNER } from '../policies/files.ts';
+import type { PolicyRef } from '../policies/test-run.ts';
+import { describePolicyFileError } from '../policies/yaml.ts';
+import { CommandError, type Given, type Option, UsageError } from './command.ts';
+import { readPolicyFolder } from './policy-folder.ts';
+
+export const DIR: Option = { value: 'DIR', help: 'the folder of the policy files; policies, if not given' };
+export const SET_OPTIONS = {
+  dir: DIR,
+  owner: { value: 'NAME', help: `whose files they are; ${DEFAULT_OWNER}, if not given` },
+  prune: { help: 'as apply --prune: without the policies whose files are gone' },
+  adopt: { help: 'as apply --adopt: with policies that were made over the API as the files have them' },
+  draft: { value: 'NAME', help: 'a draft of the gateway, in place of files' },
+} as const satisfies Record<string, Option>;
+export const dirOf = (given: Given): string => given.text('dir') ?? 'policies';
+
+/** As the API takes it. */
+export function setOf(given: Given): object {
+  const draft = given.text('draft');
+  if (draft === undefined) return fileSetOf(given);
+  const other = ['dir', 'owner'].find((option) => given.text(option) !== undefined) ?? ['prune', 'adopt'].find(given.flag);
+  if (other !== undefined) throw new UsageError(`--draft or --${other}, not both`);
+  return { draft };
+}
+
+export const fileSetOf = (given: Given) => ({
+  files: Object.fromEntries(policyFiles(given)),
+  owner: given.text('owner') ?? DEFAULT_OWNER,
+  prune: given.flag('prune'),
+  adopt: given.flag('adopt'),
+});
+
+export function policyFiles(given: Given): Map<string, string> {
+  const dir = dirOf(given);
+  const files = readPolicyFolder(dir);
+  if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
+  return files;
+}
+
+/** What is wrong in files is said with their paths, so that terminals and editors find the place. */
+export async function pointing<T>(dir: string, tests: string, ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    const places = error.errors.flatMap(({ path, file, line, column, message }) =>
+      file === undefined || line === undefined || column === undefined
+        ? []
+        : [describePolicyFileError({ file: join(path.startsWith('tests.') ? tests : dir, file), line, column, message })],
+    );
+    // A failing test says what it expected, and not that therefore nothing was done.
+    const head = error.code === 'tests_failed' ? [error.message] : [];
+    throw places.length === 0 ? error : new CommandError([...head, ...places].join('\n'), error.code, error.errors);
+  }
+}
+
+export interface AnswerJson {
+  readonly effect: string;
+  readonly reason: string;
+  readonly policy: PolicyRef | null;
+}
+
+export const quote = (text: string): string => JSON.stringify(text);
+export const refText = ({ name, priority, file, id }: PolicyRef): string =>
+  `${quote(name)} (${[file, `priority ${priority}`, id].filter((part) => part !== null).join(', ')})`;
+
+export function answerText({ effect, reason, policy }: AnswerJson): string {
+  if (policy !== null) return `${effect} by ${refText(policy)}`;
+  switch (reason) {
+    case 'default':
+      return `${effect}: no policy fits`;
+    case 'not_canonical':
+      return `${effect}: the URI has more than one reading, so no policy is asked`;
+    default:
+      return `${effect}: the question could not be answered`;
+  }
+}

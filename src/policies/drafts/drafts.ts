@@ -1,0 +1,158 @@
+/** Drafts as administrators keep, shadow and activate them. Each is an administrative change, though none but activation changes a decision. */
+import type { Administer, Caller } from '../../auth/administer.ts';
+import type { Change, Position } from '../../db/changes.ts';
+import type { Connection, Transaction } from '../../db/database.ts';
+import { AppError } from '../../errors.ts';
+import { requireMatch } from '../../http/etag.ts';
+import type { PolicyPlan } from '../plan.ts';
+import type { ApplyRequest, Planned, PolicySets } from '../sets.ts';
+import { type ApplyTested, readTests } from '../test-set.ts';
+import { type Draft, type DraftContent, draftHash } from './draft.ts';
+import { newShadow } from './shadow.ts';
+import { draftStore, shadowStore } from './store.ts';
+
+/** `bytes`: of the files and tests of one, as JSON; escaped, they must fit a statement. */
+export const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
+
+/** `ifMatch` is the header of the request. All throw AppError: `not_found`, `precondition_failed`, and what `Administer` throws. */
+export interface Drafts {
+  /** Also throws what `PolicySets.plan` and `readTests` throw, and `limit_reached`. A shadow of the draft begins anew. */
+  save(
+    caller: Caller,
+    name: string,
+    content: DraftContent,
+    ifMatch: string | undefined,
+  ): Promise<{ draft: Draft; created: boolean }>;
+  remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void>;
+  /**
+   * Applies the draft, if its tests pass, and removes it, in one transaction. Also throws what `ApplyTested` throws.
+   */
+  activate(
+    caller: Caller,
+    name: string,
+    options: { readonly ifMatch: string | undefined; readonly expectedRevision: number | null },
+  ): Promise<{ result: Planned<PolicyPlan>; position: Position }>;
+  /** False: it has one already, which goes on. Throws `limit_reached`, too. */
+  beginShadow(caller: Caller, name: string): Promise<boolean>;
+  endShadow(caller: Caller, name: string): Promise<void>;
+}
+
+export interface DraftParts {
+  readonly administer: Administer;
+  readonly sets: PolicySets;
+  readonly applyTested: ApplyTested;
+  readonly database: { readonly knex: Connection };
+  readonly now: () => number;
+}
+
+export const draftEtag = ({ hash }: Draft): string => `"${hash}"`;
+
+export const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expectedRevision: number | null): ApplyRequest => ({
+  files: new Map(Object.entries(files)),
+  ...{ owner, prune, adopt, expectedRevision },
+});
+
+export function createDrafts({ administer, sets, applyTested, database, now }: DraftParts): Drafts {
+  async function requireDraft(db: Connection, name: string, ifMatch: string | undefined): Promise<Draft> {
+    const draft = await draftStore(db).find(name);
+    if (draft === null) throw new AppError('not_found', `There is no draft ${name}.`);
+    requireMatch(ifMatch, draftEtag(draft));
+    return draft;
+  }
+
+  async function removeDraft(trx: Transaction, draft: Draft, action: 'draft.delete' | 'draft.activate'): Promise<Change> {
+    await draftStore(trx).delete(draft.name);
+    return { action, object_type: 'draft', object_id: draft.name, before: summaryOf(draft), after: null };
+  }
+
+  return {
+    async save(caller, name, content, ifMatch) {
+      if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > DRAFT_LIMITS.bytes) {
+        throw new AppError('too_large', `A draft has at most ${DRAFT_LIMITS.bytes} bytes, files and tests together.`);
+      }
+      await sets.plan(applyRequestOf(content, null));
+      await readTests(new Map(Object.entries(content.tests)));
+      const at = now();
+      const { principal } = caller;
+      const hash = draftHash(content);
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        const store = draftStore(trx);
+        const before = await store.find(name);
+        if (before !== null) requireMatch(ifMatch, draftEtag(before));
+        else if (ifMatch !== undefined) throw new AppError('precondition_failed', `There is no draft ${name}.`);
+        if (before === null && (await store.count()) >= DRAFT_LIMITS.drafts) {
+          throw new AppError('limit_reached', `There are ${DRAFT_LIMITS.drafts} drafts already, and no more can be kept.`);
+        }
+        const author = { id: principal.sub, email: principal.email };
+        const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
+        if (before?.hash === hash) return { result: { draft: before, created: false }, changes: [] };
+        await store.put(draft);
+        const shadows = shadowStore(trx);
+        if ((await shadows.find(name)) !== null) await shadows.begin(await newShadow(trx, name, at));
+        const change: Change = {
+          action: before === null ? 'draft.create' : 'draft.update',
+          object_type: 'draft',
+          object_id: name,
+          before: before && summaryOf(before),
+          after: summaryOf(draft),
+        };
+        return { result: { draft, created: before === null }, changes: [change] };
+      });
+      return result;
+    },
+
+    async remove(caller, name, ifMatch) {
+      await administer(caller, 'admin', async (trx) => ({
+        result: null,
+        changes: [await removeDraft(trx, await requireDraft(trx, name, ifMatch), 'draft.delete')],
+      }));
+    },
+
+    async activate(caller, name, { ifMatch, expectedRevision }) {
+      const draft = await requireDraft(database.knex, name, ifMatch);
+      const tests = new Map(Object.entries(draft.tests));
+      const reason = caller.reason ?? `draft ${name}`;
+      return applyTested({ ...caller, reason }, applyRequestOf(draft, expectedRevision), tests, async (trx) => [
+        // What was looked at and tested, and no other that was saved meanwhile.
+        await removeDraft(trx, await requireDraft(trx, name, draftEtag(draft)), 'draft.activate'),
+      ]);
+    },
+
+    async beginShadow(caller, name) {
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        await requireDraft(trx, name, undefined);
+        const shadows = shadowStore(trx);
+        const names = await shadows.names();
+        if (names.includes(name)) return { result: false, changes: [] };
+        if (names.length >= DRAFT_LIMITS.shadows) {
+          throw new AppError('limit_reached', `${DRAFT_LIMITS.shadows} drafts are shadowed already: end the shadow of one.`);
+        }
+        await shadows.begin(await newShadow(trx, name, now()));
+        return { result: true, changes: [shadowChange(name, true)] };
+      });
+      return result;
+    },
+
+    async endShadow(caller, name) {
+      await administer(caller, 'admin', async (trx) => {
+        await requireDraft(trx, name, undefined);
+        if (!(await shadowStore(trx).end(name))) throw new AppError('not_found', `The draft ${name} has no shadow.`);
+        return { result: null, changes: [shadowChange(name, false)] };
+      });
+    },
+  };
+}
+
+const shadowChange = (name: string, begins: boolean): Change => ({
+  action: begins ? 'draft.shadow_begin' : 'draft.shadow_end',
+  object_type: 'draft',
+  object_id: name,
+  before: { shadow: !begins },
+  after: { shadow: begins },
+});
+
+/** The files themselves are in the log of changes once they are applied: as policies. */
+const summaryOf = (draft: Draft): object => ({
+  ...{ name: draft.name, owner: draft.owner, prune: draft.prune, adopt: draft.adopt },
+  ...{ files: Object.keys(draft.files).length, tests: Object.keys(draft.tests).length, hash: draft.hash },
+});

@@ -1,0 +1,161 @@
+/**
+ * Evaluates drafts beside the live set: every decision that is recorded is put to them afterwards, from the log. So requests
+ * wait for nothing, no decision of any replica is left out, and none is counted twice, whoever is killed meanwhile.
+ */
+import { recordedStore } from '../../audit/recorded/store.ts';
+import { type Position, readPosition } from '../../db/changes.ts';
+import type { Database } from '../../db/database.ts';
+import { createEngine, type PolicyModule } from '../../decision/engine.ts';
+import { AppError } from '../../errors.ts';
+import type { Log } from '../../log.ts';
+import { createListNames, takePage } from '../replay/replay.ts';
+import { tallyPartsOf } from '../replay/report.ts';
+import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
+import type { Moments } from '../would-be.ts';
+import type { Shadow, ShadowProgress } from './draft.ts';
+import { shadowStore } from './store.ts';
+
+export interface ShadowParts {
+  readonly database: Database;
+  readonly module: PolicyModule;
+  readonly moments: Moments;
+  readonly replicaId: string;
+  /** A decision, or a name in a list, that the draft would have decided otherwise. */
+  readonly diverged: (draft: string, effect: 'allow' | 'deny', count: number) => void;
+  readonly log: Pick<Log, 'warn'>;
+  readonly now: () => number;
+}
+
+export interface Shadows {
+  /** Counts what has been recorded by now for the drafts that no other replica counts for. */
+  follow(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const EVERY_MS = 2_000;
+/** After this another replica goes on where one has ended. */
+const HOLD_MS = 30_000;
+/** Records of a chain that are read at once. */
+const BATCH = 200;
+/** They are written anew with each new one. */
+const FLIPS_KEPT = { all: 500, perUser: 50 };
+
+interface Candidate {
+  readonly position: Position;
+  /** Why the draft cannot be applied; or what it would decide with. */
+  readonly set: { readonly problem: string } | Omit<TallyParts, 'maxFlips'>;
+}
+
+export function createShadows({ database, module, moments, replicaId, diverged, log, now }: ShadowParts): Shadows {
+  const store = shadowStore(database.knex);
+  const candidates = new Map<string, Candidate>();
+  const namesOf = createListNames(database.knex);
+  const stopping = new AbortController();
+
+  /** As long as nothing administrative has changed, it is the one of before. */
+  async function candidateFor(draft: string, position: Position): Promise<Candidate['set']> {
+    const known = candidates.get(draft);
+    if (known?.position.sequence === position.sequence && known.position.nonce === position.nonce) return known.set;
+    const set = await makeCandidate(draft);
+    candidates.set(draft, { position, set });
+    return set;
+  }
+
+  async function makeCandidate(draft: string): Promise<Candidate['set']> {
+    try {
+      const moment = await moments.of({ draft });
+      const wouldBe = await createEngine({ module, policies: moment.policies, revision: 0 });
+      const live = await createEngine({ module, policies: moment.stored, revision: 0 });
+      return { wouldBe, now: live, ...tallyPartsOf(moment) };
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'invalid_request') return { problem: error.message };
+      throw error;
+    }
+  }
+
+  async function save(
+    shadow: Shadow,
+    progress: Omit<ShadowProgress, 'updated_at'>,
+    flips: Shadow['flips'] | null,
+  ): Promise<boolean> {
+    return store.save(shadow, { ...progress, updated_at: now() }, flips);
+  }
+
+  async function followOne(draft: string): Promise<void> {
+    while (!stopping.signal.aborted && (await store.hold(draft, replicaId, now(), now() + HOLD_MS))) {
+      const shadow = await store.find(draft);
+      if (shadow === null) break;
+      const { progress, flips } = shadow;
+      const set = await candidateFor(draft, await readPosition(database.knex));
+      if ('problem' in set) {
+        if (progress.problem !== set.problem) await save(shadow, { ...progress, problem: set.problem }, null);
+        return;
+      }
+      const { positions, more, ...page } = await database.snapshot((db) =>
+        recordedStore(db).following(progress.positions, BATCH),
+      );
+      const isNew = Object.entries(positions).some(([chain, seq]) => seq !== (progress.positions[chain] ?? 0));
+      if (!isNew && progress.problem === null) return;
+      const tally = createTally({ ...set, maxFlips: FLIPS_KEPT }, { ...progress, flips });
+      await takePage(tally, page, namesOf, stopping.signal);
+      const { counts, exercised, flips: after } = tally.state();
+      const grants = counts.grants - progress.counts.grants;
+      const refuses = counts.refuses - progress.counts.refuses + counts.lists.hides - progress.counts.lists.hides;
+      const moved = grants + refuses > 0;
+      if (!(await save(shadow, { counts, exercised, positions, problem: null }, moved ? after : null))) return;
+      if (grants > 0) diverged(draft, 'allow', grants);
+      if (refuses > 0) diverged(draft, 'deny', refuses);
+      if (!more) return;
+    }
+    candidates.delete(draft);
+  }
+
+  async function follow(): Promise<void> {
+    const names = await store.names();
+    for (const draft of candidates.keys()) if (!names.includes(draft)) candidates.delete(draft);
+    for (const draft of names) {
+      try {
+        await followOne(draft);
+      } catch (err) {
+        if (!stopping.signal.aborted)
+          log.warn({ err, draft }, 'recorded decisions could not be put to a draft; it is tried again');
+      }
+    }
+  }
+
+  let following: Promise<void> = Promise.resolve();
+  const run = (): Promise<void> => {
+    following = following.catch(() => {}).then(follow);
+    return following;
+  };
+  let timer: NodeJS.Timeout;
+  const next = (): void => {
+    timer = setTimeout(async () => {
+      await run().catch((err: unknown) => {
+        if (!stopping.signal.aborted) log.warn({ err }, 'the drafts that are shadowed could not be read; it is tried again');
+      });
+      if (!stopping.signal.aborted) next();
+    }, EVERY_MS).unref();
+  };
+  next();
+
+  return {
+    follow: run,
+    async stop() {
+      stopping.abort();
+      clearTimeout(timer);
+      await following.catch(() => {});
+    },
+  };
+}
+
+/** A shadow that counts what is recorded from now on. In the transaction that begins it. */
+export async function newShadow(
+  db: Parameters<typeof recordedStore>[0],
+  draft: string,
+  now: number,
+): Promise<Omit<Shadow, 'version'>> {
+  const { counts, exercised, flips } = NOTHING_TALLIED;
+  const positions = await recordedStore(db).positions();
+  return { draft, since: now, progress: { counts, exercised, positions, updated_at: now, problem: null }, flips };
+}

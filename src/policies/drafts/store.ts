@@ -1,0 +1,134 @@
+/** Drafts, and what their shadows have counted. */
+import type { Connection } from '../../db/database.ts';
+import type { Draft, DraftSummary, Shadow, ShadowProgress } from './draft.ts';
+
+export interface DraftStore {
+  find(name: string): Promise<Draft | null>;
+  /** By name. */
+  all(): Promise<DraftSummary[]>;
+  count(): Promise<number>;
+  /** Makes the stored draft of this name, if there is one, equal to this one. */
+  put(draft: Draft): Promise<void>;
+  /** With its shadow. */
+  delete(name: string): Promise<void>;
+}
+
+export interface ShadowStore {
+  find(draft: string): Promise<Shadow | null>;
+  /** The drafts that have one. */
+  names(): Promise<string[]>;
+  /** Begins it, anew if there is one. */
+  begin(shadow: Omit<Shadow, 'version'>): Promise<void>;
+  end(draft: string): Promise<boolean>;
+  /** Whether this replica is the one that follows the log for the draft, until `until`. */
+  hold(draft: string, holder: string, now: number, until: number): Promise<boolean>;
+  /** False: another has written since `shadow` was read, or it has ended. `flips` null: they are as they were. */
+  save(shadow: Shadow, progress: ShadowProgress, flips: Shadow['flips'] | null): Promise<boolean>;
+}
+
+interface SummaryRow extends Omit<DraftSummary, 'prune' | 'adopt' | 'author'> {
+  readonly prune: number | boolean;
+  readonly adopt: number | boolean;
+  readonly author_id: string;
+  readonly author_email: string;
+}
+
+interface DraftRow extends SummaryRow {
+  readonly files: string;
+  readonly tests: string;
+}
+
+const SUMMARY_COLUMNS = [
+  ...['name', 'owner', 'prune', 'adopt', 'hash', 'author_id', 'author_email', 'created_at', 'updated_at'],
+] as (keyof SummaryRow)[];
+
+const summaryOf = ({ prune, adopt, author_id, author_email, ...row }: SummaryRow): DraftSummary => ({
+  ...row,
+  prune: Boolean(prune),
+  adopt: Boolean(adopt),
+  author: { id: author_id, email: author_email },
+});
+
+const draftOf = ({ files, tests, ...row }: DraftRow): Draft => ({
+  ...summaryOf(row),
+  files: JSON.parse(files),
+  tests: JSON.parse(tests),
+});
+
+const rowOf = ({ files, tests, author, ...draft }: Draft): DraftRow => ({
+  ...draft,
+  files: JSON.stringify(files),
+  tests: JSON.stringify(tests),
+  author_id: author.id,
+  author_email: author.email,
+});
+
+export function draftStore(db: Connection): DraftStore {
+  return {
+    async find(name) {
+      const row = await db('policy_drafts').where({ name }).first<DraftRow | undefined>();
+      return row === undefined ? null : draftOf(row);
+    },
+    async all() {
+      const rows: SummaryRow[] = await db('policy_drafts')
+        .orderBy('name')
+        .select(...SUMMARY_COLUMNS);
+      return rows.map(summaryOf);
+    },
+    async count() {
+      const [row] = await db('policy_drafts').count({ n: '*' });
+      return Number(row?.['n']);
+    },
+    async put(draft) {
+      await db('policy_drafts').insert(rowOf(draft)).onConflict('name').merge();
+    },
+    async delete(name) {
+      await db('policy_shadows').where({ draft: name }).delete();
+      await db('policy_drafts').where({ name }).delete();
+    },
+  };
+}
+
+export function shadowStore(db: Connection): ShadowStore {
+  return {
+    async find(draft) {
+      const row = await db('policy_shadows')
+        .where({ draft })
+        .first<{ since: number; version: number; progress: string; flips: string } | undefined>();
+      if (row === undefined) return null;
+      const { since, version, progress, flips } = row;
+      return { draft, since, version, progress: JSON.parse(progress), flips: JSON.parse(flips) };
+    },
+    async names() {
+      const rows: { draft: string }[] = await db('policy_shadows').orderBy('draft').select('draft');
+      return rows.map(({ draft }) => draft);
+    },
+    async begin({ draft, since, progress, flips }) {
+      // Whoever counted for the one before finds that the version has moved.
+      const before = await db('policy_shadows').where({ draft }).first<{ version: number } | undefined>('version');
+      const row = { draft, since, progress: JSON.stringify(progress), flips: JSON.stringify(flips) };
+      await db('policy_shadows')
+        .insert({ ...row, version: (before?.version ?? 0) + 1, holder: null, held_until: null })
+        .onConflict('draft')
+        .merge();
+    },
+    end: async (draft) => (await db('policy_shadows').where({ draft }).delete()) > 0,
+    async hold(draft, holder, now, until) {
+      const held = await db('policy_shadows')
+        .where({ draft })
+        .andWhere((row) => row.whereNull('holder').orWhere({ holder }).orWhere('held_until', '<', now))
+        .update({ holder, held_until: until });
+      return held > 0;
+    },
+    async save({ draft, since, version }, progress, flips) {
+      const saved = await db('policy_shadows')
+        .where({ draft, since, version })
+        .update({
+          version: version + 1,
+          progress: JSON.stringify(progress),
+          ...(flips === null ? {} : { flips: JSON.stringify(flips) }),
+        });
+      return saved > 0;
+    },
+  };
+}

@@ -1,0 +1,67 @@
+/** What a change of the policies does to decisions, as people read it: policies and targets by name. */
+import type { PrincipalFacts } from '../decision/decision.ts';
+import { inSlices } from '../slices.ts';
+import { type ComparisonVerdict, compareInSteps, type Difference } from './analysis/compare.ts';
+import type { Answer, NamedSubject } from './analysis/witness.ts';
+import type { Effect, ResourceType, StoredPolicy } from './document.ts';
+import { type PolicyRef, policyRef } from './test-run.ts';
+
+interface Decided {
+  readonly effect: Effect;
+  /** null: no policy fits. */
+  readonly policy: PolicyRef | null;
+}
+
+/** A request whose effect changes. Whoever and whatever no policy names is made up. */
+export interface Flip {
+  readonly principal: PrincipalFacts;
+  /** What of the principal counts: whoever has these, and nothing else that a policy names, is answered the same. */
+  readonly subjects: readonly NamedSubject[];
+  /** By name; by id where it is gone. */
+  readonly target: string;
+  /** null, with the name: may the target be used at all? */
+  readonly resource_type: ResourceType | null;
+  readonly resource_name: string | null;
+  readonly before: Decided;
+  readonly after: Decided;
+}
+
+export interface DecisionChanges {
+  readonly verdict: ComparisonVerdict;
+  /** Those that the policy decides before or after: one that is allowed then, one that is denied. null: it could not be told. */
+  flipsOf(policyId: string): readonly Flip[] | null;
+}
+
+/** In slices, between which other work runs. `isStored`: whether there is a policy with this id, or it is not made yet. */
+export async function decisionChanges(
+  before: readonly StoredPolicy[],
+  after: readonly StoredPolicy[],
+  targets: readonly { readonly id: string; readonly name: string }[],
+  isStored: (id: string) => boolean,
+): Promise<DecisionChanges> {
+  if (before.length === after.length && before.every((policy, i) => policy === after[i])) {
+    return { verdict: 'equal', flipsOf: () => [] };
+  }
+  const { verdict, flips } = await inSlices(compareInSteps(before, after, { targets: targets.map(({ id }) => id) }));
+  const names = new Map(targets.map(({ id, name }) => [id, name]));
+  const [old, now] = [before, after].map((set) => new Map(set.map((policy) => [policy.id, policy])));
+  const decided = ({ effect, policy_id }: Answer, set: ReadonlyMap<string, StoredPolicy> | undefined): Decided => {
+    const policy = set?.get(policy_id ?? '');
+    return { effect, policy: policy === undefined ? null : policyRef(policy, isStored) };
+  };
+  const flip = ({ target, before: was, after: is, ...request }: Difference): Flip => ({
+    ...request,
+    target: names.get(target) ?? target,
+    before: decided(was, old),
+    after: decided(is, now),
+  });
+  return {
+    verdict,
+    flipsOf(policyId) {
+      const found = flips.get(policyId);
+      if (found === undefined) return [];
+      const shown = [found.looser, found.stricter].filter((difference) => difference !== null).map(flip);
+      return shown.length === 0 && found.undecided ? null : shown;
+    },
+  };
+}

@@ -1,0 +1,85 @@
+/** Puts recorded decisions of a range of time to a policy set. */
+import { firstIdOf, timeOf } from '../../audit/chain.ts';
+import { type RecordedPage, recordedStore } from '../../audit/recorded/store.ts';
+import type { Connection } from '../../db/database.ts';
+import { inSlices } from '../../slices.ts';
+import { createTally, NOTHING_TALLIED, type Tally, type TallyParts, type TallyState } from './tally.ts';
+
+export interface ReplayRange {
+  /** Milliseconds since the epoch; the second is not part of the range. */
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface ReplayProgress {
+  /** Decisions. */
+  readonly done: number;
+  /** The last of them was made then: milliseconds since the epoch. */
+  readonly at: number;
+}
+
+/** Decisions that are read at once. */
+const PAGE = 1_000;
+const FLIPS_LISTED = { all: 1_000, perUser: 100 };
+
+/**
+ * Reads the range once, oldest first. Decisions that become durable while it is read may be left out. `signal` ends it: what
+ * it rejects with is the reason of that.
+ */
+export async function replay(
+  db: Connection,
+  { from, to }: ReplayRange,
+  parts: Omit<TallyParts, 'maxFlips'>,
+  onProgress: (progress: ReplayProgress) => void,
+  signal: AbortSignal,
+): Promise<TallyState> {
+  const store = recordedStore(db);
+  const tally = createTally({ ...parts, maxFlips: FLIPS_LISTED }, NOTHING_TALLIED);
+  const namesOf = createListNames(db);
+  const before = firstIdOf(to);
+  let done = 0;
+  for (let since = firstIdOf(from); ; ) {
+    signal.throwIfAborted();
+    const page = await store.page(since, before, PAGE);
+    await takePage(tally, page, namesOf, signal);
+    const last = page.decisions.at(-1);
+    if (last === undefined || page.decisions.length < PAGE) return tally.state();
+    done += page.decisions.length;
+    onProgress({ done, at: timeOf(last.id) });
+    // The next text after the id.
+    since = `${last.id}0`;
+  }
+}
+
+/** The names that lists showed, by the hash of the set. */
+type ListNames = (lists: RecordedPage['lists']) => Promise<ReadonlyMap<string, readonly string[]>>;
+
+/** Lists whose names are in memory at a time: a set can be long. */
+const LISTS = 20;
+
+export async function takePage(
+  tally: Tally,
+  { decisions, lists }: RecordedPage,
+  namesOf: ListNames,
+  signal: AbortSignal,
+): Promise<void> {
+  await inSlices(tally.take({ decisions, lists: [] }, new Map()), signal);
+  for (let at = 0; at < lists.length; at += LISTS) {
+    const some = lists.slice(at, at + LISTS);
+    await inSlices(tally.take({ decisions: [], lists: some }, await namesOf(some)), signal);
+  }
+}
+
+/** The lists of one target are mostly the same. */
+const SETS_KEPT = 50;
+
+export function createListNames(db: Connection): ListNames {
+  const kept = new Map<string, readonly string[]>();
+  return async (lists) => {
+    const wanted = [...new Set(lists.map(({ set_hash }) => set_hash))];
+    if (kept.size + wanted.length > SETS_KEPT) kept.clear();
+    const unknown = wanted.filter((hash) => !kept.has(hash));
+    for (const [hash, names] of await recordedStore(db).sets(unknown)) kept.set(hash, names);
+    return kept;
+  };
+}

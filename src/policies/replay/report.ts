@@ -1,0 +1,104 @@
+/** What a replay or a shadow has found, as the API shows it. */
+import { timeOf } from '../../audit/chain.ts';
+import { recordedStore } from '../../audit/recorded/store.ts';
+import type { Connection } from '../../db/database.ts';
+import type { PolicyChange } from '../plan.ts';
+import { timestamp } from '../schema.ts';
+import { type PolicyRef, policyRef } from '../test-run.ts';
+import type { Moment } from '../would-be.ts';
+import type { Counts, RecordedFlip, TallyParts, TallyState } from './tally.ts';
+
+export type ReplayReport = Awaited<ReturnType<typeof reportOf>>;
+
+/** Changes by what a tally knows them by: the file, or the policy's id where there is none. */
+const keyOf = ({ file, before, after }: PolicyChange): string => file ?? (after ?? before)?.id ?? '';
+
+/** What a tally needs to know of the sets that its engines are of. */
+export function tallyPartsOf({ policies, stored, changes }: Moment): Pick<TallyParts, 'refOf' | 'changed'> {
+  const byId = new Map(policies.map((policy) => [policy.id, policy]));
+  const ids = new Set(stored.map(({ id }) => id));
+  const changed = new Map<string, string>();
+  for (const change of changes) {
+    for (const policy of [change.before, change.after]) if (policy !== null) changed.set(policy.id, keyOf(change));
+  }
+  return {
+    changed,
+    refOf(id) {
+      const policy = byId.get(id);
+      return policy === undefined ? null : policyRef(policy, (known) => ids.has(known));
+    },
+  };
+}
+
+/** Most frequent first. Whom and what they are about is read from the log, where what is personal can have been erased. */
+export async function reportOf(
+  db: Connection,
+  { counts, flips, exercised }: TallyState,
+  { changes, stored }: Pick<Moment, 'changes' | 'stored'>,
+) {
+  const ids = new Set(stored.map(({ id }) => id));
+  const sorted = flips.toSorted((a, b) => b.count - a.count || (a.last < b.last ? 1 : -1));
+  const known = new Set(exercised);
+  const changed = changes.map((change) => ({ change, policy: change.after ?? change.before }));
+  const unexercised = changed.flatMap(({ change, policy }): PolicyRef[] =>
+    policy === null || known.has(keyOf(change)) ? [] : [policyRef(policy, (id) => ids.has(id))],
+  );
+  return {
+    ...countsJson(counts),
+    changes: changes.length,
+    unexercised,
+    flips: await flipsJson(db, sorted),
+  };
+}
+
+const countsJson = ({ decisions, replayed, not_replayed, grants, refuses, already, lists, unlisted }: Counts) => ({
+  decisions,
+  replayed,
+  /** Percent, rounded down to tenths; null: nothing is recorded. */
+  coverage: decisions === 0 ? null : Math.floor((1000 * replayed) / decisions) / 10,
+  not_replayed,
+  grants,
+  refuses,
+  ...{ already, lists, unlisted },
+});
+
+const IDS_AT_ONCE = 500;
+
+async function flipsJson(db: Connection, flips: readonly RecordedFlip[]) {
+  const store = recordedStore(db);
+  const records = new Map<string, Awaited<ReturnType<typeof store.find>>[number]>();
+  for (let at = 0; at < flips.length; at += IDS_AT_ONCE) {
+    const ids = flips.slice(at, at + IDS_AT_ONCE).map(({ last }) => last);
+    for (const record of await store.find(ids)) records.set(record.id, record);
+  }
+  return flips.map((flip) => {
+    const { kind, user_id, target_id, resource_type, resource_name, recorded, would_be, now, count, first, last } = flip;
+    const record = records.get(last);
+    const erased = record === undefined || record.user_email === '';
+    return {
+      kind,
+      principal: {
+        sub: user_id,
+        email: erased ? null : record.user_email,
+        role: record?.user_role ?? null,
+        groups: erased ? null : (JSON.parse(record.user_groups) as string[]),
+      },
+      target: { id: target_id, name: record?.target_name ?? null },
+      resource_type,
+      resource_name,
+      recorded: {
+        effect: recorded,
+        // A name that a list showed has no decision of its own.
+        policy:
+          kind === 'listed' || record === undefined || record.policy_id === null
+            ? null
+            : { id: record.policy_id, name: record.policy_name },
+      },
+      now,
+      would_be,
+      count,
+      first: { id: first, created_at: timestamp(timeOf(first)) },
+      last: { id: last, created_at: timestamp(timeOf(last)) },
+    };
+  });
+}

@@ -1,0 +1,287 @@
+/** Recorded decisions put to another policy set: what would have been decided otherwise, counted. Pure. */
+import { hash } from 'node:crypto';
+import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/recorded/store.ts';
+import type { Engine, NamedObject, PrincipalFacts } from '../../decision/decision.ts';
+import type { Effect, ResourceType } from '../document.ts';
+import type { Answered } from '../questions.ts';
+import type { PolicyRef } from '../test-run.ts';
+
+/** Why a recorded decision says nothing about policies. */
+export type Unreplayable = 'no_target' | 'not_canonical' | 'error' | 'erased';
+
+export interface Answer extends Omit<Answered, 'policy'> {
+  readonly policy: PolicyRef | null;
+}
+
+/** The same decision for the same user, however often. A call, or a name in a list. */
+export interface RecordedFlip {
+  readonly kind: 'request' | 'listed';
+  readonly user_id: string;
+  readonly target_id: string;
+  /** null, with `resource_name`: the target itself was asked for. */
+  readonly resource_type: ResourceType | null;
+  readonly resource_name: string | null;
+  readonly recorded: Effect;
+  /** By the set that is tried. */
+  readonly would_be: Answer;
+  /** By the set as it is now, which may differ from what was recorded, too; null where it is not asked. */
+  readonly now: Effect | null;
+  readonly count: number;
+  /** Decision ids. */
+  readonly first: string;
+  readonly last: string;
+}
+
+export interface Counts {
+  /** Decisions that were read, of which those that could be were `replayed`. */
+  readonly decisions: number;
+  readonly replayed: number;
+  readonly not_replayed: Readonly<Record<Unreplayable, number>>;
+  /** Denied then, and allowed by the set that is tried. */
+  readonly grants: number;
+  readonly refuses: number;
+  /** Of these, and of `lists.hides`: what the set as it is now decides otherwise than was recorded, too. */
+  readonly already: number;
+  readonly lists: {
+    readonly lists: number;
+    /** Names that they showed, and those of them that would not be shown. */
+    readonly names: number;
+    readonly hides: number;
+    /** Names that they did not show are not recorded, so that nothing is known of what they would show. */
+    readonly hidden: number;
+    /** Names that were shown, in lists too long to be recorded whole. */
+    readonly cut: number;
+  };
+  /** Decisions and names that would flip, and are of no entry of `flips` because there are too many of these. */
+  readonly unlisted: number;
+}
+
+export interface TallyState {
+  readonly counts: Counts;
+  readonly flips: readonly RecordedFlip[];
+  /** Keys of the changes that a replayed decision was made by, or would be. */
+  readonly exercised: readonly string[];
+}
+
+export interface TallyParts {
+  /** Of the set that is tried. */
+  readonly wouldBe: Engine;
+  /** Of the set as it is now; null: not asked. */
+  readonly now: Engine | null;
+  readonly refOf: (policyId: string) => PolicyRef | null;
+  /** The change that a policy is part of, by the policy's id, before it or after it. */
+  readonly changed: ReadonlyMap<string, string>;
+  /** Entries of all, and of one user, so that nobody can fill the list alone. */
+  readonly maxFlips: { readonly all: number; readonly perUser: number };
+}
+
+export interface Tally {
+  /** `sets`: the names of each list's set. Yields between records, so that the caller can let other work run. */
+  take(page: RecordedPage, sets: ReadonlyMap<string, readonly string[]>): Generator<undefined, void>;
+  state(): TallyState;
+}
+
+export const NOTHING_TALLIED: TallyState = {
+  counts: {
+    ...{ decisions: 0, replayed: 0, grants: 0, refuses: 0, already: 0, unlisted: 0 },
+    not_replayed: { no_target: 0, not_canonical: 0, error: 0, erased: 0 },
+    lists: { lists: 0, names: 0, hides: 0, hidden: 0, cut: 0 },
+  },
+  flips: [],
+  exercised: [],
+};
+
+/** Answers that are remembered, for requests and for names in lists: most are like one before. */
+const REMEMBERED = 50_000;
+
+/** Names of a list that are asked without a pause. */
+const NAMES_AT_ONCE = 100;
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+interface Asked {
+  readonly wouldBe: Answered;
+  readonly now: Answered | null;
+}
+
+/** Goes on from `start`. */
+export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyParts, start: TallyState): Tally {
+  const counts: Mutable<Counts> = { ...start.counts };
+  const not_replayed = { ...start.counts.not_replayed };
+  const lists = { ...start.counts.lists };
+  const flips = new Map(start.flips.map((flip): [string, Mutable<RecordedFlip>] => [flipKey(flip), { ...flip }]));
+  const perUser = new Map<string, number>();
+  for (const { user_id } of flips.values()) perUser.set(user_id, (perUser.get(user_id) ?? 0) + 1);
+  const exercised = new Set(start.exercised);
+  const requests = new Map<string, Asked>();
+  const listed = new Map<string, readonly Asked[]>();
+  let listedNames = 0;
+
+  function exercise(policyId: string | null | undefined): void {
+    const key = policyId == null ? undefined : changed.get(policyId);
+    if (key !== undefined) exercised.add(key);
+  }
+
+  function flip(
+    record: RecordedDecision,
+    kind: RecordedFlip['kind'],
+    object: NamedObject | null,
+    was: Effect,
+    asked: Asked,
+  ): void {
+    if (asked.now !== null && asked.now.effect === asked.wouldBe.effect) counts.already++;
+    const { effect, reason, policy } = asked.wouldBe;
+    const found: Mutable<RecordedFlip> = {
+      kind,
+      user_id: record.user_id,
+      target_id: record.target_id ?? '',
+      resource_type: object?.resource_type ?? null,
+      resource_name: object?.resource_name ?? null,
+      recorded: was,
+      would_be: { effect, reason, policy: policy === null ? null : refOf(policy.id) },
+      now: asked.now?.effect ?? null,
+      count: 1,
+      first: record.id,
+      last: record.id,
+    };
+    const key = flipKey(found);
+    const known = flips.get(key);
+    if (known === undefined) {
+      const ofUser = perUser.get(record.user_id) ?? 0;
+      if (flips.size >= maxFlips.all || ofUser >= maxFlips.perUser) {
+        counts.unlisted++;
+        return;
+      }
+      flips.set(key, found);
+      perUser.set(record.user_id, ofUser + 1);
+      return;
+    }
+    // What decides may change on the way, and of ids that were made in other processes none comes last.
+    const later = known.last < record.id;
+    flips.set(key, {
+      ...(later ? found : known),
+      count: known.count + 1,
+      first: known.first < record.id ? known.first : record.id,
+    });
+  }
+
+  function takeDecision(record: RecordedDecision): void {
+    counts.decisions++;
+    const reason = unreplayable(record);
+    if (reason !== null) {
+      not_replayed[reason]++;
+      return;
+    }
+    counts.replayed++;
+    const { resource_type, resource_name } = record;
+    const object = resource_type === null || resource_name === null ? null : { resource_type, resource_name };
+    const key = questionKey(record, resource_type, resource_name);
+    let asked = requests.get(key);
+    if (asked === undefined) {
+      const facts = factsOf(record);
+      const targetId = record.target_id ?? '';
+      const ask = (engine: Engine): Answered =>
+        object === null ? engine.decideTarget(facts, targetId) : engine.decide(facts, targetId, object);
+      asked = { wouldBe: ask(wouldBe), now: now && ask(now) };
+      if (requests.size >= REMEMBERED) requests.clear();
+      requests.set(key, asked);
+    }
+    exercise(record.policy_id);
+    exercise(asked.wouldBe.policy?.id);
+    if (asked.wouldBe.effect === record.effect) return;
+    if (asked.wouldBe.effect === 'allow') counts.grants++;
+    else counts.refuses++;
+    flip(record, 'request', object, record.effect, asked);
+  }
+
+  function* takeList(list: RecordedList, names: readonly string[]): Generator<undefined, void> {
+    const { decision, resource_type, shown, hidden, set_hash } = list;
+    lists.lists++;
+    lists.hidden += hidden;
+    lists.cut += shown - names.length;
+    if (unreplayable(decision) !== null) {
+      lists.cut += names.length;
+      return;
+    }
+    lists.names += names.length;
+    const key = questionKey(decision, resource_type, set_hash);
+    let asked = listed.get(key);
+    if (asked === undefined) {
+      asked = yield* askNames(decision, resource_type, names);
+      if (listedNames > REMEMBERED) {
+        listed.clear();
+        listedNames = 0;
+      }
+      listed.set(key, asked);
+      listedNames += 1 + names.length;
+    }
+    for (const [i, answer] of asked.entries()) {
+      exercise(answer.wouldBe.policy?.id);
+      if (answer.wouldBe.effect === 'allow') continue;
+      lists.hides++;
+      flip(decision, 'listed', { resource_type, resource_name: names[i] ?? '' }, 'allow', answer);
+      if (i % NAMES_AT_ONCE === 0) yield;
+    }
+  }
+
+  function* askNames(
+    decision: RecordedDecision,
+    resource_type: ResourceType,
+    names: readonly string[],
+  ): Generator<undefined, Asked[]> {
+    const asked: Asked[] = [];
+    for (let at = 0; at < names.length; at += NAMES_AT_ONCE) {
+      const objects = names.slice(at, at + NAMES_AT_ONCE).map((resource_name) => ({ resource_type, resource_name }));
+      const ask = (engine: Engine): Answered[] => engine.decideMany(factsOf(decision), decision.target_id ?? '', objects);
+      const answers = now && ask(now);
+      for (const [i, answer] of ask(wouldBe).entries()) asked.push({ wouldBe: answer, now: answers?.[i] ?? null });
+      yield;
+    }
+    return asked;
+  }
+
+  return {
+    *take({ decisions, lists: shown }, sets) {
+      for (const record of decisions) {
+        takeDecision(record);
+        yield;
+      }
+      for (const list of shown) {
+        yield* takeList(list, sets.get(list.set_hash) ?? []);
+        yield;
+      }
+    },
+    state: () => ({
+      counts: { ...counts, not_replayed: { ...not_replayed }, lists: { ...lists } },
+      flips: [...flips.values()],
+      exercised: [...exercised],
+    }),
+  };
+}
+
+/** null: it can be made again. */
+function unreplayable({ reason, target_id, user_email }: RecordedDecision): Unreplayable | null {
+  switch (reason) {
+    case 'no_target':
+    case 'not_canonical':
+    case 'error':
+      return reason;
+    case 'matched':
+    case 'default':
+      if (target_id === null) return 'no_target';
+      return user_email === '' ? 'erased' : null;
+  }
+}
+
+const factsOf = ({ user_id, user_role, user_groups }: RecordedDecision): PrincipalFacts => ({
+  sub: user_id,
+  role: user_role,
+  groups: JSON.parse(user_groups),
+});
+
+/** Of one length, however long what callers have sent is. */
+const questionKey = ({ user_id, user_role, user_groups, target_id }: RecordedDecision, ...of: readonly (string | null)[]) =>
+  hash('sha256', JSON.stringify([user_id, user_role, user_groups, target_id, ...of]), 'base64');
+
+const flipKey = ({ kind, user_id, target_id, resource_type, resource_name, recorded }: RecordedFlip): string =>
+  JSON.stringify([kind, user_id, target_id, resource_type, resource_name, recorded]);

@@ -1,0 +1,96 @@
+/** Files of tests that a request brings, and a policy set that is put to them. */
+import type { Caller } from '../auth/administer.ts';
+import { createEngine, type PolicyModule } from '../decision/engine.ts';
+import { AppError, invalidRequest } from '../errors.ts';
+import { createPause } from '../slices.ts';
+import type { StoredPolicy } from './document.ts';
+import { FILE_NAME, FILE_NAME_RULE } from './files.ts';
+import { setBefore } from './plan.ts';
+import { type Alongside, type ApplyRequest, badFiles, type PolicySets, type TargetName } from './sets.ts';
+import { parseTestFile, type TestCase } from './test-file.ts';
+import { failureText, runTests, type TestReport } from './test-run.ts';
+import type { PolicyFileError } from './yaml.ts';
+
+/** Of all files together. */
+const MAX_CASES = 10_000;
+
+/** `texts`: by file name, of the member `tests` of the request. Throws AppError `invalid_request` with the places of mistakes. */
+export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
+  const pause = createPause();
+  const errors: PolicyFileError[] = [];
+  const cases: TestCase[] = [];
+  for (const [file, text] of texts) {
+    await pause();
+    if (!FILE_NAME.test(file)) {
+      errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
+      continue;
+    }
+    const parsed = parseTestFile(text, file);
+    if ('errors' in parsed) errors.push(...parsed.errors);
+    else if (cases.length + parsed.cases.length > MAX_CASES) {
+      throw invalidRequest([{ path: 'tests', message: `must have at most ${MAX_CASES} cases together` }]);
+    } else for (const each of parsed.cases) cases.push(each);
+  }
+  if (errors.length > 0) throw badFiles(errors, 'tests');
+  return cases;
+}
+
+export interface SetToTest {
+  readonly policies: readonly StoredPolicy[];
+  /** Those of the gateway: of others a test tells no id. */
+  readonly stored: readonly StoredPolicy[];
+  readonly targets: readonly TargetName[];
+}
+
+/** Throws AppError `invalid_request` where a test names a target or a policy that there is none of, or no engine can be made. */
+export async function testSet(
+  module: PolicyModule,
+  cases: readonly TestCase[],
+  { policies, stored, targets }: SetToTest,
+): Promise<TestReport> {
+  const engine = await createEngine({ module, policies, revision: 0 }).catch((cause: unknown) => {
+    throw new AppError('invalid_request', 'The policies cannot be compiled, so they cannot be tested.', { cause });
+  });
+  const known = new Set(stored.map(({ id }) => id));
+  const report = await runTests(cases, { engine, policies, targets, isStored: (id) => known.has(id) });
+  if ('errors' in report) throw badFiles(report.errors, 'tests');
+  return report;
+}
+
+/** Applies files if every test passes. Throws what `PolicySets.apply` and `readTests` throw, and AppError `tests_failed`. */
+export type ApplyTested = (
+  caller: Caller,
+  request: ApplyRequest,
+  tests: ReadonlyMap<string, string>,
+  alongside?: Alongside,
+) => ReturnType<PolicySets['apply']>;
+
+const FAILURES_NAMED = 200;
+
+export function createApplyTested({ sets, module }: { readonly sets: PolicySets; readonly module: PolicyModule }): ApplyTested {
+  return async (caller, request, tests, alongside) => {
+    if (tests.size === 0) return sets.apply(caller, request, alongside);
+    const cases = await readTests(tests);
+    const { plan, targets, position } = await sets.plan(request);
+    const stored = setBefore(plan.wouldBe, plan.changes);
+    const { failed, results } = await testSet(module, cases, { policies: plan.wouldBe, stored, targets });
+    if (failed > 0) {
+      const errors = results
+        .filter((result) => !result.passed)
+        .slice(0, FAILURES_NAMED)
+        .map((result) => {
+          const { file, line, column, test, principal, request } = result;
+          return {
+            path: `tests.${file}`,
+            message: `${test}: ${principal}, ${request}: ${failureText(result)}`,
+            file,
+            line,
+            column,
+          };
+        });
+      throw new AppError('tests_failed', `Nothing is applied, because tests fail: ${failed} of ${results.length}.`, { errors });
+    }
+    // What was tested is what is applied.
+    return sets.apply(caller, { ...request, expectedRevision: position.revision, expectedTargets: targets }, alongside);
+  };
+}

@@ -1,0 +1,151 @@
+/** Files that are applied only if their tests pass on exactly what is applied. */
+import test from 'ava';
+import { v7 as uuidv7 } from 'uuid';
+import type { Administer, Caller } from '../../src/auth/administer.ts';
+import { createChanges } from '../../src/db/changes.ts';
+import { loadPolicyModule } from '../../src/decision/engine.ts';
+import { AppError } from '../../src/errors.ts';
+import { createPolicyEdits } from '../../src/policies/edit.ts';
+import { readPolicy } from '../../src/policies/schema.ts';
+import { createPolicySets, type TargetName } from '../../src/policies/sets.ts';
+import { policyStore } from '../../src/policies/store.ts';
+import { createApplyTested } from '../../src/policies/test-set.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
+import { person, startGateway } from '../support/gateway.ts';
+import { policyBody } from './policies.ts';
+import { addTarget, file, type PlanAnswer, type ProblemAnswer, policySets } from './sets.ts';
+
+const tests = (effect = 'allow', more = ''): string => `target: everything
+principals:
+  anybody: { role: user }
+requests:
+  echo: { tool: echo }
+  other: { tool: other }
+tests:
+  - name: Echo
+    expect:
+      - requests: [echo]
+        effect: ${effect}
+${more}`;
+
+eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) => {
+  const gateway = await startGateway(t, at.url);
+  const admin = await person(gateway, 'admin@example.com');
+  const { call, policies, revision } = policySets(gateway, admin.token);
+  await addTarget(gateway, admin.token, 'everything');
+  const files = { 'echo.yaml': file() };
+  const apply = <T>(status: number, more: object) =>
+    call<T>(status, 'POST', '/apply', { files, ...more }).then(({ body }) => body);
+
+  const failed = await apply<ProblemAnswer>(409, { tests: { 'a.yaml': tests('deny'), 'b.yaml': tests() } });
+  t.is(failed.code, 'tests_failed');
+  t.is(failed.detail, 'Nothing is applied, because tests fail: 1 of 4.');
+  t.deepEqual(failed.errors, [
+    {
+      path: 'tests.a.yaml',
+      message: 'Echo: anybody, echo: expected deny, got allow by "Everyone may echo"',
+      ...{ file: 'a.yaml', line: 10, column: 9 },
+    },
+  ]);
+  // What is not expected must be denied.
+  const wide = { files: { 'echo.yaml': file({ resource_pattern: null }) }, tests: { 'a.yaml': tests() } };
+  t.like(await apply<ProblemAnswer>(409, wide), { code: 'tests_failed', errors: [{ file: 'a.yaml', line: 8 }] });
+  for (const bad of [
+    {},
+    [],
+    'echo',
+    { 'a.yaml': 7 },
+    { 'a.yaml': '' },
+    { '../a.yaml': tests() },
+    { 'a.yaml': tests('maybe') },
+    { 'a.yaml': tests().replace('everything', 'nowhere') },
+    { 'a.yaml': tests('allow', '        policy: no such policy\n') },
+  ]) {
+    const { code, errors = [] } = await apply<ProblemAnswer>(400, { tests: bad });
+    t.is(code, 'invalid_request', JSON.stringify(bad));
+    t.regex(errors[0]?.path ?? '', /^tests/, JSON.stringify(bad));
+  }
+  t.is(await revision(), 0);
+  t.deepEqual(await policies(), []);
+
+  const applied = await apply<PlanAnswer>(200, { tests: { 'a.yaml': tests('allow', '        policy: echo\n') }, reason: 'r' });
+  t.like(applied, { revision: 1, changes: [{ action: 'create', file: 'echo.yaml' }] });
+  t.is((await policies()).length, 1);
+  // Also where nothing would change, or things would only go.
+  await apply(409, { tests: { 'a.yaml': tests('deny') } });
+  t.like(await apply(200, { tests: { 'a.yaml': tests() } }), { revision: 1, changes: [] });
+  const gone = {
+    files: { 'other.yaml': file({ name: 'Other', target: 'everything', resource_pattern: '^other$' }) },
+    prune: true,
+  };
+  await apply(409, { ...gone, tests: { 'a.yaml': tests() } });
+  await apply(412, { tests: { 'a.yaml': tests() }, expected_revision: 0 });
+  t.is(await revision(), 1);
+});
+
+test('the tests have passed on what is applied, or nothing is', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) =>
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
+  const caller = { requestId: 'r' } as Caller;
+  const module = await loadPolicyModule();
+  const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
+  const here = { id: uuidv7(), name: 'everything' };
+  const there = { id: uuidv7(), name: 'there' };
+  let targets: readonly TargetName[] = [here, there];
+  /** At each trial of a set: when the tests are to be run, and before the lock is taken. */
+  let meanwhile: (() => unknown)[] = [];
+  const sets = createPolicySets({
+    ...parts,
+    targets: async () => targets,
+    tryPolicies: async () => await meanwhile.shift()?.(),
+  });
+  const applyTested = createApplyTested({ sets, module });
+  const apply = (what: string) => {
+    const files = new Map([[`${what.replaceAll(' ', '-')}.yaml`, file({ name: what, target: 'everything' })]]);
+    const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null, files };
+    return applyTested(caller, request, new Map([['a.yaml', tests()]]));
+  };
+  const names = async () => (await policyStore(database.knex).all()).map(({ name }) => name);
+  const late = async (why: string, ...work: (() => unknown)[]): Promise<void> => {
+    meanwhile = work;
+    const error = await t.throwsAsync(apply(why), { instanceOf: AppError }, why);
+    t.is(error?.code, 'precondition_failed', `${why}: ${error?.message}`);
+    for (const { id, name } of await policyStore(database.knex).all()) {
+      if (name === 'meanwhile') await edits.delete(caller, id, undefined);
+    }
+    t.deepEqual(await names(), ['first'], why);
+  };
+  const deny = () =>
+    edits.create(caller, readPolicy(policyBody({ name: 'meanwhile', effect: 'deny', resource_type: 'all', priority: 99 })));
+
+  await apply('first');
+  await late('another policy before the tests', deny);
+  await late('another policy before the lock', () => undefined, deny);
+  // The revision does not move with targets, and what a file says is then another policy.
+  const swap = () => {
+    targets = [
+      { ...here, name: 'there' },
+      { ...there, name: 'everything' },
+    ];
+  };
+  const gone = () => {
+    targets = [there, { id: uuidv7(), name: 'everything' }];
+  };
+  for (const change of [swap, gone]) {
+    await late('another target before the tests', change);
+    targets = [here, there];
+    await late('another target before the lock', () => undefined, change);
+    targets = [here, there];
+  }
+  // One more is no matter.
+  meanwhile = [() => (targets = [here, there, { id: uuidv7(), name: 'more' }])];
+  await apply('second');
+  t.deepEqual(await names(), ['first', 'second']);
+});

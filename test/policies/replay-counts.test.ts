@@ -1,0 +1,303 @@
+/** Replays and shadows count what the oracle counts: each recorded decision once, whoever follows the log. */
+import test, { type ExecutionContext } from 'ava';
+import fc from 'fast-check';
+import { v7 as uuidv7 } from 'uuid';
+import type { DecisionRecord } from '../../src/audit/event.ts';
+import type { RecordedDecision } from '../../src/audit/recorded/store.ts';
+import type { Administer } from '../../src/auth/administer.ts';
+import type { Principal } from '../../src/auth/principal.ts';
+import { createChanges } from '../../src/db/changes.ts';
+import type { Database } from '../../src/db/database.ts';
+import { createEngine, loadPolicyModule } from '../../src/decision/engine.ts';
+import type { Policy } from '../../src/policies/document.ts';
+import { draftHash } from '../../src/policies/drafts/draft.ts';
+import { createDrafts } from '../../src/policies/drafts/drafts.ts';
+import { createShadows, newShadow, type ShadowParts } from '../../src/policies/drafts/shadow.ts';
+import { draftStore, shadowStore } from '../../src/policies/drafts/store.ts';
+import { replay } from '../../src/policies/replay/replay.ts';
+import { createTally, NOTHING_TALLIED } from '../../src/policies/replay/tally.ts';
+import type { PolicySets } from '../../src/policies/sets.ts';
+import type { ApplyTested } from '../../src/policies/test-set.ts';
+import type { Moments } from '../../src/policies/would-be.ts';
+import { decision, quietWriter } from '../audit/records.ts';
+import { matcher, world } from '../decision/arbitraries.ts';
+import { decide, decideTarget } from '../decision/oracle.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
+import { policy } from './policies.ts';
+
+const RUNS = Number(process.env['DIFFERENTIAL_RUNS'] ?? 200) / 10;
+const forever = new AbortController().signal;
+const module = await loadPolicyModule();
+
+/** A set that differs in some policies: gone, switched off, of the other effect. */
+const changed = (policies: readonly Policy[]): fc.Arbitrary<Policy[]> =>
+  fc
+    .array(fc.constantFrom('same', 'same', 'gone', 'off', 'contrary'), { minLength: policies.length, maxLength: policies.length })
+    .map((what) =>
+      policies.flatMap((each, i): Policy[] => {
+        switch (what[i]) {
+          case 'gone':
+            return [];
+          case 'off':
+            return [{ ...each, enabled: false }];
+          case 'contrary':
+            return [{ ...each, effect: each.effect === 'allow' ? 'deny' : 'allow' }];
+          default:
+            return [each];
+        }
+      }),
+    );
+
+test.serial('a replay of random decisions on a random change counts what the oracle counts', async (t) => {
+  t.timeout(300_000);
+  const at = await sqliteOf(t);
+  let flipped = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      world({ maxPolicies: 10, requests: 30 }).chain((generated) =>
+        fc.record({ generated: fc.constant(generated), after: changed(generated.policies) }),
+      ),
+      async ({ generated, after }) => {
+        const { policies, requests, patterns } = generated;
+        const matches = matcher(patterns);
+        const writer = quietWriter(at);
+        const before = Date.now() - 1;
+        const expected = { grants: 0, refuses: 0, hides: 0 };
+        const each = requests.map(async ({ principal, target, object }, i) => {
+          const facts = { user_id: principal.sub, user_role: principal.role, user_groups: principal.groups, target_id: target };
+          const isList = i % 5 === 4;
+          const ask = (set: readonly Policy[]) =>
+            isList ? decideTarget(set, principal, target) : decide(set, principal, target, object, matches);
+          const [was, would] = [ask(policies), ask(after)];
+          if (would.effect !== was.effect) expected[would.effect === 'allow' ? 'grants' : 'refuses']++;
+          const named = isList ? { resource_type: null, resource_name: null } : object;
+          const reason = was.policyId === null ? 'default' : 'matched';
+          const id = uuidv7();
+          await writer.decision(decision({ ...facts, ...named, id, effect: was.effect, reason, policy_id: was.policyId }));
+          if (!isList) return;
+          const isShown = (set: readonly Policy[]) => decide(set, principal, target, object, matches).effect === 'allow';
+          const names = isShown(policies) ? [object.resource_name] : [];
+          if (names.length > 0 && !isShown(after)) expected.hides++;
+          await writer.shown({ decision_id: id, resource_type: object.resource_type, names, hidden: 1 });
+        });
+        await Promise.all(each);
+        await writer.close();
+        const wouldBe = await createEngine({ module, policies: after, revision: 0 });
+        const now = await createEngine({ module, policies, revision: 0 });
+        const parts = { wouldBe, now, refOf: () => null, changed: new Map<string, string>() };
+        const { counts, flips } = await replay(at.knex, { from: before, to: Date.now() + 1 }, parts, () => {}, forever);
+        t.deepEqual({ grants: counts.grants, refuses: counts.refuses, hides: counts.lists.hides }, expected);
+        t.like(counts, { already: 0, unlisted: 0, decisions: requests.length, replayed: requests.length });
+        const listed = flips.reduce((sum, { count }) => sum + count, 0);
+        t.is(listed, counts.grants + counts.refuses + counts.lists.hides);
+        flipped += counts.grants + counts.refuses;
+        await at.knex('audit_decisions').delete();
+        await at.knex('audit_shown').delete();
+      },
+    ),
+    { numRuns: RUNS },
+  );
+  t.true(flipped > RUNS);
+});
+
+const ECHO = policy('11111111-1111-7111-8111-111111111111', {
+  resource_pattern: '^echo$',
+  subjects: [{ id: 's', subject_type: 'everyone', subject_value: null }],
+});
+const DRAFT = 'tighter';
+
+/** Replicas that evaluate one draft, which denies everything that is allowed now. */
+async function shadowed(t: ExecutionContext, database: Database) {
+  let clock = Date.now();
+  const store = shadowStore(database.knex);
+  await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, clock)));
+  const moments: Moments = {
+    now: () => Promise.reject(new Error('not asked')),
+    of: async () => ({
+      position: { sequence: 0, nonce: '', revision: 0 },
+      ...{ policies: [], stored: [ECHO], targets: [] },
+      changes: [{ action: 'delete', file: 'echo.yaml', before: ECHO, after: null }],
+    }),
+  };
+  const counted = new Map<string, number>();
+  const replica = (replicaId: string, over: Partial<ShadowParts> = {}) => {
+    const shadows = createShadows({
+      ...{ database, module, moments, replicaId, log: { warn: (...args: unknown[]) => t.log(...args) }, now: () => clock },
+      diverged: (_, effect, count) => void counted.set(effect, (counted.get(effect) ?? 0) + count),
+      ...over,
+    });
+    t.teardown(() => shadows.stop());
+    return shadows;
+  };
+  return {
+    store,
+    counted,
+    moments,
+    replica,
+    pass: (ms: number) => {
+      clock += ms;
+    },
+  };
+}
+
+const allowed = (): DecisionRecord =>
+  decision({ id: uuidv7(), target_id: 'target', resource_name: 'echo', effect: 'allow', reason: 'matched', policy_id: ECHO.id });
+
+eachEngine(test.serial, 'every decision is put to a shadowed draft once, whichever replica follows the log', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writers = [quietWriter(database), quietWriter(database)];
+  await writers[0]?.decision(allowed());
+  const { store, counted, replica, pass } = await shadowed(t, database);
+  const [a, b] = [replica('a'), replica('b')];
+  let recorded = 0;
+  const record = async (count: number): Promise<void> => {
+    await Promise.all(
+      Array.from({ length: count }, async () => {
+        const id = allowed();
+        const writer = writers[recorded++ % 2];
+        await writer?.decision(id);
+        if (recorded % 3 === 0) writer?.outcome({ decision_id: id.id, outcome: 'ok', duration_ms: 1 });
+      }),
+    );
+  };
+  for (let round = 0; round < 5; round++) await Promise.all([record(100), a.follow(), b.follow()]);
+  await a.follow();
+  t.like((await store.find(DRAFT))?.progress.counts, { decisions: recorded, refuses: recorded, grants: 0 });
+
+  // One that has ended is waited for, and then another goes on where it was. A writer begins after that.
+  await a.stop();
+  const late = quietWriter(database);
+  await record(30);
+  await late.decision(allowed());
+  recorded++;
+  await b.follow();
+  t.is((await store.find(DRAFT))?.progress.counts.decisions, recorded - 31);
+  pass(31_000);
+  await b.follow();
+  const after = await store.find(DRAFT);
+  t.like(after?.progress.counts, { decisions: recorded, refuses: recorded, unlisted: 0 });
+  t.deepEqual(
+    after?.flips.map(({ count, would_be }) => [count, would_be.reason]),
+    [[recorded, 'default']],
+  );
+  t.deepEqual(after?.progress.exercised, ['echo.yaml']);
+  t.deepEqual([...counted], [['deny', recorded]]);
+  for (const writer of [...writers, late]) await writer.close();
+});
+
+test.serial('who counts for a shadow that begins anew meanwhile leaves the new one alone', async (t) => {
+  const database = await sqliteOf(t);
+  const writer = quietWriter(database);
+  const { store, counted, moments, replica } = await shadowed(t, database);
+  await writer.decision(allowed());
+  const slow = replica('a', {
+    moments: {
+      ...moments,
+      async of(source) {
+        await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, Date.now())));
+        return moments.of(source);
+      },
+    },
+  });
+  await slow.follow();
+  t.is((await store.find(DRAFT))?.progress.counts.decisions, 0);
+  t.is(counted.size, 0);
+  await writer.decision(allowed());
+  await replica('a').follow();
+  t.is((await store.find(DRAFT))?.progress.counts.decisions, 1);
+  await writer.close();
+});
+
+test('nobody can fill the list of flips alone, and no list of names keeps other work waiting', async (t) => {
+  const wouldBe = await createEngine({ module, policies: [ECHO], revision: 0 });
+  const parts = { wouldBe, now: null, refOf: () => null, changed: new Map<string, string>() };
+  const tally = createTally({ ...parts, maxFlips: { all: 20, perUser: 5 } }, NOTHING_TALLIED);
+  const record = (user_id: string, resource_name: string): RecordedDecision => {
+    const { user_groups, ...rest } = { ...allowed(), user_id, resource_name };
+    return { ...rest, user_groups: JSON.stringify(user_groups) };
+  };
+  const decisions = Array.from({ length: 1_000 }, (_, n) => record('flooder', `tool-${n}`));
+  const others = Array.from({ length: 3 }, () => record('somebody', 'their-tool'));
+  const list = { decision: record('reader', 'echo'), resource_type: 'tool', shown: 10_000, hidden: 0, set_hash: 'h' } as const;
+  const names = Array.from({ length: 10_000 }, (_, n) => `name-${n}`);
+  let pauses = 0;
+  for (const _ of tally.take({ decisions: [...decisions, ...others], lists: [list] }, new Map([['h', names]]))) pauses++;
+  const { counts, flips } = tally.state();
+  t.deepEqual(
+    flips.filter(({ user_id }) => user_id === 'somebody').map(({ count }) => count),
+    [3],
+  );
+  t.is(flips.filter(({ user_id }) => user_id === 'flooder').length, 5);
+  t.is(counts.unlisted, 995 + 9_995);
+  t.is(counts.refuses + counts.lists.hides, 11_003);
+  t.true(pauses > 1_003 + 100, String(pauses));
+});
+
+test.serial('a replay ends with whoever asked for it', async (t) => {
+  const database = await sqliteOf(t);
+  const writer = quietWriter(database);
+  await Promise.all(Array.from({ length: 1_500 }, () => writer.decision(allowed())));
+  await writer.close();
+  const engine = await createEngine({ module, policies: [ECHO], revision: 0 });
+  const parts = { wouldBe: engine, now: null, refOf: () => null, changed: new Map<string, string>() };
+  const leaving = new AbortController();
+  const left = new Error('left');
+  const range = { from: 0, to: Date.now() + 1 };
+  await t.throwsAsync(
+    replay(database.knex, range, parts, () => leaving.abort(left), leaving.signal),
+    { is: left },
+  );
+  const progress: number[] = [];
+  const { counts } = await replay(database.knex, range, parts, ({ done }) => progress.push(done), forever);
+  t.deepEqual([counts.decisions, progress], [1_500, [1_000]]);
+});
+
+eachEngine(test.serial, 'a draft that is deleted or replaced while it is activated is not applied', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_, __, work) => changes.change({ id: 'a', email: 'a@b', request_id: 'r' }, work);
+  const content = { owner: 'default', prune: false, adopt: false, files: {}, tests: {} };
+  const draft = {
+    ...content,
+    name: DRAFT,
+    hash: draftHash(content),
+    author: { id: 'a', email: 'a@b' },
+    created_at: 1,
+    updated_at: 1,
+  };
+  let meanwhile = async (): Promise<void> => {};
+  let applied = 0;
+  const applyTested: ApplyTested = async (caller, _, __, alongside) => {
+    await meanwhile();
+    const { position } = await administer(caller, 'admin', async (trx) => ({
+      result: null,
+      changes: (await alongside?.(trx)) ?? [],
+    }));
+    applied++;
+    return { result: { plan: { changes: [], unchanged: 0, left: [], unmanaged: 0, wouldBe: [] }, targets: [] }, position };
+  };
+  const sets = {} as PolicySets;
+  const drafts = createDrafts({ administer, sets, applyTested, database, now: Date.now });
+  const caller = { principal: {} as Principal, requestId: 'r' };
+  const activate = () => drafts.activate(caller, DRAFT, { ifMatch: undefined, expectedRevision: null });
+
+  await draftStore(database.knex).put(draft);
+  meanwhile = () => draftStore(database.knex).put({ ...draft, prune: true, hash: draftHash({ ...content, prune: true }) });
+  await t.throwsAsync(activate, { name: 'AppError', code: 'precondition_failed' });
+  meanwhile = () => draftStore(database.knex).delete(DRAFT);
+  await t.throwsAsync(activate, { name: 'AppError', code: 'not_found' });
+  t.is(applied, 0);
+  await draftStore(database.knex).put(draft);
+  meanwhile = async () => {};
+  await activate();
+  t.is(applied, 1);
+  t.is(await draftStore(database.knex).find(DRAFT), null);
+});
+
+async function sqliteOf(t: ExecutionContext): Promise<Database> {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  return openTestDatabase(t, at);
+}
