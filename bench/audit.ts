@@ -2,16 +2,14 @@
  * `npm run bench:audit`: what the durable audit log and the freshness gate cost, on each database, alone and together. `--json` prints every
  * figure as JSON, `--quick` measures for a minute and a half.
  */
-import { mkdtempSync } from 'node:fs';
-import { cpus, loadavg } from 'node:os';
-import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Engine, engines } from '../test/support/databases/engines.ts';
+import { engines } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
 import { startDatabases } from '../test/support/databases/start.ts';
 import { type AuditFigures, bars } from './audit/bars.ts';
 import { build } from './audit/builds.ts';
 import { type CommitFigures, type CommitPlan, measureCommits, POOL } from './audit/commits.ts';
+import { machineOf, sqliteIn } from './audit/filled-log.ts';
 import {
   type Laws,
   measurePath,
@@ -118,18 +116,8 @@ function report({ path, commits, roundTrips, rebuilds }: AuditFigures, verdicts:
   for (const verdict of verdicts) say(verdictLine(verdict));
 }
 
-/** In the folder that is removed with all else, however the run ends. */
-const sqlite: Engine = {
-  name: 'sqlite',
-  create: async () => ({
-    url: `sqlite:${mkdtempSync(join(guardian.folder, 'sqlite-'))}/portcullis.db`,
-    drop: async () => undefined,
-  }),
-};
-
 async function run(databases: Databases): Promise<void> {
-  const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
-  say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
+  const machine = machineOf(say);
   const busy = (machine.load[0] ?? 0) > QUIET;
   if (busy) say('ATTENTION: this machine is BUSY with something else; ratios suffer, too');
   const started = await startDatabases(guardian, new Set(['mariadb', 'mysql']), say);
@@ -144,7 +132,7 @@ async function run(databases: Databases): Promise<void> {
   const commits: CommitFigures[] = [];
   const roundTrips: RoundTripFigures[] = [];
   const rebuilds: RebuildFigures[] = [];
-  const all = engines().map((engine) => (engine.name === 'sqlite' ? sqlite : engine));
+  const all = engines().map((engine) => (engine.name === 'sqlite' ? sqliteIn(guardian) : engine));
   for (const engine of all) {
     path.push(...(await measurePath(parts, engine)));
     if (engine.name !== 'sqlite') roundTrips.push(await measureRoundTrips(parts, engine));

@@ -2,20 +2,14 @@
  * `npm run bench:logs`: how long a page of `GET /api/logs` takes in a log of ten million decisions, for every filter, on each database.
  * `--json` prints every figure as JSON, `--quick` asks a log of a million. `--only=sqlite,mariadb,mysql` leaves out the others.
  */
-import { mkdtempSync } from 'node:fs';
-import { cpus, loadavg } from 'node:os';
-import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { createConnection } from 'mysql2/promise';
 import type { LogFilter } from '../src/audit/filter.ts';
 import { type AuditPage, type AuditStore, auditStore } from '../src/audit/store.ts';
-import { readConfig } from '../src/config.ts';
-import { openDatabase } from '../src/db/database.ts';
-import { type Engine, engines } from '../test/support/databases/engines.ts';
+import type { Database } from '../src/db/database.ts';
+import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
-import { startDatabases } from '../test/support/databases/start.ts';
-import { type Ask, fillLog, logFilters, nearTheEnd } from './audit/log-rows.ts';
-import { TITLES } from './gateway/own.ts';
+import { eachFilledLog, machineOf } from './audit/filled-log.ts';
+import { logFilters, nearTheEnd } from './audit/log-rows.ts';
 import { type Databases, guarded } from './guarded.ts';
 import { median } from './measure.ts';
 import { columns, number } from './print.ts';
@@ -77,31 +71,15 @@ async function measureFilter(store: AuditStore, engine: Engine['name'], filter: 
   return { engine, filter, first, again: median(again), following, furthest, entries: page.entries.length, pages };
 }
 
-async function measureLog(engine: Engine): Promise<LogFigures[]> {
-  const at = await engine.create();
-  const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => undefined);
-  try {
-    const began = performance.now();
-    if (database.kind === 'sqlite') {
-      await database.knex.raw('pragma synchronous = off');
-      await fillLog(database, async (sql) => database.knex.raw(sql), ROWS);
-      await database.knex.raw('pragma synchronous = full');
-    } else {
-      const connection = await createConnection(at.url);
-      await fillLog(database, ((sql) => connection.query(sql)) satisfies Ask, ROWS);
-      await connection.end();
-    }
-    say(
-      `${TITLES[engine.name]}: ${ROWS.toLocaleString('en')} decisions, made in ${((performance.now() - began) / 1_000).toFixed(0)} s`,
-    );
-    const figures: LogFigures[] = [];
-    for (const [name, filter] of logFilters(ROWS))
-      figures.push(await measureFilter(auditStore(database.knex), engine.name, name, filter));
-    return figures;
-  } finally {
-    await database.close();
-    await at.drop();
+async function measureLog(database: Database, engine: Engine['name']): Promise<LogFigures[]> {
+  const figures: LogFigures[] = [];
+  for (const [name, filter] of logFilters(ROWS)) {
+    figures.push(await measureFilter(auditStore(database.knex), engine, name, filter));
   }
+  say('');
+  for (const line of table(figures)) say(line);
+  say('');
+  return figures;
 }
 
 function table(figures: readonly LogFigures[]): string[] {
@@ -116,31 +94,10 @@ function table(figures: readonly LogFigures[]): string[] {
   ]);
 }
 
-/** In the folder that is removed with all else, however the run ends. */
-const sqlite: Engine = {
-  name: 'sqlite',
-  create: async () => ({
-    url: `sqlite:${mkdtempSync(join(guardian.folder, 'sqlite-'))}/portcullis.db`,
-    drop: async () => undefined,
-  }),
-};
-
 async function run(databases: Databases): Promise<void> {
-  const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
-  say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
-  const wanted = new Set(options.only.split(','));
-  const started = await startDatabases(guardian, wanted, say);
-  databases.stop = started.stop;
-  Object.assign(process.env, started.urls);
-  const figures: LogFigures[] = [];
-  for (const engine of engines().filter(({ name }) => wanted.has(name))) {
-    const of = await measureLog(engine.name === 'sqlite' ? sqlite : engine);
-    figures.push(...of);
-    say('');
-    for (const line of table(of)) say(line);
-    say('');
-  }
-  if (options.json) console.log(JSON.stringify({ machine, rows: ROWS, figures }, null, 2));
+  const machine = machineOf(say);
+  const figures = await eachFilledLog({ guardian, databases, only: options.only, rows: ROWS, say }, measureLog);
+  if (options.json) console.log(JSON.stringify({ machine, rows: ROWS, figures: figures.flat() }, null, 2));
 }
 
 const guardian = createGuardian();

@@ -3,20 +3,14 @@
  * how long other work waits meanwhile. `--json` prints the figures as JSON, `--quick` replays 100,000. `--only=sqlite,mariadb,mysql` leaves
  * out the others.
  */
-import { mkdtempSync } from 'node:fs';
-import { cpus, loadavg } from 'node:os';
-import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { parseArgs } from 'node:util';
-import { createConnection } from 'mysql2/promise';
-import { readConfig } from '../src/config.ts';
-import { openDatabase } from '../src/db/database.ts';
+import type { Database } from '../src/db/database.ts';
 import { createEngine, loadPolicyModule } from '../src/decision/engine.ts';
 import { replay } from '../src/policies/replay/replay.ts';
-import { type Engine, engines } from '../test/support/databases/engines.ts';
+import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
-import { startDatabases } from '../test/support/databases/start.ts';
-import { fillLog } from './audit/log-rows.ts';
+import { eachFilledLog, machineOf } from './audit/filled-log.ts';
 import type { Bar } from './bars.ts';
 import { TITLES } from './gateway/own.ts';
 import { type Databases, guarded } from './guarded.ts';
@@ -50,66 +44,33 @@ interface ReplayFigures {
   readonly flips: number;
 }
 
-async function measureReplay(engine: Engine): Promise<ReplayFigures> {
-  const at = await engine.create();
-  const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => undefined);
-  try {
-    if (database.kind === 'sqlite') {
-      await database.knex.raw('pragma synchronous = off');
-      await fillLog(database, async (sql) => database.knex.raw(sql), ROWS);
-    } else {
-      const connection = await createConnection(at.url);
-      await fillLog(database, (sql) => connection.query(sql), ROWS);
-      await connection.end();
-    }
-    say(`${TITLES[engine.name]}: ${ROWS.toLocaleString('en')} decisions are recorded`);
-    const module = await loadPolicyModule();
-    const { policies } = createWorkload(MIXES.mixed, POLICIES);
-    const wouldBe = await createEngine({ module, policies, revision: 0 });
-    const now = await createEngine({ module, policies: policies.slice(0, POLICIES / 2), revision: 0 });
-    const parts = { wouldBe, now, refOf: () => null, changed: new Map<string, string>() };
-    const delays = monitorEventLoopDelay({ resolution: 1 });
-    delays.enable();
-    const [began, before] = [performance.now(), process.cpuUsage()];
-    const everything = { from: 0, to: Date.UTC(2100, 0) };
-    const { counts } = await replay(database.knex, everything, parts, () => {}, new AbortController().signal);
-    const { user, system } = process.cpuUsage(before);
-    delays.disable();
-    return {
-      engine: engine.name,
-      seconds: (performance.now() - began) / 1_000,
-      processorSeconds: (user + system) / 1_000_000,
-      waitP99: delays.percentile(99) / 1_000_000,
-      waitMost: delays.max / 1_000_000,
-      replayed: counts.replayed,
-      flips: counts.grants + counts.refuses,
-    };
-  } finally {
-    await database.close();
-    await at.drop();
-  }
+async function measureReplay(database: Database, engine: Engine['name']): Promise<ReplayFigures> {
+  const module = await loadPolicyModule();
+  const { policies } = createWorkload(MIXES.mixed, POLICIES);
+  const wouldBe = await createEngine({ module, policies, revision: 0 });
+  const now = await createEngine({ module, policies: policies.slice(0, POLICIES / 2), revision: 0 });
+  const parts = { wouldBe, now, refOf: () => null, changed: new Map<string, string>() };
+  const delays = monitorEventLoopDelay({ resolution: 1 });
+  delays.enable();
+  const [began, before] = [performance.now(), process.cpuUsage()];
+  const everything = { from: 0, to: Date.UTC(2100, 0) };
+  const { counts } = await replay(database.knex, everything, parts, () => {}, new AbortController().signal);
+  const { user, system } = process.cpuUsage(before);
+  delays.disable();
+  return {
+    engine,
+    seconds: (performance.now() - began) / 1_000,
+    processorSeconds: (user + system) / 1_000_000,
+    waitP99: delays.percentile(99) / 1_000_000,
+    waitMost: delays.max / 1_000_000,
+    replayed: counts.replayed,
+    flips: counts.grants + counts.refuses,
+  };
 }
 
-/** In the folder that is removed with all else, however the run ends. */
-const sqlite: Engine = {
-  name: 'sqlite',
-  create: async () => ({
-    url: `sqlite:${mkdtempSync(join(guardian.folder, 'sqlite-'))}/portcullis.db`,
-    drop: async () => undefined,
-  }),
-};
-
 async function run(databases: Databases): Promise<void> {
-  const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
-  say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
-  const wanted = new Set(options.only.split(','));
-  const started = await startDatabases(guardian, wanted, say);
-  databases.stop = started.stop;
-  Object.assign(process.env, started.urls);
-  const figures: ReplayFigures[] = [];
-  for (const engine of engines().filter(({ name }) => wanted.has(name))) {
-    figures.push(await measureReplay(engine.name === 'sqlite' ? sqlite : engine));
-  }
+  const machine = machineOf(say);
+  const figures = await eachFilledLog({ guardian, databases, only: options.only, rows: ROWS, say }, measureReplay);
   const slowest = Math.max(...figures.map(({ seconds }) => seconds));
   const bars: Bar[] = [
     {
