@@ -6,7 +6,7 @@ import { literalOf, statement, type Value } from '../db/statement.ts';
 import type { CapturedArguments } from './arguments.ts';
 import { newSalt, personHash, resourceKey, type Stamp } from './chain.ts';
 import type { DecisionRecord, Outcome, OutcomeRecord, ShownRecord } from './event.ts';
-import { ALL, type Condition, type Driver, driversOf, type LogFilter, prefixDriverOf } from './filter.ts';
+import { ALL, type Condition, type Driver, driversOf, type LogFilter, unindexedOf } from './filter.ts';
 
 /** A record as its table has it, and about how many bytes it is in a statement: escapes at most double them. */
 export interface Stored<R> {
@@ -157,8 +157,6 @@ export interface AuditStore {
 
 /** Rows that one page may look at when no index has just those that are wanted. */
 export const LOOKED_AT = 20_000;
-/** A prefix that fewer rows have is found by names, and what is found is sorted. */
-export const NAMED = 2_000;
 
 const RECORD_COLUMNS = [
   'id',
@@ -332,28 +330,13 @@ export function auditStore(db: Connection): AuditStore {
       };
 
       const drivers = driversOf(filter);
-      const byName = prefixDriverOf(filter);
+      const unindexed = unindexedOf(filter);
       const [first = ALL] = drivers;
       if (filter.id !== undefined) {
-        const asked = [...drivers, ...(byName === null ? [] : [byName])];
-        return pageOf(
-          held(
-            led(ALL, []),
-            asked.flatMap(({ conditions }) => conditions),
-          ),
-          null,
-        );
+        const asked = [...drivers.flatMap(({ conditions }) => conditions), ...unindexed];
+        return pageOf(held(led(ALL, []), asked), null);
       }
-      if (drivers.length <= 1 && byName === null) return pageOf(led(first, []), null);
-      if (byName !== null && (await lastOf(led(byName, []), NAMED)) === null) {
-        return pageOf(
-          held(
-            led(byName, []),
-            drivers.flatMap(({ conditions }) => conditions),
-          ),
-          null,
-        );
-      }
+      if (drivers.length <= 1 && unindexed.length === 0) return pageOf(led(first, []), null);
       // What is rare is not known beforehand, and may be another condition elsewhere in the log: the index that reaches furthest back.
       let best = first;
       let floor = await lastOf(within(led(first, [])), LOOKED_AT);
@@ -365,10 +348,10 @@ export function auditStore(db: Connection): AuditStore {
         floor = reached;
       }
       const others = drivers.filter((driver) => driver !== best);
-      if (byName === null) return pageOf(led(best, others), floor);
-      if (best === ALL) return pageOf(held(led(best, []), byName.conditions), floor);
+      if (unindexed.length === 0) return pageOf(led(best, others), floor);
+      if (best === ALL) return pageOf(held(led(ALL, []), unindexed), floor);
       // Last, because for it the row is read.
-      return pageOf(led(best, [...others, { ...byName, index: null }]), floor);
+      return pageOf(led(best, [...others, { index: null, conditions: unindexed }]), floor);
     },
 
     async find(id) {

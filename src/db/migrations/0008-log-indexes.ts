@@ -1,15 +1,10 @@
 import type { Knex } from 'knex';
 import { hasIndex } from '../tables.ts';
 
-/** Of a name, which may be too long for an index of a server, what it begins with. */
-const HEAD = 64;
-
-const INDEXES: readonly (readonly [name: string, columns: string])[] = [
+const INDEXES = [
   ['audit_decisions_target_id', 'target_id, id'],
   ['audit_decisions_method', 'method, id'],
-  ['audit_decisions_type', 'resource_type, id'],
-  ['audit_decisions_name', 'resource_name, id'],
-];
+] as const;
 
 export async function up(db: Knex, collation: string | null): Promise<void> {
   const missing: (readonly [name: string, columns: string])[] = [];
@@ -20,8 +15,5 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     return;
   }
   // One statement reads a large table once. The server adds the key of the table to each of its indexes.
-  const added = missing.map(
-    ([name, columns]) => `add index ${name} (${columns.replace('resource_name', `resource_name(${HEAD})`)})`,
-  );
-  await db.raw(`alter table audit_decisions ${added.join()}`);
+  await db.raw(`alter table audit_decisions ${missing.map(([name, columns]) => `add index ${name} (${columns})`).join()}`);
 }
