@@ -16,6 +16,7 @@ import { type Answered, decideEach, decideOne } from './questions.ts';
 import { showRevision } from './routes.ts';
 import { POLICY_LIMITS, subjectKey } from './schema.ts';
 import type { SetEngines } from './set-engine.ts';
+import { texts } from './set-routes.ts';
 import { URI_MAX } from './test-file.ts';
 import { policyRef } from './test-run.ts';
 import { readTests, testSet } from './test-set.ts';
@@ -68,7 +69,7 @@ const simulateBody = withSource(
 const testBody = withSource(
   Joi.object<SetSource & { tests: Record<string, string> }>({
     ...sourceMembers,
-    tests: Joi.object().pattern(Joi.string(), Joi.string().allow('')).min(1).required(),
+    tests: texts.min(1).required(),
   }),
   false,
 ).required();

@@ -31,8 +31,10 @@ export interface PlanBody {
 const owner = Joi.string().pattern(OWNER).messages({
   'string.pattern.base': 'must be of a-z, 0-9, ".", "_" and "-", and at most 63 characters',
 });
+/** Texts by file name. */
+export const texts = Joi.object<Record<string, string>>().pattern(Joi.string(), Joi.string().allow(''));
 export const planMembers = {
-  files: Joi.object().pattern(Joi.string(), Joi.string().allow('')).required(),
+  files: texts.required(),
   owner,
   prune: Joi.boolean(),
   adopt: Joi.boolean(),
@@ -43,7 +45,7 @@ const planBody = Joi.object<PlanBody>(planMembers).required();
 const applyBody = Joi.object<PlanBody & { reason?: string; tests?: Record<string, string> }>({
   ...planMembers,
   reason,
-  tests: Joi.object().pattern(Joi.string(), Joi.string().allow('')).min(1),
+  tests: texts.min(1),
 }).required();
 const rollbackBody = Joi.object<{ revision: number; expected_revision?: number; reason?: string }>({
   revision: Joi.number().integer().min(0).required(),

@@ -52,6 +52,9 @@ test.serial('tests run without a gateway, and say in which file, where, and what
     /6 of 7 policies decide a case \(85\.7%\)\.\n {2}decides no case: "Un\\u\{202e\}used" \(unused\.yaml, priority 10\)\nToo few: 86% must\.\n$/,
   );
   t.regex(readFileSync(junit, 'utf8'), /name="policies"><failure/);
+  const inJson = (await call({}, 'test', '--dir', dir, '--json')).out;
+  t.regex(inJson, /"Un\\u202eused"/);
+  t.true(inJson.isWellFormed() && JSON.stringify(JSON.parse(inJson)).includes('Un\u202eused'));
   t.is((await call({}, 'test', '--dir', dir, '--coverage', '85.7')).code, 0);
 
   for (const [code, ...args] of [

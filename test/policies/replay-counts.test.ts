@@ -296,6 +296,31 @@ eachEngine(test.serial, 'a draft that is deleted or replaced while it is activat
   t.is(await draftStore(database.knex).find(DRAFT), null);
 });
 
+test.serial('what a live change explains is so already, and a draft that fails keeps no other waiting', async (t) => {
+  const database = await sqliteOf(t);
+  const writer = quietWriter(database);
+  const { store, moments, replica } = await shadowed(t, database);
+  // Before `tighter`, by name.
+  await store.begin(await database.knex.transaction((trx) => newShadow(trx, 'broken', Date.now())));
+  await writer.decision(allowed());
+  const warned: unknown[] = [];
+  await replica('a', {
+    log: { warn: (record: object) => void warned.push((record as { draft?: string }).draft) },
+    moments: {
+      ...moments,
+      // The policy that allowed it is gone from the live set, too.
+      of: async (source) => {
+        if (source.draft === 'broken') throw new Error('a fault');
+        return { ...(await moments.of(source)), stored: [] };
+      },
+    },
+  }).follow();
+  t.like((await store.find(DRAFT))?.progress.counts, { decisions: 1, refuses: 1, already: 1 });
+  t.is((await store.find('broken'))?.progress.counts.decisions, 0);
+  t.deepEqual(warned, ['broken']);
+  await writer.close();
+});
+
 async function sqliteOf(t: ExecutionContext): Promise<Database> {
   const at = await createSqlite();
   t.teardown(at.drop);

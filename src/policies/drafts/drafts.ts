@@ -12,7 +12,7 @@ import { newShadow } from './shadow.ts';
 import { draftStore, shadowStore } from './store.ts';
 
 /** `bytes`: of the files and tests of one, as JSON; escaped, they must fit a statement. */
-export const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
+const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
 
 /** `ifMatch` is the header of the request. All throw AppError: `not_found`, `precondition_failed`, and what `Administer` throws. */
 export interface Drafts {
@@ -47,7 +47,7 @@ export interface DraftParts {
 
 export const draftEtag = ({ hash }: Draft): string => `"${hash}"`;
 
-export const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expectedRevision: number | null): ApplyRequest => ({
+const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expectedRevision: number | null): ApplyRequest => ({
   files: new Map(Object.entries(files)),
   ...{ owner, prune, adopt, expectedRevision },
 });

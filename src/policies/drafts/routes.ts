@@ -11,7 +11,7 @@ import { DEFAULT_OWNER } from '../files.ts';
 import { reportOf } from '../replay/report.ts';
 import { showRevision } from '../routes.ts';
 import { timestamp } from '../schema.ts';
-import { type PlanBody, planJson, planMembers } from '../set-routes.ts';
+import { type PlanBody, planJson, planMembers, texts } from '../set-routes.ts';
 import type { Moment, Moments } from '../would-be.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary, type Shadow } from './draft.ts';
 import { type Drafts, draftEtag } from './drafts.ts';
@@ -28,7 +28,6 @@ interface DraftBody extends Omit<PlanBody, 'expected_revision'> {
 }
 
 const { files, owner, prune, adopt, expected_revision } = planMembers;
-const texts = Joi.object().pattern(Joi.string(), Joi.string().allow(''));
 const draftBody = Joi.object<DraftBody>({ files, owner, prune, adopt, tests: texts }).required();
 const activateBody = Joi.object<{ expected_revision?: number; reason?: string }>({
   expected_revision,
