@@ -14,6 +14,14 @@ export function createPause(): () => Promise<void> {
   };
 }
 
+/** Runs to the end in one turn. */
+export function atOnce<T>(steps: Generator<unknown, T>): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
 /** Runs to the end, unless `signal` ends it: then it rejects with the reason. Each step is to be short. */
 export async function inSlices<T>(steps: Generator<unknown, T>, signal?: AbortSignal): Promise<T> {
   for (;;) {

@@ -11,7 +11,7 @@ import type * as OpaWasm from '@open-policy-agent/opa-wasm';
 import { type Compiled, compile, compileInSteps, type Finding } from '../policies/compile.ts';
 import type { Policy } from '../policies/document.ts';
 import { createPatternCheck, type PatternCheck, readPattern } from '../policies/pattern.ts';
-import { inSlices } from '../slices.ts';
+import { atOnce, inSlices } from '../slices.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
 import { batches, listInput, objectInput, targetInput } from './input.ts';
@@ -81,7 +81,7 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   const needed = builtinsOf(bare);
   if (needed.length > 0) throw new Error(`gateway.wasm needs built-ins of the host: ${needed.join(', ')}`);
 
-  const admission = finish(loadInstance(bare, [{ path: [], value: '{}' }], 0));
+  const admission = atOnce(loadInstance(bare, [{ path: [], value: '{}' }], 0));
   function isValid(pattern: string): boolean {
     try {
       return readResult(admission.ask('portcullis/gateway/valid_pattern', JSON.stringify({ pattern }))) === true;
@@ -96,7 +96,7 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
     instantiate,
   };
   const compiled = compile(GOLDEN_POLICIES, { checkPattern: module.checkStoredPattern });
-  passGoldenQuestions(finish(loadEngine(compiled, { module, revision: 0 })));
+  passGoldenQuestions(atOnce(loadEngine(compiled, { module, revision: 0 })));
   return module;
 }
 
@@ -270,7 +270,7 @@ function* loadLasting(module: PolicyModule, pieces: () => Iterable<DataPiece>, c
   let instance: Instance | null = yield* load();
   return {
     ask(entrypoint, input) {
-      instance ??= finish(load());
+      instance ??= atOnce(load());
       try {
         return instance.ask(entrypoint, input);
       } catch (error) {
@@ -321,12 +321,5 @@ function tryOut(engine: Engine, { policies }: Compiled['document']): void {
     if (policy === null || (ranks.get(policy.id) ?? Number.POSITIVE_INFINITY) > rank) {
       throw new Error(`The engine overlooks policy ${policies[rank]?.id}`);
     }
-  }
-}
-
-function finish<T>(steps: Generator<undefined, T>): T {
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
   }
 }

@@ -3,6 +3,7 @@
  * same bytes. The document's form is described at the head of `rego/gateway.rego`.
  */
 import { createHash } from 'node:crypto';
+import { atOnce } from '../slices.ts';
 import {
   EFFECTS,
   type Effect,
@@ -86,11 +87,7 @@ export interface CompileOptions {
 }
 
 export function compile(policies: readonly Policy[], options: CompileOptions): Compiled {
-  const steps = compileInSteps(policies, options);
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-  }
+  return atOnce(compileInSteps(policies, options));
 }
 
 /** `compile`, pausing every few hundred policies so that the caller can let other work run. */

@@ -5,8 +5,9 @@ import type { Connection, Database, Transaction } from '../db/database.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
 import { readOnlyErrors } from '../http/validate.ts';
+import { inSlices } from '../slices.ts';
 import type { Policy, PolicySubject, StoredPolicy } from './document.ts';
-import { checkPolicySet, type PatternCheck } from './pattern.ts';
+import { checkPolicySetInSteps, type PatternCheck } from './pattern.ts';
 import {
   POLICY_LIMITS,
   type PolicyDocument,
@@ -120,7 +121,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     if (errors.length > 0) throw invalidRequest(errors);
     const others = (await policyStore(db).all()).filter(({ id }) => id !== policy.id);
     const wouldBe = [...others, policy];
-    for (const { message, policyIds } of checkPolicySet(wouldBe)) {
+    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
     if (errors.length > 0) throw invalidRequest(errors);

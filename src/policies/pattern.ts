@@ -1,4 +1,5 @@
 /** Which resource patterns are admitted, and what they cost. */
+import { atOnce } from '../slices.ts';
 import type { Policy } from './document.ts';
 import { lower, type Screen, type Shape, screen } from './lower.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
@@ -22,8 +23,25 @@ export interface PatternReading {
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
 export type IsValidPattern = (pattern: string) => boolean;
 
+/** How many patterns are remembered. */
+const REMEMBERED = 100_000;
+
+/** Every change of one policy reads the patterns of all others, too. */
+const readings = new Map<string, PatternReading | string>();
+
 /** What can be told without the engine. A string says in one sentence why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
+  const known = readings.get(pattern);
+  if (known !== undefined) return known;
+  const reading = readAnew(pattern);
+  // What is too long is refused by that alone.
+  if (pattern.length > MAX_PATTERN_LENGTH) return reading;
+  if (readings.size >= REMEMBERED) readings.clear();
+  readings.set(pattern, reading);
+  return reading;
+}
+
+function readAnew(pattern: string): PatternReading | string {
   if (pattern === '') return 'The pattern is empty; use null for every name.';
   if ([...pattern].length > MAX_PATTERN_LENGTH) return `The pattern is longer than ${MAX_PATTERN_LENGTH} characters.`;
   if (/[\p{Cc}\p{Cs}]/u.test(pattern))
@@ -45,8 +63,6 @@ export function readPattern(pattern: string): PatternReading | string {
 
 /** null: admitted; otherwise one plain sentence that says why not. Patterns already judged are remembered. */
 export type PatternCheck = (pattern: string) => string | null;
-
-const REMEMBERED = 100_000;
 
 /** `runs`: is it the engine that will run such a pattern, so that the engine must be asked? */
 export function createPatternCheck(
@@ -75,9 +91,15 @@ export interface SetProblem {
 
 /** Limits on the set as a whole: each pattern is admitted on its own, but all that a decision may try must be affordable too. */
 export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
+  return atOnce(checkPolicySetInSteps(policies));
+}
+
+/** `checkPolicySet`, pausing every few policies so that the caller can let other work run. */
+export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
-  for (const policy of policies) {
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.shapes !== null) continue;

@@ -1,4 +1,5 @@
 /** What the files of a folder would make of the policies, and what is between two sets of them. Pure. */
+import { atOnce } from '../slices.ts';
 import type { PolicySubject, StoredPolicy } from './document.ts';
 import { fileNames, fileOf, managedAs, managedFile, possibleNames } from './files.ts';
 import { sortedSubjects, subjectKey } from './schema.ts';
@@ -44,20 +45,25 @@ export interface PlanContext {
   readonly time: number;
 }
 
-export function planFiles(
-  request: PlanRequest,
-  context: PlanContext,
-): PolicyPlan | { readonly errors: readonly PolicyFileError[] } {
+type Planning = PolicyPlan | { readonly errors: readonly PolicyFileError[] };
+
+export function planFiles(request: PlanRequest, context: PlanContext): Planning {
+  return atOnce(planFilesInSteps(request, context));
+}
+
+/** `planFiles`, pausing every few policies so that the caller can let other work run. */
+export function* planFilesInSteps(request: PlanRequest, context: PlanContext): Generator<undefined, Planning> {
   const { files, owner, prune, adopt } = request;
   const { policies } = context;
   const targetIds = new Map(context.targets.map(({ id, name }) => [name, id]));
   const targetNames = new Map(context.targets.map(({ id, name }) => [id, name]));
-  const meant = meaningOf(files, policies, owner);
+  const meant = yield* meaningOf(files, policies, owner);
   const errors: PolicyFileError[] = [];
   const changes: PolicyChange[] = [];
   let unchanged = 0;
 
   for (const [file, parsed] of [...files].sort(([a], [b]) => compareText(a, b))) {
+    yield;
     const { policy: wanted, errorAt } = parsed;
     if (wanted.target !== null && !targetIds.has(wanted.target)) {
       errors.push(errorAt('target', `is ${wanted.target}, and no target has this name`));
@@ -104,15 +110,16 @@ const RENAME = 'give the file another name, or begin with an export';
 const ADOPT = 'adopt it (--adopt), so that the file decides from now on, or give the file another name';
 
 /** The policy that each file means: the owner's, else one that is of no file and that an export would call so. */
-function meaningOf(
+function* meaningOf(
   files: ReadonlyMap<string, unknown>,
   policies: readonly StoredPolicy[],
   owner: string,
-): Map<string, StoredPolicy | { readonly ambiguous: number }> {
+): Generator<undefined, Map<string, StoredPolicy | { readonly ambiguous: number }>> {
   const meant = new Map<string, StoredPolicy | { readonly ambiguous: number }>();
   const names = fileNames(policies, owner);
   const others = new Map<string, StoredPolicy[]>();
   for (const policy of policies) {
+    yield;
     const name = names.get(policy.id);
     if (name !== undefined && files.has(name)) meant.set(name, policy);
     else if (policy.managed_as === null) {

@@ -3,13 +3,13 @@ import type { Caller } from '../auth/administer.ts';
 import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 import { AppError, type FieldError } from '../errors.ts';
-import { createPause } from '../slices.ts';
+import { createPause, inSlices } from '../slices.ts';
 import type { StoredPolicy } from './document.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from './edit.ts';
 import { FILE_NAME, FILE_NAME_RULE, fileNames, fileOf } from './files.ts';
 import { policiesAt } from './history.ts';
-import { checkPolicySet } from './pattern.ts';
-import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFiles } from './plan.ts';
+import { checkPolicySetInSteps } from './pattern.ts';
+import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps } from './plan.ts';
 import { policyStore } from './store.ts';
 import {
   describePolicyFileError,
@@ -112,7 +112,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       if (refusal !== null) errors.push(parsed.errorAt('resource_pattern', `is refused. ${refusal}`));
     }
     if (errors.length === 0) {
-      for (const { message, policyIds } of checkPolicySet(wouldBe)) {
+      for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
         const at = policyIds.map((id) => brought.get(id)).find((parsed) => parsed !== undefined);
         if (at !== undefined) errors.push(at.errorAt('resource_pattern', `is one too many. ${message}`));
       }
@@ -130,7 +130,8 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
     await requireRevisionNow(db, request.expectedRevision);
     const targets = await parts.targets(db);
     requireTargets(targets, request.expectedTargets ?? []);
-    const plan = planFiles(request, { policies: await policyStore(db).all(), targets, ...made });
+    const context = { policies: await policyStore(db).all(), targets, ...made };
+    const plan = await inSlices(planFilesInSteps(request, context));
     if ('errors' in plan) throw badFiles(plan.errors);
     await check(plan, request.files, made.refusalOf);
     return { plan, targets };
@@ -214,7 +215,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       const refusal = await refusalOf(after);
       if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
     }
-    for (const { message } of checkPolicySet(wouldBe)) errors.push({ path: 'revision', message });
+    for (const { message } of await inSlices(checkPolicySetInSteps(wouldBe))) errors.push({ path: 'revision', message });
     if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
   }
 }

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { loadPolicyModule } from '../../src/decision/engine.ts';
 import {
   checkPolicySet,
+  checkPolicySetInSteps,
   createPatternCheck,
   MAX_BUCKET_COST,
   MAX_PATTERN_COST,
@@ -162,6 +163,18 @@ test('a set is refused when the regexes of one target and type cost too much ove
   const [problem, ...more] = checkPolicySet(groups(6));
   t.deepEqual(more, []);
   t.regex(problem?.message ?? '', /^The patterns for all subjects, tool, every target cost \d+ together, more than 200000\.$/);
+});
+
+test('a pattern is read once, and what is refused for its length is not kept', (t) => {
+  t.is(readPattern('^read_[a-z]+$'), readPattern('^read_[a-z]+$'));
+  t.not(readPattern('^read_[a-z]+$'), readPattern('^read_[a-y]+$'));
+  t.is(readPattern('a('), readPattern('a('));
+  t.is(typeof readPattern('a'.repeat(513)), 'string');
+});
+
+test('a large set is checked in short steps', (t) => {
+  const set = Array.from({ length: 1_000 }, (_, n) => policyWith({ id: `p${n}`, resource_pattern: `^x${n}[a-z]+$` }));
+  t.true([...checkPolicySetInSteps(set)].length >= 1_000 / 20);
 });
 
 test('a set is refused when the regexes of one bucket cost too much together', (t) => {

@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import type { StoredPolicy } from '../../src/policies/document.ts';
 import { DEFAULT_OWNER, FILE_NAME, fileNames, fileOf, managedFile } from '../../src/policies/files.ts';
-import { changesBetween, planFiles } from '../../src/policies/plan.ts';
+import { changesBetween, planFiles, planFilesInSteps } from '../../src/policies/plan.ts';
 import { describePolicyFileError, formatPolicyFile, type ParsedPolicyFile, parsePolicyFile } from '../../src/policies/yaml.ts';
 import { policy } from './policies.ts';
 
@@ -164,4 +164,11 @@ test('two files that could both mean one policy: the first in order has it, the 
     );
     t.is(wouldBe.length, 2);
   }
+});
+
+test('many files are planned in short steps', (t) => {
+  const policies = Array.from({ length: 300 }, (_, n) => policy(`p${n}`, { name: `Policy ${n}` }));
+  const request = { files: filesOf(policies), owner: DEFAULT_OWNER, prune: false, adopt: false };
+  const steps = [...planFilesInSteps(request, { policies, targets: [], idFor: (what) => what, time: 9 })];
+  t.true(steps.length >= 2 * policies.length);
 });

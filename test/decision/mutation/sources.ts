@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { compile } from '../../../src/policies/compile.ts';
 
-const SOURCES = join(import.meta.dirname, '../../../src/policies');
+const SOURCES = join(import.meta.dirname, '../../../src');
 
 type Patch = readonly [file: string, find: string, put: string];
 
@@ -92,12 +92,11 @@ export interface Copy {
 export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; remove: () => void }> {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-mutant-'));
   const remove = (): void => rmSync(folder, { recursive: true, force: true });
-  const policies = join(folder, 'policies');
-  mkdirSync(policies);
+  mkdirSync(join(folder, 'policies'));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
-  for (const name of ['compile', 'lower', 'pattern', 're2', 'characters', 'document']) {
-    cpSync(join(SOURCES, `${name}.ts`), join(policies, `${name}.ts`));
-  }
+  const policies = join(folder, 'policies');
+  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'document'].map((name) => `policies/${name}`);
+  for (const part of [...parts, 'slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
   const source = readFileSync(join(policies, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
   writeFileSync(
