@@ -8,4 +8,6 @@ export default {
   workerThreads: false,
   concurrency: Math.min(4, Math.max(2, availableParallelism())),
   timeout: '2m',
+  // Tests of one file would be in each other's way: each has gateways and servers of its own in the same process.
+  serial: true,
 };

@@ -51,13 +51,15 @@ export async function startEverything(): Promise<Upstream> {
   };
 }
 
-// Below the range from which systems take the ports of outgoing connections.
-const PORTS = { from: 10_000, to: 32_000 };
+// Below the range from which systems take the ports of outgoing connections. A port is anybody's until it is listened on, so that
+// each process goes through ports of its own: none is given out twice meanwhile, here or in what runs beside.
+const PORTS = { from: 10_000, blocks: 110, each: 200 };
+let given = randomInt(PORTS.each);
 
 /** A port of loopback that was free a moment ago. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = randomInt(PORTS.from, PORTS.to);
+    const port = PORTS.from + (process.pid % PORTS.blocks) * PORTS.each + (given++ % PORTS.each);
     const server = createServer();
     const free = await new Promise<boolean>((resolve) => {
       server.once('error', () => resolve(false));

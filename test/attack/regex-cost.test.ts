@@ -5,11 +5,14 @@ import { readHeaders } from '../../src/mcp/headers.ts';
 import { isCanonicalUri } from '../../src/mcp/uri.ts';
 import { sendRaw, startRestOnSqlite } from '../support/rest.ts';
 
+/** Of the processor: what others do on the machine costs nothing here. */
 function milliseconds(work: () => unknown): number {
-  const began = performance.now();
+  const began = process.cpuUsage();
   work();
-  return performance.now() - began;
+  return spent(began);
 }
+
+const spent = (began: NodeJS.CpuUsage): number => process.cpuUsage(began).user / 1_000;
 
 const LIMIT_MS = 500;
 
@@ -34,10 +37,10 @@ test('a content type with many blanks, from a caller without a token', async (t)
   const { port } = await startRestOnSqlite(t);
   const type = `application/json${' '.repeat(15_000)}x`;
   const head = `POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${type}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`;
-  const began = performance.now();
+  const began = process.cpuUsage();
   for (const answer of await Promise.all(Array.from({ length: 20 }, () => sendRaw(port, head))))
     t.regex(answer, /^HTTP\/1.1 415 /);
-  t.true(performance.now() - began < 4 * LIMIT_MS);
+  t.true(spent(began) < 4 * LIMIT_MS);
 });
 
 test('a body with tens of thousands of bad members', async (t) => {

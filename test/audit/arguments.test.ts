@@ -339,7 +339,9 @@ test('nothing of arguments is stored unless the target asks for it, and then as 
       ['echo', 'allow', { value: { message: MARKER, password: '***', deep: [{ PIN: '***' }] }, cut: false }],
     ],
   );
-  t.deepEqual(target.recorder.received.at(-1)?.message?.params?.['arguments'], {
+  // The client's standing stream arrives whenever it does.
+  const called = target.recorder.received.findLast(({ message }) => message?.method === 'tools/call');
+  t.deepEqual(called?.message?.params?.['arguments'], {
     message: 'of another client',
     token: `${MARKER}-secret`,
   });

@@ -223,7 +223,8 @@ eachEngine(test.serial, 'filtered exports and CSV have what is asked for, and no
 
 eachEngine(test.serial, 'who reads an export slowly, or leaves, keeps nobody waiting', async (t, at) => {
   const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, makeCounter);
-  const writer = quietWriter(database);
+  // All of them wait from the beginning.
+  const writer = quietWriter(database, { timeoutMs: 120_000 });
   await Promise.all(Array.from({ length: 8_000 }, () => writer.decision(decision({ resource_name: 'x'.repeat(2_000) }))));
   await writer.close();
   await database.close();

@@ -108,17 +108,19 @@ test.serial('an unknown e-mail takes the time of a wrong password', async (t) =>
   t.true(await passwords.verify(hash, PASSWORD));
   t.false(await passwords.verify(hash, `${PASSWORD} `));
   t.false(await passwords.verify(null, PASSWORD));
-  const fastest = async (of: string | null): Promise<number> => {
-    let least = Number.POSITIVE_INFINITY;
-    for (let i = 0; i < 8; i++) {
-      const began = performance.now();
-      await passwords.verify(of, 'a wrong password');
-      least = Math.min(least, performance.now() - began);
-    }
-    return least;
+  const time = async (of: string | null): Promise<number> => {
+    const began = performance.now();
+    await passwords.verify(of, 'a wrong password');
+    return performance.now() - began;
   };
-  const [unknown, wrong] = [await fastest(null), await fastest(hash)];
-  t.true(Math.max(unknown, wrong) / Math.min(unknown, wrong) < 2, `${unknown} ms and ${wrong} ms`);
+  // In turn, and until both have had a moment of the machine for themselves: what they need by themselves stays apart, if it is.
+  let [unknown, wrong] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+  const apart = (): number => Math.max(unknown, wrong) / Math.min(unknown, wrong);
+  for (let i = 0; i < 8 || (i < 200 && apart() >= 2); i++) {
+    unknown = Math.min(unknown, await time(null));
+    wrong = Math.min(wrong, await time(hash));
+  }
+  t.true(apart() < 2, `${unknown} ms and ${wrong} ms`);
 });
 
 test.serial('more passwords than can wait are refused', async (t) => {

@@ -24,7 +24,11 @@ async function run(command: string, args: readonly string[], env: Record<string,
 
 /** How many results of the suite were not as directly; null when it did not come to an end. */
 async function differences(args: readonly string[], env: Record<string, string>): Promise<number | null> {
-  const child = spawn(process.execPath, args, { cwd: here, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, args, {
+    cwd: here,
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   const [said] = await Promise.all([text(child.stdout), once(child, 'close')]);
   const counted = /^(\d+) difference\(s\) from the baseline$/m.exec(said)?.[1];
   return counted === undefined ? null : Number(counted);

@@ -19,7 +19,7 @@ const BOUND_MS = 25_000;
 const HOLD_MS = Number(process.env['PORTCULLIS_TEST_FAULT_MS'] ?? 500);
 /** What a gateway that ends may take after its open requests have ended. */
 const RELEASE_MS = 8_000;
-const BUSY_MS = 2_000;
+const BUSY_MS = 6_000;
 const CALLERS = 8;
 const PAUSE_MS = 10;
 const SQLITE_MEGABYTES = 24;

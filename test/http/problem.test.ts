@@ -61,7 +61,8 @@ eachServer(test, 'what a server does to a statement is 503', async (t, at, engin
 });
 
 eachServer(test, 'a pool with none left, or none to be had, is 503', async (t, at) => {
-  const busy = pool(t, at.url, { acquireConnectionTimeout: 100 });
+  // In this time the one that holds it must have its connection made.
+  const busy = pool(t, at.url, { acquireConnectionTimeout: 2_000 });
   const holding = await busy.transaction();
   t.is(codeOf(await failure(t, busy.raw('select 1'))), 'unavailable');
   await holding.rollback();

@@ -11,7 +11,7 @@ import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, modern, open, type Raw, send } from './raw.ts';
 
 /** The gateway's clock for requests that do not end runs this much faster here. */
-const HASTE = 30;
+const HASTE = 15;
 const listening: ServerOptions[] = [];
 const { createServer } = http;
 http.createServer = ((options: ServerOptions, ...rest: never[]) => {

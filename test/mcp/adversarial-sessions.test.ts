@@ -208,7 +208,7 @@ async function listen(gateway: TestGateway, user: string, headers: readonly stri
   res.on('error', () => undefined);
   const until = async (condition: () => boolean): Promise<void> => {
     for (let tries = 0; !condition(); tries++) {
-      if (tries > 200) throw new Error(`never happened; so far: ${events.join('')}`);
+      if (tries > 1_000) throw new Error(`never happened; so far: ${events.join('')}`);
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   };
@@ -405,7 +405,8 @@ test('standing streams are kept alive and limited by principal', async (t) => {
   upstream.script = (received, res) => (received.httpMethod === 'GET' ? startStream(res) : plain(received, res));
   const [alice, bob] = [await open(gateway), await open(gateway, { user: 'bob' })];
   const first = await listen(gateway, 'alice', ['mcp-session-id', alice]);
-  await first.until(() => first.text() === ':\n\n:\n\n');
+  await first.until(() => first.text().length > 6);
+  t.regex(first.text(), /^(:\n\n)+$/);
   const second = await send(gateway, { method: 'GET', headers: ['mcp-session-id', alice] });
   t.is(second.status, 429);
   t.truthy(second.headers['retry-after']);
@@ -414,8 +415,12 @@ test('standing streams are kept alive and limited by principal', async (t) => {
   first.stop();
   others.stop();
   await first.until(first.isEnded);
-  await new Promise((resolve) => setTimeout(resolve, 50));
-  const third = await listen(gateway, 'alice', ['mcp-session-id', alice]);
+  // Its place is free as soon as the gateway has noticed.
+  let third = await listen(gateway, 'alice', ['mcp-session-id', alice]);
+  for (let tries = 0; third.status === 429 && tries < 500; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    third = await listen(gateway, 'alice', ['mcp-session-id', alice]);
+  }
   t.is(third.status, 200);
   third.stop();
 });

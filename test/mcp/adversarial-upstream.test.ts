@@ -137,7 +137,8 @@ test("the target's own error is its answer", async (t) => {
 });
 
 test('answers, events and silence are bounded', async (t) => {
-  const { gateway, session, onCall } = await setUp(t, { answerBytes: 10_000, idleMs: 200, headersMs: 200 });
+  // Long enough for the session to be opened while everything else here begins.
+  const { gateway, session, onCall } = await setUp(t, { answerBytes: 10_000, idleMs: 2_000, headersMs: 2_000 });
   const pour = (res: ServerResponse, type: string): void => {
     res.writeHead(200, { 'content-type': type });
     const more = (): void => {
@@ -430,6 +431,10 @@ test('initialize: the client offers what the gateway carries, in a revision that
   t.is(await taskOf(await open(gateway, { revision: '2025-06-18' })), undefined, 'that revision has no tasks');
 });
 
+async function until(condition: () => boolean): Promise<void> {
+  for (let waited = 0; !condition() && waited < 10_000; waited += 20) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
 /** Sends a request and goes away once the target has it; says whether the target's connection was closed. */
 async function leave(
   setup: Setup,
@@ -475,7 +480,7 @@ test('a client of 2026-07-28 that goes away cancels its call', async (t) => {
   await send(setup.gateway, modern('server/discover'));
   const { headers = [], body } = modern('tools/call', { name: 'ok' });
   const { closed } = await leave(setup, headers, body as object);
-  for (let waited = 0; !closed() && waited < 5_000; waited += 50) await new Promise((resolve) => setTimeout(resolve, 50));
+  await until(() => closed() && lastOutcome(setup.gateway) === 'cancelled');
   t.true(closed());
   t.is(lastOutcome(setup.gateway), 'cancelled');
 });
@@ -484,8 +489,9 @@ test('a client that goes away in a session does not: the call runs on, and its e
   const setup = await setUp(t);
   const { closed, finish } = await leave(setup, ['mcp-session-id', setup.session], OK);
   t.false(closed());
+  const ended = setup.gateway.outcomes.length;
   finish();
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await until(() => setup.gateway.outcomes.length > ended);
   t.is(lastOutcome(setup.gateway), 'ok');
 });
 

@@ -355,13 +355,6 @@ test('the audit log: a row for each decision, and none upstream without one', as
   await w.allow({ name: 'all' });
   await w.allow({ name: 'no', effect: 'deny', priority: 20, resource_type: 'tool', resource_pattern: '^echo$' });
   const client = await sessionClient(t, w.everywhere, w.token);
-  const seen = w.target.recorder.received.length;
-  await t.throwsAsync(client.callTool({ name: 'everything__echo', arguments: { message: 'x' } }));
-  t.false(w.target.recorder.received.slice(seen).some(({ message }) => message?.method === 'tools/call'));
-  await client.callTool({ name: 'dual__ok' });
-  await client.listTools();
-  await client.ping();
-  await (client.transport as StreamableHTTPClientTransport).terminateSession();
   interface Row {
     readonly method: string;
     readonly target_name: string;
@@ -371,8 +364,25 @@ test('the audit log: a row for each decision, and none upstream without one', as
   }
   const token = w.admin.token;
   const read = async () => (await w.gateway.rest<Row[]>(200, 'GET', '/api/logs?limit=1000', { token })).body;
-  let rows = await read();
-  for (let tries = 0; tries < 100 && rows.some(({ outcome }) => outcome === null); tries++) rows = await read();
+  /** The rows once that is true of them, or those that there are then. */
+  const rowsWhen = async (condition: (rows: readonly Row[]) => boolean): Promise<Row[]> => {
+    let rows = await read();
+    for (let tries = 0; tries < 100 && !condition(rows); tries++) {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      rows = await read();
+    }
+    return rows;
+  };
+  // The client opens its stream beside what follows, and the end of the session must not overtake it.
+  await rowsWhen((all) => all.filter(({ method }) => method === 'GET').length === TARGETS.length);
+  const seen = w.target.recorder.received.length;
+  await t.throwsAsync(client.callTool({ name: 'everything__echo', arguments: { message: 'x' } }));
+  t.false(w.target.recorder.received.slice(seen).some(({ message }) => message?.method === 'tools/call'));
+  await client.callTool({ name: 'dual__ok' });
+  await client.listTools();
+  await client.ping();
+  await (client.transport as StreamableHTTPClientTransport).terminateSession();
+  const rows = await rowsWhen((all) => all.every(({ outcome }) => outcome !== null));
   const texts = rows.map((row) => [row.target_name, row.method, row.resource_name, row.effect, row.outcome].join(' ')).sort();
   const each = (method: string, outcome = 'ok') => TARGETS.map((target) => `${target} ${method}  allow ${outcome}`);
   t.deepEqual(

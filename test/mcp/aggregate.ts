@@ -52,7 +52,7 @@ export async function everywhere<Names extends string>(
   const gateway = await startGateway({
     targets: [...started.map(([name, { url }]) => routed(name, url)), ...targets],
     rights,
-    limits: { openMs: 2_000, watchMs: 20, ...limits },
+    limits: { watchMs: 20, ...limits },
     deps,
   });
   t.teardown(async () => {
@@ -163,7 +163,7 @@ export async function listen(
 
 export async function until(condition: () => boolean, sofar: () => unknown = () => ''): Promise<void> {
   for (let tries = 0; !condition(); tries++) {
-    if (tries > 800) throw new Error(`never happened; so far: ${String(sofar())}`);
+    if (tries > 2_000) throw new Error(`never happened; so far: ${String(sofar())}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

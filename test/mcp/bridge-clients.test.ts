@@ -63,6 +63,8 @@ test('lists, calls, reads, prompts and completions', async (t) => {
   ]);
   await client.ping();
   t.is(target.received.filter(({ headers }) => headers.authorization !== undefined).length, 0);
+  // The stream of the session is opened beside the calls.
+  await until(() => gateway.decisions.length === gateway.outcomes.length);
   t.is(gateway.decisions.length, gateway.outcomes.length);
 });
 

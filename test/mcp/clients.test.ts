@@ -49,6 +49,10 @@ async function modernClient(url: string): Promise<ModernClient> {
   return client;
 }
 
+const until = async (condition: () => boolean): Promise<void> => {
+  for (let tries = 0; !condition() && tries < 500; tries++) await new Promise((resolve) => setTimeout(resolve, 20));
+};
+
 const names = (items: readonly { name: string }[]): string[] => items.map(({ name }) => name);
 
 test('a session client uses a published server, and is refused what policy denies', async (t) => {
@@ -66,6 +70,8 @@ test('a session client uses a published server, and is refused what policy denie
   t.truthy((await client.getPrompt({ name: 'simple-prompt' })).messages[0]);
   await client.close();
   t.true(gateway.audited().includes('tools/call tool get-sum deny'));
+  // The stream of the session is opened beside the calls.
+  await until(() => gateway.decisions.length === gateway.outcomes.length);
   t.is(gateway.decisions.length, gateway.outcomes.length);
 });
 
@@ -168,13 +174,20 @@ test('updates of resources are decided when they are delivered', async (t) => {
   client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => void seen.push(params.uri));
   await client.subscribeResource({ uri: 'file:///public/a.txt' });
   await t.throwsAsync(client.subscribeResource({ uri: 'file:///secret/b.txt' }), { message: /denied/ });
-  const opened = () => gateway.audited().includes('GET allow');
-  for (let tries = 0; !opened() && tries < 100; tries++) await new Promise((resolve) => setTimeout(resolve, 20));
+  // What the target says before the stream of the session is open, nobody hears.
+  const first = 'file:///public/first';
+  await until(() => {
+    if (!seen.includes(first)) void dual.announce(first);
+    return seen.includes(first);
+  });
   await dual.announce('file:///secret/b.txt');
   await dual.announce('file:///public/a.txt');
-  for (let tries = 0; seen.length === 0 && tries < 100; tries++) await new Promise((resolve) => setTimeout(resolve, 20));
-  t.deepEqual(seen, ['file:///public/a.txt']);
-  const updates = gateway.audited().filter((line) => line.startsWith('notifications/resources/updated'));
+  await until(() => seen.includes('file:///public/a.txt'));
+  t.deepEqual(
+    seen.filter((uri) => uri !== first),
+    ['file:///public/a.txt'],
+  );
+  const updates = gateway.audited().filter((line) => line.startsWith('notifications/resources/updated') && !line.includes(first));
   t.deepEqual(updates, [
     'notifications/resources/updated resource file:///secret/b.txt deny',
     'notifications/resources/updated resource file:///public/a.txt allow',

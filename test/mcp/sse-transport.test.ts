@@ -355,10 +355,10 @@ test('what the transport has no place for is refused', async (t) => {
 });
 
 test('a session that is not used is ended; one with a stream is not', async (t) => {
-  const [target, driver] = await scripted(t, {}, { idleMs: 800 });
+  const [target, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const standing = succeeded(await driver.send({ method: 'GET' }));
-  await new Promise((resolve) => setTimeout(resolve, 1_600));
+  await new Promise((resolve) => setTimeout(resolve, 5_000));
   t.is(target.open.size, 1);
   standing.discard();
   while (target.open.size > 0) await new Promise((resolve) => setTimeout(resolve, 20));
@@ -366,7 +366,7 @@ test('a session that is not used is ended; one with a stream is not', async (t) 
 });
 
 test('an answer that does not come is waited for only so long', async (t) => {
-  const [, driver] = await scripted(t, {}, { idleMs: 800 });
+  const [, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
   await t.throwsAsync(collect(call), { code: 'UND_ERR_BODY_TIMEOUT' });

@@ -5,6 +5,8 @@ import { initialize, isAlive, type LogLine, open, outcomeOf, placeFor, startStdi
 const MIB = 1024 * 1024;
 const startedPids = (logged: readonly LogLine[]) =>
   logged.filter(({ message }) => message.endsWith('has started')).map(({ about }) => about['pid'] as number);
+/** However long a process takes to end here, whoever waits for its place waits on. */
+const stopped = () => 0;
 const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
 
 test('a message beyond the limit ends its process; one within it does not', async (t) => {
@@ -52,7 +54,8 @@ test('a process that does not read makes its session busy, and fills no memory',
 });
 
 test('who is not answered is told so, in time', async (t) => {
-  const { upstream } = startStdio(t, { headersMs: 1_000, idleMs: 300 });
+  // Long enough for a process to start in.
+  const { upstream } = startStdio(t, { headersMs: 4_000, idleMs: 300 });
   const client = await open(upstream, placeFor());
   await t.throwsAsync(client.call('never'), { message: /in time/ });
   t.is((await client.call('echo', { delay: 600, x: 1 })).result.x, 1, 'the first answer may take as long as any answer');
@@ -60,7 +63,7 @@ test('who is not answered is told so, in time', async (t) => {
   t.is(told.length, 1);
   const started = performance.now();
   t.is(outcomeOf(await initialize(upstream, placeFor({ args: ['--silent'] }))), 'timeout');
-  t.true(performance.now() - started < 5_000);
+  t.true(performance.now() - started < 20_000);
 });
 
 test('who gives up on a process that starts ends it', async (t) => {
@@ -73,7 +76,8 @@ test('who gives up on a process that starts ends it', async (t) => {
   await until(() => startedPids(logged).every((pid) => !isAlive(pid)), 'its end');
 });
 
-test('a flood that nobody reads waits in the process, and goes on when it is read', async (t) => {
+// Alone: it looks at the memory of this process, and at how soon others have their turn.
+test.serial('a flood that nobody reads waits in the process, and goes on when it is read', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -88,13 +92,13 @@ test('a flood that nobody reads waits in the process, and goes on when it is rea
   t.true(counted.result.written > 0);
   const lag = performance.now();
   await new Promise((resolve) => setTimeout(resolve, 50));
-  t.true(performance.now() - lag < 1_000, 'others are served meanwhile');
+  t.true(performance.now() - lag < 5_000, 'others are served meanwhile');
 });
 
 test('who is idle is ended; who has a stream open, or something under way, is not', async (t) => {
   const { upstream, pass } = startStdio(t, {}, { idleMs: 60_000 });
-  // Swept as if the process had been started with shorter times.
-  const { upstream: quick, logged } = startStdio(t, {}, { idleMs: 400 });
+  // Swept every two seconds, by a clock that makes nobody idle before the test says so.
+  const { upstream: quick, logged, pass: passQuick } = startStdio(t, {}, { idleMs: 8_000 });
   const [listening, calling, idle] = await Promise.all([
     open(quick, placeFor()),
     open(quick, placeFor()),
@@ -104,11 +108,13 @@ test('who is idle is ended; who has a stream open, or something under way, is no
   const gone = new AbortController();
   const standing = await listening.listen(gone.signal);
   const never = await calling.start('never');
+  passQuick(8_001);
   await until(() => !isAlive(pids[2] ?? 0), 'the end of the idle one');
   t.deepEqual(pids.slice(0, 2).map(isAlive), [true, true]);
   t.is(outcomeOf(await idle.post(ping)), 404);
   gone.abort();
   never.discard();
+  passQuick(8_001);
   await until(() => !pids.some(isAlive), 'the end of all');
   await until(() => logged.filter(({ about }) => about['why'] === 'it was idle').length === 3, 'the word of it');
   standing.discard();
@@ -118,27 +124,29 @@ test('who is idle is ended; who has a stream open, or something under way, is no
 });
 
 test('sessions of a shared process that went without a word are forgotten; the process stays while it is used', async (t) => {
-  const { upstream } = startStdio(t, {}, { idleMs: 400 });
+  // Swept every two seconds.
+  const { upstream, pass } = startStdio(t, {}, { idleMs: 8_000 });
   const place = placeFor({ scope: 'all' });
   const [silent, busy] = await Promise.all([open(upstream, place), open(upstream, place)]);
   const pid = await busy.pid();
   const standing = await busy.listen();
-  const deadline = Date.now() + 10_000;
-  await new Promise((resolve) => setTimeout(resolve, 900));
+  pass(8_001);
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
   t.is(outcomeOf(await silent.post(ping)), 404);
   t.is(await busy.pid(), pid);
   standing.discard();
-  await until(() => !isAlive(pid), 'the end of one that nobody uses', deadline - Date.now());
+  pass(8_001);
+  await until(() => !isAlive(pid), 'the end of one that nobody uses');
 });
 
 test('no process gets older than its lifetime, but it may finish what is under way', async (t) => {
-  const { upstream, pass, logged } = startStdio(t, {}, { idleMs: 500_000, lifetimeMs: 3_600 });
+  const { upstream, pass, logged } = startStdio(t, {}, { idleMs: 500_000, lifetimeMs: 20_000 });
   const place = placeFor({ scope: 'all' });
   const [own, one] = await Promise.all([open(upstream, placeFor()), open(upstream, place)]);
   const [ownPid, sharedPid] = await Promise.all([own.pid(), one.pid()]);
   const finishing = one.call('echo', { delay: 1_500, x: 'done' });
   const never = own.call('never');
-  pass(4_000);
+  pass(20_001);
   const two = await open(upstream, place);
   t.not(await two.pid(), sharedPid, 'no new session for the old one');
   t.is(outcomeOf(await one.post(ping)), 404, 'nor a new request');
@@ -152,7 +160,7 @@ test('no process gets older than its lifetime, but it may finish what is under w
 });
 
 test('there are never more processes than allowed', async (t) => {
-  const { upstream, pass, logged } = startStdio(t, {}, { maxProcesses: 3 });
+  const { upstream, pass, logged } = startStdio(t, {}, { maxProcesses: 3 }, stopped);
   const outcomes = await Promise.all(
     Array.from({ length: 10 }, () => open(upstream, placeFor()).catch((cause: Error) => cause.message)),
   );
@@ -193,7 +201,7 @@ test('many at once for a shared process start one', async (t) => {
 });
 
 test('those that wait for room for the same shared process share it when there is', async (t) => {
-  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 });
+  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 }, stopped);
   const former = await open(upstream, placeFor({ args: ['--stubborn'] }));
   await former.send({ method: 'DELETE' });
   const clients = await Promise.all(Array.from({ length: 5 }, () => open(upstream, placeFor({ scope: 'all' }))));
@@ -237,9 +245,8 @@ test('close ends all, also those that resist and those that only start, in bound
   t.deepEqual((await Promise.all([starting, sharing])).map(outcomeOf), ['unreachable', 'unreachable']);
   await closing;
   const took = performance.now() - started;
-  t.true(took > 3_500 && took < 6_000, `${took}`);
-  t.false([...startedPids(logged), child].some(isAlive));
-  t.false(existsSync(cwd));
+  t.true(took > 3_500 && took < 15_000, `${took}`);
+  await until(() => ![...startedPids(logged), child].some(isAlive) && !existsSync(cwd), 'the end of all');
   t.is(outcomeOf(await initialize(upstream, placeFor())), 'unreachable');
   t.is(startedPids(logged).length, 3);
 });

@@ -220,7 +220,7 @@ test('a process that dies takes all sessions along; the next one gets another', 
 });
 
 test('one that crashes again and again is left alone for longer and longer', async (t) => {
-  const { upstream, logged, pass } = startStdio(t);
+  const { upstream, logged, pass } = startStdio(t, {}, {}, () => 0);
   const starts = () => logged.filter(({ message }) => message.endsWith('has started')).length;
   const place = shared({ args: ['--crash'] });
   const attempt = async () => {
@@ -250,7 +250,7 @@ test('one that crashes again and again is left alone for longer and longer', asy
 });
 
 test('one that refuses, or says nothing, is a fault for all that wait, and is ended', async (t) => {
-  const { upstream } = startStdio(t, { headersMs: 500 });
+  const { upstream } = startStdio(t, { headersMs: 4_000 });
   for (const [args, fault] of [
     [['--refuse'], 'unreachable'],
     [['--silent'], 'timeout'],

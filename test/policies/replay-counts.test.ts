@@ -150,7 +150,7 @@ eachEngine(test.serial, 'every decision is put to a shadowed draft once, whichev
   const writers = [quietWriter(database), quietWriter(database)];
   await writers[0]?.decision(allowed());
   const { store, counted, replica, pass } = await shadowed(t, database);
-  const [a, b] = [replica('a'), replica('b')];
+  const replicas = [replica('a'), replica('b')];
   let recorded = 0;
   const record = async (count: number): Promise<void> => {
     await Promise.all(
@@ -162,20 +162,24 @@ eachEngine(test.serial, 'every decision is put to a shadowed draft once, whichev
       }),
     );
   };
-  for (let round = 0; round < 5; round++) await Promise.all([record(100), a.follow(), b.follow()]);
-  await a.follow();
+  for (let round = 0; round < 5; round++) await Promise.all([record(100), ...replicas.map((one) => one.follow())]);
+  // Either may have been the first.
+  const row = await database.knex('policy_shadows').where({ draft: DRAFT }).first<{ holder: string }>('holder');
+  const [holding, other] = row?.holder === 'b' ? replicas.toReversed() : replicas;
+  if (holding === undefined || other === undefined) throw new Error('no replicas');
+  await holding.follow();
   t.like((await store.find(DRAFT))?.progress.counts, { decisions: recorded, refuses: recorded, grants: 0 });
 
   // One that has ended is waited for, and then another goes on where it was. A writer begins after that.
-  await a.stop();
+  await holding.stop();
   const late = quietWriter(database);
   await record(30);
   await late.decision(allowed());
   recorded++;
-  await b.follow();
+  await other.follow();
   t.is((await store.find(DRAFT))?.progress.counts.decisions, recorded - 31);
   pass(31_000);
-  await b.follow();
+  await other.follow();
   const after = await store.find(DRAFT);
   t.like(after?.progress.counts, { decisions: recorded, refuses: recorded, unlisted: 0 });
   t.deepEqual(
@@ -304,20 +308,29 @@ test.serial('what a live change explains is so already, and a draft that fails k
   await store.begin(await database.knex.transaction((trx) => newShadow(trx, 'broken', Date.now())));
   await writer.decision(allowed());
   const warned: unknown[] = [];
+  let faults = 0;
   await replica('a', {
     log: { warn: (record: object) => void warned.push((record as { draft?: string }).draft) },
     moments: {
       ...moments,
       // The policy that allowed it is gone from the live set, too.
       of: async (source) => {
-        if (source.draft === 'broken') throw new Error('a fault');
+        if (source.draft === 'broken') {
+          faults++;
+          throw new Error('a fault');
+        }
         return { ...(await moments.of(source)), stored: [] };
       },
     },
   }).follow();
   t.like((await store.find(DRAFT))?.progress.counts, { decisions: 1, refuses: 1, already: 1 });
   t.is((await store.find('broken'))?.progress.counts.decisions, 0);
-  t.deepEqual(warned, ['broken']);
+  // Once each time that it is tried: what follows by itself may have tried it again.
+  t.true(faults > 0);
+  t.deepEqual(
+    warned,
+    Array.from({ length: faults }, () => 'broken'),
+  );
   await writer.close();
 });
 

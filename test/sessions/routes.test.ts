@@ -78,7 +78,7 @@ eachEngine(
     t.is(answer.status, 404);
     t.is(answer.message?.error?.message, 'Session not found');
     await stream.ended;
-    t.true(performance.now() - began < 2_500);
+    t.true(performance.now() - began < 5_000);
     t.is((await listen(t, w.mcp, w.token, { headers })).status, 404);
     t.is((await fetch(w.mcp, { method: 'DELETE', headers: { authorization: `Bearer ${w.token}`, ...headers } })).status, 404);
     await w.gateway.rest(404, 'DELETE', `/api/sessions/${id}`, { token });

@@ -91,8 +91,8 @@ export function listen(t: ExecutionContext, url: string, token: string, listened
   });
 }
 
-/** Until it holds, which it must within `ms`. */
-export async function until(what: string, holds: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
+/** Until it holds, which it must within `ms`: long enough for a machine that is busy with other tests. */
+export async function until(what: string, holds: () => boolean | Promise<boolean>, ms = 60_000): Promise<void> {
   for (const deadline = performance.now() + ms; performance.now() < deadline; ) {
     if (await holds()) return;
     await new Promise((resolve) => setTimeout(resolve, 20));

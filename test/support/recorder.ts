@@ -20,7 +20,6 @@ export interface Recorder {
 export async function record(t: ExecutionContext, upstream: string): Promise<Recorder> {
   const received: Received[] = [];
   const { hostname, port, pathname } = new URL(upstream);
-  const agent = new http.Agent({ keepAlive: true });
   const server = http.createServer(async (req, res) => {
     const chunks: Buffer[] = [];
     for await (const chunk of req) chunks.push(chunk);
@@ -30,23 +29,24 @@ export async function record(t: ExecutionContext, upstream: string): Promise<Rec
       headers: req.headers,
       message: req.method === 'POST' ? JSON.parse(body.toString()) : null,
     });
-    const onwards = http.request(
-      { hostname, port, path: pathname, method: req.method, headers: { ...req.headers, host: `${hostname}:${port}` }, agent },
-      (answer) => {
-        res.writeHead(answer.statusCode ?? 502, answer.headers);
-        res.flushHeaders();
-        answer.pipe(res);
-      },
-    );
+    // A connection that is kept may be closed by the upstream, for being idle, at the moment of the next request.
+    const headers = { ...req.headers, host: `${hostname}:${port}`, connection: 'close' };
+    const onwards = http.request({ hostname, port, path: pathname, method: req.method, headers, agent: false }, (answer) => {
+      const { connection: _, ...back } = answer.headers;
+      res.writeHead(answer.statusCode ?? 502, back);
+      res.flushHeaders();
+      answer.pipe(res);
+    });
     onwards.on('error', () => res.destroy());
     res.on('close', () => onwards.destroy());
     onwards.end(body);
   });
+  // Nor is one of the gateway's closed for that.
+  server.keepAliveTimeout = 0;
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => {
     server.closeAllConnections();
     server.close();
-    agent.destroy();
   });
   const address = server.address();
   if (address === null || typeof address === 'string') throw new Error('no address');

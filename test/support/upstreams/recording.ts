@@ -49,6 +49,8 @@ export async function startRecording(script: Script): Promise<RecordingUpstream>
     received.push(entry);
     await upstream.script(entry, res);
   });
+  // An idle connection must not be closed at the moment of the next request.
+  server.keepAliveTimeout = 0;
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const upstream: RecordingUpstream = {

@@ -47,6 +47,7 @@ export function startStdio(
   t: ExecutionContext,
   limits: Partial<UpstreamLimits> = {},
   stdio: Partial<StdioLimits> = {},
+  clock: () => number = Date.now,
 ): StdioWorld {
   const logged: LogLine[] = [];
   let offset = 0;
@@ -59,7 +60,7 @@ export function startStdio(
     stdio: { ...STDIO, ...stdio },
     log: { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') } as never,
     newId: randomUUID,
-    now: () => Date.now() + offset,
+    now: () => clock() + offset,
   });
   t.teardown(() => upstream.close());
   return {
