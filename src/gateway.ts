@@ -35,7 +35,7 @@ import { AppError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import { createApp } from './http/app.ts';
 import { createMetrics } from './http/metrics.ts';
-import { openapiRoutes } from './http/openapi.ts';
+import { openapiRoutes } from './http/openapi/document.ts';
 import { meetOrigin } from './http/origin.ts';
 import { createRateLimits } from './http/rate-limit.ts';
 import { createLog, type Log } from './log.ts';

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test from 'ava';
 import { ERRORS } from '../src/errors.ts';
-import { PATHS } from '../src/http/openapi.ts';
+import { PATHS } from '../src/http/openapi/document.ts';
 import { readPolicy } from '../src/policies/schema.ts';
 
 const ROOT = join(import.meta.dirname, '..');

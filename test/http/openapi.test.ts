@@ -1,6 +1,6 @@
 import test from 'ava';
 import express, { type Router } from 'express';
-import { openapiDocument } from '../../src/http/openapi.ts';
+import { openapiDocument } from '../../src/http/openapi/document.ts';
 import { type Mount, routeTable } from '../../src/http/route-table.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { assertConforms } from '../support/openapi.ts';

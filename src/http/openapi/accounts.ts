@@ -1,0 +1,72 @@
+/** Accounts, API tokens, and the keys that sign tokens. */
+import { TOKEN_NAME_MAX } from '../../auth/store.ts';
+import { get, many, nothing, one, type Paths, parameter } from './operation.ts';
+import { described, object, ref, type Schema, strict, string, text, time, uuid } from './schema.ts';
+import { email, newPassword, password } from './users.ts';
+
+const user: Schema = ref('User');
+const apiToken: Schema = ref('ApiToken');
+
+export const ACCOUNT_SCHEMAS = {
+  Account: strict({ email, password }, ['email', 'password']),
+  NewAccount: strict({ email, password: newPassword }, ['email', 'password']),
+  PasswordChange: strict({ current_password: password, new_password: newPassword }, ['current_password', 'new_password']),
+  Login: object({ user, token: described('A JWT, good for 12 hours.', string) }),
+  NewApiToken: strict({ name: text(TOKEN_NAME_MAX) }, ['name']),
+  ApiToken: object({ id: uuid, name: string, created_at: time }),
+  CreatedApiToken: object({
+    api_token: apiToken,
+    token: described('A JWT without an end, shown this once.', string),
+  }),
+  Key: object({ kid: string, created_at: time }),
+} satisfies Record<string, Schema>;
+
+export const ACCOUNT_PATHS: Paths = {
+  '/api/auth/register': {
+    post: {
+      summary: 'Make an account. The first becomes the administrator.',
+      access: 'open',
+      takes: 'NewAccount',
+      gives: { 201: one('User') },
+      refuses: [403, 409, 429],
+      headers: [
+        parameter(
+          'header',
+          'Portcullis-Setup-Code',
+          { type: 'string' },
+          'For the first account of a gateway that is not on loopback.',
+        ),
+      ],
+    },
+  },
+  '/api/auth/login': {
+    post: { summary: 'Log in.', access: 'open', takes: 'Account', gives: { 200: one('Login') }, refuses: [401, 429] },
+  },
+  '/api/auth/logout': {
+    post: { summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
+  },
+  '/api/auth/me': { get: get('The caller.', 'any token', one('User')) },
+  '/api/auth/password': {
+    put: {
+      summary: 'Change the password; other login tokens end.',
+      access: 'login token',
+      takes: 'PasswordChange',
+      gives: { 204: nothing() },
+      refuses: [429],
+    },
+  },
+  '/api/auth/tokens': {
+    get: get("The caller's API tokens.", 'any token', many('ApiToken'), {
+      query: [parameter('query', 'user_id', uuid, 'Those of another user, for administrators.')],
+    }),
+    post: {
+      summary: 'Make an API token.',
+      access: 'login token',
+      takes: 'NewApiToken',
+      gives: { 201: one('CreatedApiToken') },
+      refuses: [409],
+    },
+  },
+  '/api/auth/tokens/{id}': { delete: { summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } } },
+  '/api/keys/rotate': { post: { summary: 'Sign with a new key from now on.', access: 'admin', gives: { 201: one('Key') } } },
+};

@@ -1,0 +1,186 @@
+/** The contract of the REST API as an OpenAPI 3.1 document. Tests hold it equal to what is mounted and what is answered. */
+import { Router } from 'express';
+import { ERRORS } from '../../errors.ts';
+import { ACCOUNT_PATHS, ACCOUNT_SCHEMAS } from './accounts.ts';
+import { CHANGE_PATHS, CHANGE_SCHEMAS } from './changes.ts';
+import { CREDENTIAL_PATHS, CREDENTIAL_SCHEMAS } from './credentials.ts';
+import { DRAFT_PATHS, DRAFT_SCHEMAS } from './drafts.ts';
+import { GATEWAY_PATHS, GATEWAY_SCHEMAS } from './gateway.ts';
+import { LOG_PATHS, LOG_SCHEMAS } from './log.ts';
+import { type Given, HEADERS, type Operation, type Paths, parameter } from './operation.ts';
+import { ALL_POLICIES_PATHS, ONE_POLICY_PATHS, POLICY_SCHEMAS } from './policies.ts';
+import { POLICY_BUNDLE_PATHS, POLICY_BUNDLE_SCHEMAS } from './policy-bundles.ts';
+import { POLICY_HISTORY_PATHS, POLICY_HISTORY_SCHEMAS } from './policy-history.ts';
+import { POLICY_QUESTION_PATHS, POLICY_QUESTION_SCHEMAS } from './policy-questions.ts';
+import { POLICY_REPLAY_PATHS, POLICY_REPLAY_SCHEMAS } from './policy-replay.ts';
+import { POLICY_REPORT_PATHS, POLICY_REPORT_SCHEMAS } from './policy-reports.ts';
+import { POLICY_SET_PATHS, POLICY_SET_SCHEMAS } from './policy-sets.ts';
+import { described, integer, listOf, object, oneOf, ref, type Schema, string, targetName, uuid } from './schema.ts';
+import { SESSION_PATHS, SESSION_SCHEMAS } from './sessions.ts';
+import { STATUS_PATHS, STATUS_SCHEMAS } from './status.ts';
+import { TARGET_PATHS, TARGET_SCHEMAS } from './targets.ts';
+import { USER_PATHS, USER_SCHEMAS } from './users.ts';
+
+const schemas = {
+  ...ACCOUNT_SCHEMAS,
+  ...USER_SCHEMAS,
+  ...POLICY_SCHEMAS,
+  ...POLICY_HISTORY_SCHEMAS,
+  ...POLICY_BUNDLE_SCHEMAS,
+  ...POLICY_SET_SCHEMAS,
+  ...POLICY_QUESTION_SCHEMAS,
+  ...POLICY_REPLAY_SCHEMAS,
+  ...DRAFT_SCHEMAS,
+  ...POLICY_REPORT_SCHEMAS,
+  ...TARGET_SCHEMAS,
+  ...CREDENTIAL_SCHEMAS,
+  ...LOG_SCHEMAS,
+  ...CHANGE_SCHEMAS,
+  ...SESSION_SCHEMAS,
+  ...STATUS_SCHEMAS,
+  ...GATEWAY_SCHEMAS,
+  Problem: object(
+    {
+      type: described('`urn:portcullis:problem:<code>`', string),
+      title: string,
+      status: integer,
+      detail: string,
+      code: oneOf(Object.keys(ERRORS)),
+      request_id: uuid,
+      errors: described(
+        'Every bad member, by its path; what is wrong in a file, with its place.',
+        listOf(
+          object({ path: string, message: string, file: string, line: integer, column: integer }, ['file', 'line', 'column']),
+        ),
+      ),
+    },
+    ['errors'],
+  ),
+} satisfies Record<string, Schema>;
+
+export type SchemaName = keyof typeof schemas;
+const SCHEMAS: Readonly<Record<SchemaName, Schema>> = schemas;
+
+export const PATHS: Paths = {
+  ...ACCOUNT_PATHS,
+  ...USER_PATHS,
+  ...ALL_POLICIES_PATHS,
+  ...POLICY_HISTORY_PATHS,
+  ...POLICY_SET_PATHS,
+  ...POLICY_QUESTION_PATHS,
+  ...POLICY_REPLAY_PATHS,
+  ...DRAFT_PATHS,
+  ...POLICY_REPORT_PATHS,
+  ...POLICY_BUNDLE_PATHS,
+  ...ONE_POLICY_PATHS,
+  ...TARGET_PATHS,
+  ...CREDENTIAL_PATHS,
+  ...SESSION_PATHS,
+  ...LOG_PATHS,
+  ...STATUS_PATHS,
+  ...CHANGE_PATHS,
+  ...GATEWAY_PATHS,
+};
+
+const PROBLEMS: Readonly<Record<number, string>> = {
+  400: 'Something in the request is wrong.',
+  401: 'No valid token, or wrong credentials.',
+  403: 'Not allowed.',
+  404: 'Nothing has this id or name.',
+  409: 'In conflict with what is there.',
+  412: 'The resource is not the one that If-Match names, or the policies are not at the expected revision.',
+  413: 'The body is too large.',
+  415: 'The body is not JSON.',
+  429: 'Too many requests; Retry-After says when.',
+  500: 'The gateway failed.',
+  503: 'Temporarily unavailable; Retry-After says when.',
+};
+
+/** The statuses with which an operation may refuse. 403 and 400 are always among them: Host and Origin are checked first, and the form of a request. */
+function refusals(path: string, method: string, operation: Operation): number[] {
+  const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
+  if (operation.access !== 'open') statuses.push(401);
+  if (method === 'post' || method === 'put') statuses.push(413, 415);
+  if (path.includes('{')) statuses.push(404);
+  if (operation.conditional) statuses.push(412);
+  return [...new Set(statuses)].filter((status) => !(status in operation.gives)).sort((a, b) => a - b);
+}
+
+function responseOf({ schema, headers, mediaType, orMediaType }: Given, description: string): Schema {
+  return {
+    description,
+    ...(headers.length === 0
+      ? {}
+      : {
+          headers: Object.fromEntries(headers.map((name) => [name, { schema: { type: 'string' }, description: HEADERS[name] }])),
+        }),
+    ...(schema === null
+      ? {}
+      : { content: { [mediaType]: { schema }, ...(orMediaType === undefined ? {} : { [orMediaType]: { schema } }) } }),
+  };
+}
+
+const problem = (status: number): Schema =>
+  responseOf({ schema: ref('Problem'), headers: [], mediaType: 'application/problem+json' }, PROBLEMS[status] ?? '');
+
+/** Those that are no ids. */
+const SEGMENTS: Readonly<Record<string, Schema>> = {
+  name: { type: 'string' },
+  value: { type: 'string' },
+  target: targetName,
+  revision: { type: 'integer', minimum: 0 },
+};
+
+function operationOf(path: string, method: string, operation: Operation): Schema {
+  const { summary, access, takes, gives, query = [], headers = [], conditional } = operation;
+  const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
+    in: 'path',
+    name,
+    required: true,
+    schema: SEGMENTS[name ?? ''] ?? uuid,
+  }));
+  const why = parameter('header', 'Portcullis-Reason', { type: 'string' }, 'Why; it is kept with the change. UTF-8.');
+  const isChange = access === 'admin' && method !== 'get' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
+  const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'ETag of the resource as it was read.');
+  return {
+    summary,
+    ...(access === 'open' ? { security: [] } : { description: `Needs: ${access}.` }),
+    parameters: [...segments, ...query, ...headers, ...(conditional ? [ifMatch] : []), ...(isChange ? [why] : [])],
+    ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: ref(takes) } } } } : {}),
+    responses: {
+      ...Object.fromEntries(Object.entries(gives).map(([status, given]) => [status, responseOf(given, summary)])),
+      ...Object.fromEntries(refusals(path, method, operation).map((status) => [status, problem(status)])),
+    },
+  };
+}
+
+export function openapiDocument() {
+  const paths = Object.entries(PATHS).map(([path, operations]) => [
+    path,
+    Object.fromEntries(Object.entries(operations).map(([method, operation]) => [method, operationOf(path, method, operation)])),
+  ]);
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Portcullis',
+      version: '1',
+      description: 'A policy-as-code gateway in front of MCP servers. Additions may come; what is here stays.',
+    },
+    security: [{ bearer: [] }],
+    paths: Object.fromEntries(paths) as Record<string, Record<string, { responses: Record<string, Schema> }>>,
+    components: {
+      securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
+      schemas: SCHEMAS,
+    },
+  };
+}
+
+/** Open to everyone. */
+export function openapiRoutes(): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  const document = openapiDocument();
+  router.get('/openapi.json', (_req, res) => {
+    res.json(document);
+  });
+  return router;
+}

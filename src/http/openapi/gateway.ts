@@ -1,0 +1,36 @@
+/** What the gateway says of itself: its contract, its health and metrics, its keys, how to authenticate. */
+import { get, one, type Paths } from './operation.ts';
+import { boolean, listOf, object, type Schema, string } from './schema.ts';
+
+export const GATEWAY_SCHEMAS = {
+  Live: object({ live: boolean }),
+  Ready: object({ ready: boolean, checks: { type: 'object', additionalProperties: boolean } }),
+  KeySet: object({ keys: listOf({ type: 'object' }) }),
+  ResourceMetadata: object({
+    resource: string,
+    authorization_servers: listOf(string),
+    bearer_methods_supported: listOf(string),
+  }),
+  OpenApi: { type: 'object' },
+} satisfies Record<string, Schema>;
+
+export const GATEWAY_PATHS: Paths = {
+  '/api/openapi.json': { get: get('This document.', 'open', one('OpenApi')) },
+  '/health/live': { get: get('The process runs.', 'open', one('Live')) },
+  '/health/ready': {
+    get: { summary: 'Requests can be taken.', access: 'open', gives: { 200: one('Ready'), 503: one('Ready') } },
+  },
+  '/metrics': {
+    get: get('For Prometheus; from loopback without a token.', 'admin', {
+      schema: { type: 'string' },
+      headers: [],
+      mediaType: 'text/plain',
+    }),
+  },
+  '/.well-known/jwks.json': { get: get('Public keys of the tokens.', 'open', one('KeySet')) },
+  '/.well-known/oauth-protected-resource': { get: get('How to authenticate (RFC 9728).', 'open', one('ResourceMetadata')) },
+  '/.well-known/oauth-protected-resource/mcp': { get: get('The same for /mcp.', 'open', one('ResourceMetadata')) },
+  '/.well-known/oauth-protected-resource/mcp/{name}': {
+    get: get('The same for one target.', 'open', one('ResourceMetadata')),
+  },
+};

@@ -1,0 +1,85 @@
+/** What the policies come to: who can use what, and what of them is wrong or of no use. */
+import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
+import { get, many, one, type Paths, paging, parameter, REVISION } from './operation.ts';
+import { objectShown, subjectType } from './policies.ts';
+import { described, int32, integer, listOf, object, oneOf, orNull, type Schema, string, targetName, uuid } from './schema.ts';
+
+export const POLICY_REPORT_SCHEMAS = {
+  AccessRow: object({
+    subject_type: subjectType,
+    subject_value: described('A role, a group, or the id of a user; null for `everyone`.', orNull(string)),
+    email: orNull(string),
+    role: orNull(string),
+    groups: orNull(listOf(string)),
+    target: targetName,
+    resource_type: described('null: the row says that the target can be used at all.', orNull(oneOf(RESOURCE_TYPES))),
+    resource_name: orNull(string),
+    policy_id: uuid,
+    policy_name: string,
+    policy_priority: int32,
+  }),
+  PolicyLint: object({
+    revision: integer,
+    analysed: described('Enabled policies.', integer),
+    findings: listOf(
+      object({
+        code: string,
+        severity: oneOf(['error', 'warning', 'info']),
+        message: string,
+        policies: described(
+          'First the one that it is about, then those that bring it about.',
+          listOf(object({ id: uuid, name: string, file: orNull(string) })),
+        ),
+        witness: described(
+          'A request that shows it; null where none could. A target, user or role that no policy names is made up.',
+          orNull(
+            object({
+              principal: object({ sub: string, role: string, groups: listOf(string) }),
+              target: string,
+              ...objectShown,
+              decision: object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }),
+              without: described('The decision without the policy.', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) })),
+            }),
+          ),
+        ),
+      }),
+    ),
+  }),
+} satisfies Record<string, Schema>;
+
+export const POLICY_REPORT_PATHS: Paths = {
+  '/api/policies/access': {
+    get: get(
+      'Who can use what. A page has the rows of `limit` users, be they many or none.',
+      'admin',
+      { ...many('AccessRow', REVISION, 'Link'), orMediaType: 'text/csv' },
+      {
+        query: [
+          ...paging('Users of a page. Absent: 100.'),
+          parameter('query', 'format', { type: 'string', enum: ['json', 'csv'] }, 'csv: everything, as a stream.'),
+          parameter('query', 'target', targetName, 'One target. Absent: all that are enabled.'),
+          parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'One object, with `resource_name`.'),
+          parameter(
+            'query',
+            'resource_name',
+            { type: 'string' },
+            'Absent: the target itself, and every name in the newest rows of the log.',
+          ),
+          parameter(
+            'query',
+            'who',
+            { type: 'string' },
+            '`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all.',
+          ),
+        ],
+      },
+    ),
+  },
+  '/api/policies/lint': {
+    get: get(
+      'What is wrong, or of no use, in the policies: over all requests that can be made.',
+      'admin',
+      one('PolicyLint', REVISION),
+    ),
+  },
+};
