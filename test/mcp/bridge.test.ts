@@ -1,6 +1,6 @@
 /** Sessions in front of a target that has none, driven through the port for targets. */
 import test, { type ExecutionContext } from 'ava';
-import { createBridge } from '../../src/mcp/upstream/bridge.ts';
+import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
 import { createUpstreamEras } from '../../src/mcp/upstream/eras.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
 import type { Upstream, UpstreamLimits } from '../../src/mcp/upstream/upstream.ts';

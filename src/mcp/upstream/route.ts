@@ -1,5 +1,5 @@
 /** Every target by its transport, and what is known of which era each is of. */
-import { createBridge } from './bridge.ts';
+import { createBridge } from './bridge/bridge.ts';
 import { createUpstreamEras, type UpstreamEras } from './eras.ts';
 import { createHttpUpstream } from './http.ts';
 import { createSseUpstream } from './sse.ts';

@@ -2,11 +2,11 @@
  * What 2026-07-28 has in place of standing streams and subscriptions: one `subscriptions/listen` for everything that a
  * session wants to hear of, opened anew whenever that changes, and when the target ends it.
  */
-import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
-import { MODERN_REVISION } from '../era.ts';
-import { ACKNOWLEDGED, isHeard, LISTEN } from '../listen.ts';
-import { read } from './bridge-messages.ts';
-import { isFault, type Upstream, type UpstreamRequest } from './upstream.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../../http/json.ts';
+import { MODERN_REVISION } from '../../era.ts';
+import { ACKNOWLEDGED, isHeard, LISTEN } from '../../listen.ts';
+import { isFault, type Upstream, type UpstreamRequest } from '../upstream.ts';
+import { read } from './messages.ts';
 
 /** With what the target is reached; that of the latest request counts. */
 export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;

@@ -1,10 +1,11 @@
 /** Messages of sessions as 2026-07-28 has them, and of 2026-07-28 as sessions have them. Pure. */
-import { isObject, type JsonObject, type JsonReading, type JsonValue, readJsonText } from '../../http/json.ts';
-import { isOffered, reduceServerCapabilities } from '../capabilities.ts';
-import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../era.ts';
-import { CODES, errorMessage, type RpcId, type RpcMessage, type RpcRequest, readMessage, resultMessage } from '../message.ts';
-import { type Located, memberText, rebuildResponse } from '../rebuild.ts';
-import { declaredHeaders, type ParamHeader } from './param-headers.ts';
+import { isObject, type JsonObject, type JsonReading, type JsonValue, readJsonText } from '../../../http/json.ts';
+import { isOffered, reduceServerCapabilities } from '../../capabilities.ts';
+import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../../era.ts';
+import { CODES, errorMessage, type RpcId, type RpcMessage, type RpcRequest, readMessage, resultMessage } from '../../message.ts';
+import { type Located, memberText, rebuildResponse } from '../../rebuild.ts';
+import type { SseEvent } from '../../sse.ts';
+import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
 
 /** Down to the parameters of what a result asks for: message, result, requests, request, parameters. */
 const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 4 };
@@ -135,6 +136,11 @@ export function outcomeOf(
 
 export function internalError(id: RpcId, message: string): string {
   return errorMessage(id, { code: CODES.internal, message });
+}
+
+/** A message on a stream. */
+export function eventOf(data: string): SseEvent {
+  return { data, id: undefined, retry: undefined };
 }
 
 function plainResult(method: string, reading: Reading, result: JsonObject): string {

@@ -1,0 +1,148 @@
+/**
+ * Clients with sessions in front of targets that speak only 2026-07-28, which has none. The session is the bridge's own, in
+ * this process; each of its requests becomes one of 2026-07-28. To all other targets everything passes unchanged.
+ */
+import { errors } from 'undici';
+import { LOG_LEVELS } from '../../era.ts';
+import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../message.ts';
+import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
+import type { UpstreamEras } from '../eras.ts';
+import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from '../upstream.ts';
+import { read } from './messages.ts';
+import { createOpening } from './opening.ts';
+import { createRounds } from './rounds.ts';
+import { type BridgedSession, createBridgedSessions, isBridged } from './sessions.ts';
+
+export interface BridgeDeps {
+  readonly http: Upstream;
+  readonly eras: UpstreamEras;
+  readonly limits: UpstreamLimits;
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+const MAX_SUBSCRIPTIONS = 1_000;
+
+export function createBridge(deps: BridgeDeps): Upstream {
+  const { http } = deps;
+  const sessions = createBridgedSessions(deps);
+  const opening = createOpening({ ...deps, sessions });
+  const rounds = createRounds({ ...deps, forget: opening.forget });
+
+  async function proceed(session: BridgedSession, request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
+    switch (request.method) {
+      case 'DELETE':
+        session.end();
+        return statusAnswer(200);
+      case 'GET':
+        return stand(session, request);
+      case 'POST':
+        return receive(session, request);
+    }
+  }
+
+  async function receive(session: BridgedSession, request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
+    const received = read(request.body ?? '');
+    if (received === null) return statusAnswer(400);
+    const { message, reading } = received;
+    if (message.kind === 'response') {
+      const isAwaited = session.questions.reply(message.id, { outcome: message.outcome, located: reading });
+      return statusAnswer(isAwaited ? 202 : 400);
+    }
+    if (message.kind === 'notification') {
+      const cancelled = message.method === 'notifications/cancelled' ? message.params?.requestId : undefined;
+      if (isId(cancelled)) session.running.get(cancelled)?.abort();
+      // The others tell of what a target of 2026-07-28 does not keep.
+      return statusAnswer(202);
+    }
+    if (!session.listener.isOpen() && session.subscriptions.size > 0) {
+      void changeOf(session, () => session.listener.hear(request, session.subscriptions));
+    }
+    const { id, params } = message;
+    switch (message.method) {
+      case 'ping':
+        return done(id);
+      case 'initialize':
+        return failed(id, CODES.invalidRequest, 'Invalid Request: the session is open already');
+      case 'logging/setLevel':
+        if (typeof params?.level !== 'string' || !LOG_LEVELS.includes(params.level)) {
+          return failed(id, CODES.invalidParams, 'Invalid params: params.level');
+        }
+        session.logLevel = params.level;
+        return done(id);
+      case 'resources/subscribe':
+      case 'resources/unsubscribe': {
+        const { uri } = params ?? {};
+        if (typeof uri !== 'string') return failed(id, CODES.invalidParams, 'Invalid params: params.uri');
+        const isOn = message.method === 'resources/subscribe';
+        return changeOf(session, () => (isOn ? subscribe(session, request, id, uri) : unsubscribe(session, request, id, uri)));
+      }
+      default:
+        return rounds.forward(session, request, { message, reading });
+    }
+  }
+
+  return {
+    send(request) {
+      const { method, target, session: named } = request;
+      if (target.transport !== 'streamable-http' || request.modern !== undefined) return http.send(request);
+      if (named === undefined) return method === 'POST' && opensSession(request) ? opening.open(request) : http.send(request);
+      if (named.upstreamId === null || !isBridged(named.upstreamId)) return http.send(request);
+      const session = sessions.use(named.upstreamId, request);
+      return session === null ? Promise.resolve(statusAnswer(404)) : proceed(session, request);
+    },
+    async close() {
+      sessions.endAll();
+      await http.close();
+    },
+  };
+}
+
+function opensSession({ body }: UpstreamRequest): boolean {
+  const message = read(body ?? '')?.message;
+  return message?.kind === 'request' && message.method === 'initialize';
+}
+
+function stand(session: BridgedSession, request: UpstreamRequest): UpstreamAnswer {
+  const stream = session.mailbox.stand();
+  if (stream === null) return statusAnswer(409);
+  const { signal } = request;
+  const abort = (): void => stream.abort(new errors.RequestAbortedError());
+  if (signal?.aborted) abort();
+  signal?.addEventListener('abort', abort, { once: true });
+  void changeOf(session, () => session.listener.hear(request, session.subscriptions));
+  return streamAnswer(stream.events, stream.close);
+}
+
+function changeOf<T>(session: BridgedSession, change: () => Promise<T>): Promise<T> {
+  const changed = session.changing.then(change);
+  session.changing = changed.catch(() => undefined);
+  return changed;
+}
+
+async function subscribe(session: BridgedSession, request: UpstreamRequest, id: RpcId, uri: string): Promise<UpstreamAnswer> {
+  const { subscriptions, listener } = session;
+  if (!session.maySubscribe) return failed(id, CODES.methodNotFound, 'Method not found');
+  if (subscriptions.size >= MAX_SUBSCRIPTIONS) return failed(id, CODES.invalidParams, 'Too many subscriptions');
+  const agreed = await listener.hear(request, new Set([...subscriptions, uri]));
+  if (agreed === null) return failed(id, CODES.internal, 'The target takes no subscriptions now');
+  if (!agreed.has(uri)) return failed(id, CODES.invalidParams, 'The target does not tell of changes of this resource');
+  subscriptions.add(uri);
+  return done(id);
+}
+
+async function unsubscribe(session: BridgedSession, request: UpstreamRequest, id: RpcId, uri: string): Promise<UpstreamAnswer> {
+  const { subscriptions, listener, mailbox } = session;
+  if (!subscriptions.delete(uri)) return done(id);
+  if (subscriptions.size === 0 && mailbox.isQuiet()) listener.stop();
+  else await listener.hear(request, subscriptions);
+  return done(id);
+}
+
+function done(id: RpcId): UpstreamAnswer {
+  return jsonAnswer(200, resultMessage(id, '{}'));
+}
+
+function failed(id: RpcId, code: number, message: string): UpstreamAnswer {
+  return jsonAnswer(200, errorMessage(id, { code, message }));
+}

@@ -1,0 +1,114 @@
+/** How a session of the bridge begins: only where the target refuses one of its own and speaks 2026-07-28. */
+import { isObject, type JsonObject, type JsonValue, readJson } from '../../../http/json.ts';
+import { addressOf } from '../../../targets/target.ts';
+import { SESSION_REVISIONS } from '../../era.ts';
+import { CODES, resultMessage } from '../../message.ts';
+import { jsonAnswer } from '../answers.ts';
+import { discoversModern, type UpstreamEras } from '../eras.ts';
+import { readAll } from '../http.ts';
+import {
+  isFault,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamLimits,
+  type UpstreamRequest,
+} from '../upstream.ts';
+import type { Reach } from './listen.ts';
+import { type ClientTraits, envelope, openingResult, read } from './messages.ts';
+import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.ts';
+import type { BridgedSessions } from './sessions.ts';
+
+export interface Opening {
+  /** `request` is `initialize`. */
+  open(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault>;
+  /** The target has changed: the next client of a session finds out to what. */
+  forget(reach: Reach): void;
+}
+
+export interface OpeningDeps {
+  readonly http: Upstream;
+  readonly eras: UpstreamEras;
+  readonly sessions: BridgedSessions;
+  readonly limits: UpstreamLimits;
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+/** For how long a target is not tried with a session again. */
+const REFUSING_MS = 10 * 60 * 1000;
+const REFUSAL_BYTES = 64 * 1024;
+
+export function createOpening({ http, eras, sessions, limits, newId, now }: OpeningDeps): Opening {
+  /** Addresses whose targets refuse sessions and speak 2026-07-28, and until when that is believed. */
+  const refusing = new Map<string, number>();
+
+  async function discover(at: BoundReach, client: ClientTraits): Promise<{ readonly result: JsonObject } | UpstreamFault | null> {
+    const id = newId();
+    const method = 'server/discover';
+    const body = JSON.stringify({ jsonrpc: '2.0', id, method, params: { _meta: envelope(client, null) } });
+    const answer = await sendModern(http, at, { method, params: undefined }, body, []);
+    if (isFault(answer)) return answer;
+    const result = answer.status === 200 ? await resultFrom(answer, id) : null;
+    answer.discard();
+    return result !== null && discoversModern(result) ? { result } : null;
+  }
+
+  async function resultFrom(answer: UpstreamAnswer, id: string): Promise<JsonObject | null> {
+    const found = await responseFrom(answer, id, limits.answerBytes);
+    return found === null || isFault(found) ? null : resultOf(found);
+  }
+
+  return {
+    async open(request) {
+      const opening = read(request.body ?? '');
+      if (opening?.message.kind !== 'request') return http.send(request);
+      const address = addressOf(request.target);
+      let refusal: UpstreamAnswer | null = null;
+      if ((refusing.get(address) ?? 0) <= now()) {
+        const answer = await http.send(request);
+        if (isFault(answer) || ![400, 404, 405].includes(answer.status)) return answer;
+        const kept = await keepBody(answer);
+        if (isFault(kept)) return kept;
+        if (kept.sessionsAreServed) return kept.answer;
+        refusal = kept.answer;
+      }
+      const client = { info: opening.message.params?.clientInfo, capabilities: objectOf(opening.message.params?.capabilities) };
+      const discovered = await discover(request, client);
+      if (discovered === null || isFault(discovered)) {
+        refusing.delete(address);
+        return refusal ?? (discovered === null ? http.send(request) : discovered);
+      }
+      eras.learn(request, true, discovered.result);
+      refusing.set(address, now() + REFUSING_MS);
+      const result = openingResult(opening.message.params, discovered.result, request.target.name);
+      const session = sessions.keep(request, client, objectOf(result['capabilities']));
+      const text = resultMessage(opening.message.id, JSON.stringify(result));
+      return jsonAnswer(200, text, { sessionId: session.id, held: true });
+    },
+    forget(reach) {
+      eras.forget(reach);
+      refusing.delete(addressOf(reach.target));
+    },
+  };
+}
+
+/** An answer that is looked into and may yet be given on. */
+async function keepBody(
+  answer: UpstreamAnswer,
+): Promise<{ readonly answer: UpstreamAnswer; readonly sessionsAreServed: boolean } | UpstreamFault> {
+  if (answer.type !== 'json') return { answer, sessionsAreServed: false };
+  const bytes = await readAll(answer, REFUSAL_BYTES);
+  if (isFault(bytes)) return bytes;
+  const reading = readJson(bytes, { exact: false });
+  const error = reading.ok && isObject(reading.value) ? objectOf(reading.value.error) : {};
+  const supported = error.code === CODES.unsupportedVersion ? objectOf(error.data)['supported'] : undefined;
+  return {
+    answer: { ...jsonAnswer(answer.status, bytes.toString('utf8')), retryAfter: answer.retryAfter },
+    sessionsAreServed: Array.isArray(supported) && SESSION_REVISIONS.some((revision) => supported.includes(revision)),
+  };
+}
+
+function objectOf(value: JsonValue | undefined): JsonObject {
+  return isObject(value) ? value : {};
+}

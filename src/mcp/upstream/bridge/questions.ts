@@ -1,0 +1,104 @@
+/** What a target asks a session's client: on the stream of the client's own request, as targets of the session revisions do. */
+import { errors } from 'undici';
+import type { RpcId } from '../../message.ts';
+import type { SseEvent } from '../../sse.ts';
+import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from './messages.ts';
+
+export interface Questions {
+  /** To be called for what the target wants before it answers, even if that is nothing. */
+  ask(asked: readonly Asked[], signal: AbortSignal): AsyncGenerator<readonly SseEvent[], Replies>;
+  /** False: nothing was asked under this id, or it has been answered. */
+  reply(id: RpcId | null, replied: Replied): boolean;
+}
+
+/** As JSON text, where anything was asked; or why there are none. */
+export type Replies = { readonly text: string | null } | { readonly failure: string };
+
+const ASK_MS = 10 * 60 * 1000;
+/** Before a request is repeated that needed nothing from the client. */
+const PAUSE_MS = 250;
+
+export function createQuestions(newId: () => string): Questions {
+  /** What the client is asked, until it replies. */
+  const awaited = new Map<string, (reply: Replied) => void>();
+
+  return {
+    async *ask(asked, signal) {
+      if (asked.length === 0) {
+        await settled(new Promise((resolve) => setTimeout(resolve, PAUSE_MS)), signal);
+        return { text: null };
+      }
+      const open = new Map(asked.map((one) => [newId(), one]));
+      const responses = new Map<string, string>();
+      const replies: [string, Replied][] = [];
+      let wake = (): void => undefined;
+      for (const id of open.keys()) {
+        awaited.set(id, (reply) => {
+          replies.push([id, reply]);
+          wake();
+        });
+      }
+      let isLate = false;
+      const late = setTimeout(() => {
+        isLate = true;
+        wake();
+      }, ASK_MS).unref();
+      try {
+        yield [...open].map(([id, one]) => eventOf(askedRequest(id, one)));
+        while (open.size > 0) {
+          const reply = replies.shift();
+          if (reply === undefined && isLate) {
+            yield withdrawn(open);
+            return { failure: 'The client did not answer what the target asked in time' };
+          }
+          if (reply === undefined) {
+            await settled(new Promise<void>((resolve) => (wake = resolve)), signal);
+            continue;
+          }
+          const [id, replied] = reply;
+          const one = open.get(id);
+          open.delete(id);
+          if (one === undefined) continue;
+          const text = inputResponse(one.method, replied);
+          if (text === null) {
+            if (open.size > 0) yield withdrawn(open);
+            return { failure: `The client refused ${one.method}, which the target asked for` };
+          }
+          responses.set(one.key, text);
+        }
+      } finally {
+        clearTimeout(late);
+        for (const id of open.keys()) awaited.delete(id);
+      }
+      const members = [...responses].map(([key, text]) => `${JSON.stringify(key)}:${text}`);
+      return { text: `{${members.join()}}` };
+    },
+    reply(id, replied) {
+      const asked = typeof id === 'string' ? id : '';
+      const take = awaited.get(asked);
+      awaited.delete(asked);
+      take?.(replied);
+      return take !== undefined;
+    },
+  };
+}
+
+/** The client need not answer these any more. */
+function withdrawn(open: ReadonlyMap<string, Asked>): SseEvent[] {
+  return [...open.keys()].map((requestId) =>
+    eventOf(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } })),
+  );
+}
+
+/** Rejects as soon as the signal aborts. */
+function settled(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(new errors.RequestAbortedError());
+    if (signal.aborted) return abort();
+    signal.addEventListener('abort', abort, { once: true });
+    void promise.then(() => {
+      signal.removeEventListener('abort', abort);
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,63 @@
+/** Requests of 2026-07-28 to a target, and the messages that answer them. */
+import { isObject, type JsonObject } from '../../../http/json.ts';
+import { MODERN_REVISION, nameHeader } from '../../era.ts';
+import type { RpcRequest } from '../../message.ts';
+import { faultOf, readAll } from '../http.ts';
+import {
+  isFault,
+  type ModernHeaders,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamRequest,
+} from '../upstream.ts';
+import type { Reach } from './listen.ts';
+import { type Read, read } from './messages.ts';
+
+/** With what the target is reached, and what ends the exchange. */
+export type BoundReach = Reach & Pick<UpstreamRequest, 'signal'>;
+
+export function sendModern(
+  http: Upstream,
+  { target, access, signal }: BoundReach,
+  { method, params }: Pick<RpcRequest, 'method' | 'params'>,
+  body: string,
+  headers: ModernHeaders['params'],
+): Promise<UpstreamAnswer | UpstreamFault> {
+  const modern = { version: MODERN_REVISION, method, name: nameHeader(method, params), params: headers };
+  return http.send({ method: 'POST', target, access, body, modern, ...(signal ? { signal } : {}) });
+}
+
+/** The message that answers `id`; null: there is none. */
+export async function responseFrom(answer: UpstreamAnswer, id: string, maxBytes: number): Promise<Read | UpstreamFault | null> {
+  if (answer.type !== 'stream') {
+    if (answer.type === 'other') return null;
+    const bytes = await readAll(answer, maxBytes);
+    return isFault(bytes) ? bytes : answering(id, bytes.toString('utf8'));
+  }
+  try {
+    for await (const events of answer.events) {
+      for (const { data } of events) {
+        const found = answering(id, data);
+        if (found !== null) return found;
+      }
+    }
+    return null;
+  } catch (cause) {
+    return { fault: faultOf(cause), cause };
+  }
+}
+
+/** An error without an id can only mean the request whose answer this is part of. */
+export function answering(id: string, text: string): Read | null {
+  const found = read(text);
+  if (found?.message.kind !== 'response') return null;
+  const { message } = found;
+  return message.id === id || (message.id === null && message.outcome === 'error') ? found : null;
+}
+
+/** null: there is none. */
+export function resultOf({ reading }: Read): JsonObject | null {
+  const result = isObject(reading.value) ? reading.value.result : undefined;
+  return isObject(result) ? result : null;
+}

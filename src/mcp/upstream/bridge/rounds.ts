@@ -1,0 +1,173 @@
+/** One request of a session's client, over as many exchanges with the target as that needs until it answers. */
+import { signalOf } from '../../cancellation.ts';
+import { CODES, errorMessage } from '../../message.ts';
+import type { SseEvent } from '../../sse.ts';
+import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
+import { paramHeaders } from '../param-headers.ts';
+import {
+  isFault,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamLimits,
+  type UpstreamRequest,
+  type UpstreamStream,
+} from '../upstream.ts';
+import type { Reach } from './listen.ts';
+import {
+  type Answered,
+  envelope,
+  eventOf,
+  internalError,
+  modernRequest,
+  type Outcome,
+  outcomeOf,
+  type Read,
+  read,
+  type Sourced,
+} from './messages.ts';
+import { answering, type BoundReach, responseFrom, sendModern } from './requests.ts';
+import type { BridgedSession } from './sessions.ts';
+
+export interface Rounds {
+  forward(session: BridgedSession, request: UpstreamRequest, source: Sourced): Promise<UpstreamAnswer | UpstreamFault>;
+}
+
+export interface RoundsDeps {
+  readonly http: Upstream;
+  readonly limits: UpstreamLimits;
+  readonly newId: () => string;
+  /** The target does not speak 2026-07-28 any more. */
+  readonly forget: (reach: Reach) => void;
+}
+
+const MAX_ROUNDS = 10;
+/** What may come before the answer. */
+const PASSED = ['notifications/progress', 'notifications/message'];
+
+/** A request of the client, on its way. */
+interface Call extends Sourced {
+  readonly session: BridgedSession;
+  readonly at: BoundReach & { readonly signal: AbortSignal };
+}
+
+/** What one exchange with the target led to. */
+type Step =
+  | Outcome
+  | UpstreamFault
+  | { readonly kind: 'events'; readonly id: string; readonly answer: UpstreamStream }
+  | { readonly kind: 'status'; readonly answer: UpstreamAnswer };
+
+export function createRounds({ http, limits, newId, forget }: RoundsDeps): Rounds {
+  /** The next client of a session finds out what the target has become. */
+  function lose({ session, at }: Call): void {
+    forget(at);
+    session.end();
+  }
+
+  /** One request to the target, repeated if only its headers were wrong. */
+  async function exchange(call: Call, answered: Answered | null): Promise<Step> {
+    const step = await exchangeOnce(call, answered);
+    if (isFault(step) || step.kind !== 'mismatch' || call.message.method !== 'tools/call') return step;
+    call.session.tools.forget();
+    return exchangeOnce(call, answered);
+  }
+
+  async function exchangeOnce(call: Call, answered: Answered | null): Promise<Step> {
+    const { message, session, at } = call;
+    const { method, params } = message;
+    const headers =
+      method === 'tools/call' ? paramHeaders(await session.tools.headersOf(at, params?.name), params?.arguments) : [];
+    const id = newId();
+    const body = modernRequest(id, call, envelope(session.client, session.logLevel), answered);
+    const answer = await sendModern(http, at, message, body, headers);
+    if (isFault(answer)) return answer;
+    if (answer.status === 200 && answer.type === 'stream') return { kind: 'events', id, answer };
+    const found = await responseFrom(answer, id, limits.answerBytes);
+    if (found !== null && isFault(found)) return found;
+    answer.discard();
+    if (found !== null) return outcome(call, found);
+    if (answer.status === 200) return { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
+    return { kind: 'status', answer: statusAnswer(answer.status, answer.retryAfter) };
+  }
+
+  /** The stream of one request of the client, over as many exchanges as the target needs. */
+  async function* follow(call: Call, first: Step, leave: () => void): AsyncGenerator<readonly SseEvent[]> {
+    const { id } = call.message;
+    try {
+      let step = first;
+      for (let round = 1; ; round++) {
+        if (!isFault(step) && step.kind === 'events') step = yield* pass(call, step.id, step.answer);
+        if (isFault(step)) throw step.cause ?? new Error(`the target could not be used: ${step.fault}`);
+        if (step.kind === 'answer' || step.kind === 'mismatch') return yield [eventOf(step.text)];
+        if (step.kind === 'status') {
+          return yield [eventOf(internalError(id, `The target failed (HTTP ${step.answer.status})`))];
+        }
+        if (step.kind === 'lost') {
+          lose(call);
+          return yield [eventOf(internalError(id, 'The target has changed; open another session'))];
+        }
+        if (round > MAX_ROUNDS) return yield [eventOf(internalError(id, 'The target asks for more and more'))];
+        const replies = yield* call.session.questions.ask(step.asked, call.at.signal);
+        if ('failure' in replies) return yield [eventOf(internalError(id, replies.failure))];
+        step = await exchange(call, { responses: replies.text, state: step.state });
+      }
+    } finally {
+      leave();
+    }
+  }
+
+  return {
+    async forward(session, request, source) {
+      const { id } = source.message;
+      const { running } = session;
+      if (running.has(id)) {
+        const message = 'Invalid Request: another request with this id is under way';
+        return jsonAnswer(200, errorMessage(id, { code: CODES.invalidRequest, message }));
+      }
+      const cancelled = new AbortController();
+      running.set(id, cancelled);
+      const leave = (): void => void (running.get(id) === cancelled && running.delete(id));
+      const signal =
+        request.signal === undefined ? cancelled.signal : AbortSignal.any([signalOf(request.signal), cancelled.signal]);
+      const { target, access } = request;
+      const call: Call = { ...source, session, at: { target, access, signal } };
+      const step = await exchange(call, null);
+      if (!isFault(step) && (step.kind === 'events' || step.kind === 'input')) {
+        return streamAnswer(follow(call, step, leave), () => {
+          cancelled.abort();
+          leave();
+        });
+      }
+      leave();
+      if (isFault(step)) return step;
+      if (step.kind === 'status') return step.answer;
+      if (step.kind !== 'lost') return jsonAnswer(200, step.text);
+      lose(call);
+      return statusAnswer(404);
+    },
+  };
+}
+
+function outcome(call: Call, response: Read): Outcome {
+  const { session, message } = call;
+  if (message.method === 'tools/list') session.tools.learn(message.params?.cursor, response);
+  return outcomeOf(call, response, session.client);
+}
+
+/** What comes before the answer goes on, if it may come at all; the answer is the outcome. */
+async function* pass(call: Call, id: string, answer: UpstreamStream): AsyncGenerator<readonly SseEvent[], Outcome> {
+  try {
+    for await (const events of answer.events) {
+      for (const { data } of events) {
+        const answered = answering(id, data);
+        if (answered !== null) return outcome(call, answered);
+        const message = read(data)?.message;
+        if (message?.kind === 'notification' && PASSED.includes(message.method)) yield [eventOf(data)];
+      }
+    }
+  } finally {
+    answer.discard();
+  }
+  throw new Error('the target ended its answer too early');
+}

@@ -1,0 +1,153 @@
+/** The sessions that a bridge holds: what each consists of, and for how long it is kept. */
+import { errors } from 'undici';
+import { isObject, type JsonObject } from '../../../http/json.ts';
+import { addressOf } from '../../../targets/target.ts';
+import type { RpcId } from '../../message.ts';
+import { createMailbox, type Mailbox } from '../mailbox.ts';
+import type { Upstream, UpstreamLimits } from '../upstream.ts';
+import { createListener, type Listener, type Reach } from './listen.ts';
+import { type ClientTraits, envelope } from './messages.ts';
+import { createQuestions, type Questions } from './questions.ts';
+import { createKnownTools, type KnownTools } from './tools.ts';
+
+export interface BridgedSession {
+  readonly id: string;
+  readonly client: ClientTraits;
+  readonly maySubscribe: boolean;
+  /** Requests of the client under way, to cancel them. */
+  readonly running: Map<RpcId, AbortController>;
+  readonly questions: Questions;
+  readonly mailbox: Mailbox;
+  readonly listener: Listener;
+  readonly subscriptions: Set<string>;
+  /** Changes of them, one after the other. */
+  changing: Promise<unknown>;
+  readonly tools: KnownTools;
+  logLevel: string | null;
+  end(): void;
+}
+
+export interface BridgedSessions {
+  /** For a client with these traits, of a target with these capabilities. */
+  keep(reach: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession;
+  /** As one that is in use. null: it is not known any more, or not under this address and binding. */
+  use(id: string, reach: Reach): BridgedSession | null;
+  endAll(): void;
+}
+
+export interface BridgedSessionsDeps {
+  readonly http: Upstream;
+  readonly limits: UpstreamLimits;
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+interface Kept extends BridgedSession {
+  readonly targetId: string;
+  /** Where it was opened, and under which binding. */
+  readonly address: string;
+  readonly binding: string;
+  usedAt: number;
+  unused: NodeJS.Timeout | undefined;
+}
+
+const PREFIX = 'portcullis-bridge.';
+const MAX_SESSIONS = 10_000;
+/** Of one target, so that its users cannot end the sessions of all others. */
+const MAX_OF_TARGET = MAX_SESSIONS / 4;
+const SESSION_MS = 24 * 60 * 60 * 1000;
+
+/** Of a session that is not known any more, too: it must not be taken for one of the target. */
+export function isBridged(id: string): boolean {
+  return id.startsWith(PREFIX);
+}
+
+export function createBridgedSessions({ http, limits, newId, now }: BridgedSessionsDeps): BridgedSessions {
+  /** The longest unused first. */
+  const sessions = new Map<string, Kept>();
+
+  function keep({ target, access }: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession {
+    for (const oldest of sessions.values()) {
+      if (now() - oldest.usedAt <= SESSION_MS) break;
+      end(oldest);
+    }
+    const own = [...sessions.values()].filter(({ targetId }) => targetId === target.id);
+    const [oldest] = [...own, ...sessions.values()];
+    if (oldest !== undefined && (own.length >= MAX_OF_TARGET || sessions.size >= MAX_SESSIONS)) end(oldest);
+    const { tools, prompts, resources } = capabilities;
+    const maySubscribe = isObject(resources) && resources['subscribe'] === true;
+    const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
+      .filter(([, capability]) => isObject(capability) && capability['listChanged'] === true)
+      .map(([list]) => list);
+    const mailbox = createMailbox(limits.idleMs, () => touch(session));
+    const session: Kept = {
+      id: PREFIX + newId(),
+      targetId: target.id,
+      address: addressOf(target),
+      binding: access.binding,
+      client,
+      maySubscribe,
+      running: new Map(),
+      questions: createQuestions(newId),
+      mailbox,
+      listener: createListener({
+        http,
+        newId,
+        now,
+        lists,
+        envelope: () => envelope(client, null),
+        deliver: (method, text) => {
+          if (method === 'notifications/tools/list_changed') session.tools.forget();
+          mailbox.push(text);
+          return mailbox.room();
+        },
+      }),
+      subscriptions: new Set(),
+      changing: Promise.resolve(),
+      tools: createKnownTools({ http, limits, newId, client }),
+      logLevel: null,
+      usedAt: now(),
+      unused: undefined,
+      end: () => end(session),
+    };
+    sessions.set(session.id, session);
+    return session;
+  }
+
+  /** A client that has gone without a word leaves no stream open at the target. */
+  function touch(session: Kept): void {
+    if (!sessions.delete(session.id)) return;
+    sessions.set(session.id, session);
+    session.usedAt = now();
+    clearTimeout(session.unused);
+    session.unused = setTimeout(() => {
+      if (session.mailbox.isQuiet() && session.running.size === 0) session.listener.stop();
+    }, limits.idleMs).unref();
+  }
+
+  function end(session: Kept): void {
+    sessions.delete(session.id);
+    clearTimeout(session.unused);
+    session.listener.stop();
+    for (const running of session.running.values()) running.abort();
+    session.mailbox.fail(new errors.RequestAbortedError('the session has ended'));
+  }
+
+  return {
+    keep,
+    use(id, { target, access }) {
+      const session = sessions.get(id);
+      const isUsable =
+        session !== undefined &&
+        session.address === addressOf(target) &&
+        session.binding === access.binding &&
+        now() - session.usedAt <= SESSION_MS;
+      if (!isUsable) return null;
+      touch(session);
+      return session;
+    },
+    endAll() {
+      for (const session of sessions.values()) end(session);
+    },
+  };
+}
