@@ -6,9 +6,6 @@ export default {
   nodeArguments: ['--import=ts-blank-space/register'],
   // A process each: a crash in native code (argon2, libsql) then fails one file, and signals can be tested.
   workerThreads: false,
-  // Files that wait leave room for others.
-  concurrency: Math.min(4, availableParallelism() + 1),
+  concurrency: Math.min(4, Math.max(2, availableParallelism())),
   timeout: '2m',
-  // Tests of one file would be in each other's way: each has gateways and servers of its own in the same process.
-  serial: true,
 };

@@ -20,7 +20,7 @@ function quickstart(): string[] {
 
 const hasCurl = spawnSync('curl', ['--version']).error === undefined;
 
-test('the quickstart of the README leads from nothing to a call that works', async (t) => {
+test.serial('the quickstart of the README leads from nothing to a call that works', async (t) => {
   const blocks = quickstart();
   t.is(blocks.length, 7);
   if (!hasCurl) {

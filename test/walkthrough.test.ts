@@ -181,7 +181,7 @@ async function runJob(
   return { code, log, outputs: Object.fromEntries(results.map(([name, value]) => [name, filled(value, outputs)])) };
 }
 
-test('the workflow is pinned, may do nothing, and has the secret where nothing but main can come', (t) => {
+test.serial('the workflow is pinned, may do nothing, and has the secret where nothing but main can come', (t) => {
   const workflow = readWorkflow(join(ROOT, 'docs/policies-workflow.yml'));
   t.deepEqual(workflow.permissions, { contents: 'read' });
   t.deepEqual(workflow.on, { pull_request: null, push: { branches: ['main'] } });
@@ -206,7 +206,7 @@ test('the workflow is pinned, may do nothing, and has the secret where nothing b
 
 const hasTools = ['curl', 'git'].every((tool) => spawnSync(tool, ['--version']).error === undefined);
 
-test('every command of the walkthrough works in its order, and prints what the page shows', async (t) => {
+test.serial('every command of the walkthrough works in its order, and prints what the page shows', async (t) => {
   if (!hasTools) {
     t.log('NOT RUN: the walkthrough needs curl and git');
     return;

@@ -27,7 +27,7 @@ const literally = (text: string): string => text.replace(/[^\w]/gu, (c) => `\\x{
 const call = (name: string) => ({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name } });
 const read = (uri: string) => ({ jsonrpc: '2.0', id: 1, method: 'resources/read', params: { uri } });
 
-eachEngine(test, 'list, call and audit log agree on every name', async (t, at) => {
+eachEngine(test.serial, 'list, call and audit log agree on every name', async (t, at) => {
   const tools = NAMES.map((name) => ({ name, inputSchema: { type: 'object' } }));
   const upstream = await startRecording(byMethod({ 'tools/list': { tools }, 'tools/call': { content: [] } }));
   t.teardown(() => upstream.stop());

@@ -16,16 +16,16 @@ const spent = (began: NodeJS.CpuUsage): number => process.cpuUsage(began).user /
 
 const LIMIT_MS = 500;
 
-test('a number with a long run of zeros', (t) => {
+test.serial('a number with a long run of zeros', (t) => {
   t.true(milliseconds(() => readJsonText(`1.${'0'.repeat(1_000_000)}1`)) < LIMIT_MS);
 });
 
-test('a header with many blanks within', (t) => {
+test.serial('a header with many blanks within', (t) => {
   const raw = Array.from({ length: 50 }, (_, i) => [`x-${i}`, `a${' '.repeat(15_000)}a`]).flat();
   t.true(milliseconds(() => readHeaders(raw)) < LIMIT_MS);
 });
 
-test('a URI that can be decoded again and again is not canonical', (t) => {
+test.serial('a URI that can be decoded again and again is not canonical', (t) => {
   const uri = `a:/%${'25'.repeat(1_000)}`;
   let canonical = true;
   t.true(milliseconds(() => Array.from({ length: 1_000 }, () => (canonical = isCanonicalUri(uri)))) < LIMIT_MS);
@@ -33,7 +33,7 @@ test('a URI that can be decoded again and again is not canonical', (t) => {
   t.true(isCanonicalUri('a:/100%2525'));
 });
 
-test('a content type with many blanks, from a caller without a token', async (t) => {
+test.serial('a content type with many blanks, from a caller without a token', async (t) => {
   const { port } = await startRestOnSqlite(t);
   const type = `application/json${' '.repeat(15_000)}x`;
   const head = `POST /api/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${type}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`;
@@ -43,7 +43,7 @@ test('a content type with many blanks, from a caller without a token', async (t)
   t.true(spent(began) < 4 * LIMIT_MS);
 });
 
-test('a body with tens of thousands of bad members', async (t) => {
+test.serial('a body with tens of thousands of bad members', async (t) => {
   const rest = await startRestOnSqlite(t);
   const { token } = await rest.account('a@example.com');
   const body = Object.fromEntries(Array.from({ length: 70_000 }, (_, i) => [`k${i}`, 1]));

@@ -12,7 +12,7 @@ async function* breaking(): AsyncGenerator<OutEvent> {
   throw new Error('broken');
 }
 
-test('a stream that breaks in the gateway is cut off', async (t) => {
+test.serial('a stream that breaks in the gateway is cut off', async (t) => {
   const context = { requestId: 'r', publicUrl: 'http://x', log: createLog('silent'), keepAliveMs: 60_000 };
   const server = createServer(async (_, res) => {
     try {

@@ -43,7 +43,7 @@ for (const [what, lose] of [
   ['its target is gone', (gateway: TestGateway) => void gateway.targets.delete('t')],
   ['policy takes its target', (gateway: TestGateway) => void gateway.rights.delete('alice')],
 ] as const) {
-  test(`a standing stream on which nothing is sent ends when ${what}`, async (t) => {
+  test.serial(`a standing stream on which nothing is sent ends when ${what}`, async (t) => {
     const { gateway } = await setUp(t, { watchMs: 50 });
     const req = standing(gateway, await open(gateway));
     const [res] = await once(req, 'response');
@@ -54,7 +54,7 @@ for (const [what, lose] of [
 }
 
 for (const isModern of [false, true]) {
-  test(`a call under way is ended by a revoked token, ${isModern ? '2026-07-28' : 'in a session'}`, async (t) => {
+  test.serial(`a call under way is ended by a revoked token, ${isModern ? '2026-07-28' : 'in a session'}`, async (t) => {
     const { gateway, calls } = await setUp(t, { watchMs: 50 }, isModern);
     const raw = isModern
       ? modern('tools/call', { name: 'ok' })
@@ -73,7 +73,7 @@ for (const isModern of [false, true]) {
   });
 }
 
-test('a target that has moved gets no session id of where it was', async (t) => {
+test.serial('a target that has moved gets no session id of where it was', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const elsewhere = await startRecording(byMethod({ 'tools/list': { tools: [] } }));
@@ -84,7 +84,7 @@ test('a target that has moved gets no session id of where it was', async (t) => 
   t.deepEqual(elsewhere.seen(), []);
 });
 
-test('a list too long to be decided in one go is no answer', async (t) => {
+test.serial('a list too long to be decided in one go is no answer', async (t) => {
   const tools = Array.from({ length: 10_001 }, (_, i) => ({ name: `t${i}` }));
   const upstream = await startRecording(byMethod({ 'tools/list': { tools } }));
   const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true } });
@@ -97,7 +97,7 @@ test('a list too long to be decided in one go is no answer', async (t) => {
 
 const NO_RULES = { ended: new Set<string>(), epochOf: () => 0 };
 
-test('clients that leave while they are admitted hold no places', async (t) => {
+test.serial('clients that leave while they are admitted hold no places', async (t) => {
   const admitting = async (sub: string): Promise<Admission> => {
     await new Promise((resolve) => setTimeout(resolve, 50));
     const allow = { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'p', priority: 1 } } as const;
@@ -151,7 +151,7 @@ test('clients that leave while they are admitted hold no places', async (t) => {
   t.is(status, 200);
 });
 
-test('a principal with too many calls under way waits; whatever way a call ends, its place is free again', async (t) => {
+test.serial('a principal with too many calls under way waits; whatever way a call ends, its place is free again', async (t) => {
   const { gateway, calls } = await setUp(t, { callsPerPrincipal: 2 });
   const session = await open(gateway);
   const ok = (id: number) => inSession(session, call('tools/call', { name: 'ok' }, id));

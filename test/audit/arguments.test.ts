@@ -27,7 +27,7 @@ const maskedOf = (value: JsonValue, mask: readonly string[] = []): JsonValue => 
 const hidden = (names: readonly string[], mask: readonly string[] = []): string[] =>
   names.filter((name) => (maskedOf({ [name]: 'S' }, mask) as Record<string, unknown>)[name] === '***');
 
-test('the arguments of calls and prompts are captured, and of nothing else', (t) => {
+test.serial('the arguments of calls and prompts are captured, and of nothing else', (t) => {
   for (const method of ['tools/call', 'prompts/get']) {
     t.is(captureArguments([], method, { name: 'x', arguments: { a: 1 } }), '{"value":{"a":1},"cut":false}');
     t.is(captureArguments([], method, { name: 'x' }), null);
@@ -43,7 +43,7 @@ test('the arguments of calls and prompts are captured, and of nothing else', (t)
   }
 });
 
-test('a masked value is gone whole, wherever it stands', (t) => {
+test.serial('a masked value is gone whole, wherever it stands', (t) => {
   const secrets = {
     mine: { any: ['S1', { deep: 'S2' }] },
     list: [[{ mine: 'S3' }], { list: { mine: 4_004 } }],
@@ -64,7 +64,7 @@ test('a masked value is gone whole, wherever it stands', (t) => {
   });
 });
 
-test('names are compared as people read them', (t) => {
+test.serial('names are compared as people read them', (t) => {
   const always = [
     ...['password', 'PASSWORD', 'PassWord', 'new_password', 'db.password', 'pass_word', 'pass word', 'p\u0430ssword_token'],
     ...['apiKey', 'API-Key', 'x-api-key', 'API_KEYS', 'aws_secret_access_key', 'ssh-private-key', 'clientSecret', 'secrets'],
@@ -106,7 +106,7 @@ test('names are compared as people read them', (t) => {
   t.deepEqual(hidden(['की', 'का'], ['की']), ['की'], 'vowel signs are letters');
 });
 
-test('the names that are always masked are documented', (t) => {
+test.serial('the names that are always masked are documented', (t) => {
   const [, listed = ''] =
     /or ends with one of (.*?):/s.exec(readFileSync(join(import.meta.dirname, '../../docs/audit.md'), 'utf8')) ?? [];
   t.deepEqual(
@@ -115,14 +115,14 @@ test('the names that are always masked are documented', (t) => {
   );
 });
 
-test('a member __proto__ is a member', (t) => {
+test.serial('a member __proto__ is a member', (t) => {
   const text = '{"__proto__":{"token":"S","polluted":1},"a":{"constructor":{"prototype":{"password":"S"}}}}';
   const json = captureArguments([], 'tools/call', { arguments: JSON.parse(text) });
   t.is(json, `{"value":${text.replaceAll('"S"', '"***"')},"cut":false}`);
   t.is(({} as Record<string, unknown>)['polluted'], undefined);
 });
 
-test('what is too large keeps the beginnings of its texts, or nothing but that it was there', (t) => {
+test.serial('what is too large keeps the beginnings of its texts, or nothing but that it was there', (t) => {
   const fits = { a: 'x'.repeat(MAX_ARGUMENT_BYTES - '{"a":""}'.length) };
   t.deepEqual(captured(fits), { value: fits, cut: false });
   const over = { a: `${fits.a}x`, path: '/etc/passwd', password: 'y'.repeat(100_000) };
@@ -145,7 +145,7 @@ test('what is too large keeps the beginnings of its texts, or nothing but that i
   }
 });
 
-test('no text is longer than is said, and none is more than is needed for', (t) => {
+test.serial('no text is longer than is said, and none is more than is needed for', (t) => {
   const pieces: JsonValue[] = ['é"\\\u0007', -1.5e-7, null, true, [], {}, { '"': [''] }, ['€', ['\u{1f600}']]];
   for (let size = 1; size < 3_000; size += 37) {
     const value = Array.from({ length: size }, (_, i) => pieces[i % pieces.length] ?? null);
@@ -154,7 +154,7 @@ test('no text is longer than is said, and none is more than is needed for', (t) 
   }
 });
 
-test('no more is looked at than may be kept', (t) => {
+test.serial('no more is looked at than may be kept', (t) => {
   let looked = 0;
   const items = new Proxy(Array<JsonValue>(1_000_000).fill({ a: 1 }), {
     get(on, name, receiver) {
@@ -231,7 +231,7 @@ eachEngine(test.serial, 'arguments taken out by hand are no erasure', async (t, 
   t.regex(problems[0]?.detail ?? '', /no erasure of this user/);
 });
 
-test('an export from before there were arguments verifies', async (t) => {
+test.serial('an export from before there were arguments verifies', async (t) => {
   const at = await createSqlite();
   t.teardown(() => at.drop());
   const database = await openTestDatabase(t, at);
@@ -266,7 +266,7 @@ function stored(t: ExecutionContext, databaseUrl: string): string {
   return files.map((file) => readFileSync(join(folder, file), 'latin1')).join();
 }
 
-test('nothing of arguments is stored unless the target asks for it, and then as it asks', async (t) => {
+test.serial('nothing of arguments is stored unless the target asks for it, and then as it asks', async (t) => {
   const at = await createSqlite();
   t.teardown(() => at.drop());
   const { gateway, admin, user, token, target, mcp, allow } = await world(t, at.url);

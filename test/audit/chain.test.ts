@@ -114,7 +114,7 @@ eachEngine(
   },
 );
 
-test('a MAC tells apart whatever differs, and the key', (t) => {
+test.serial('a MAC tells apart whatever differs, and the key', (t) => {
   const row = { id: 'a', created_at: 1, issuer: 'i', user_id: 'u', person_hash: 'p', target_id: null };
   const mac = recordMac(KEY, 1, 'c', 1, 'previous', 'decision', row);
   t.is(recordMac(KEY, 1, 'c', 1, 'previous', 'decision', { ...row }), mac);
@@ -130,7 +130,7 @@ test('a MAC tells apart whatever differs, and the key', (t) => {
   t.is(new Set([mac, ...others]).size, others.length + 1);
 });
 
-test('ids of a time are not before its first', (t) => {
+test.serial('ids of a time are not before its first', (t) => {
   for (const ms of [0, 1, 1_700_000_000_000, 2 ** 48 - 1]) {
     t.true(firstIdOf(ms) < firstIdOf(ms + 1) || ms === 2 ** 48 - 1);
     t.regex(firstIdOf(ms), /^[0-9a-f]{8}-[0-9a-f]{4}-0000-0000-0{12}$/);
@@ -140,7 +140,7 @@ test('ids of a time are not before its first', (t) => {
   t.true(firstIdOf(before) <= id && id < firstIdOf(Date.now() + 1_000));
 });
 
-test('no salt comes twice, and each is 16 random bytes', (t) => {
+test.serial('no salt comes twice, and each is 16 random bytes', (t) => {
   const salts = Array.from({ length: 2000 }, newSalt);
   t.is(new Set(salts).size, salts.length);
   t.true(salts.every((salt) => Buffer.from(salt, 'base64url').length === 16 && salt.length === 22));

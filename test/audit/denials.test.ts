@@ -3,7 +3,7 @@ import { createDenials } from '../../src/audit/denials.ts';
 import { apiToken, person, rest, startGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
 
-test('a share of denials is used up by one alone, for the rest of the minute', (t) => {
+test.serial('a share of denials is used up by one alone, for the rest of the minute', (t) => {
   let at = 0;
   let refused = 0;
   const warnings: object[] = [];
@@ -23,7 +23,7 @@ test('a share of denials is used up by one alone, for the rest of the minute', (
   t.deepEqual(warnings.slice(1), [{ principal: 'a', refused: 2, limit: 2 }]);
 });
 
-test('a flood of denials is answered 429 undecided, and stops nobody else', async (t) => {
+test.serial('a flood of denials is answered 429 undecided, and stops nobody else', async (t) => {
   const gateway = await startGateway(t, null, { DENIAL_RATE_LIMIT: '5' });
   const admin = await person(gateway, 'admin@example.com');
   const [loud, other] = [await person(gateway, 'loud@example.com'), await person(gateway, 'other@example.com')];

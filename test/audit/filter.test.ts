@@ -190,7 +190,7 @@ eachEngine(
   },
 );
 
-test('every condition has its index, or is held against the rows', (t) => {
+test.serial('every condition has its index, or is held against the rows', (t) => {
   const { since: _, before: __, ...asked } = EVERY;
   const columns = [...driversOf(EVERY).flatMap(({ conditions }) => conditions), ...unindexedOf(EVERY)].map(([column]) => column);
   const expected = { resource_name: ['resource_key'], resource_name_prefix: ['resource_name', 'resource_name'] };
@@ -204,7 +204,7 @@ test('every condition has its index, or is held against the rows', (t) => {
   t.deepEqual(unindexedOf({ resource_name: 'e' }), []);
 });
 
-test('times are read with their zone', (t) => {
+test.serial('times are read with their zone', (t) => {
   t.deepEqual(readFilter({ from: '2026-01-01T01:00:00+01:00', to: '2026-01-01T00:00Z' }), {
     since: firstIdOf(Date.UTC(2026, 0, 1)),
     before: firstIdOf(Date.UTC(2026, 0, 1)),

@@ -10,7 +10,7 @@ import { openTestDatabase } from '../support/database.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';
 
-test('heads go to the log when they moved, and to a file that only the owner reads', async (t) => {
+test.serial('heads go to the log when they moved, and to a file that only the owner reads', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);
@@ -51,7 +51,7 @@ test('heads go to the log when they moved, and to a file that only the owner rea
   await writer.close();
 });
 
-test('what is no checkpoint is not taken for one', (t) => {
+test.serial('what is no checkpoint is not taken for one', (t) => {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const payload = { time: 1, revision: 1, heads: [['c', 1, 'm']], key_id: 'k', mac: 'm' };
   const jws = (typ: string, value: unknown): string => `${part({ alg: 'ES256', typ })}.${part(value)}.x`;

@@ -26,7 +26,7 @@ async function open(t: ExecutionContext, { url }: TestDatabase): Promise<Databas
   return database;
 }
 
-eachEngine(test, 'changes move the counter by one each, in the same transaction', async (t, at) => {
+eachEngine(test.serial, 'changes move the counter by one each, in the same transaction', async (t, at) => {
   const database = await open(t, at);
   const changes = await createChanges(database, () => 42);
   t.like(await changes.position(), { sequence: 0, revision: 0 });
@@ -56,7 +56,7 @@ eachEngine(test, 'changes move the counter by one each, in the same transaction'
   );
 });
 
-eachEngine(test, 'a transaction is one revision, however many policies it changes, and says why', async (t, at) => {
+eachEngine(test.serial, 'a transaction is one revision, however many policies it changes, and says why', async (t, at) => {
   const database = await open(t, at);
   let time = 0;
   const changes = await createChanges(database, () => ++time);
@@ -86,47 +86,55 @@ eachEngine(test, 'a transaction is one revision, however many policies it change
   );
 });
 
-eachEngine(test, 'thousands of changes in one transaction are each a row, in their order, in few statements', async (t, at) => {
-  const database = await open(t, at);
-  const { knex } = database;
-  const changes = await createChanges(database, Date.now);
-  let statements = 0;
-  knex.on('query', ({ sql }: { sql: string }) => {
-    if (/^insert into .changes/.test(sql)) statements++;
-  });
-  const many = Array.from({ length: 1_200 }, (_, i) =>
-    change(`policy ${i}`, { after: { name: "'\u20ac".repeat(i < 300 ? 2_000 : 1) } }),
-  );
-  const { position } = await changes.change(actor, async () => ({ result: null, changes: many }));
-  t.like(position, { sequence: 1_200, revision: 1 });
-  const rows = (await changes.list(2_000, null)).toReversed();
-  t.deepEqual(
-    rows.map(({ sequence, object_id, after }) => [sequence, object_id, after]),
-    many.map(({ object_id, after }, i) => [i + 1, object_id, after]),
-  );
-  t.is(new Set(rows.map(({ nonce }) => nonce)).size, 1_200);
-  t.is(rows.at(-1)?.nonce, position.nonce);
-  t.is(await holds(knex, { ...position, sequence: 700, nonce: rows[699]?.nonce ?? '' }), true);
-  t.true(statements > 3 && statements < 20, `${statements}`);
-});
+eachEngine(
+  test.serial,
+  'thousands of changes in one transaction are each a row, in their order, in few statements',
+  async (t, at) => {
+    const database = await open(t, at);
+    const { knex } = database;
+    const changes = await createChanges(database, Date.now);
+    let statements = 0;
+    knex.on('query', ({ sql }: { sql: string }) => {
+      if (/^insert into .changes/.test(sql)) statements++;
+    });
+    const many = Array.from({ length: 1_200 }, (_, i) =>
+      change(`policy ${i}`, { after: { name: "'\u20ac".repeat(i < 300 ? 2_000 : 1) } }),
+    );
+    const { position } = await changes.change(actor, async () => ({ result: null, changes: many }));
+    t.like(position, { sequence: 1_200, revision: 1 });
+    const rows = (await changes.list(2_000, null)).toReversed();
+    t.deepEqual(
+      rows.map(({ sequence, object_id, after }) => [sequence, object_id, after]),
+      many.map(({ object_id, after }, i) => [i + 1, object_id, after]),
+    );
+    t.is(new Set(rows.map(({ nonce }) => nonce)).size, 1_200);
+    t.is(rows.at(-1)?.nonce, position.nonce);
+    t.is(await holds(knex, { ...position, sequence: 700, nonce: rows[699]?.nonce ?? '' }), true);
+    t.true(statements > 3 && statements < 20, `${statements}`);
+  },
+);
 
-eachEngine(test, 'a change that fails leaves nothing behind, and one that changes nothing moves nothing', async (t, at) => {
-  const database = await open(t, at);
-  const changes = await createChanges(database, Date.now);
-  await t.throwsAsync(
-    changes.change(actor, async (trx) => {
-      await trx('first_administrator').insert({ id: 1, user_id: 'x' });
-      throw new AppError('last_administrator', 'no');
-    }),
-    { instanceOf: AppError, message: 'no' },
-  );
-  t.is(await database.knex('first_administrator').first(), undefined);
-  const { position } = await changes.change(actor, async () => ({ result: null, changes: [] }));
-  t.is(position.sequence, 0);
-  t.deepEqual(await changes.list(10, null), []);
-});
+eachEngine(
+  test.serial,
+  'a change that fails leaves nothing behind, and one that changes nothing moves nothing',
+  async (t, at) => {
+    const database = await open(t, at);
+    const changes = await createChanges(database, Date.now);
+    await t.throwsAsync(
+      changes.change(actor, async (trx) => {
+        await trx('first_administrator').insert({ id: 1, user_id: 'x' });
+        throw new AppError('last_administrator', 'no');
+      }),
+      { instanceOf: AppError, message: 'no' },
+    );
+    t.is(await database.knex('first_administrator').first(), undefined);
+    const { position } = await changes.change(actor, async () => ({ result: null, changes: [] }));
+    t.is(position.sequence, 0);
+    t.deepEqual(await changes.list(10, null), []);
+  },
+);
 
-eachEngine(test, 'changes that race run one at a time, through however many replicas', async (t, at) => {
+eachEngine(test.serial, 'changes that race run one at a time, through however many replicas', async (t, at) => {
   const database = await open(t, at);
   const other = database.kind === 'sqlite' ? database : await open(t, at);
   const writers = [
@@ -155,7 +163,7 @@ eachEngine(test, 'changes that race run one at a time, through however many repl
   t.is(new Set(rows?.map((row) => row.nonce)).size, 40);
 });
 
-eachServer(test, 'a snapshot does not see what is committed after its first read', async (t, at) => {
+eachServer(test.serial, 'a snapshot does not see what is committed after its first read', async (t, at) => {
   const database = await open(t, at);
   const changes = await createChanges(database, Date.now);
   await database.snapshot(async (db) => {
@@ -168,7 +176,7 @@ eachServer(test, 'a snapshot does not see what is committed after its first read
 });
 
 eachEngine(
-  test,
+  test.serial,
   'a probe writes; however many ask at once, one is under way; and it fails where the table cannot be written',
   async (t, at) => {
     const database = await open(t, at);
@@ -185,7 +193,7 @@ eachEngine(
   },
 );
 
-eachEngine(test, 'identifiers are compared byte for byte', async (t, at) => {
+eachEngine(test.serial, 'identifiers are compared byte for byte', async (t, at) => {
   const { knex } = await open(t, at);
   for (const hash of ['a', 'A', 'a ', 'á', 'a\u0301', '𝒂']) await knex('audit_sets').insert({ hash, names: hash });
   for (const hash of ['a', 'A', 'a ', 'á', 'a\u0301', '𝒂']) {
@@ -197,7 +205,7 @@ eachEngine(test, 'identifiers are compared byte for byte', async (t, at) => {
   }
 });
 
-eachEngine(test, 'replicas that start at once migrate once, and a second start finds nothing to do', async (t, at) => {
+eachEngine(test.serial, 'replicas that start at once migrate once, and a second start finds nothing to do', async (t, at) => {
   const first = await open(t, at);
   if (first.kind === 'sqlite') {
     await first.close();
@@ -220,7 +228,7 @@ eachEngine(test, 'replicas that start at once migrate once, and a second start f
   for (let i = 0; i < made.length; i += 2) t.is(made[i]?.slice(3), made[i + 1]?.slice(4), 'one at a time');
 });
 
-test('a SQLite file serves one process, also when that process is killed', async (t) => {
+test.serial('a SQLite file serves one process, also when that process is killed', async (t) => {
   const { createSqlite } = await import('../support/databases/sqlite.ts');
   const at = await createSqlite();
   t.teardown(at.drop);
@@ -238,7 +246,7 @@ test('a SQLite file serves one process, also when that process is killed', async
   t.truthy(await open(t, at));
 });
 
-test('a server that is not there is a clear refusal', async (t) => {
+test.serial('a server that is not there is a clear refusal', async (t) => {
   const error = await t.throwsAsync(
     () => openDatabase(readConfig({ DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' }).database, makeCounter),
     { instanceOf: AppError },
@@ -248,7 +256,7 @@ test('a server that is not there is a clear refusal', async (t) => {
   t.notRegex(error.message, /hunter2/);
 });
 
-test("a SQLite database is its owner's alone, in whatever folder", async (t) => {
+test.serial("a SQLite database is its owner's alone, in whatever folder", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-mode-'));
   chmodSync(folder, 0o755);
   t.teardown(() => rmSync(folder, { recursive: true }));

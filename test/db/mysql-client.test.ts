@@ -4,7 +4,7 @@ import { boundedMysql } from '../../src/db/mysql-client.ts';
 import { eachServer } from '../support/databases/engines.ts';
 
 eachServer(
-  test,
+  test.serial,
   'what a server does not answer in time fails, and takes neither its connection nor the next with it',
   async (t, at) => {
     const db = knex({ client: boundedMysql(2_000), connection: at.url, pool: { min: 0, max: 1 } });

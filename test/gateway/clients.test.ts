@@ -82,32 +82,36 @@ interface Row {
 }
 
 for (const [name, connect] of CLIENTS) {
-  eachEngine(test, `${name}: lists are filtered, calls decided, and the target sees the allowed ones alone`, async (t, at) => {
-    const w = await world(t, at.url);
-    await allowSome(w);
-    await useAll(t, w, (await connect(t, w.mcp, w.token)) as AnyClient);
+  eachEngine(
+    test.serial,
+    `${name}: lists are filtered, calls decided, and the target sees the allowed ones alone`,
+    async (t, at) => {
+      const w = await world(t, at.url);
+      await allowSome(w);
+      await useAll(t, w, (await connect(t, w.mcp, w.token)) as AnyClient);
 
-    const { body: rows } = await w.gateway.rest<Row[]>(200, 'GET', '/api/logs', { token: w.admin.token });
-    const decided = rows.filter((row) => row.resource_name !== null).map((row) => `${row.effect} ${row.resource_name}`);
-    t.deepEqual(decided.reverse(), [
-      'allow echo',
-      `allow ${README}`,
-      'allow simple-prompt',
-      'deny get-env',
-      'deny no-such-tool',
-      'deny demo://resource/static/document/features.md',
-      'deny demo://resource/static/document/../architecture.md',
-      'deny args-prompt',
-    ]);
-    t.is(rows.filter((row) => row.method === 'initialize').length, 1);
-    for (const list of ['tools/list', 'resources/list', 'prompts/list'])
-      t.is(rows.filter((row) => row.method === list).length, 1);
-    t.true(rows.every((row) => row.user_id === w.user.id && row.target_name === 'everything'));
-    t.is(rows.find((row) => row.resource_name === 'echo')?.policy_name, 'some tools');
-  });
+      const { body: rows } = await w.gateway.rest<Row[]>(200, 'GET', '/api/logs', { token: w.admin.token });
+      const decided = rows.filter((row) => row.resource_name !== null).map((row) => `${row.effect} ${row.resource_name}`);
+      t.deepEqual(decided.reverse(), [
+        'allow echo',
+        `allow ${README}`,
+        'allow simple-prompt',
+        'deny get-env',
+        'deny no-such-tool',
+        'deny demo://resource/static/document/features.md',
+        'deny demo://resource/static/document/../architecture.md',
+        'deny args-prompt',
+      ]);
+      t.is(rows.filter((row) => row.method === 'initialize').length, 1);
+      for (const list of ['tools/list', 'resources/list', 'prompts/list'])
+        t.is(rows.filter((row) => row.method === list).length, 1);
+      t.true(rows.every((row) => row.user_id === w.user.id && row.target_name === 'everything'));
+      t.is(rows.find((row) => row.resource_name === 'echo')?.policy_name, 'some tools');
+    },
+  );
 }
 
-test('the credential of the target is sent to it, and the token of the caller is not', async (t) => {
+test.serial('the credential of the target is sent to it, and the token of the caller is not', async (t) => {
   const w = await world(t);
   await w.allow({ name: 'all' });
   await w.gateway.rest(201, 'PUT', `/api/targets/${w.target.id}/credentials/default`, {
@@ -125,7 +129,7 @@ test('the credential of the target is sent to it, and the token of the caller is
   t.is(called?.headers.authorization, undefined, 'a change takes effect on the next request');
 });
 
-test('a role that changes decides the next call of the same session, both ways', async (t) => {
+test.serial('a role that changes decides the next call of the same session, both ways', async (t) => {
   const w = await world(t);
   await w.allow({ name: 'developers', subjects: [{ subject_type: 'role', subject_value: 'developer' }] });
   await w.allow({
@@ -147,7 +151,7 @@ test('a role that changes decides the next call of the same session, both ways',
   t.true((await tools()).length > 10);
 });
 
-eachEngine(test, 'SDK 2.x on 2026-07-28: the same through a target that speaks it, without a session', async (t, at) => {
+eachEngine(test.serial, 'SDK 2.x on 2026-07-28: the same through a target that speaks it, without a session', async (t, at) => {
   const upstream = await startDualEra();
   t.teardown(() => upstream.stop());
   const w = await world(t, at.url, upstream.url);

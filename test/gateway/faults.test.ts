@@ -222,7 +222,7 @@ eachOwnServer(
   },
 );
 
-test('disk full: refused in bounded time, nothing lost, and well again without a restart [sqlite]', async (t) => {
+test.serial('disk full: refused in bounded time, nothing lost, and well again without a restart [sqlite]', async (t) => {
   const disk = await smallDisk(guarded(), SQLITE_MEGABYTES).catch((error: Error) => error.message);
   if (typeof disk === 'string') return noDisk(t, disk);
   const data = `${disk.folder}/data`;

@@ -7,7 +7,7 @@ const KILLS = Number(process.env['PORTCULLIS_TEST_KILLS'] ?? 3);
 const CALLERS = 16;
 
 eachEngine(
-  test,
+  test.serial,
   `${KILLS} kills under load: what was forwarded, denied or shown is in the audit log`,
   async (t: ExecutionContext, at) => {
     t.timeout(120_000 + KILLS * 15_000);

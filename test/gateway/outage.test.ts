@@ -16,7 +16,7 @@ async function until(t: ExecutionContext, what: string, holds: () => Promise<boo
   t.fail(`never: ${what}`);
 }
 
-test('a database that cannot be opened is a clear refusal at start', async (t) => {
+test.serial('a database that cannot be opened is a clear refusal at start', async (t) => {
   const error = await t.throwsAsync(
     createGateway(
       readConfig({ DATABASE_URL: 'sqlite:/dev/null/portcullis.db', MASTER_KEY: Buffer.alloc(32).toString('base64') }),
@@ -31,7 +31,7 @@ test('a database that cannot be opened is a clear refusal at start', async (t) =
 
 for (const trouble of ['cut', 'freeze'] as const) {
   eachServer(
-    test,
+    test.serial,
     `database ${trouble}: refused in bounded time, nothing forwarded, and all is well again without a restart`,
     async (t, at) => {
       const way = await cuttable(t, at.url);

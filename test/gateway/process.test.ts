@@ -10,7 +10,7 @@ import { dataDir, program, runGateway, spawnGateway } from '../support/process.t
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
 const key = (byte: number) => Buffer.alloc(32, byte).toString('base64');
 
-test('every mistake in the environment is named, nothing starts, and no value is printed', async (t) => {
+test.serial('every mistake in the environment is named, nothing starts, and no value is printed', async (t) => {
   const gateway = await spawnGateway(t, { PORT: 'x', REGISTRATION: 'y', MASTER_KEY: 'hunter2' });
   t.is(await gateway.ended, 1);
   t.regex(gateway.output(), /PORT must/);
@@ -19,14 +19,14 @@ test('every mistake in the environment is named, nothing starts, and no value is
   t.notRegex(gateway.output(), /hunter2|at .*\.ts/);
 });
 
-test('a database that is not there is one clear line', async (t) => {
+test.serial('a database that is not there is one clear line', async (t) => {
   const gateway = await spawnGateway(t, { DATA_DIR: dataDir(t), DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' });
   t.is(await gateway.ended, 1);
   t.regex(gateway.output(), /^portcullis: The database at 127\.0\.0\.1:1\/x cannot be used: .*\n$/);
   t.notRegex(gateway.output(), /hunter2/);
 });
 
-test('a data folder or a master key that cannot be used is one clear line', async (t) => {
+test.serial('a data folder or a master key that cannot be used is one clear line', async (t) => {
   const folder = dataDir(t);
   writeFileSync(join(folder, 'master.key'), 'no key at all');
   const [withKey, inFile] = await Promise.all([
@@ -39,14 +39,14 @@ test('a data folder or a master key that cannot be used is one clear line', asyn
   t.regex(inFile.output(), /^portcullis: The master key file cannot be used: .*\n$/);
 });
 
-test('a taken port is one clear line', async (t) => {
+test.serial('a taken port is one clear line', async (t) => {
   const first = await runGateway(t, { DATA_DIR: dataDir(t) });
   const second = await spawnGateway(t, { DATA_DIR: dataDir(t), PORT: new URL(first.url).port });
   t.is(await second.ended, 1);
   t.regex(second.output(), /cannot listen: .*EADDRINUSE/);
 });
 
-test('SIGTERM ends it with 0 and lets go of the database; SIGKILL loses nothing that was answered', async (t) => {
+test.serial('SIGTERM ends it with 0 and lets go of the database; SIGKILL loses nothing that was answered', async (t) => {
   const folder = dataDir(t);
   const first = await runGateway(t, { DATA_DIR: folder });
   t.is((await rest(first.url, 'POST', '/api/auth/register', { body: account })).status, 201);
@@ -62,7 +62,7 @@ test('SIGTERM ends it with 0 and lets go of the database; SIGKILL loses nothing 
   t.is((await rest(third.url, 'GET', '/api/auth/me', { token: body.token })).status, 200, 'the login outlives the process');
 });
 
-test('logs are JSON lines without secrets', async (t) => {
+test.serial('logs are JSON lines without secrets', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t), LOG_LEVEL: 'trace' });
   await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
   const { body } = await rest<{ token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
@@ -77,7 +77,7 @@ test('logs are JSON lines without secrets', async (t) => {
   t.false(gateway.output().includes(body.token));
 });
 
-test('a replica with another master key does not start', async (t) => {
+test.serial('a replica with another master key does not start', async (t) => {
   const folder = dataDir(t);
   const first = await runGateway(t, { DATA_DIR: folder, MASTER_KEY: key(1) });
   first.child.kill('SIGTERM');
@@ -87,7 +87,7 @@ test('a replica with another master key does not start', async (t) => {
   t.regex(second.output(), /master key/i);
 });
 
-eachServer(test, 'four replicas start at once on an empty database', async (t, at) => {
+eachServer(test.serial, 'four replicas start at once on an empty database', async (t, at) => {
   const environment = { DATABASE_URL: at.url, MASTER_KEY: key(1), LOG_LEVEL: 'error' };
   const gateways = await Promise.all(Array.from({ length: 4 }, () => runGateway(t, { ...environment, DATA_DIR: dataDir(t) })));
   const [first] = gateways;
@@ -96,7 +96,7 @@ eachServer(test, 'four replicas start at once on an empty database', async (t, a
   for (const gateway of gateways) t.is((await rest(gateway.url, 'GET', '/api/users', { token: body.token })).status, 200);
 });
 
-test('it listens on loopback unless told otherwise', async (t) => {
+test.serial('it listens on loopback unless told otherwise', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t) });
   if (process.platform !== 'linux') {
     t.pass('only Linux shows this as a file');
@@ -113,7 +113,7 @@ test('it listens on loopback unless told otherwise', async (t) => {
   );
 });
 
-test('portcullis user reset-password: a new password, and the logins from before are over', async (t) => {
+test.serial('portcullis user reset-password: a new password, and the logins from before are over', async (t) => {
   const folder = dataDir(t);
   const first = await runGateway(t, { DATA_DIR: folder });
   await rest(first.url, 'POST', '/api/auth/register', { body: account });

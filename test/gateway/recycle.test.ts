@@ -45,39 +45,43 @@ const calls = async ({ asAdmin }: Recycling): Promise<number> =>
   (await asAdmin<{ method: string }[]>(200, 'GET', '/api/logs?limit=1000')).body.filter(({ method }) => method === 'tools/call')
     .length;
 
-eachEngine(test, 'another group, another credential: a new session at the target, the same one for the client', async (t, at) => {
-  const r = await recycling(t, at.url);
-  const { w, target, asAdmin } = r;
-  await w.allow({ name: 'all' });
-  await credentialFor(r, 'default', 'of-everybody');
-  await credentialFor(r, 'group/staff', 'of-staff');
-  const client = await sessionClient(t, w.mcp, w.token);
-  const text = async (): Promise<string> => {
-    const { content } = await client.callTool({ name: 'echo', arguments: {} });
-    return (content as { text: string }[])[0]?.text ?? '';
-  };
-  t.is(await text(), 'up-1 Bearer of-everybody');
-  const before = await calls(r);
-  const seen = target.seen().length;
+eachEngine(
+  test.serial,
+  'another group, another credential: a new session at the target, the same one for the client',
+  async (t, at) => {
+    const r = await recycling(t, at.url);
+    const { w, target, asAdmin } = r;
+    await w.allow({ name: 'all' });
+    await credentialFor(r, 'default', 'of-everybody');
+    await credentialFor(r, 'group/staff', 'of-staff');
+    const client = await sessionClient(t, w.mcp, w.token);
+    const text = async (): Promise<string> => {
+      const { content } = await client.callTool({ name: 'echo', arguments: {} });
+      return (content as { text: string }[])[0]?.text ?? '';
+    };
+    t.is(await text(), 'up-1 Bearer of-everybody');
+    const before = await calls(r);
+    const seen = target.seen().length;
 
-  await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { groups: ['staff'] });
-  t.is(await text(), 'up-2 Bearer of-staff');
-  t.is(await calls(r), before + 1, 'one row for the call, none for what the gateway does by itself');
-  const { params, initialized } = newest(target);
-  t.deepEqual(params['clientInfo'], { name: 'test-1.x', version: '1.0.0' });
-  t.deepEqual(params['capabilities'], {});
-  t.true(initialized);
-  const afterwards = target
-    .seen()
-    .slice(seen)
-    .filter((method) => method !== 'GET');
-  t.deepEqual(afterwards, ['initialize', 'notifications/initialized', 'tools/call']);
+    await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { groups: ['staff'] });
+    t.is(await text(), 'up-2 Bearer of-staff');
+    t.is(await calls(r), before + 1, 'one row for the call, none for what the gateway does by itself');
+    const { params, initialized } = newest(target);
+    t.deepEqual(params['clientInfo'], { name: 'test-1.x', version: '1.0.0' });
+    t.deepEqual(params['capabilities'], {});
+    t.true(initialized);
+    const afterwards = target
+      .seen()
+      .slice(seen)
+      .filter((method) => method !== 'GET');
+    t.deepEqual(afterwards, ['initialize', 'notifications/initialized', 'tools/call']);
 
-  await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { groups: [] });
-  t.is(await text(), 'up-1 Bearer of-everybody', 'the session that was opened for these rights');
-});
+    await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { groups: [] });
+    t.is(await text(), 'up-1 Bearer of-everybody', 'the session that was opened for these rights');
+  },
+);
 
-test('subscriptions and log level are told to the new session, as far as policy allows them still', async (t) => {
+test.serial('subscriptions and log level are told to the new session, as far as policy allows them still', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -98,7 +102,7 @@ test('subscriptions and log level are told to the new session, as far as policy 
   t.is(newest(target).level, 'debug');
 });
 
-test('what was subscribed to elsewhere meanwhile is told to the session that is gone back to', async (t) => {
+test.serial('what was subscribed to elsewhere meanwhile is told to the session that is gone back to', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -119,7 +123,7 @@ test('what was subscribed to elsewhere meanwhile is told to the session that is 
   t.true(target.sessions.get('up-1')?.subscribed.has(uri));
 });
 
-test('the open stream is told that lists may have changed, and goes on with the new session', async (t) => {
+test.serial('the open stream is told that lists may have changed, and goes on with the new session', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -137,7 +141,7 @@ test('the open stream is told that lists may have changed, and goes on with the 
   t.regex(await callIn(session), /^up-2 /, 'the stream and the calls share one');
 });
 
-test('a change that comes while the target is being asked for the stream is not missed', async (t) => {
+test.serial('a change that comes while the target is being asked for the stream is not missed', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin } = r;
   await w.allow({ name: 'all' });
@@ -170,38 +174,45 @@ test('a change that comes while the target is being asked for the stream is not 
   await until('the stream is with the new session', () => target.sessions.get('up-2')?.stream != null);
 });
 
-test('a role alone changes nothing at the target: it keeps its session, and the client learns that lists may differ', async (t) => {
-  const r = await recycling(t);
-  const { w, target, asAdmin, callIn } = r;
-  await w.allow({ name: 'all' });
-  const session = await openSession(w.mcp, w.token);
-  const stream = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
-  await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'other' });
-  for (const kind of ['tools', 'prompts', 'resources']) t.is((await stream.next()).method, `notifications/${kind}/list_changed`);
-  t.regex(await callIn(session), /^up-1 /);
-  t.is(target.opened(), 1);
-  t.false(target.sessions.get('up-1')?.stream === null);
-});
+test.serial(
+  'a role alone changes nothing at the target: it keeps its session, and the client learns that lists may differ',
+  async (t) => {
+    const r = await recycling(t);
+    const { w, target, asAdmin, callIn } = r;
+    await w.allow({ name: 'all' });
+    const session = await openSession(w.mcp, w.token);
+    const stream = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
+    await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'other' });
+    for (const kind of ['tools', 'prompts', 'resources'])
+      t.is((await stream.next()).method, `notifications/${kind}/list_changed`);
+    t.regex(await callIn(session), /^up-1 /);
+    t.is(target.opened(), 1);
+    t.false(target.sessions.get('up-1')?.stream === null);
+  },
+);
 
-test('a role that is given or taken counts from the next request on, and ends what it no longer allows (cases 44, 45)', async (t) => {
-  const r = await recycling(t);
-  const { w, target, asAdmin, callIn } = r;
-  await w.allow({ name: 'tools', resource_type: 'tool', subjects: [{ subject_type: 'role', subject_value: 'caller' }] });
-  await w.allow({ name: 'prompts', resource_type: 'prompt' });
-  const session = await openSession(w.mcp, w.token);
-  await t.throwsAsync(callIn(session), { message: /"code":403/ });
-  await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'caller' });
-  t.regex(await callIn(session), /^up-1 /);
-  const stream = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
-  await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'user' });
-  await t.throwsAsync(callIn(session), { message: /"code":403/ });
-  t.is((await stream.next()).method, 'notifications/tools/list_changed');
-  await w.allow({ name: 'nothing', effect: 'deny', priority: 99 });
-  await stream.ended;
-  await until('it is left at the target, too', () => target.sessions.get('up-1')?.stream === null);
-});
+test.serial(
+  'a role that is given or taken counts from the next request on, and ends what it no longer allows (cases 44, 45)',
+  async (t) => {
+    const r = await recycling(t);
+    const { w, target, asAdmin, callIn } = r;
+    await w.allow({ name: 'tools', resource_type: 'tool', subjects: [{ subject_type: 'role', subject_value: 'caller' }] });
+    await w.allow({ name: 'prompts', resource_type: 'prompt' });
+    const session = await openSession(w.mcp, w.token);
+    await t.throwsAsync(callIn(session), { message: /"code":403/ });
+    await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'caller' });
+    t.regex(await callIn(session), /^up-1 /);
+    const stream = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
+    await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'user' });
+    await t.throwsAsync(callIn(session), { message: /"code":403/ });
+    t.is((await stream.next()).method, 'notifications/tools/list_changed');
+    await w.allow({ name: 'nothing', effect: 'deny', priority: 99 });
+    await stream.ended;
+    await until('it is left at the target, too', () => target.sessions.get('up-1')?.stream === null);
+  },
+);
 
-test('twenty requests at the moment of a recycle open one session at the target', async (t) => {
+test.serial('twenty requests at the moment of a recycle open one session at the target', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -212,7 +223,7 @@ test('twenty requests at the moment of a recycle open one session at the target'
   t.is(target.opened(), 2);
 });
 
-eachServer(test, 'two replicas that recycle at once end with one session at the target', async (t, at) => {
+eachServer(test.serial, 'two replicas that recycle at once end with one session at the target', async (t, at) => {
   const r = await recycling(t, at.url);
   const { w, target, asAdmin, callIn } = r;
   const other = await startGateway(t, at.url);
@@ -238,7 +249,7 @@ eachServer(test, 'two replicas that recycle at once end with one session at the 
 });
 
 for (const status of [404, 400] as const) {
-  test(`a session that the target has lost (${status}) is replaced, once a request`, async (t) => {
+  test.serial(`a session that the target has lost (${status}) is replaced, once a request`, async (t) => {
     const r = await recycling(t);
     const { w, target, callIn } = r;
     await w.allow({ name: 'all' });
@@ -260,7 +271,7 @@ for (const status of [404, 400] as const) {
   });
 }
 
-eachServer(test, 'a replica that has not seen a session lost, twice, finds the newest', async (t, at) => {
+eachServer(test.serial, 'a replica that has not seen a session lost, twice, finds the newest', async (t, at) => {
   const { w, target, callIn } = await recycling(t, at.url);
   const other = await startGateway(t, at.url);
   await w.allow({ name: 'all' });
@@ -280,7 +291,7 @@ eachServer(test, 'a replica that has not seen a session lost, twice, finds the n
   await t.throwsAsync(callIn(session), { message: /Session not found/ });
 });
 
-test('a target that cannot be opened anew is a clear error, and the next request tries again', async (t) => {
+test.serial('a target that cannot be opened anew is a clear error, and the next request tries again', async (t) => {
   const { w, target, asAdmin, callIn } = await recycling(t);
   await w.allow({ name: 'all' });
   const session = await openSession(w.mcp, w.token);
@@ -293,7 +304,7 @@ test('a target that cannot be opened anew is a clear error, and the next request
   t.regex(await callIn(session), /^up-2 /);
 });
 
-test('a stream whose target has no successor for it ends, so that its client opens it again', async (t) => {
+test.serial('a stream whose target has no successor for it ends, so that its client opens it again', async (t) => {
   const { w, target, asAdmin } = await recycling(t);
   await w.allow({ name: 'all' });
   const session = await openSession(w.mcp, w.token);

@@ -52,30 +52,35 @@ async function revokeAndCall(t: ExecutionContext, url: string, [what, revoke]: R
 }
 
 for (const revocation of REVOCATIONS) {
-  eachServer(test, `${revocation[0]}: the next call is refused on every replica`, async (t, at) => {
+  eachServer(test.serial, `${revocation[0]}: the next call is refused on every replica`, async (t, at) => {
     await revokeAndCall(t, at.url, revocation);
   });
 }
 
-eachEngine(test, 'fifty first registrations at once, over every replica, make one administrator', async (t, at, engine) => {
-  const environment = { LOGIN_RATE_LIMIT: '1000' };
-  const gateways = [await startGateway(t, at.url, environment)];
-  if (engine !== 'sqlite') gateways.push(await startGateway(t, at.url, environment), await startGateway(t, at.url, environment));
-  const answers = await Promise.all(
-    Array.from({ length: 50 }, async (_, i) => {
-      const url = gateways[i % gateways.length]?.url ?? '';
-      const answer = await rest<{ role: string }>(url, 'POST', '/api/auth/register', {
-        body: { email: `u${i}@example.com`, password: 'a long passphrase' },
-      });
-      t.is(answer.status, 201, JSON.stringify(answer.body));
-      return answer.body.role;
-    }),
-  );
-  t.is(answers.filter((role) => role === 'admin').length, 1);
-  t.is(answers.filter((role) => role === 'user').length, 49);
-});
+eachEngine(
+  test.serial,
+  'fifty first registrations at once, over every replica, make one administrator',
+  async (t, at, engine) => {
+    const environment = { LOGIN_RATE_LIMIT: '1000' };
+    const gateways = [await startGateway(t, at.url, environment)];
+    if (engine !== 'sqlite')
+      gateways.push(await startGateway(t, at.url, environment), await startGateway(t, at.url, environment));
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, async (_, i) => {
+        const url = gateways[i % gateways.length]?.url ?? '';
+        const answer = await rest<{ role: string }>(url, 'POST', '/api/auth/register', {
+          body: { email: `u${i}@example.com`, password: 'a long passphrase' },
+        });
+        t.is(answer.status, 201, JSON.stringify(answer.body));
+        return answer.body.role;
+      }),
+    );
+    t.is(answers.filter((role) => role === 'admin').length, 1);
+    t.is(answers.filter((role) => role === 'user').length, 49);
+  },
+);
 
-eachEngine(test, 'the status shows each live replica, and where it is', async (t, { url }) => {
+eachEngine(test.serial, 'the status shows each live replica, and where it is', async (t, { url }) => {
   const w = await world(t, url);
   const other = url.startsWith('mysql') ? await startGateway(t, url) : null;
   await w.allow({ name: 'one' });

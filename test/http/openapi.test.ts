@@ -21,7 +21,7 @@ function watchMounts(): Mount[] {
   return mounts;
 }
 
-test('the document has every route that is mounted, and no other', async (t) => {
+test.serial('the document has every route that is mounted, and no other', async (t) => {
   const mounts = watchMounts();
   const gateway = await startGateway(t);
   const mounted = routeTable(mounts).flatMap(({ template, methods }) =>
@@ -35,7 +35,7 @@ test('the document has every route that is mounted, and no other', async (t) => 
   t.deepEqual([...new Set(mounted)].sort(), documented.sort());
 });
 
-test('what is open is said to be open, and nothing else answers without a token', async (t) => {
+test.serial('what is open is said to be open, and nothing else answers without a token', async (t) => {
   const gateway = await startGateway(t);
   for (const [path, operations] of Object.entries(openapiDocument().paths)) {
     for (const [method, operation] of Object.entries(operations)) {
@@ -52,7 +52,7 @@ test('what is open is said to be open, and nothing else answers without a token'
   }
 });
 
-test('the administration of an empty gateway conforms, refusals too', async (t) => {
+test.serial('the administration of an empty gateway conforms, refusals too', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');
@@ -97,7 +97,7 @@ test('the administration of an empty gateway conforms, refusals too', async (t) 
   t.is((await call('GET', '/api/auth/me', user.token)).status, 401);
 });
 
-test('an answer that the contract does not have is noticed', (t) => {
+test.serial('an answer that the contract does not have is noticed', (t) => {
   const live = { live: true };
   t.notThrows(() => assertConforms('GET', '/health/live', 200, live));
   t.throws(() => assertConforms('GET', '/health/live', 200, { live: 'yes' }));

@@ -24,7 +24,7 @@ function pool(t: ExecutionContext, url: string, over: Partial<Knex.Config> = {})
   return db;
 }
 
-eachServer(test, 'what a server does to a statement is 503', async (t, at, engine) => {
+eachServer(test.serial, 'what a server does to a statement is 503', async (t, at, engine) => {
   const admin = pool(t, at.url);
   const db = pool(t, at.url);
   const idOf = async (): Promise<number> => (await db.raw('select connection_id() as id'))[0][0].id;
@@ -60,7 +60,7 @@ eachServer(test, 'what a server does to a statement is 503', async (t, at, engin
   t.is(codeOf(refused), 'unavailable', refused.message);
 });
 
-eachServer(test, 'a pool with none left, or none to be had, is 503', async (t, at) => {
+eachServer(test.serial, 'a pool with none left, or none to be had, is 503', async (t, at) => {
   // In this time the one that holds it must have its connection made.
   const busy = pool(t, at.url, { acquireConnectionTimeout: 2_000 });
   const holding = await busy.transaction();
@@ -76,7 +76,7 @@ eachServer(test, 'a pool with none left, or none to be had, is 503', async (t, a
   t.is(codeOf(await failure(t, pool(t, elsewhere.href).raw('select 1'))), 'unavailable');
 });
 
-eachServer(test, 'a statement that is wrong is a fault of the gateway', async (t, at) => {
+eachServer(test.serial, 'a statement that is wrong is a fault of the gateway', async (t, at) => {
   const db = pool(t, at.url);
   await db.raw('create table t (a int primary key)');
   await db.raw('insert into t values (1)');
@@ -85,7 +85,7 @@ eachServer(test, 'a statement that is wrong is a fault of the gateway', async (t
   }
 });
 
-test('what SQLite says of its files is 503', async (t) => {
+test.serial('what SQLite says of its files is 503', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const { knex: db } = await openTestDatabase(t, at);
@@ -125,7 +125,7 @@ const MADE: readonly (readonly [over: object, code: string])[] = [
   [{}, 'internal'],
 ];
 
-test('faults of drivers are told apart', (t) => {
+test.serial('faults of drivers are told apart', (t) => {
   for (const [over, code] of MADE) t.is(codeOf(Object.assign(new Error('failed'), over)), code, JSON.stringify(over));
   t.is(codeOf(new Error("Can't add new command when connection is in closed state")), 'unavailable');
 });

@@ -78,7 +78,7 @@ function signed(header: object, payload: object, key: KeyObject): string {
 const claimsOf = (token: string): Record<string, unknown> =>
   JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString());
 
-test('forged, foreign, early and late tokens are each refused as such, and leave no trace but the refusal', async (t) => {
+test.serial('forged, foreign, early and late tokens are each refused as such, and leave no trace but the refusal', async (t) => {
   const { url, kid, key } = await stolenKey(t);
   const { w, upstream, rows } = await setUp(t, { databaseUrl: url });
   await w.allow({ name: 'all' });
@@ -161,7 +161,7 @@ test('forged, foreign, early and late tokens are each refused as such, and leave
   for (const secret of secrets) t.false(JSON.stringify(upstream.received).includes(secret));
 });
 
-test('a token is good until the moment in which it, its user or its password is not', async (t) => {
+test.serial('a token is good until the moment in which it, its user or its password is not', async (t) => {
   const { w, upstream, rows } = await setUp(t);
   await w.allow({ name: 'all' });
   const again = async (who: { email: string; password: string }) => {
@@ -217,7 +217,7 @@ function exchange(port: number, text: string): Promise<string> {
   });
 }
 
-test('what two readers of HTTP would read differently ends at the listener, and so does its connection', async (t) => {
+test.serial('what two readers of HTTP would read differently ends at the listener, and so does its connection', async (t) => {
   const { w, upstream, rows } = await setUp(t);
   await w.allow({ name: 'all' });
   const port = Number(new URL(w.gateway.url).port);
@@ -259,7 +259,7 @@ test('what two readers of HTTP would read differently ends at the listener, and 
   t.deepEqual(await rows(), []);
 });
 
-test('Host and Origin are judged before the token', async (t) => {
+test.serial('Host and Origin are judged before the token', async (t) => {
   const { w, upstream, rows } = await setUp(t, { environment: { ALLOWED_ORIGINS: 'https://app.example' } });
   await w.allow({ name: 'all' });
   const port = Number(new URL(w.gateway.url).port);
@@ -297,7 +297,7 @@ test('Host and Origin are judged before the token', async (t) => {
   t.deepEqual(await rows(), ['initialize  allow matched', 'initialize  allow matched']);
 });
 
-test('whoever may not use a target cannot tell it from one that is not there', async (t) => {
+test.serial('whoever may not use a target cannot tell it from one that is not there', async (t) => {
   const { w, upstream, rows } = await setUp(t);
   await w.allow({ name: 'administrators', subjects: [{ subject_type: 'role', subject_value: 'admin' }] });
   const disabled = { name: 'switched-off', transport: 'streamable-http', url: upstream.url, enabled: false };
@@ -371,7 +371,7 @@ test('whoever may not use a target cannot tell it from one that is not there', a
   t.is((await post(w.mcp, w.admin.token, call('ok'), { 'mcp-session-id': foreign })).status, 200, 'its owner has it still');
 });
 
-test('one user who asks too often waits, and others at the same address do not', async (t) => {
+test.serial('one user who asks too often waits, and others at the same address do not', async (t) => {
   const { w, upstream, rows } = await setUp(t, { environment: { MCP_RATE_LIMIT: '20' } });
   await w.allow({ name: 'all' });
   const other = await person(w.gateway, 'other@example.com');

@@ -34,7 +34,7 @@ async function setUp(
 
 const OK = call('tools/call', { name: 'ok' });
 
-test('headers that must be single are refused when they are not', async (t) => {
+test.serial('headers that must be single are refused when they are not', async (t) => {
   const { gateway, traces } = await setUp(t);
   const session = await open(gateway);
   const before = traces();
@@ -55,7 +55,7 @@ test('headers that must be single are refused when they are not', async (t) => {
   t.deepEqual(traces(), before);
 });
 
-test('headers with bytes outside ASCII, or too many of them, are refused', async (t) => {
+test.serial('headers with bytes outside ASCII, or too many of them, are refused', async (t) => {
   const { gateway, traces } = await setUp(t);
   t.is((await send(gateway, { headers: ['mcp-name', 'caf\u00e9'], body: OK })).status, 400);
   const params = (count: number) => Array.from({ length: count }, (_, i) => [`mcp-param-${i}`, 'x']).flat();
@@ -64,7 +64,7 @@ test('headers with bytes outside ASCII, or too many of them, are refused', async
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test('only JSON in UTF-8 without encodings is read', async (t) => {
+test.serial('only JSON in UTF-8 without encodings is read', async (t) => {
   const { gateway, traces } = await setUp(t);
   const typed = (type: string) => ({ without: ['content-type'], headers: ['content-type', type], body: OK });
   const types = [
@@ -83,7 +83,7 @@ test('only JSON in UTF-8 without encodings is read', async (t) => {
     t.is((await send(gateway, typed(type))).code, -32000, type);
 });
 
-test('an answer that the client does not accept is not made', async (t) => {
+test.serial('an answer that the client does not accept is not made', async (t) => {
   const { gateway, traces } = await setUp(t);
   const accept = async (value: string) =>
     (await send(gateway, { without: ['accept'], headers: ['accept', value], body: OK })).status;
@@ -96,7 +96,7 @@ test('an answer that the client does not accept is not made', async (t) => {
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test('a body beyond the limit is refused, announced or not, while others are served', async (t) => {
+test.serial('a body beyond the limit is refused, announced or not, while others are served', async (t) => {
   const { gateway, traces } = await setUp(t, { limits: { bodyBytes: 1000 } });
   const session = await open(gateway);
   const large = JSON.stringify(call('tools/call', { name: 'ok', arguments: { x: 'x'.repeat(2000) } }));
@@ -111,7 +111,7 @@ test('a body beyond the limit is refused, announced or not, while others are ser
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });
 
-test('without a good token: 401 with a challenge, whatever else is wrong', async (t) => {
+test.serial('without a good token: 401 with a challenge, whatever else is wrong', async (t) => {
   const { gateway, traces } = await setUp(t);
   const challenge = 'Bearer resource_metadata="https://gateway.test/.well-known/oauth-protected-resource/mcp/t"';
   const none = await send(gateway, { user: null, body: '{' });
@@ -132,7 +132,7 @@ test('without a good token: 401 with a challenge, whatever else is wrong', async
   t.is((await send(gateway, { user: null, headers: ['authorization', 'bearer alice'], body: OK })).code, -32000);
 });
 
-test('a revoked token is 401 although its signature is good', async (t) => {
+test.serial('a revoked token is 401 although its signature is good', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const before = [upstream.received.length, gateway.decisions.length];
@@ -143,7 +143,7 @@ test('a revoked token is 401 although its signature is good', async (t) => {
   t.deepEqual([upstream.received.length, gateway.decisions.length], before);
 });
 
-test('nothing of the client goes to the target but the message', async (t) => {
+test.serial('nothing of the client goes to the target but the message', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const decided = gateway.decisions.length;
@@ -182,7 +182,7 @@ test('nothing of the client goes to the target but the message', async (t) => {
   t.notRegex(JSON.stringify(upstream.received), /Bearer|alice/);
 });
 
-test('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) => {
+test.serial('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) => {
   const { gateway, upstream } = await setUp(t);
   upstream.script = byMethod({ 'tools/call': { content: [] } }, { modern: true });
   const raw = modern('tools/call', { name: 'ok' }, { headers: { 'mcp-param-region': 'eu', 'mcp-session-id': 'anything' } });
@@ -195,7 +195,7 @@ test('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) =
   t.is(sent['mcp-session-id'], undefined);
 });
 
-test('paths: one form, and everything else is no target', async (t) => {
+test.serial('paths: one form, and everything else is no target', async (t) => {
   const { gateway, traces } = await setUp(t);
   for (const path of ['/mcp/', '/mcp/t/', '/mcp/T', '/mcp/../admin', '/mcp/%74', '/mcp/t%00', '/mcp//t', '/mcp/t;x', '/mcp/1t']) {
     t.is((await send(gateway, { path, body: OK })).status, 404, path);
@@ -213,7 +213,7 @@ test('paths: one form, and everything else is no target', async (t) => {
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test('Host and Origin are judged before anything else', async (t) => {
+test.serial('Host and Origin are judged before anything else', async (t) => {
   const { gateway, traces } = await setUp(t, { deps: { checkOrigin: () => new AppError('origin_not_allowed', 'no') } });
   for (const user of [null, 'wrong', 'alice']) {
     const reply = await send(gateway, { user, body: OK });
@@ -222,7 +222,7 @@ test('Host and Origin are judged before anything else', async (t) => {
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test('too many requests: 429 with the time to wait, counted by principal, and by address alone without one', async (t) => {
+test.serial('too many requests: 429 with the time to wait, counted by principal, and by address alone without one', async (t) => {
   const keys: object[] = [];
   const rateLimit: McpDeps['rateLimit'] = async (key) => {
     keys.push(key);
@@ -241,7 +241,7 @@ test('too many requests: 429 with the time to wait, counted by principal, and by
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test('every answer has a request id, and problems repeat it', async (t) => {
+test.serial('every answer has a request id, and problems repeat it', async (t) => {
   const { gateway } = await setUp(t);
   const [problem, message] = [await send(gateway, { path: '/mcp/', body: OK }), await send(gateway, { body: OK })];
   t.regex(String(problem.headers['x-request-id']), /^[0-9a-f-]{36}$/);
@@ -261,7 +261,7 @@ for (const [what, head] of [
   ['a NUL', 'X-A: b\0c\r\nContent-Length: 5'],
   ['a folded header', 'X-A: b\r\n c\r\nContent-Length: 5'],
 ] as const) {
-  test(`smuggling through ${what} ends at the listener`, async (t) => {
+  test.serial(`smuggling through ${what} ends at the listener`, async (t) => {
     const { gateway, traces } = await setUp(t);
     const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
     let text = '';
@@ -278,7 +278,7 @@ for (const [what, head] of [
   });
 }
 
-test('the gate is asked after the last byte of the body, not before', async (t) => {
+test.serial('the gate is asked after the last byte of the body, not before', async (t) => {
   const { gateway } = await setUp(t);
   const session = await open(gateway);
   const before = gateway.admissions;

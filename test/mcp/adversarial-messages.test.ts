@@ -80,7 +80,7 @@ for (const [what, body, codes] of [
   ['a byte order mark', '\ufeff{"jsonrpc":"2.0","id":1,"method":"ping"}', [-32700]],
   ['an id that is an array', '{"jsonrpc":"2.0","id":[1],"method":"tools/call","params":{"name":"ok"}}', [-32600]],
 ] as const) {
-  test(`400 and nothing forwarded: ${what}`, async (t) => {
+  test.serial(`400 and nothing forwarded: ${what}`, async (t) => {
     const { gateway, session, since } = await setUp(t);
     const reply = await send(gateway, inSession(session, body));
     t.is(reply.status, 400);
@@ -89,7 +89,7 @@ for (const [what, body, codes] of [
   });
 }
 
-test('methods are compared byte for byte; unknown ones go nowhere', async (t) => {
+test.serial('methods are compared byte for byte; unknown ones go nowhere', async (t) => {
   const { gateway, session, since } = await setUp(t);
   for (const method of [
     'Tools/Call',
@@ -107,7 +107,7 @@ test('methods are compared byte for byte; unknown ones go nowhere', async (t) =>
   t.deepEqual(since(), NOTHING);
 });
 
-test('methods of 2026-07-28 likewise, with HTTP 404', async (t) => {
+test.serial('methods of 2026-07-28 likewise, with HTTP 404', async (t) => {
   const { gateway, since } = await setUp(t, 'modern');
   for (const method of ['Tools/Call', 'acme/danger', 'tasks/list', 'skills/get', 'initialize', 'ping']) {
     const reply = await send(gateway, modern(method, { name: 'ok' }));
@@ -116,7 +116,7 @@ test('methods of 2026-07-28 likewise, with HTTP 404', async (t) => {
   t.deepEqual(since(), NOTHING);
 });
 
-test('names are compared byte for byte', async (t) => {
+test.serial('names are compared byte for byte', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const others = ['OK', 'ok ', ' ok', 'ok\u200b', 'caf\u00e9', 'constructor', 'toString', 'hasOwnProperty', 'оk'];
   for (const name of others) {
@@ -129,7 +129,7 @@ test('names are compared byte for byte', async (t) => {
   t.deepEqual(since().seen, ['tools/call']);
 });
 
-test('names that are no names are refused before any decision', async (t) => {
+test.serial('names that are no names are refused before any decision', async (t) => {
   const { gateway, session, since } = await setUp(t);
   for (const name of [1, ['ok'], { toString: 'ok' }, null, '', 'o\nk', 'x'.repeat(257)]) {
     const reply = await send(gateway, inSession(session, call('tools/call', { name })));
@@ -138,7 +138,7 @@ test('names that are no names are refused before any decision', async (t) => {
   t.deepEqual(since(), NOTHING);
 });
 
-test('only params.name names the tool', async (t) => {
+test.serial('only params.name names the tool', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t);
   const params = { tool: 'secret', _meta: { name: 'secret', method: 'x' }, arguments: { name: 'secret' }, name: 'ok' };
   const reply = await send(gateway, inSession(session, call('tools/call', params)));
@@ -147,7 +147,7 @@ test('only params.name names the tool', async (t) => {
   t.deepEqual(upstream.received.at(-1)?.message?.params, params);
 });
 
-test('a denied call is answered in band and goes nowhere', async (t) => {
+test.serial('a denied call is answered in band and goes nowhere', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const reply = await send(gateway, inSession(session, call('tools/call', { name: 'secret' })));
   t.deepEqual([reply.status, reply.code], [200, 403]);
@@ -157,7 +157,7 @@ test('a denied call is answered in band and goes nowhere', async (t) => {
   t.deepEqual(since(), { seen: [], audited: ['tools/call tool secret deny'] });
 });
 
-test('arguments reach the target as they were written', async (t) => {
+test.serial('arguments reach the target as they were written', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   const args = '{"float": 1.0, "e":1E2, "text":"\\u00e9\\/", "deep":[[{"name":"x"}]]}';
   await send(
@@ -167,7 +167,7 @@ test('arguments reach the target as they were written', async (t) => {
   t.true(upstream.received.at(-1)?.text.includes(`"arguments":${args}`));
 });
 
-test('1 and "1" are two ids', async (t) => {
+test.serial('1 and "1" are two ids', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t);
   const seen = upstream.received.length;
   const replies = await Promise.all(
@@ -182,7 +182,7 @@ test('1 and "1" are two ids', async (t) => {
   t.deepEqual(since().audited, Array(2).fill('tools/call tool ok allow'));
 });
 
-test('unknown notifications, and any without a session, are accepted and dropped', async (t) => {
+test.serial('unknown notifications, and any without a session, are accepted and dropped', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const notify = (method: string) => ({ jsonrpc: '2.0', method, params: {} });
   t.is((await send(gateway, inSession(session, notify('notifications/acme')))).status, 202);
@@ -195,7 +195,7 @@ test('unknown notifications, and any without a session, are accepted and dropped
 
 const headers = (changes: Record<string, string | undefined>) => modern('tools/call', { name: 'ok' }, { headers: changes });
 
-test('2026-07-28: headers that are missing or differ from the body are refused', async (t) => {
+test.serial('2026-07-28: headers that are missing or differ from the body are refused', async (t) => {
   const { gateway, since } = await setUp(t, 'modern');
   for (const raw of [
     headers({ 'mcp-name': 'secret' }),
@@ -222,7 +222,7 @@ test('2026-07-28: headers that are missing or differ from the body are refused',
   t.deepEqual(since(), { seen: ['tools/call'], audited: ['tools/call tool ok allow'] });
 });
 
-test('versions: header and body never disagree, and unknown ones are named', async (t) => {
+test.serial('versions: header and body never disagree, and unknown ones are named', async (t) => {
   const { gateway, since } = await setUp(t, 'modern');
   const version = ['mcp-protocol-version', MODERN];
   const bare = await send(gateway, { headers: version, body: call('tools/call', { name: 'ok' }) });
@@ -257,13 +257,13 @@ test('versions: header and body never disagree, and unknown ones are named', asy
   t.deepEqual(since(), NOTHING);
 });
 
-test('an error for an id that cannot be read has id null in a session, none in 2026-07-28', async (t) => {
+test.serial('an error for an id that cannot be read has id null in a session, none in 2026-07-28', async (t) => {
   const { gateway } = await setUp(t, 'modern');
   t.is(JSON.parse((await send(gateway, { body: '{' })).text).id, null);
   t.false('id' in JSON.parse((await send(gateway, { headers: ['mcp-protocol-version', MODERN], body: '{' })).text));
 });
 
-test('a batch of 2025-03-26: each element is decided and forwarded by itself', async (t) => {
+test.serial('a batch of 2025-03-26: each element is decided and forwarded by itself', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t, 'session', '2025-03-26');
   const batch = [call('tools/call', { name: 'ok' }, 1), call('tools/call', { name: 'secret' }, 2), call('acme/x', {}, 3)];
   const reply = await send(
@@ -288,7 +288,7 @@ test('a batch of 2025-03-26: each element is decided and forwarded by itself', a
   ]);
 });
 
-test('a batch that no revision allows is refused whole', async (t) => {
+test.serial('a batch that no revision allows is refused whole', async (t) => {
   const { gateway, session, since } = await setUp(t, 'session', '2025-03-26');
   const ok = (id: unknown) => call('tools/call', { name: 'ok' }, id);
   for (const batch of [
@@ -308,7 +308,7 @@ test('a batch that no revision allows is refused whole', async (t) => {
   t.deepEqual(since(), NOTHING);
 });
 
-test('a batch in a session of a later revision is refused', async (t) => {
+test.serial('a batch in a session of a later revision is refused', async (t) => {
   for (const revision of ['2025-06-18', '2025-11-25']) {
     const { gateway, session, since } = await setUp(t, 'session', revision);
     const ok = call('tools/call', { name: 'ok' });
@@ -343,7 +343,7 @@ const URIS = [
 ];
 
 for (const method of ['resources/read', 'resources/subscribe']) {
-  test(`${method}: a URI with more than one reading is denied and audited as such`, async (t) => {
+  test.serial(`${method}: a URI with more than one reading is denied and audited as such`, async (t) => {
     const { gateway, session, since } = await setUp(t);
     for (const uri of URIS) {
       const reply = await send(gateway, inSession(session, call(method, { uri })));
@@ -354,7 +354,7 @@ for (const method of ['resources/read', 'resources/subscribe']) {
   });
 }
 
-test('completion: denied, unknown and non-canonical references answer alike', async (t) => {
+test.serial('completion: denied, unknown and non-canonical references answer alike', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const complete = (ref: object) =>
     send(gateway, inSession(session, call('completion/complete', { ref, argument: { name: 'a', value: '' } })));
@@ -392,7 +392,7 @@ test('completion: denied, unknown and non-canonical references answer alike', as
   });
 });
 
-test('an argument of a prompt is data, whatever it looks like', async (t) => {
+test.serial('an argument of a prompt is data, whatever it looks like', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t);
   for (const uri of URIS) {
     const params = { name: 'ok', arguments: { uri } };
@@ -405,7 +405,7 @@ test('an argument of a prompt is data, whatever it looks like', async (t) => {
   });
 });
 
-test('hosts and paths in letters that look like others are other hosts and paths', async (t) => {
+test.serial('hosts and paths in letters that look like others are other hosts and paths', async (t) => {
   const { gateway, session, since } = await setUp(t);
   gateway.rights.set('alice', ({ resource_name }) =>
     /^https:\/\/(example\.com|xn--exmple-4nf\.com)\/public\/a$/.test(resource_name),
@@ -423,7 +423,7 @@ test('hosts and paths in letters that look like others are other hosts and paths
   });
 });
 
-test('of what is listened to, a URI with more than one reading is left out before the target is asked', async (t) => {
+test.serial('of what is listened to, a URI with more than one reading is left out before the target is asked', async (t) => {
   const { gateway, upstream, since } = await setUp(t, 'modern');
   const answering = upstream.script;
   upstream.script = (received, res) =>

@@ -28,7 +28,7 @@ async function setUp(t: { teardown(stop: () => Promise<void>): void }, limits: P
 const OK = call('tools/call', { name: 'ok' });
 const forged = (id: string): string => `${id.slice(0, 40)}${id[40] === 'A' ? 'B' : 'A'}${id.slice(41)}`;
 
-test('a session of another, of another target, edited, cut or invented answers like one that never was', async (t) => {
+test.serial('a session of another, of another target, edited, cut or invented answers like one that never was', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const foreign = await startGateway({
@@ -64,7 +64,7 @@ test('a session of another, of another target, edited, cut or invented answers l
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });
 
-test('a session ends after a day, and with the target it was opened on', async (t) => {
+test.serial('a session ends after a day, and with the target it was opened on', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const seen = upstream.received.length;
@@ -79,7 +79,7 @@ test('a session ends after a day, and with the target it was opened on', async (
   t.is(upstream.received.length, seen);
 });
 
-test("nobody ends or listens to another's session", async (t) => {
+test.serial("nobody ends or listens to another's session", async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const [seen, decided] = [upstream.received.length, gateway.decisions.length];
@@ -99,7 +99,7 @@ test("nobody ends or listens to another's session", async (t) => {
   t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'upstream-session-1');
 });
 
-test('a request without its session, or with an unknown version, is refused', async (t) => {
+test.serial('a request without its session, or with an unknown version, is refused', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const [seen, decided] = [upstream.received.length, gateway.decisions.length];
@@ -116,7 +116,7 @@ test('a request without its session, or with an unknown version, is refused', as
   t.deepEqual(gateway.audited().slice(decided), ['GET allow']);
 });
 
-test('each principal has a session of its own with the target', async (t) => {
+test.serial('each principal has a session of its own with the target', async (t) => {
   const { gateway, upstream } = await setUp(t);
   let opened = 0;
   const plain = upstream.script;
@@ -135,7 +135,7 @@ test('each principal has a session of its own with the target', async (t) => {
   );
 });
 
-test('a cancellation goes to the session that it was sent in, and none without a session goes anywhere', async (t) => {
+test.serial('a cancellation goes to the session that it was sent in, and none without a session goes anywhere', async (t) => {
   const { gateway, upstream } = await setUp(t);
   let opened = 0;
   const plain = upstream.script;
@@ -228,7 +228,7 @@ const startStream = (res: ServerResponse): void => {
 const event = (message: object, id?: string): string =>
   `${id === undefined ? '' : `id: ${id}\n`}data: ${JSON.stringify(message)}\n\n`;
 
-test("the target's question can be answered on its session alone", async (t) => {
+test.serial("the target's question can be answered on its session alone", async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   upstream.script = (received, res) => {
@@ -255,7 +255,7 @@ test("the target's question can be answered on its session alone", async (t) => 
   stream.stop();
 });
 
-test('a question that no client may be asked is refused in its name', async (t) => {
+test.serial('a question that no client may be asked is refused in its name', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   let refuse = (_: unknown): void => undefined;
@@ -277,7 +277,7 @@ test('a question that no client may be asked is refused in its name', async (t) 
   t.like(upstream.received.find(({ message }) => message?.id === 'q')?.message, { id: 'q', error: { code: -32601 } });
 });
 
-test('events are resumed by their session alone', async (t) => {
+test.serial('events are resumed by their session alone', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   upstream.script = (received, res) => {
@@ -312,7 +312,7 @@ test('events are resumed by their session alone', async (t) => {
   t.deepEqual(gateway.shown.at(-1)?.names, ['ok']);
 });
 
-test('a standing stream ends when its caller may no longer use the target, and delivers nothing after', async (t) => {
+test.serial('a standing stream ends when its caller may no longer use the target, and delivers nothing after', async (t) => {
   for (const lose of [
     (gateway: TestGateway) => void gateway.rights.delete('alice'),
     (gateway: TestGateway) => void gateway.revoked.add('alice'),
@@ -340,7 +340,7 @@ test('a standing stream ends when its caller may no longer use the target, and d
   }
 });
 
-test('updates of a resource come while it may be read, each of them decided', async (t) => {
+test.serial('updates of a resource come while it may be read, each of them decided', async (t) => {
   const { gateway, upstream } = await setUp(t);
   let standing: ServerResponse | undefined;
   const plain = upstream.script;
@@ -384,7 +384,7 @@ test('updates of a resource come while it may be read, each of them decided', as
   stream.stop();
 });
 
-test('an answer on a standing stream that answers nothing is dropped', async (t) => {
+test.serial('an answer on a standing stream that answers nothing is dropped', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   upstream.script = (received, res) => {
@@ -399,7 +399,7 @@ test('an answer on a standing stream that answers nothing is dropped', async (t)
   t.deepEqual(reply.text.match(/^data: .*$/gm), ['data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}']);
 });
 
-test('standing streams are kept alive and limited by principal', async (t) => {
+test.serial('standing streams are kept alive and limited by principal', async (t) => {
   const { gateway, upstream } = await setUp(t, { streamsPerPrincipal: 1, keepAliveMs: 20 });
   const plain = upstream.script;
   upstream.script = (received, res) => (received.httpMethod === 'GET' ? startStream(res) : plain(received, res));
@@ -425,7 +425,7 @@ test('standing streams are kept alive and limited by principal', async (t) => {
   third.stop();
 });
 
-test('standing streams can be ended, and requests under way go on', async (t) => {
+test.serial('standing streams can be ended, and requests under way go on', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   let finish = (): void => undefined;
@@ -444,7 +444,7 @@ test('standing streams can be ended, and requests under way go on', async (t) =>
   t.is((await reply).code, undefined);
 });
 
-test('request state is worth something for its own request alone', async (t) => {
+test.serial('request state is worth something for its own request alone', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const asking = {
     resultType: 'input_required',

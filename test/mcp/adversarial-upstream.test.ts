@@ -75,7 +75,7 @@ for (const [what, answer] of [
   ['a server error', (res) => answerText(res, '{"error":"internal stack trace"}', 'application/json', 500)],
   ['a broken connection', (res) => res.destroy()],
 ] as [string, (res: ServerResponse) => void][]) {
-  test(`-32603 in the gateway's words when the target answers with ${what}`, async (t) => {
+  test.serial(`-32603 in the gateway's words when the target answers with ${what}`, async (t) => {
     const { gateway, upstream, session, onCall } = await setUp(t);
     onCall((_, res) => answer(res));
     const before = upstream.received.length;
@@ -89,7 +89,7 @@ for (const [what, answer] of [
   });
 }
 
-test('challenges, cookies and redirects of the target stay between it and the gateway', async (t) => {
+test.serial('challenges, cookies and redirects of the target stay between it and the gateway', async (t) => {
   const { gateway, upstream, session, onCall } = await setUp(t);
   for (const [status, headers] of [
     [401, { 'www-authenticate': 'Bearer resource_metadata="http://evil"', 'set-cookie': 'a=b' }],
@@ -121,7 +121,7 @@ test('challenges, cookies and redirects of the target stay between it and the ga
   for (const name of ['set-cookie', 'mcp-session-id', 'x-powered-by']) t.is(reply.headers[name], undefined);
 });
 
-test("the target's own error is its answer", async (t) => {
+test.serial("the target's own error is its answer", async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall(({ id }, res) =>
     answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'bad arguments', data: { n: 1 } } }),
@@ -136,7 +136,7 @@ test("the target's own error is its answer", async (t) => {
   t.is(lastOutcome(gateway), 'error');
 });
 
-test('answers, events and silence are bounded', async (t) => {
+test.serial('answers, events and silence are bounded', async (t) => {
   // Long enough for the session to be opened while everything else here begins.
   const { gateway, session, onCall } = await setUp(t, { answerBytes: 10_000, idleMs: 2_000, headersMs: 2_000 });
   const pour = (res: ServerResponse, type: string): void => {
@@ -163,7 +163,7 @@ test('answers, events and silence are bounded', async (t) => {
   t.deepEqual(calls(gateway), Array(5).fill('tools/call tool ok allow'));
 });
 
-test('events go out one message each, whatever the target puts between the lines', async (t) => {
+test.serial('events go out one message each, whatever the target puts between the lines', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   const content = [{ type: 'text', text: '\n\ndata: {"jsonrpc":"2.0"}\n\n\r\u2028 é' }];
   onCall(({ id }, res) => {
@@ -187,7 +187,7 @@ test('events go out one message each, whatever the target puts between the lines
   t.is(lastOutcome(gateway), 'ok');
 });
 
-test('of two answers the first counts, and notifications of other requests are not for this stream', async (t) => {
+test.serial('of two answers the first counts, and notifications of other requests are not for this stream', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall((_, res) => {
     const progress = (progressToken: string) =>
@@ -202,7 +202,7 @@ test('of two answers the first counts, and notifications of other requests are n
   t.deepEqual(calls(gateway), ['tools/call tool ok allow']);
 });
 
-test('2026-07-28: no log messages without a level, no questions on the stream', async (t) => {
+test.serial('2026-07-28: no log messages without a level, no questions on the stream', async (t) => {
   const { gateway, upstream } = await setUp(t);
   upstream.script = byMethod({ 'tools/call': {} }, { modern: true });
   await send(gateway, modern('server/discover'));
@@ -218,7 +218,7 @@ test('2026-07-28: no log messages without a level, no questions on the stream', 
   t.regex(reply.text, /-32603/);
 });
 
-test('an unusable credential: nothing is forwarded', async (t) => {
+test.serial('an unusable credential: nothing is forwarded', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   gateway.targets.set('t', routed('t', upstream.url, { accessOf: reachedWith('unusable') }));
   const before = upstream.received.length;
@@ -228,7 +228,7 @@ test('an unusable credential: nothing is forwarded', async (t) => {
   t.is(upstream.received.length, before);
 });
 
-test('a target without a credential gets none', async (t) => {
+test.serial('a target without a credential gets none', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   gateway.targets.set('t', routed('t', upstream.url, { accessOf: reachedWith(noCredentials) }));
   await send(gateway, inSession(session, OK));
@@ -236,7 +236,7 @@ test('a target without a credential gets none', async (t) => {
   t.is(upstream.received.at(-1)?.headers.authorization, undefined);
 });
 
-test('a target that cannot be reached, or is link-local, is an error in band', async (t) => {
+test.serial('a target that cannot be reached, or is link-local, is an error in band', async (t) => {
   const { gateway } = await setUp(t);
   for (const url of ['http://127.0.0.1:1/mcp', 'http://169.254.169.254/latest/meta-data']) {
     gateway.targets.set('t', routed('t', url));
@@ -251,7 +251,7 @@ for (const [how, status, body] of [
   ['404, as the specification has it', 404, null],
   ['400, as SDK servers have it', 400, 'Bad Request: No valid session ID provided'],
 ] as const) {
-  test(`a session that the target has lost (${how}) is opened anew, once, and the client keeps its own`, async (t) => {
+  test.serial(`a session that the target has lost (${how}) is opened anew, once, and the client keeps its own`, async (t) => {
     const { gateway, upstream, session } = await setUp(t);
     const lose = (res: ServerResponse): void =>
       body === null
@@ -288,7 +288,7 @@ for (const [how, status, body] of [
   });
 }
 
-test('a failing audit log: 503, and nothing is forwarded', async (t) => {
+test.serial('a failing audit log: 503, and nothing is forwarded', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   const [before, decided] = [upstream.received.length, gateway.decisions.length];
   gateway.auditDown = true;
@@ -303,7 +303,7 @@ test('a failing audit log: 503, and nothing is forwarded', async (t) => {
   t.deepEqual([upstream.received.length, gateway.decisions.length], [before, decided]);
 });
 
-test('what a list shows is recorded before it is answered, or it is not answered', async (t) => {
+test.serial('what a list shows is recorded before it is answered, or it is not answered', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall(({ id }, res) => {
     gateway.auditDown = true;
@@ -315,7 +315,7 @@ test('what a list shows is recorded before it is answered, or it is not answered
   t.deepEqual(gateway.shown, []);
 });
 
-test('a state that cannot be had: 503; a broken engine: denied, recorded as an error, lists empty', async (t) => {
+test.serial('a state that cannot be had: 503; a broken engine: denied, recorded as an error, lists empty', async (t) => {
   const { gateway, upstream, session } = await setUp(t, {}, byMethod({ 'tools/list': { tools: [{ name: 'ok' }] } }));
   const before = upstream.received.length;
   gateway.stateDown = true;
@@ -330,7 +330,7 @@ test('a state that cannot be had: 503; a broken engine: denied, recorded as an e
   t.is(upstream.received.length, before);
 });
 
-test('a target that is forbidden answers like one that does not exist', async (t) => {
+test.serial('a target that is forbidden answers like one that does not exist', async (t) => {
   const { gateway, upstream } = await setUp(t);
   gateway.targets.set('u', routed('u', upstream.url));
   const before = upstream.received.length;
@@ -364,7 +364,7 @@ test('a target that is forbidden answers like one that does not exist', async (t
   t.is(gateway.decisions.at(-1)?.target_id, null);
 });
 
-test('a page of which nothing may be seen keeps its cursor, and the cursor goes on as it was', async (t) => {
+test.serial('a page of which nothing may be seen keeps its cursor, and the cursor goes on as it was', async (t) => {
   const { gateway, upstream, session, onCall } = await setUp(t);
   onCall(({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, result: { tools: [{ name: 'secret' }], nextCursor: 'c2' } }));
   const reply = await send(gateway, inSession(session, call('tools/list', { cursor: 'c1' })));
@@ -373,7 +373,7 @@ test('a page of which nothing may be seen keeps its cursor, and the cursor goes 
   t.like(gateway.shown.at(-1), { names: [], hidden: 1 });
 });
 
-test('a target of sessions alone sends clients of 2026-07-28 to a session, once it is known as such', async (t) => {
+test.serial('a target of sessions alone sends clients of 2026-07-28 to a session, once it is known as such', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const before = upstream.received.length;
   for (const method of ['tools/call', 'server/discover', 'tools/call']) {
@@ -385,7 +385,7 @@ test('a target of sessions alone sends clients of 2026-07-28 to a session, once 
   t.deepEqual(upstream.seen().slice(before), ['server/discover', 'server/discover']);
 });
 
-test('a version error of the target names what it and the gateway both serve', async (t) => {
+test.serial('a version error of the target names what it and the gateway both serve', async (t) => {
   const { gateway, onCall } = await setUp(t);
   onCall(({ id }, res) => {
     const data = { supported: ['2027-01-01', MODERN, '2024-11-05'], requested: 'x' };
@@ -395,7 +395,7 @@ test('a version error of the target names what it and the gateway both serve', a
   t.deepEqual([reply.status, JSON.parse(reply.text).error.data.supported], [400, [MODERN]]);
 });
 
-test('a client that opens a session with a target of 2026-07-28 alone is told so', async (t) => {
+test.serial('a client that opens a session with a target of 2026-07-28 alone is told so', async (t) => {
   const { gateway, upstream } = await setUp(t);
   upstream.script = ({ message }, res) =>
     answerJson(
@@ -408,7 +408,7 @@ test('a client that opens a session with a target of 2026-07-28 alone is told so
   t.deepEqual([reply.status, reply.code, reply.headers['mcp-session-id']], [400, -32022, undefined]);
 });
 
-test('initialize: the client offers what the gateway carries, in a revision that it serves', async (t) => {
+test.serial('initialize: the client offers what the gateway carries, in a revision that it serves', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   const capabilities = {
     elicitation: {},
@@ -474,7 +474,7 @@ async function leave(
   return { closed: () => closed, finish };
 }
 
-test('a client of 2026-07-28 that goes away cancels its call', async (t) => {
+test.serial('a client of 2026-07-28 that goes away cancels its call', async (t) => {
   const setup = await setUp(t);
   setup.upstream.script = byMethod({}, { modern: true });
   await send(setup.gateway, modern('server/discover'));
@@ -485,7 +485,7 @@ test('a client of 2026-07-28 that goes away cancels its call', async (t) => {
   t.is(lastOutcome(setup.gateway), 'cancelled');
 });
 
-test('a client that goes away in a session does not: the call runs on, and its end is recorded', async (t) => {
+test.serial('a client that goes away in a session does not: the call runs on, and its end is recorded', async (t) => {
   const setup = await setUp(t);
   const { closed, finish } = await leave(setup, ['mcp-session-id', setup.session], OK);
   t.false(closed());
@@ -495,7 +495,7 @@ test('a client that goes away in a session does not: the call runs on, and its e
   t.is(lastOutcome(setup.gateway), 'ok');
 });
 
-test('no secret of either side reaches the log', async (t) => {
+test.serial('no secret of either side reaches the log', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall((_, res) => res.destroy());
   await send(gateway, inSession(session, call('tools/call', { name: 'ok', arguments: { password: 'hunter2' } })));

@@ -79,7 +79,7 @@ async function shownAt(client: Client | ModernClient): Promise<Record<string, st
   };
 }
 
-test('lists are those of every target put together, for this caller', async (t) => {
+test.serial('lists are those of every target put together, for this caller', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const deny = { effect: 'deny', priority: 20 };
@@ -100,7 +100,7 @@ test('lists are those of every target put together, for this caller', async (t) 
   }
 });
 
-test('every kind of target is used through one session', async (t) => {
+test.serial('every kind of target is used through one session', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   for (const client of [await sessionClient(t, w.everywhere, w.token), await modernClient(t, w.everywhere, w.token)]) {
@@ -145,7 +145,7 @@ test('every kind of target is used through one session', async (t) => {
   }
 });
 
-test('links to what may not be read are gone; the others lead where they should', async (t) => {
+test.serial('links to what may not be read are gone; the others lead where they should', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   await w.allow({ name: 'no', effect: 'deny', priority: 20, resource_type: 'resource', resource_pattern: '^file:///secret' });
@@ -200,7 +200,7 @@ test.serial('targets ask the client, all at once, and each gets its own answer',
   t.true(w.target.recorder.received.some(({ message }) => message?.method === 'notifications/roots/list_changed'));
 });
 
-test('progress comes to its call, and a cancellation goes to it', async (t) => {
+test.serial('progress comes to its call, and a cancellation goes to it', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const client = await sessionClient(t, w.everywhere, w.token);
@@ -224,7 +224,7 @@ test('progress comes to its call, and a cancellation goes to it', async (t) => {
   t.false(w.target.recorder.received.some(({ message }) => message?.method === 'notifications/cancelled'));
 });
 
-test('subscriptions of several targets are told of on one stream', async (t) => {
+test.serial('subscriptions of several targets are told of on one stream', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const client = await sessionClient(t, w.everywhere, w.token);
@@ -243,7 +243,7 @@ test('subscriptions of several targets are told of on one stream', async (t) => 
   await client.setLoggingLevel('debug');
 });
 
-test('a target that the caller may not use answers as one that is not there, in every way', async (t) => {
+test.serial('a target that the caller may not use answers as one that is not there, in every way', async (t) => {
   const w = await all(t);
   for (const target of ['everything', 'files']) await w.allow({ name: target, target_id: w.ids[target] ?? '' });
   // Not usable although something of it is allowed to somebody else.
@@ -304,7 +304,7 @@ test('a target that the caller may not use answers as one that is not there, in 
   t.true(rowsOf('dual').every(({ effect }) => effect === 'deny'));
 });
 
-test('a target that is down is named to those who may use it, and to nobody else', async (t) => {
+test.serial('a target that is down is named to those who may use it, and to nobody else', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const other = await person(w.gateway, 'other@example.com');
@@ -321,7 +321,7 @@ test('a target that is down is named to those who may use it, and to nobody else
   }
 });
 
-test('rights that come and go are followed without a new session', async (t) => {
+test.serial('rights that come and go are followed without a new session', async (t) => {
   const w = await all(t);
   const everything = await w.allow({ name: 'everything', target_id: w.target.id });
   const client = await sessionClient(t, w.everywhere, w.token);
@@ -350,7 +350,7 @@ test('rights that come and go are followed without a new session', async (t) => 
   t.is(w.target.recorder.received.slice(seen).filter(({ method }) => method === 'POST').length, 0);
 });
 
-test('the audit log: a row for each decision, and none upstream without one', async (t) => {
+test.serial('the audit log: a row for each decision, and none upstream without one', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   await w.allow({ name: 'no', effect: 'deny', priority: 20, resource_type: 'tool', resource_pattern: '^echo$' });

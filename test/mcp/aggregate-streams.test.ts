@@ -44,7 +44,7 @@ const log = (data: unknown) => ({ method: 'notifications/message', params: { lev
 const dataOf = (stream: { messages(): { params?: { data?: unknown } }[] }) =>
   stream.messages().flatMap(({ params }) => (params?.data === undefined ? [] : [params.data]));
 
-test('one stream carries those of all targets, each in its own words made plain', async (t) => {
+test.serial('one stream carries those of all targets, each in its own words made plain', async (t) => {
   const [a, b] = [standing(), standing()];
   const rights = { alice: ({ resource_name }: { resource_name: string }) => !resource_name.includes('secret') };
   const at = await everywhere(t, { a: a.script, b: b.script, none: {} }, { rights });
@@ -79,7 +79,7 @@ test('one stream carries those of all targets, each in its own words made plain'
   await until(() => a.streams.length === 0 && b.streams.length === 0);
 });
 
-test("nobody hears of another's session, nor of another session of theirs", async (t) => {
+test.serial("nobody hears of another's session, nor of another session of theirs", async (t) => {
   const a = standing();
   const at = await everywhere(t, { a: a.script });
   const sessions = [await openEverywhere(at), await openEverywhere(at), await openEverywhere(at, { user: 'bob' })] as const;
@@ -96,7 +96,7 @@ test("nobody hears of another's session, nor of another session of theirs", asyn
   }
 });
 
-test('a target that becomes usable joins, one that is lost leaves, and the client keeps its stream', async (t) => {
+test.serial('a target that becomes usable joins, one that is lost leaves, and the client keeps its stream', async (t) => {
   const [a, b] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const late = routed('b', at.upstreams.b.url);
@@ -136,7 +136,7 @@ test('a target that becomes usable joins, one that is lost leaves, and the clien
   t.is(at.gateway.decisions.filter(({ method }) => method === 'GET').length, 3, 'each time that it joins');
 });
 
-test('a message of a target that has just been lost does not go out', async (t) => {
+test.serial('a message of a target that has just been lost does not go out', async (t) => {
   const a = standing();
   // So long that the stream is not looked at before the message comes.
   const at = await everywhere(t, { a: a.script }, { limits: { watchMs: 60_000 } });
@@ -148,7 +148,7 @@ test('a message of a target that has just been lost does not go out', async (t) 
   t.deepEqual(stream.messages(), []);
 });
 
-test('a target does not join before that is recorded', async (t) => {
+test.serial('a target does not join before that is recorded', async (t) => {
   const b = standing();
   const at = await everywhere(t, { b: b.script });
   const late = routed('b', at.upstreams.b.url);
@@ -163,7 +163,7 @@ test('a target does not join before that is recorded', async (t) => {
   t.is(at.gateway.decisions.filter((row) => row.target_name === 'b' && row.method === 'GET').length, 1);
 });
 
-test("the stream of a target that breaks off is opened again, and the client's goes on", async (t) => {
+test.serial("the stream of a target that breaks off is opened again, and the client's goes on", async (t) => {
   const [a, b] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const stream = await listen(at.gateway, await openEverywhere(at));
@@ -179,7 +179,7 @@ test("the stream of a target that breaks off is opened again, and the client's g
   t.false(stream.isEnded());
 });
 
-test('a target that is busy is asked for its stream again, one that has none is not', async (t) => {
+test.serial('a target that is busy is asked for its stream again, one that has none is not', async (t) => {
   const [busy, none, wrong] = [standing(), standing(), standing()];
   none.status = 405;
   wrong.status = 404;
@@ -196,7 +196,7 @@ test('a target that is busy is asked for its stream again, one that has none is 
   stream.stop();
 });
 
-test('a target that was down when the stream was opened brings its own when it is back', async (t) => {
+test.serial('a target that was down when the stream was opened brings its own when it is back', async (t) => {
   const a = standing({ 'tools/list': { tools: [] } });
   let down = true;
   let tries = 0;
@@ -220,7 +220,7 @@ test('a target that was down when the stream was opened brings its own when it i
   t.false(stream.isEnded());
 });
 
-test('progress of a call is nobody else to tell of', async (t) => {
+test.serial('progress of a call is nobody else to tell of', async (t) => {
   const [a, b] = [standing(), standing()];
   const calls: ServerResponse[] = [];
   const at = await everywhere(t, {
@@ -249,7 +249,7 @@ test('progress of a call is nobody else to tell of', async (t) => {
   await answer.until(answer.isEnded);
 });
 
-test('the rest of an answer says nothing of the progress of what another target does', async (t) => {
+test.serial('the rest of an answer says nothing of the progress of what another target does', async (t) => {
   const one = () => {
     const plain = standing();
     const calls: ServerResponse[] = [];
@@ -282,7 +282,7 @@ test('the rest of an answer says nothing of the progress of what another target 
   await other.until(other.isEnded);
 });
 
-test('a stream goes on from its last event, at the target that sent it', async (t) => {
+test.serial('a stream goes on from its last event, at the target that sent it', async (t) => {
   const [a, b] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const [session, other] = [await openEverywhere(at), await openEverywhere(at)];
@@ -318,7 +318,7 @@ test('a stream goes on from its last event, at the target that sent it', async (
   await again.until(() => dataOf(again).length === 1);
 });
 
-test('an answer that broke off goes on where it was, alone, and is checked as before', async (t) => {
+test.serial('an answer that broke off goes on where it was, alone, and is checked as before', async (t) => {
   const [a, b] = [standing(), standing()];
   const calls: ServerResponse[] = [];
   const rights = { alice: ({ resource_name }: { resource_name: string }) => !resource_name.includes('secret') };
@@ -362,7 +362,7 @@ test('an answer that broke off goes on where it was, alone, and is checked as be
   );
 });
 
-test('the stream ends with its session', async (t) => {
+test.serial('the stream ends with its session', async (t) => {
   const [a, keeps] = [standing(), standing()];
   const at = await everywhere(t, {
     a: a.script,
@@ -378,7 +378,7 @@ test('the stream ends with its session', async (t) => {
   t.false(others.isEnded());
 });
 
-test('a target that has moved is connected to where it is now', async (t) => {
+test.serial('a target that has moved is connected to where it is now', async (t) => {
   const [a, elsewhere] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, elsewhere: elsewhere.script });
   at.gateway.targets.delete('elsewhere');
@@ -395,7 +395,7 @@ test('a target that has moved is connected to where it is now', async (t) => {
   await stream.until(() => dataOf(stream).length === 2);
 });
 
-test('a target says nothing of when the client is to come back', async (t) => {
+test.serial('a target says nothing of when the client is to come back', async (t) => {
   const a = standing();
   const at = await everywhere(t, { a: a.script });
   const stream = await listen(at.gateway, await openEverywhere(at));

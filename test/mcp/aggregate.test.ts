@@ -35,7 +35,7 @@ async function walk(at: Everywhere<string>, session: string, user = 'alice'): Pr
 const cursorsOf = ({ received }: RecordingUpstream): unknown[] =>
   received.filter(({ message }) => message?.method === 'tools/list').map(({ message }) => message?.params?.['cursor']);
 
-test('pages of several targets are walked side by side, each target with its own cursor', async (t) => {
+test.serial('pages of several targets are walked side by side, each target with its own cursor', async (t) => {
   const at = await everywhere(t, {
     a: paged(['1', '2'], ['3']),
     b: paged(['1']),
@@ -48,7 +48,7 @@ test('pages of several targets are walked side by side, each target with its own
   t.deepEqual(cursorsOf(at.upstreams.c), [undefined, 'page 1', 'page 2']);
 });
 
-test('an empty cursor is none, and one that could not be sent back leaves its target out', async (t) => {
+test.serial('an empty cursor is none, and one that could not be sent back leaves its target out', async (t) => {
   const at = await everywhere(t, {
     a: { 'tools/list': { tools: [tool('1')], nextCursor: '' } },
     b: { 'tools/list': { tools: [tool('1')], nextCursor: 'x'.repeat(100_000) } },
@@ -60,7 +60,7 @@ test('an empty cursor is none, and one that could not be sent back leaves its ta
   t.deepEqual(result._meta, { [UNAVAILABLE]: ['b'] });
 });
 
-test('a cursor is good for its caller, its session and its method alone', async (t) => {
+test.serial('a cursor is good for its caller, its session and its method alone', async (t) => {
   const at = await everywhere(t, { a: { ...paged(['1'], ['2']), 'prompts/list': { prompts: [] } } });
   const [session, other, bobs] = [await openEverywhere(at), await openEverywhere(at), await openEverywhere(at, { user: 'bob' })];
   const { nextCursor } = (await at.ask(session, 'tools/list')).result;
@@ -82,7 +82,7 @@ test('a cursor is good for its caller, its session and its method alone', async 
   t.deepEqual(namesOf((await at.ask(session, 'tools/list', { cursor: nextCursor })).result.tools), ['a__2']);
 });
 
-test('a cursor does not follow a target that has moved', async (t) => {
+test.serial('a cursor does not follow a target that has moved', async (t) => {
   const at = await everywhere(t, { a: paged(['1'], ['2']), b: paged(['1'], ['2']), elsewhere: paged(['9'], ['secret']) });
   at.gateway.targets.delete('elsewhere');
   const session = await openEverywhere(at);
@@ -96,7 +96,7 @@ test('a cursor does not follow a target that has moved', async (t) => {
   t.deepEqual(cursorsOf(at.upstreams.elsewhere), [undefined]);
 });
 
-test('a page on which everything is denied is empty, and has a next one', async (t) => {
+test.serial('a page on which everything is denied is empty, and has a next one', async (t) => {
   const rights = { alice: ({ resource_name }: { resource_name: string }) => resource_name === 'last' };
   const at = await everywhere(t, { a: paged(['1'], ['last']), b: paged(['1']) }, { rights });
   t.deepEqual(await walk(at, await openEverywhere(at)), [[], ['a__last']]);
@@ -163,7 +163,7 @@ test.serial('targets that are down, slow or mad are left out and named; those th
   t.deepEqual(Object.keys(result), ['tools', '_meta']);
 });
 
-test('an answer that would be too large goes on on the next page', async (t) => {
+test.serial('an answer that would be too large goes on on the next page', async (t) => {
   const many = (from: number) => Array.from({ length: 20 }, (_, index) => `tool-${from + index}`);
   const at = await everywhere(
     t,
@@ -183,7 +183,7 @@ test('an answer that would be too large goes on on the next page', async (t) => 
   t.true(pages.length >= 3);
 });
 
-test('without a target lists are empty, and that is recorded', async (t) => {
+test.serial('without a target lists are empty, and that is recorded', async (t) => {
   const at = await everywhere(t, {});
   const opened = await at.send({ body: call('initialize', { protocolVersion: '2025-06-18', capabilities: {} }) });
   t.deepEqual(JSON.parse(opened.text).result.capabilities, {
@@ -205,7 +205,7 @@ test('without a target lists are empty, and that is recorded', async (t) => {
   t.is(at.gateway.outcomes.length, 4);
 });
 
-test('what the targets can do together', async (t) => {
+test.serial('what the targets can do together', async (t) => {
   const initialize = (capabilities: object) => ({ initialize: { capabilities } });
   const at = await everywhere(t, {
     a: initialize({ tools: { listChanged: false }, completions: {}, experimental: { x: {} } }),
@@ -229,7 +229,7 @@ test('what the targets can do together', async (t) => {
   t.is(JSON.parse((await opening('1999-01-01')).text).result.protocolVersion, '2025-11-25');
 });
 
-test('2026-07-28 falls back to sessions', async (t) => {
+test.serial('2026-07-28 falls back to sessions', async (t) => {
   const at = await everywhere(t, { a: {} });
   const reply = await at.send(modern('server/discover'));
   t.deepEqual([reply.status, reply.code], [400, -32022]);
@@ -239,7 +239,7 @@ test('2026-07-28 falls back to sessions', async (t) => {
 
 const CONTENT = { 'tools/call': { content: [] } };
 
-test('a call arrives as it would at the target itself, arguments byte for byte', async (t) => {
+test.serial('a call arrives as it would at the target itself, arguments byte for byte', async (t) => {
   const at = await everywhere(t, { a: CONTENT, b: CONTENT });
   const session = await openEverywhere(at);
   const seen = at.upstreams.b.received.length;
@@ -252,7 +252,7 @@ test('a call arrives as it would at the target itself, arguments byte for byte',
   t.false(at.upstreams.a.seen().includes('tools/call'));
 });
 
-test('names that name no target are refused before anybody is asked', async (t) => {
+test.serial('names that name no target are refused before anybody is asked', async (t) => {
   const at = await everywhere(t, { a: CONTENT });
   const session = await openEverywhere(at);
   const [seen, rows] = [at.upstreams.a.received.length, at.gateway.decisions.length];
@@ -271,7 +271,7 @@ test('names that name no target are refused before anybody is asked', async (t) 
   t.deepEqual([at.upstreams.a.received.length, at.gateway.decisions.length], [seen, rows]);
 });
 
-test('URIs are judged without their target', async (t) => {
+test.serial('URIs are judged without their target', async (t) => {
   const at = await everywhere(t, { a: { 'resources/read': ({ uri }) => ({ contents: [{ uri, text: '' }] }) } });
   const session = await openEverywhere(at);
   t.is((await at.ask(session, 'resources/read', { uri: 'a+file:///x' })).result.contents[0].uri, 'a+file:///x');
@@ -282,7 +282,7 @@ test('URIs are judged without their target', async (t) => {
   t.is(at.upstreams.a.received.length, seen);
 });
 
-test('rows: one for each target that is asked, none where the gateway answers by itself', async (t) => {
+test.serial('rows: one for each target that is asked, none where the gateway answers by itself', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) }, b: paged(['1']) });
   const rowsOf = async (act: () => Promise<unknown>): Promise<string[]> => {
     const from = at.gateway.decisions.length;
@@ -322,7 +322,7 @@ test('rows: one for each target that is asked, none where the gateway answers by
   t.deepEqual(at.gateway.outcomes.map(({ decision_id }) => decision_id).sort(), at.gateway.decisions.map(({ id }) => id).sort());
 });
 
-test('nothing happens that cannot be recorded', async (t) => {
+test.serial('nothing happens that cannot be recorded', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) } });
   const session = await openEverywhere(at);
   const seen = at.upstreams.a.received.length;
@@ -339,7 +339,7 @@ test('nothing happens that cannot be recorded', async (t) => {
   t.is((await at.send(inSession(session, call('tools/call', { name: 'a__x' })))).status, 200, 'the session has not ended');
 });
 
-test('a level is one of the protocol, goes to every target, and to those that come later', async (t) => {
+test.serial('a level is one of the protocol, goes to every target, and to those that come later', async (t) => {
   const at = await everywhere(t, {
     a: { 'logging/setLevel': {} },
     b: {},
@@ -358,7 +358,7 @@ test('a level is one of the protocol, goes to every target, and to those that co
   t.deepEqual(at.upstreams.later.seen(), ['initialize', 'notifications/initialized', 'logging/setLevel', 'tools/list']);
 });
 
-test('each target is told what of the client it may ask for, and that the session has begun', async (t) => {
+test.serial('each target is told what of the client it may ask for, and that the session has begun', async (t) => {
   const at = await everywhere(t, { a: {}, b: {} });
   const a = at.gateway.targets.get('a');
   if (a) at.gateway.targets.set('a', { ...a, may_ask: ['roots'] });
@@ -384,7 +384,7 @@ const otherKey = {
   binding: 'new',
 } as const;
 
-test('what waits for the client to begin is told as of when it does, and only to where it was opened', async (t) => {
+test.serial('what waits for the client to begin is told as of when it does, and only to where it was opened', async (t) => {
   const at = await everywhere(t, { moved: {}, rekeyed: {}, gone: {}, renamed: {}, same: {}, elsewhere: {} });
   const { targets } = at.gateway;
   const { renamed, rekeyed, elsewhere } = at.upstreams;
@@ -401,7 +401,7 @@ test('what waits for the client to begin is told as of when it does, and only to
   t.deepEqual(elsewhere.received, []);
 });
 
-test('what waits for the client to begin is not told on behalf of who may not use the target any more', async (t) => {
+test.serial('what waits for the client to begin is not told on behalf of who may not use the target any more', async (t) => {
   const at = await everywhere(t, { a: {} });
   const [denied, undecided] = [await openEverywhere(at, { ready: false }), await openEverywhere(at, { ready: false })];
   at.gateway.rights.delete('alice');
@@ -412,21 +412,24 @@ test('what waits for the client to begin is not told on behalf of who may not us
   t.deepEqual(at.upstreams.a.seen(), ['initialize', 'initialize']);
 });
 
-test('the end of a session is not for the server that has come in the place of one, nor under other credentials', async (t) => {
-  const at = await everywhere(t, { moved: {}, rekeyed: {}, same: {}, elsewhere: {} });
-  const { targets } = at.gateway;
-  targets.delete('elsewhere');
-  const session = await openEverywhere(at);
-  targets.set('moved', routed('moved', at.upstreams.elsewhere.url));
-  targets.set('rekeyed', routed('rekeyed', at.upstreams.rekeyed.url, { accessOf: () => otherKey }));
-  t.is((await at.send({ method: 'DELETE', headers: ['mcp-session-id', session] })).status, 200);
-  const told = Object.entries(at.upstreams).filter(([, { received }]) => received.some((one) => one.httpMethod === 'DELETE'));
-  t.deepEqual(
-    told.map(([name]) => name),
-    ['same'],
-  );
-  t.deepEqual(at.upstreams.elsewhere.received, []);
-});
+test.serial(
+  'the end of a session is not for the server that has come in the place of one, nor under other credentials',
+  async (t) => {
+    const at = await everywhere(t, { moved: {}, rekeyed: {}, same: {}, elsewhere: {} });
+    const { targets } = at.gateway;
+    targets.delete('elsewhere');
+    const session = await openEverywhere(at);
+    targets.set('moved', routed('moved', at.upstreams.elsewhere.url));
+    targets.set('rekeyed', routed('rekeyed', at.upstreams.rekeyed.url, { accessOf: () => otherKey }));
+    t.is((await at.send({ method: 'DELETE', headers: ['mcp-session-id', session] })).status, 200);
+    const told = Object.entries(at.upstreams).filter(([, { received }]) => received.some((one) => one.httpMethod === 'DELETE'));
+    t.deepEqual(
+      told.map(([name]) => name),
+      ['same'],
+    );
+    t.deepEqual(at.upstreams.elsewhere.received, []);
+  },
+);
 
 /** Answers calls with a stream that a test goes on with. */
 function streaming(results: Parameters<typeof target>[0] = {}) {
@@ -442,7 +445,7 @@ function streaming(results: Parameters<typeof target>[0] = {}) {
 
 const toolCall = (name: string, id: unknown, _meta: object = {}) => call('tools/call', { name, _meta }, id);
 
-test('two targets that ask under the same id get their own answers', async (t) => {
+test.serial('two targets that ask under the same id get their own answers', async (t) => {
   const [a, b] = [streaming(), streaming()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const session = await openEverywhere(at, { capabilities: { elicitation: {}, sampling: {} } });
@@ -497,7 +500,7 @@ test('two targets that ask under the same id get their own answers', async (t) =
   );
 });
 
-test('an answer is for the server that asked, not for the one that has come in its place', async (t) => {
+test.serial('an answer is for the server that asked, not for the one that has come in its place', async (t) => {
   const a = streaming();
   const at = await everywhere(t, { a: a.script, elsewhere: CONTENT });
   at.gateway.targets.delete('elsewhere');
@@ -512,7 +515,7 @@ test('an answer is for the server that asked, not for the one that has come in i
   stream.stop();
 });
 
-test('a cancellation goes where its request went, for as long as that is under way, and nowhere else', async (t) => {
+test.serial('a cancellation goes where its request went, for as long as that is under way, and nowhere else', async (t) => {
   const [a, b] = [streaming(), streaming()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const session = await openEverywhere(at);
@@ -541,7 +544,7 @@ test('a cancellation goes where its request went, for as long as that is under w
   second.stop();
 });
 
-test('progress and logs of a call come on its stream', async (t) => {
+test.serial('progress and logs of a call come on its stream', async (t) => {
   const a = streaming();
   const at = await everywhere(t, { a: a.script });
   const session = await openEverywhere(at);
@@ -561,7 +564,7 @@ test('progress and logs of a call come on its stream', async (t) => {
   t.regex(stream.ids()[0] ?? '', /^a__[A-Za-z0-9_-]+$/);
 });
 
-test('after DELETE there is no such session, whatever is asked, and no half of it at any target', async (t) => {
+test.serial('after DELETE there is no such session, whatever is asked, and no half of it at any target', async (t) => {
   // One keeps no sessions, one does not end them.
   const stateless = byMethod({ ...CONTENT, ...paged(['1']) });
   const at = await everywhere(t, {
@@ -603,7 +606,7 @@ test('after DELETE there is no such session, whatever is asked, and no half of i
   t.deepEqual((await at.ask(kept, 'ping')).result, {}, 'the other one goes on');
 });
 
-test("another's session, one of another endpoint, and an invented one are no session", async (t) => {
+test.serial("another's session, one of another endpoint, and an invented one are no session", async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) } });
   const [session, single] = [await openEverywhere(at), await open(at.gateway, { target: 'a' })];
   const seen = at.upstreams.a.received.length;
@@ -638,7 +641,7 @@ test("another's session, one of another endpoint, and an invented one are no ses
   t.is((await at.ask(session, 'tools/list')).result.tools.length, 1);
 });
 
-test('a replica that takes a session over knows its halves', async (t) => {
+test.serial('a replica that takes a session over knows its halves', async (t) => {
   const sessions = memorySessions();
   const results = { ...CONTENT, 'logging/setLevel': {} };
   const first = await everywhere(t, { a: results, b: results }, { deps: { sessions } });
@@ -657,7 +660,7 @@ test('a replica that takes a session over knows its halves', async (t) => {
   t.is((await first.send(inSession(session, call('ping')))).status, 404, 'and the one before knows that it has ended');
 });
 
-test('a session that its target has lost goes on, and so do the others of it', async (t) => {
+test.serial('a session that its target has lost goes on, and so do the others of it', async (t) => {
   let lost = false;
   const plain = target(CONTENT);
   const at = await everywhere(t, {
@@ -673,7 +676,7 @@ test('a session that its target has lost goes on, and so do the others of it', a
   t.is(at.upstreams.b.received.at(-1)?.headers['mcp-session-id'], 'upstream-1');
 });
 
-test('batches of 2025-03-26: each element for its own target', async (t) => {
+test.serial('batches of 2025-03-26: each element for its own target', async (t) => {
   const at = await everywhere(
     t,
     { a: { ...CONTENT, ...paged(['1']) }, b: { ...CONTENT, ...paged(['1']) } },
@@ -713,7 +716,7 @@ test('batches of 2025-03-26: each element for its own target', async (t) => {
   t.is((await at.send(inSession(newer, batch))).status, 400);
 });
 
-test('many sessions at once, and the same one from many sides', async (t) => {
+test.serial('many sessions at once, and the same one from many sides', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) }, b: paged(['1']) });
   const sessions = await Promise.all(Array.from({ length: 20 }, () => openEverywhere(at)));
   t.is(new Set(sessions).size, 20);
@@ -726,7 +729,7 @@ test('many sessions at once, and the same one from many sides', async (t) => {
   t.is(at.upstreams.a.seen().filter((method) => method === 'initialize').length, 20, 'none was opened twice');
 });
 
-test('a target by its own path is untouched by all this', async (t) => {
+test.serial('a target by its own path is untouched by all this', async (t) => {
   const at = await everywhere(t, { a: paged(['1', 'x__y']) });
   const session = await open(at.gateway, { target: 'a' });
   const reply = await send(at.gateway, inSession(session, call('tools/list'), { path: '/mcp/a' }));
@@ -744,7 +747,7 @@ const withTasks = {
   'tasks/list': { tasks: [task(), task({ taskId: 'of another' })] },
 };
 
-test("tasks of several targets are told apart, and are nobody else's", async (t) => {
+test.serial("tasks of several targets are told apart, and are nobody else's", async (t) => {
   const at = await everywhere(t, { a: withTasks, b: withTasks, none: {} });
   const [session, bobs] = [await openEverywhere(at), await openEverywhere(at, { user: 'bob' })];
   const make = async (name: string): Promise<string> =>
@@ -788,7 +791,7 @@ test("tasks of several targets are told apart, and are nobody else's", async (t)
   t.is((await at.ask(older, 'tasks/list')).error.code, -32601);
 });
 
-test("the client's answer says which task it belongs to, in the words of the target that asked", async (t) => {
+test.serial("the client's answer says which task it belongs to, in the words of the target that asked", async (t) => {
   const plain = target(withTasks);
   const at = await everywhere(t, {
     a: (received, res) => {

@@ -34,7 +34,7 @@ async function setUp(t: ExecutionContext, may_ask: readonly Askable[], options: 
   return { gateway, upstream, onCall };
 }
 
-test('a target is told of nothing that it may not ask for', (t) => {
+test.serial('a target is told of nothing that it may not ask for', (t) => {
   const told = (capabilities: JsonObject, mayAsk: readonly Askable[]) =>
     reduceClientCapabilities(capabilities, 'session', mayAsk);
   t.deepEqual(told(EVERYTHING, ASKABLE), EVERYTHING);
@@ -52,7 +52,7 @@ test('a target is told of nothing that it may not ask for', (t) => {
   });
 });
 
-test('what is asked is known by method and mode', (t) => {
+test.serial('what is asked is known by method and mode', (t) => {
   t.true(mayBeAsked([], 'ping', undefined));
   t.true(mayBeAsked(['roots'], 'roots/list', undefined));
   t.false(mayBeAsked(without('roots'), 'roots/list', undefined));
@@ -67,7 +67,7 @@ test('what is asked is known by method and mode', (t) => {
   t.false(mayBeAsked(['elicitation'], 'elicitation/create', { mode: 'form', Mode: 'url' }));
 });
 
-test("complaints of what the gateway has withheld are not the client's", (t) => {
+test.serial("complaints of what the gateway has withheld are not the client's", (t) => {
   const declaring = (capabilities: JsonObject): JsonObject => ({
     _meta: { 'io.modelcontextprotocol/clientCapabilities': capabilities },
   });
@@ -86,7 +86,7 @@ test("complaints of what the gateway has withheld are not the client's", (t) => 
   t.false(isWithheldError({ code: -32021, message: 'x' }, 'session', [], undefined));
 });
 
-test('what is announced: in a session when it opens, in 2026-07-28 with each request', async (t) => {
+test.serial('what is announced: in a session when it opens, in 2026-07-28 with each request', async (t) => {
   const { gateway, upstream } = await setUp(t, without('sampling', 'elicitation_url'));
   const params = { protocolVersion: '2025-11-25', capabilities: EVERYTHING, clientInfo: { name: 'a', version: '1' } };
   await send(gateway, { body: call('initialize', params) });
@@ -121,7 +121,7 @@ for (const [what, may_ask, asked] of [
   ['an address', without('elicitation_url'), { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test' } }],
   ['a mode that is none', ASKABLE, { method: 'elicitation/create', params: { mode: 'Url', url: 'https://x.test' } }],
 ] as const) {
-  test(`a target that asks for ${what} all the same is refused, and the client hears nothing of it`, async (t) => {
+  test.serial(`a target that asks for ${what} all the same is refused, and the client hears nothing of it`, async (t) => {
     const { gateway, upstream, onCall } = await setUp(t, may_ask);
     const session = await open(gateway);
     const refusal = new Promise<object>((resolve) => {
@@ -149,7 +149,7 @@ async function answerTo(upstream: Awaited<ReturnType<typeof startRecording>>, id
   }
 }
 
-test('what may be asked reaches the client, without the wish for a task at the client', async (t) => {
+test.serial('what may be asked reaches the client, without the wish for a task at the client', async (t) => {
   const { gateway, onCall } = await setUp(t, ['elicitation']);
   const session = await open(gateway);
   const params = { message: 'x', requestedSchema: { maximum: 1 }, task: { ttl: 1 } };
@@ -169,7 +169,7 @@ test('what may be asked reaches the client, without the wish for a task at the c
   t.not(asked.id, 'q');
 });
 
-test('addresses do not come as an error either, nor word that somebody was there', async (t) => {
+test.serial('addresses do not come as an error either, nor word that somebody was there', async (t) => {
   const elicitations = [{ mode: 'url', elicitationId: 'e', url: 'https://evil.test', message: 'go' }];
   const error = { code: -32042, message: 'go to https://evil.test', data: { elicitations } };
   for (const [may_ask, through] of [
@@ -194,7 +194,7 @@ test('addresses do not come as an error either, nor word that somebody was there
   }
 });
 
-test('2026-07-28: a complaint of a withheld capability is told in the words of the gateway', async (t) => {
+test.serial('2026-07-28: a complaint of a withheld capability is told in the words of the gateway', async (t) => {
   const declared = {
     'io.modelcontextprotocol/protocolVersion': MODERN,
     'io.modelcontextprotocol/clientCapabilities': { sampling: {} },
@@ -213,7 +213,7 @@ test('2026-07-28: a complaint of a withheld capability is told in the words of t
   }
 });
 
-test('2026-07-28: input that the target may not ask for is a fault of the target', async (t) => {
+test.serial('2026-07-28: input that the target may not ask for is a fault of the target', async (t) => {
   const _meta = {
     'io.modelcontextprotocol/protocolVersion': MODERN,
     'io.modelcontextprotocol/clientCapabilities': { elicitation: { form: {}, url: {} } },
@@ -232,7 +232,7 @@ test('2026-07-28: input that the target may not ask for is a fault of the target
   t.notRegex(refused.text, /evil/);
 });
 
-test('word of changed roots goes to those who may ask for roots', async (t) => {
+test.serial('word of changed roots goes to those who may ask for roots', async (t) => {
   const { gateway, upstream } = await setUp(t, without('roots'));
   const session = await open(gateway);
   const seen = upstream.received.length;

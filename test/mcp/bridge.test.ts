@@ -60,7 +60,7 @@ const call = (name: string, args: object = {}, more: object = {}) => ({
   params: { name, arguments: args, ...more },
 });
 
-test('initialize is answered from what the target says of itself', async (t) => {
+test.serial('initialize is answered from what the target says of itself', async (t) => {
   const { target, driver } = await modern(t);
   const { result } = await driver.open();
   t.like(result, {
@@ -73,7 +73,7 @@ test('initialize is answered from what the target says of itself', async (t) => 
   t.deepEqual(target.seen(), ['initialize', 'server/discover']);
 });
 
-test('a target known to refuse sessions is not asked for one again, until some time has passed', async (t) => {
+test.serial('a target known to refuse sessions is not asked for one again, until some time has passed', async (t) => {
   let now = 0;
   const target = await startModernOnly();
   t.teardown(() => target.stop());
@@ -85,7 +85,7 @@ test('a target known to refuse sessions is not asked for one again, until some t
   t.deepEqual(target.seen().slice(3), ['initialize', 'server/discover']);
 });
 
-test('requests carry what the revision asks for, and the arguments as they were written', async (t) => {
+test.serial('requests carry what the revision asks for, and the arguments as they were written', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"a":1.0,"b":"\\u0041"}}}';
@@ -105,7 +105,7 @@ test('requests carry what the revision asks for, and the arguments as they were 
   });
 });
 
-test('arguments and what the client says of itself go on as text and value', async (t) => {
+test.serial('arguments and what the client says of itself go on as text and value', async (t) => {
   const { target, driver } = await scripted(t, modernScript({ 'tools/list': { tools: [] }, 'tools/call': { content: [] } }));
   await driver.open();
   const meta = '"_meta":{"progressToken":"x","io.modelcontextprotocol/logLevel":"debug","own":1}';
@@ -119,7 +119,7 @@ test('arguments and what the client says of itself go on as text and value', asy
   t.false('io.modelcontextprotocol/logLevel' in sent);
 });
 
-test('lists lose the hints of the revision, and tools with invalid headers', async (t) => {
+test.serial('lists lose the hints of the revision, and tools with invalid headers', async (t) => {
   const tools = [
     { name: 'a', inputSchema: { type: 'object', x: 1.5 } },
     { name: 'bad', inputSchema: { type: 'object', properties: { n: { type: 'number', 'x-mcp-header': 'N' } } } },
@@ -134,7 +134,7 @@ test('lists lose the hints of the revision, and tools with invalid headers', asy
   t.deepEqual(result, { tools: [tools[0], tools[2]], nextCursor: 'n' });
 });
 
-test('progress and the answer come on the stream of the request', async (t) => {
+test.serial('progress and the answer come on the stream of the request', async (t) => {
   const { driver } = await modern(t);
   await driver.open();
   const answer = succeeded(await driver.post({ id: 'p', ...call('progress', {}, { _meta: { progressToken: 'tok' } }) }));
@@ -146,7 +146,7 @@ test('progress and the answer come on the stream of the request', async (t) => {
   t.is(messages[0]?.params?.['progressToken'], 'tok');
 });
 
-test('log messages come from the level on that the client has set, and without one not at all', async (t) => {
+test.serial('log messages come from the level on that the client has set, and without one not at all', async (t) => {
   const { driver } = await modern(t);
   await driver.open();
   const logged = async () =>
@@ -157,7 +157,7 @@ test('log messages come from the level on that the client has set, and without o
   t.like(await driver.ask('logging/setLevel', { level: 'loud' }), { error: { code: -32602 } });
 });
 
-test('arguments that the tool wants in headers are put there, whether it was listed or not', async (t) => {
+test.serial('arguments that the tool wants in headers are put there, whether it was listed or not', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open();
   t.is((await driver.ask('tools/call', { name: 'regional', arguments: { region: 'Zürich', count: 3 } })).error, undefined);
@@ -220,7 +220,7 @@ test.serial('a session keeps only so many tools, and no room is taken by those t
   t.is(listings(target), 3);
 });
 
-test('pages that do not end are followed once', async (t) => {
+test.serial('pages that do not end are followed once', async (t) => {
   const { target, driver } = await scripted(
     t,
     modernScript({ 'tools/list': { tools: [], nextCursor: 'on' }, 'tools/call': { content: [] } }),
@@ -249,7 +249,7 @@ test.serial('the sessions of one target do not end those of another', async (t) 
   t.is(statusOf(await other.post({ id: 1, method: 'ping' })), 200);
 });
 
-test('a tool whose headers have changed is looked up again, once', async (t) => {
+test.serial('a tool whose headers have changed is looked up again, once', async (t) => {
   let annotated = false;
   const { target, driver } = await scripted(t, (received, res) => {
     const { message, headers } = received;
@@ -271,7 +271,7 @@ test('a tool whose headers have changed is looked up again, once', async (t) => 
   t.like(await driver.ask('tools/call', { name: 'never', arguments: { a: 'x' } }), { error: { code: -32603 } });
 });
 
-test('what the target asks of the client comes on the stream, and its answer goes into a repeated request', async (t) => {
+test.serial('what the target asks of the client comes on the stream, and its answer goes into a repeated request', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const stream = reader(succeeded(await driver.post({ id: 4, ...call('ask') })));
@@ -286,7 +286,7 @@ test('what the target asks of the client comes on the stream, and its answer goe
   t.is(statusOf(await driver.post({ id: 1, result: WORD })), 400);
 });
 
-test('a target may ask several times, and keep its state meanwhile', async (t) => {
+test.serial('a target may ask several times, and keep its state meanwhile', async (t) => {
   const { driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const stream = reader(succeeded(await driver.post({ id: 4, ...call('ask-twice') })));
@@ -297,7 +297,7 @@ test('a target may ask several times, and keep its state meanwhile', async (t) =
   t.like(await stream.next(), { id: 4, result: { content: [{ text: 'then one, two' }] } });
 });
 
-test('but not for ever', async (t) => {
+test.serial('but not for ever', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const stream = reader(succeeded(await driver.post({ id: 4, ...call('insatiable') })));
@@ -315,7 +315,7 @@ test('but not for ever', async (t) => {
   t.is(target.seen().filter((method) => method === 'tools/call').length, 11);
 });
 
-test('an error of the client cancels an elicitation, and fails what needs anything else', async (t) => {
+test.serial('an error of the client cancels an elicitation, and fails what needs anything else', async (t) => {
   const { driver } = await modern(t);
   await driver.open({ elicitation: {}, sampling: {} });
   const error = { code: -32603, message: 'no' };
@@ -329,7 +329,7 @@ test('an error of the client cancels an elicitation, and fails what needs anythi
   t.regex(told?.message ?? '', /refused sampling/);
 });
 
-test('nothing is asked that the client does not offer', async (t) => {
+test.serial('nothing is asked that the client does not offer', async (t) => {
   const inputRequests = { a: { method: 'elicitation/create', params: {} } };
   for (const asked of [
     inputRequests,
@@ -350,7 +350,7 @@ test('nothing is asked that the client does not offer', async (t) => {
   }
 });
 
-test('while several answers are out, one refusal withdraws the other questions', async (t) => {
+test.serial('while several answers are out, one refusal withdraws the other questions', async (t) => {
   const inputRequests = { a: { method: 'sampling/createMessage', params: {} }, b: { method: 'roots/list' } };
   const { driver } = await scripted(
     t,
@@ -365,7 +365,7 @@ test('while several answers are out, one refusal withdraws the other questions',
   t.is(statusOf(await driver.post({ id: b.id, result: { roots: [] } })), 400);
 });
 
-test('request state goes back exactly as it came, also without a question', async (t) => {
+test.serial('request state goes back exactly as it came, also without a question', async (t) => {
   const state = 'a"\\\u2028 é';
   const { target, driver } = await scripted(t, (received, res) => {
     const { message } = received;
@@ -380,7 +380,7 @@ test('request state goes back exactly as it came, also without a question', asyn
   t.false('inputResponses' in (target.received.at(-1)?.message?.params ?? {}));
 });
 
-test('a question to visit a URL gets the id that the sessions know', async (t) => {
+test.serial('a question to visit a URL gets the id that the sessions know', async (t) => {
   const inputRequests = { a: { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test/', message: 'm' } } };
   const { driver } = await scripted(
     t,
@@ -391,7 +391,7 @@ test('a question to visit a URL gets the id that the sessions know', async (t) =
   t.is(typeof asked.params?.['elicitationId'], 'string');
 });
 
-test('a cancelled request is cancelled at the target', async (t) => {
+test.serial('a cancelled request is cancelled at the target', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const waiting = driver.post({ id: 4, ...call('wait') });
@@ -409,7 +409,7 @@ test('a cancelled request is cancelled at the target', async (t) => {
   t.is((await driver.ask('tools/call', { name: 'echo' })).error, undefined);
 });
 
-test('a client that leaves cancels, too, and its id is free again', async (t) => {
+test.serial('a client that leaves cancels, too, and its id is free again', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open();
   const controller = new AbortController();
@@ -422,7 +422,7 @@ test('a client that leaves cancels, too, and its id is free again', async (t) =>
   t.is((await collect(succeeded(await driver.post({ id: 4, ...call('echo') }))))[0]?.error, undefined);
 });
 
-test('subscriptions and changed lists come on the standing stream, without what marks them at the target', async (t) => {
+test.serial('subscriptions and changed lists come on the standing stream, without what marks them at the target', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open();
   t.deepEqual((await driver.ask('resources/subscribe', { uri: 'note:///a' })).result, {});
@@ -447,7 +447,7 @@ test('subscriptions and changed lists come on the standing stream, without what 
   t.is(statusOf(await driver.post({ id: 1, method: 'ping' })), 404);
 });
 
-test('without a subscription or a stream nobody listens at the target; an unused session stops', async (t) => {
+test.serial('without a subscription or a stream nobody listens at the target; an unused session stops', async (t) => {
   const { target, driver } = await modern(t, { idleMs: 2_000 });
   await driver.open();
   await driver.ask('resources/subscribe', { uri: 'note:///a' });
@@ -460,7 +460,7 @@ test('without a subscription or a stream nobody listens at the target; an unused
   t.pass();
 });
 
-test('a target that ends the stream is listened to again', async (t) => {
+test.serial('a target that ends the stream is listened to again', async (t) => {
   let listens = 0;
   const { driver } = await scripted(t, (received, res) => {
     const { message } = received;
@@ -483,7 +483,7 @@ test('a target that ends the stream is listened to again', async (t) => {
   t.is((await stream.next()).params?.['uri'], 'x:2');
 });
 
-test('a subscription that the target does not take is refused, and the others go on', async (t) => {
+test.serial('a subscription that the target does not take is refused, and the others go on', async (t) => {
   const { target, driver } = await scripted(t, (received, res) => {
     const { message } = received;
     if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
@@ -504,7 +504,7 @@ test('a subscription that the target does not take is refused, and the others go
   t.deepEqual(last, { resourceSubscriptions: ['x:yes', 'x:also'] });
 });
 
-test('errors are told as sessions know them', async (t) => {
+test.serial('errors are told as sessions know them', async (t) => {
   const { driver } = await modern(t);
   await driver.open();
   t.like(await driver.ask('resources/read', { uri: 'note:///missing' }), {
@@ -531,7 +531,7 @@ test('errors are told as sessions know them', async (t) => {
   t.deepEqual(codes, [-32603, -32602, -32603, 42]);
 });
 
-test('failures that are no answers are told by their status', async (t) => {
+test.serial('failures that are no answers are told by their status', async (t) => {
   for (const status of [302, 401, 429, 500]) {
     const { driver } = await scripted(t, (received, res) =>
       received.message?.method === 'prompts/list'
@@ -543,7 +543,7 @@ test('failures that are no answers are told by their status', async (t) => {
   }
 });
 
-test('what is no answer to the request is none', async (t) => {
+test.serial('what is no answer to the request is none', async (t) => {
   for (const body of ['{"jsonrpc":"2.0","id":1,"result":{}}', 'no json', '[]', '{}']) {
     const { driver } = await scripted(t, (received, res) =>
       received.message?.method === 'prompts/list'
@@ -573,7 +573,7 @@ test('what is no answer to the request is none', async (t) => {
   ]);
 });
 
-test('a target that breaks off breaks off the stream', async (t) => {
+test.serial('a target that breaks off breaks off the stream', async (t) => {
   const { driver } = await scripted(t, (received, res) => {
     if (received.message?.method !== 'prompts/list') return modernScript({})(received, res);
     res.writeHead(200, { 'content-type': 'text/event-stream' }).end(': nothing\n\n');
@@ -582,7 +582,7 @@ test('a target that breaks off breaks off the stream', async (t) => {
   await t.throwsAsync(collect(succeeded(await driver.post({ id: 1, method: 'prompts/list' }))), { message: /too early/ });
 });
 
-test('a target that has changed its era ends the session, and the next finds out', async (t) => {
+test.serial('a target that has changed its era ends the session, and the next finds out', async (t) => {
   let sessions = false;
   const { driver, target } = await scripted(t, (received, res) => {
     if (!sessions) return modernScript({ 'prompts/list': { prompts: [] } })(received, res);
@@ -602,7 +602,7 @@ test('a target that has changed its era ends the session, and the next finds out
   t.is(target.received.filter(({ message }) => message?.method === 'initialize').length, 2);
 });
 
-test('targets with sessions get everything as it is, and keep their ids', async (t) => {
+test.serial('targets with sessions get everything as it is, and keep their ids', async (t) => {
   const { driver, target } = await scripted(t, byMethod({ 'tools/list': { tools: [], ttlMs: 5 } }));
   t.like((await driver.open()).result, { serverInfo: { name: 'r' } });
   t.is(driver.upstreamId, 'upstream-session-1');
@@ -611,7 +611,7 @@ test('targets with sessions get everything as it is, and keep their ids', async 
   t.deepEqual(target.seen(), ['initialize', 'notifications/initialized', 'tools/list']);
 });
 
-test('a refusal that names a revision with sessions, or comes from what is no such target, is given on', async (t) => {
+test.serial('a refusal that names a revision with sessions, or comes from what is no such target, is given on', async (t) => {
   const error = (code: number, data?: object) => ({ code, message: 'no', ...(data ? { data } : {}) });
   for (const [status, body] of [
     [400, error(-32022, { supported: ['2025-03-26', '2026-07-28'], requested: 'x' })],
@@ -632,7 +632,7 @@ test('a refusal that names a revision with sessions, or comes from what is no su
   }
 });
 
-test('what is no session of the bridge is not taken for one', async (t) => {
+test.serial('what is no session of the bridge is not taken for one', async (t) => {
   const { driver, bridge, target } = await scripted(t, modernScript({ 'prompts/list': { prompts: [] } }));
   await driver.open();
   const { upstreamId } = driver;
@@ -662,7 +662,7 @@ test('what is no session of the bridge is not taken for one', async (t) => {
   t.is(statusOf(await driver.post({ id: 1, method: 'prompts/list' })), 200);
 });
 
-test('an unused session is forgotten after a day', async (t) => {
+test.serial('an unused session is forgotten after a day', async (t) => {
   let now = 0;
   const { driver } = await scripted(t, modernScript({}), () => now);
   await driver.open();

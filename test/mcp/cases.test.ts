@@ -26,7 +26,7 @@ function isTitle(parts: Title, wanted: string, source: string): boolean {
   return filled?.every((text) => [`'${text}'`, `"${text}"`, `\`${text}\``].some((literal) => source.includes(literal))) === true;
 }
 
-test('every attack has a number, a sentence and tests', (t) => {
+test.serial('every attack has a number, a sentence and tests', (t) => {
   t.deepEqual(
     [...CASES.keys()],
     Array.from({ length: 56 }, (_, index) => index + 1),
@@ -41,7 +41,7 @@ test('every attack has a number, a sentence and tests', (t) => {
 const files = new Set([...CASES.values()].flatMap(({ shownBy }) => Object.keys(shownBy)));
 
 for (const file of files) {
-  test(`what is named of ${file} is there`, (t) => {
+  test.serial(`what is named of ${file} is there`, (t) => {
     const source = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');
     const titles = titlesIn(source);
     for (const [number, { shownBy }] of CASES) {
@@ -55,7 +55,7 @@ for (const file of files) {
   });
 }
 
-test('a title that is not there is noticed', (t) => {
+test.serial('a title that is not there is noticed', (t) => {
   const source = `for (const what of ['a form']) test(\`asks for \${what}, twice\`, f);\neachEngine(\n  test,\n  'it\\'s here', f);`;
   const titles = titlesIn(source);
   const found = (wanted: string): boolean => titles.some((title) => isTitle(title, wanted, source));

@@ -55,7 +55,7 @@ const until = async (condition: () => boolean): Promise<void> => {
 
 const names = (items: readonly { name: string }[]): string[] => items.map(({ name }) => name);
 
-test('a session client uses a published server, and is refused what policy denies', async (t) => {
+test.serial('a session client uses a published server, and is refused what policy denies', async (t) => {
   const { gateway } = await setUp(t);
   const client = await sessionClient(gateway.url('everything'));
   const tools = names((await client.listTools()).tools);
@@ -75,7 +75,7 @@ test('a session client uses a published server, and is refused what policy denie
   t.is(gateway.decisions.length, gateway.outcomes.length);
 });
 
-test('a client of 2026-07-28 falls back to a session where the target speaks nothing else', async (t) => {
+test.serial('a client of 2026-07-28 falls back to a session where the target speaks nothing else', async (t) => {
   const { gateway } = await setUp(t);
   const client = await modernClient(gateway.url('everything'));
   t.deepEqual((await client.callTool({ name: 'echo', arguments: { message: 'hi' } })).content, [
@@ -90,7 +90,7 @@ for (const [revision, connect] of [
   ['2025-11-25', sessionClient],
   ['2026-07-28', modernClient],
 ] as const) {
-  test(`${revision}: lists show what calls are allowed, and nothing else reaches the target`, async (t) => {
+  test.serial(`${revision}: lists show what calls are allowed, and nothing else reaches the target`, async (t) => {
     const { gateway, dual } = await setUp(t);
     const client = await connect(gateway.url('dual'));
     t.deepEqual(names((await client.listTools()).tools), ['ok', 'progress', 'ask', 'links']);
@@ -120,7 +120,7 @@ for (const [revision, connect] of [
     }
   });
 
-  test(`${revision}: completions are decided and filtered`, async (t) => {
+  test.serial(`${revision}: completions are decided and filtered`, async (t) => {
     const { gateway } = await setUp(t);
     gateway.rights.set('alice', ({ resource_name }) => ['file:///public/{name}', 'file:///public/a.txt'].includes(resource_name));
     const client = await connect(gateway.url('dual'));
@@ -132,7 +132,7 @@ for (const [revision, connect] of [
   });
 }
 
-test('progress arrives on the stream of its request, in both revisions', async (t) => {
+test.serial('progress arrives on the stream of its request, in both revisions', async (t) => {
   const { gateway } = await setUp(t);
   for (const connect of [sessionClient, modernClient]) {
     const client = await connect(gateway.url('dual'));
@@ -145,7 +145,7 @@ test('progress arrives on the stream of its request, in both revisions', async (
   }
 });
 
-test('the target asks the client in a session, under an id that only this session can answer', async (t) => {
+test.serial('the target asks the client in a session, under an id that only this session can answer', async (t) => {
   const { gateway } = await setUp(t);
   const client = await sessionClient(gateway.url('dual'));
   client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { word: 'yes' } }));
@@ -155,7 +155,7 @@ test('the target asks the client in a session, under an id that only this sessio
   await client.close();
 });
 
-test('the target asks the client by a result in 2026-07-28, and each round is decided', async (t) => {
+test.serial('the target asks the client by a result in 2026-07-28, and each round is decided', async (t) => {
   const { gateway } = await setUp(t);
   const client = await modernClient(gateway.url('dual'));
   const { content } = await client.callTool({ name: 'ask', arguments: {} });
@@ -167,7 +167,7 @@ test('the target asks the client by a result in 2026-07-28, and each round is de
   await client.close();
 });
 
-test('updates of resources are decided when they are delivered', async (t) => {
+test.serial('updates of resources are decided when they are delivered', async (t) => {
   const { gateway, dual } = await setUp(t);
   const client = await sessionClient(gateway.url('dual'));
   const seen: string[] = [];
@@ -195,7 +195,7 @@ test('updates of resources are decided when they are delivered', async (t) => {
   await client.close();
 });
 
-test('rights that change between two calls of one session apply to the next', async (t) => {
+test.serial('rights that change between two calls of one session apply to the next', async (t) => {
   const { gateway } = await setUp(t);
   const client = await sessionClient(gateway.url('dual'));
   await client.callTool({ name: 'ok', arguments: {} });

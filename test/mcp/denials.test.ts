@@ -25,7 +25,7 @@ async function setUp(t: ExecutionContext, { modern: isModern = false, denials = 
 
 const error = (reply: Reply) => [reply.status, JSON.parse(reply.text).error];
 
-test('in a session a refused name is answered like one that nobody has, and nothing is asked of the target', async (t) => {
+test.serial('in a session a refused name is answered like one that nobody has, and nothing is asked of the target', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const seen = upstream.received.length;
@@ -59,7 +59,7 @@ test('in a session a refused name is answered like one that nobody has, and noth
   t.is((await send(gateway, inSession(session, call('tools/call', { name: 'ok' })))).code, undefined);
 });
 
-test('in 2026-07-28 likewise, with its own code for resources', async (t) => {
+test.serial('in 2026-07-28 likewise, with its own code for resources', async (t) => {
   const { gateway, upstream } = await setUp(t, { modern: true });
   t.deepEqual(error(await send(gateway, modern('tools/call', { name: 'secret' }))), [
     200,
@@ -73,7 +73,7 @@ test('in 2026-07-28 likewise, with its own code for resources', async (t) => {
   t.is(upstream.received.length, 0);
 });
 
-test('a target that may not be used is none, and without the setting a refusal is shown', async (t) => {
+test.serial('a target that may not be used is none, and without the setting a refusal is shown', async (t) => {
   const { gateway } = await setUp(t);
   gateway.rights.delete('bob');
   const initialize = call('initialize', { protocolVersion: '2025-11-25', capabilities: {} });

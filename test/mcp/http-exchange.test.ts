@@ -61,7 +61,7 @@ const eventsOf = (answer: UpstreamAnswer): AsyncIterable<readonly { readonly dat
   return answer.events;
 };
 
-test('a stream that ends with its connection, while its reader waits, is read to its end', async (t) => {
+test.serial('a stream that ends with its connection, while its reader waits, is read to its end', async (t) => {
   const { send, closed } = await wire(t, (socket) => {
     socket.end(UNTIL_THE_END + EVENT.repeat(300));
   });
@@ -72,7 +72,7 @@ test('a stream that ends with its connection, while its reader waits, is read to
   t.is(count, 300);
 });
 
-test('a stream that its target breaks off while it is paused is a fault of that stream alone', async (t) => {
+test.serial('a stream that its target breaks off while it is paused is a fault of that stream alone', async (t) => {
   // HTTP/1.0 keeps no connection unless it says so: only the parser knows that this answer ends with its own.
   const head = 'HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\n';
   for (const end of ['end', 'resetAndDestroy'] as const) {
@@ -89,7 +89,7 @@ test('a stream that its target breaks off while it is paused is a fault of that 
   }
 });
 
-test('what has come of a stream is not delivered after the call was aborted', async (t) => {
+test.serial('what has come of a stream is not delivered after the call was aborted', async (t) => {
   const { send, closed } = await wire(t, (socket) => {
     socket.end(UNTIL_THE_END + EVENT.repeat(100));
   });
@@ -105,7 +105,7 @@ test('what has come of a stream is not delivered after the call was aborted', as
   );
 });
 
-test('a stream that cannot be paused is bounded', async (t) => {
+test.serial('a stream that cannot be paused is bounded', async (t) => {
   let sent = 0;
   const { send, closed } = await wire(t, (socket) => {
     const more = (): void => {
@@ -123,21 +123,24 @@ test('a stream that cannot be paused is bounded', async (t) => {
   });
 });
 
-test('a stream of a connection that is kept waits for its reader, and leaves the connection to the next call', async (t) => {
-  const head = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n';
-  const { send, connections } = await wire(t, (socket) => {
-    socket.write(`${head}${`${EVENT.length.toString(16)}\r\n${EVENT}\r\n`.repeat(400)}0\r\n\r\n`);
-  });
-  for (let round = 0; round < 3; round++) {
-    let count = 0;
-    for await (const events of eventsOf(await send())) count += events.length;
-    t.is(count, 400);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-  t.is(connections(), 1);
-});
+test.serial(
+  'a stream of a connection that is kept waits for its reader, and leaves the connection to the next call',
+  async (t) => {
+    const head = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n';
+    const { send, connections } = await wire(t, (socket) => {
+      socket.write(`${head}${`${EVENT.length.toString(16)}\r\n${EVENT}\r\n`.repeat(400)}0\r\n\r\n`);
+    });
+    for (let round = 0; round < 3; round++) {
+      let count = 0;
+      for await (const events of eventsOf(await send())) count += events.length;
+      t.is(count, 400);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    t.is(connections(), 1);
+  },
+);
 
-test('a body of single bytes takes about as much memory as it has', async (t) => {
+test.serial('a body of single bytes takes about as much memory as it has', async (t) => {
   const size = 512 * 1024;
   const { send } = await wire(t, (socket) => {
     const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n';
@@ -161,7 +164,7 @@ test('a body of single bytes takes about as much memory as it has', async (t) =>
   t.true(most <= 2_048);
 });
 
-test('nothing of an aborted call is left on a connection for the next one', async (t) => {
+test.serial('nothing of an aborted call is left on a connection for the next one', async (t) => {
   let first: Socket | null = null;
   const half = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{"secret":';
   const { send, connections } = await wire(t, (socket, before) => {

@@ -92,7 +92,7 @@ async function listen(t: ExecutionContext, notifications: object): Promise<Liste
   };
 }
 
-test('of the filter only what the caller may have reaches the target, and it is recorded', async (t) => {
+test.serial('of the filter only what the caller may have reaches the target, and it is recorded', async (t) => {
   const uris = [...PUBLIC, 'file:///secret/s', 'file:///public/../secret/s', 'FILE:///public/a', PUBLIC[0]];
   const { gateway, forwarded } = await listen(t, {
     toolsListChanged: true,
@@ -105,7 +105,7 @@ test('of the filter only what the caller may have reaches the target, and it is 
   t.like(gateway.shown[0], { resource_type: 'resource', names: PUBLIC, hidden: 1 });
 });
 
-test('the acknowledgement says no more than what was asked of the target', async (t) => {
+test.serial('the acknowledgement says no more than what was asked of the target', async (t) => {
   const { say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
   say('notifications/subscriptions/acknowledged', {
     notifications: {
@@ -120,30 +120,33 @@ test('the acknowledgement says no more than what was asked of the target', async
   t.deepEqual(params?.['notifications'], { toolsListChanged: true, resourceSubscriptions: [PUBLIC[0]] });
 });
 
-test('heard is what was asked for, on this subscription, of resources that the caller may read at that moment', async (t) => {
-  const { gateway, say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
-  say('notifications/prompts/list_changed');
-  say('notifications/tools/list_changed', { _meta: { [ID]: 'another' } });
-  say('notifications/tools/list_changed', { _meta: {} });
-  say('notifications/message', { level: 'info', data: 'x' });
-  say('notifications/resources/updated', { uri: 'file:///secret/s' });
-  say('notifications/resources/updated', { uri: 'file:///public/../secret/s' });
-  say('notifications/resources/updated', { uri: 'file:///public/a/child' });
-  t.like((await hear()).params, { uri: 'file:///public/a/child' }, 'everything before it was dropped');
-  say('notifications/tools/list_changed');
-  t.is((await hear()).method, 'notifications/tools/list_changed');
-  gateway.rights.set('alice', () => false);
-  say('notifications/resources/updated', { uri: PUBLIC[0] });
-  say('notifications/tools/list_changed');
-  t.is((await hear()).method, 'notifications/tools/list_changed');
-});
+test.serial(
+  'heard is what was asked for, on this subscription, of resources that the caller may read at that moment',
+  async (t) => {
+    const { gateway, say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
+    say('notifications/prompts/list_changed');
+    say('notifications/tools/list_changed', { _meta: { [ID]: 'another' } });
+    say('notifications/tools/list_changed', { _meta: {} });
+    say('notifications/message', { level: 'info', data: 'x' });
+    say('notifications/resources/updated', { uri: 'file:///secret/s' });
+    say('notifications/resources/updated', { uri: 'file:///public/../secret/s' });
+    say('notifications/resources/updated', { uri: 'file:///public/a/child' });
+    t.like((await hear()).params, { uri: 'file:///public/a/child' }, 'everything before it was dropped');
+    say('notifications/tools/list_changed');
+    t.is((await hear()).method, 'notifications/tools/list_changed');
+    gateway.rights.set('alice', () => false);
+    say('notifications/resources/updated', { uri: PUBLIC[0] });
+    say('notifications/tools/list_changed');
+    t.is((await hear()).method, 'notifications/tools/list_changed');
+  },
+);
 
 for (const [what, lose] of [
   ['the token is revoked', (gateway: TestGateway) => void gateway.revoked.add('alice')],
   ['the target may no longer be used', (gateway: TestGateway) => void gateway.rights.delete('alice')],
   ['the gateway shuts down', (gateway: TestGateway) => gateway.endStreams()],
 ] as const) {
-  test(`a silent subscription is told its end when ${what}`, async (t) => {
+  test.serial(`a silent subscription is told its end when ${what}`, async (t) => {
     const { gateway, say, hear } = await listen(t, { toolsListChanged: true });
     say('notifications/subscriptions/acknowledged', { notifications: { toolsListChanged: true } });
     await hear();
@@ -153,7 +156,7 @@ for (const [what, lose] of [
   });
 }
 
-test('what is no filter is refused, and nothing is forwarded or recorded', async (t) => {
+test.serial('what is no filter is refused, and nothing is forwarded or recorded', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const many = Array.from({ length: 1001 }, (_, i) => `file:///public/${i}`);
   for (const notifications of [
@@ -172,7 +175,7 @@ test('what is no filter is refused, and nothing is forwarded or recorded', async
   t.deepEqual(gateway.audited(), []);
 });
 
-test('where it cannot be recorded there is no subscription', async (t) => {
+test.serial('where it cannot be recorded there is no subscription', async (t) => {
   const { gateway, upstream } = await setUp(t);
   gateway.auditDown = true;
   t.is((await send(gateway, listenRequest({ resourceSubscriptions: PUBLIC }))).status, 503);

@@ -64,7 +64,7 @@ async function sdk(t: ExecutionContext): Promise<Driver> {
 const causeOf = (answer: UpstreamAnswer | UpstreamFault): string => (isFault(answer) ? String(answer.cause) : `${answer.status}`);
 const callOf = (name: string, more: object = {}) => ({ method: 'tools/call', params: { name, ...more } });
 
-test('a server of the SDK: session, list, call, progress, end', async (t) => {
+test.serial('a server of the SDK: session, list, call, progress, end', async (t) => {
   const driver = await sdk(t);
   t.like((await driver.open()).result, { protocolVersion: '2025-11-25', serverInfo: { name: 'sdk-sse' } });
   t.truthy(driver.upstreamId);
@@ -83,7 +83,7 @@ test('a server of the SDK: session, list, call, progress, end', async (t) => {
   t.is(statusOf(await driver.send({ method: 'GET' })), 404);
 });
 
-test('what the server asks during a call comes on its stream, or on the standing one', async (t) => {
+test.serial('what the server asks during a call comes on its stream, or on the standing one', async (t) => {
   const driver = await sdk(t);
   await driver.open({ elicitation: {} });
   const call = reader(succeeded(await driver.post({ id: 1, ...callOf('ask') })));
@@ -101,7 +101,7 @@ test('what the server asks during a call comes on its stream, or on the standing
   t.is(statusOf(await driver.send({ method: 'GET' })), 409);
 });
 
-test('what nobody listens to waits for the standing stream, and leaves its place when that is closed', async (t) => {
+test.serial('what nobody listens to waits for the standing stream, and leaves its place when that is closed', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   target.write(message({ method: 'notifications/tools/list_changed' }));
@@ -122,7 +122,7 @@ async function settled(target: ScriptedSse, id: string): Promise<void> {
   while (!target.posted.some((posted) => posted.id === id)) await new Promise((resolve) => setImmediate(resolve));
 }
 
-test('without a standing stream, what waits comes with the next request', async (t) => {
+test.serial('without a standing stream, what waits comes with the next request', async (t) => {
   const [target, driver] = await scripted(t, {
     onPost: ({ id, method }, sse) => method === 'tools/list' && sse.write(message({ id, result: {} })),
   });
@@ -136,7 +136,7 @@ test('without a standing stream, what waits comes with the next request', async 
   );
 });
 
-test('a question is withdrawn where it was asked', async (t) => {
+test.serial('a question is withdrawn where it was asked', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   const call = reader(succeeded(await driver.post({ id: 1, method: 'tools/list' })));
@@ -150,7 +150,7 @@ test('a question is withdrawn where it was asked', async (t) => {
   t.is((await standing.next()).method, 'notifications/tools/list_changed');
 });
 
-test('an answer that has come is not lost with the connection', async (t) => {
+test.serial('an answer that has come is not lost with the connection', async (t) => {
   const [target, driver] = await scripted(t, {
     onPost: ({ id, method }, sse) => method === 'tools/list' && sse.write(message({ id, result: { here: true } })),
   });
@@ -165,7 +165,7 @@ test('an answer that has come is not lost with the connection', async (t) => {
   t.like((await collect(call))[0], { result: { here: true } });
 });
 
-test('a cancelled call ends at the server, and its client stops waiting', async (t) => {
+test.serial('a cancelled call ends at the server, and its client stops waiting', async (t) => {
   const driver = await sdk(t);
   await driver.open();
   const controller = new AbortController();
@@ -176,7 +176,7 @@ test('a cancelled call ends at the server, and its client stops waiting', async 
   t.is((await driver.ask('tools/call', { name: 'echo' })).error, undefined);
 });
 
-test("the headers are the gateway's own", async (t) => {
+test.serial("the headers are the gateway's own", async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   t.is(target.headers.length, 3);
@@ -198,7 +198,7 @@ for (const [what, endpoint] of [
   ['another scheme', 'file:///etc/passwd'],
   ['no address', 'http://'],
 ] as const) {
-  test(`an endpoint event that names ${what} is refused`, async (t) => {
+  test.serial(`an endpoint event that names ${what} is refused`, async (t) => {
     const greeting = (origin: string) => `event: endpoint\ndata: ${endpoint.replace('HOST', origin.slice(7))}\n\n`;
     const [target, driver] = await scripted(t, { greeting });
     const answer = await driver.post({ id: 1, method: 'initialize', params: {} });
@@ -208,12 +208,12 @@ for (const [what, endpoint] of [
   });
 }
 
-test('an absolute endpoint of the same origin is taken', async (t) => {
+test.serial('an absolute endpoint of the same origin is taken', async (t) => {
   const [, driver] = await scripted(t, { greeting: (origin) => `event: endpoint\ndata: ${origin}/elsewhere\n\n` });
   t.truthy((await driver.open()).result);
 });
 
-test('of two endpoint events the first counts', async (t) => {
+test.serial('of two endpoint events the first counts', async (t) => {
   const seen: string[] = [];
   const [target, driver] = await scripted(t, {
     greeting: () => `${ENDPOINT}event: endpoint\ndata: /second\n\n`,
@@ -228,7 +228,7 @@ test('of two endpoint events the first counts', async (t) => {
   t.deepEqual(seen, ['posted', 'posted']);
 });
 
-test('an endpoint event that never comes is waited for only so long', async (t) => {
+test.serial('an endpoint event that never comes is waited for only so long', async (t) => {
   const [target, driver] = await scripted(t, { greeting: () => ': nothing\n\ndata: {"jsonrpc":"2.0"}\n\n' }, { headersMs: 100 });
   t.like(await driver.post({ id: 1, method: 'initialize', params: {} }), { fault: 'timeout' });
   const controller = new AbortController();
@@ -238,7 +238,7 @@ test('an endpoint event that never comes is waited for only so long', async (t) 
   t.is(target.posted.length, 0);
 });
 
-test('answers to what was not asked go nowhere, and the right one still arrives', async (t) => {
+test.serial('answers to what was not asked go nowhere, and the right one still arrives', async (t) => {
   const [, driver] = await scripted(t, {
     onPost: ({ id, method }, sse) => {
       if (method !== 'tools/list') return;
@@ -255,7 +255,7 @@ test('answers to what was not asked go nowhere, and the right one still arrives'
   t.deepEqual(messages, [{ jsonrpc: '2.0', id: 5, result: { right: true } }]);
 });
 
-test('an id that is in use is refused', async (t) => {
+test.serial('an id that is in use is refused', async (t) => {
   const [, driver] = await scripted(t);
   await driver.open();
   succeeded(await driver.post({ id: 5, method: 'tools/list' }));
@@ -265,7 +265,7 @@ test('an id that is in use is refused', async (t) => {
   t.is(succeeded(await driver.post({ id: '5', method: 'tools/list' })).status, 200);
 });
 
-test('an endless event ends the session', async (t) => {
+test.serial('an endless event ends the session', async (t) => {
   const [target, driver] = await scripted(
     t,
     { onPost: ({ method }, sse) => method === 'tools/list' && sse.write(`data: ${'x'.repeat(200_000)}`) },
@@ -279,7 +279,7 @@ test('an endless event ends the session', async (t) => {
   t.pass();
 });
 
-test('a connection that is cut breaks off the calls under way; later ones find no session', async (t) => {
+test.serial('a connection that is cut breaks off the calls under way; later ones find no session', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
@@ -291,7 +291,7 @@ test('a connection that is cut breaks off the calls under way; later ones find n
 });
 
 for (const status of [302, 307, 400, 401, 404, 429, 500]) {
-  test(`a POST that is answered ${status} is told, and not followed`, async (t) => {
+  test.serial(`a POST that is answered ${status} is told, and not followed`, async (t) => {
     const elsewhere = createServer((_, res) => void res.writeHead(202).end());
     let visits = 0;
     elsewhere.on('request', () => visits++);
@@ -311,7 +311,7 @@ for (const status of [302, 307, 400, 401, 404, 429, 500]) {
   });
 }
 
-test('a GET that is answered otherwise is told', async (t) => {
+test.serial('a GET that is answered otherwise is told', async (t) => {
   for (const status of [302, 401, 405]) {
     const server = createServer((_, res) => void res.writeHead(status, { location: '/other' }).end());
     server.listen(0, '127.0.0.1');
@@ -322,7 +322,7 @@ test('a GET that is answered otherwise is told', async (t) => {
   }
 });
 
-test('what is no session of this target, with this access, does not exist', async (t) => {
+test.serial('what is no session of this target, with this access, does not exist', async (t) => {
   const target = await startScriptedSse();
   t.teardown(() => target.stop());
   const upstream = createSseUpstream(LIMITS, () => 'the-session');
@@ -340,7 +340,7 @@ test('what is no session of this target, with this access, does not exist', asyn
   t.is(statusOf(await driver.send({ method: 'GET' })), 200);
 });
 
-test('what the transport has no place for is refused', async (t) => {
+test.serial('what the transport has no place for is refused', async (t) => {
   const [target, driver] = await scripted(t);
   const modern = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
   t.is(statusOf(await driver.post({ id: 1, method: 'server/discover' }, { modern })), 400);
@@ -354,7 +354,7 @@ test('what the transport has no place for is refused', async (t) => {
   t.regex(causeOf(answer), /link-local/);
 });
 
-test('a session that is not used is ended; one with a stream is not', async (t) => {
+test.serial('a session that is not used is ended; one with a stream is not', async (t) => {
   const [target, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const standing = succeeded(await driver.send({ method: 'GET' }));
@@ -365,7 +365,7 @@ test('a session that is not used is ended; one with a stream is not', async (t) 
   t.is(statusOf(await driver.post({ id: 6, method: 'tools/list' })), 404);
 });
 
-test('an answer that does not come is waited for only so long', async (t) => {
+test.serial('an answer that does not come is waited for only so long', async (t) => {
   const [, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
@@ -405,7 +405,7 @@ test.serial('one target has at most its share of the connections, and gives up i
   );
 });
 
-test('a session that the target refuses to open is not kept', async (t) => {
+test.serial('a session that the target refuses to open is not kept', async (t) => {
   const target = await startScriptedSse();
   t.teardown(() => target.stop());
   const driver = driverOf(t, target.url, { idleMs: 600_000 });
@@ -419,7 +419,7 @@ test('a session that the target refuses to open is not kept', async (t) => {
   t.is(statusOf(await driver.post({ id: 2, method: 'ping' }, { session: { upstreamId: answer.sessionId } })), 404);
 });
 
-test('a target that answers the POST after the call is not waited for in vain', async (t) => {
+test.serial('a target that answers the POST after the call is not waited for in vain', async (t) => {
   let held: (() => void) | undefined;
   const [target, driver] = await scripted(t, {
     onPost: ({ id, method, result }, sse, res) => {
@@ -444,7 +444,7 @@ test('a target that answers the POST after the call is not waited for in vain', 
   t.is(target.posted.length, 4);
 });
 
-test('a client that reads slowly slows the target down', async (t) => {
+test.serial('a client that reads slowly slows the target down', async (t) => {
   const text = 'x'.repeat(64 * 1024);
   const [target, driver] = await scripted(t);
   await driver.open();
@@ -467,7 +467,7 @@ test('a client that reads slowly slows the target down', async (t) => {
   t.is(seen, sent);
 });
 
-test('what waits for nobody is bounded', async (t) => {
+test.serial('what waits for nobody is bounded', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   for (let index = 0; index < 300; index++) target.write(message({ method: 'notifications/message', params: { index } }));
@@ -480,7 +480,7 @@ test('what waits for nobody is bounded', async (t) => {
   t.true(kept.every(({ method }) => method === 'roots/list'));
 });
 
-test('the published server, started for SSE', async (t) => {
+test.serial('the published server, started for SSE', async (t) => {
   const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
   const preload = fileURLToPath(new URL('../../demo/loopback-only.js', import.meta.url));
   const port = await freePort();
@@ -511,34 +511,37 @@ test('the published server, started for SSE', async (t) => {
   t.is(statusOf(await driver.send({ method: 'DELETE' })), 200);
 });
 
-test('through the gateway: a client of today, a server of then, and a connection that breaks between two calls', async (t) => {
-  const target = await startSdkSse();
-  t.teardown(() => target.stop());
-  const gateway = await startGateway({
-    targets: [routed('then', target.url, { transport: 'sse' })],
-    rights: { alice: ({ resource_name }) => resource_name !== 'wait' },
-  });
-  t.teardown(() => gateway.stop());
-  const client = new Client({ name: 'today', version: '1' }, { capabilities: { elicitation: {} } });
-  client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { word: 'yes' } }));
-  const options = { requestInit: { headers: { authorization: 'Bearer alice' } } };
-  await client.connect(new StreamableHTTPClientTransport(new URL(gateway.url('then')), options) as Transport);
-  t.teardown(() => client.close());
-  const textOf = async (name: string) => ((await client.callTool({ name })).content as { text: string }[])[0]?.text;
-  t.false((await client.listTools()).tools.some(({ name }) => name === 'wait'));
-  t.is(await textOf('ask'), 'accept {"word":"yes"}');
-  await t.throwsAsync(textOf('wait'), { message: /denied/ });
-  const changed = new Promise<void>((resolve) =>
-    client.setNotificationHandler(ToolListChangedNotificationSchema, () => resolve()),
-  );
-  t.is(await textOf('announce'), 'announced');
-  await changed;
-  for (const connection of target.open) connection.destroy();
-  t.is(await textOf('echo'), '{}');
-  for (const { authorization } of target.headers) t.is(authorization, undefined);
-});
+test.serial(
+  'through the gateway: a client of today, a server of then, and a connection that breaks between two calls',
+  async (t) => {
+    const target = await startSdkSse();
+    t.teardown(() => target.stop());
+    const gateway = await startGateway({
+      targets: [routed('then', target.url, { transport: 'sse' })],
+      rights: { alice: ({ resource_name }) => resource_name !== 'wait' },
+    });
+    t.teardown(() => gateway.stop());
+    const client = new Client({ name: 'today', version: '1' }, { capabilities: { elicitation: {} } });
+    client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { word: 'yes' } }));
+    const options = { requestInit: { headers: { authorization: 'Bearer alice' } } };
+    await client.connect(new StreamableHTTPClientTransport(new URL(gateway.url('then')), options) as Transport);
+    t.teardown(() => client.close());
+    const textOf = async (name: string) => ((await client.callTool({ name })).content as { text: string }[])[0]?.text;
+    t.false((await client.listTools()).tools.some(({ name }) => name === 'wait'));
+    t.is(await textOf('ask'), 'accept {"word":"yes"}');
+    await t.throwsAsync(textOf('wait'), { message: /denied/ });
+    const changed = new Promise<void>((resolve) =>
+      client.setNotificationHandler(ToolListChangedNotificationSchema, () => resolve()),
+    );
+    t.is(await textOf('announce'), 'announced');
+    await changed;
+    for (const connection of target.open) connection.destroy();
+    t.is(await textOf('echo'), '{}');
+    for (const { authorization } of target.headers) t.is(authorization, undefined);
+  },
+);
 
-test('through the gateway: a client of 2026-07-28 falls back to a session', async (t) => {
+test.serial('through the gateway: a client of 2026-07-28 falls back to a session', async (t) => {
   const target = await startSdkSse();
   t.teardown(() => target.stop());
   const gateway = await startGateway({

@@ -9,7 +9,7 @@ const startedPids = (logged: readonly LogLine[]) =>
 const stopped = () => 0;
 const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
 
-test('a message beyond the limit ends its process; one within it does not', async (t) => {
+test.serial('a message beyond the limit ends its process; one within it does not', async (t) => {
   const { upstream } = startStdio(t, { answerBytes: MIB });
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -24,7 +24,7 @@ test('a message beyond the limit ends its process; one within it does not', asyn
   t.is(outcomeOf(opening), 'too_large');
 });
 
-test('endless garbage ends a process; some between messages does not', async (t) => {
+test.serial('endless garbage ends a process; some between messages does not', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -36,7 +36,7 @@ test('endless garbage ends a process; some between messages does not', async (t)
   t.true(lines.length > 0 && lines.length < 1_000);
 });
 
-test('a process that does not read makes its session busy, and fills no memory', async (t) => {
+test.serial('a process that does not read makes its session busy, and fills no memory', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -53,7 +53,7 @@ test('a process that does not read makes its session busy, and fills no memory',
   await until(() => !isAlive(pid), 'its end');
 });
 
-test('who is not answered is told so, in time', async (t) => {
+test.serial('who is not answered is told so, in time', async (t) => {
   // Long enough for a process to start in.
   const { upstream } = startStdio(t, { headersMs: 4_000, idleMs: 300 });
   const client = await open(upstream, placeFor());
@@ -66,7 +66,7 @@ test('who is not answered is told so, in time', async (t) => {
   t.true(performance.now() - started < 20_000);
 });
 
-test('who gives up on a process that starts ends it', async (t) => {
+test.serial('who gives up on a process that starts ends it', async (t) => {
   const { upstream, logged } = startStdio(t);
   const impatient = new AbortController();
   const opening = initialize(upstream, placeFor({ args: ['--silent'] }), impatient.signal);
@@ -95,7 +95,7 @@ test.serial('a flood that nobody reads waits in the process, and goes on when it
   t.true(performance.now() - lag < 5_000, 'others are served meanwhile');
 });
 
-test('who is idle is ended; who has a stream open, or something under way, is not', async (t) => {
+test.serial('who is idle is ended; who has a stream open, or something under way, is not', async (t) => {
   const { upstream, pass } = startStdio(t, {}, { idleMs: 60_000 });
   // Swept every two seconds, by a clock that makes nobody idle before the test says so.
   const { upstream: quick, logged, pass: passQuick } = startStdio(t, {}, { idleMs: 8_000 });
@@ -123,23 +123,26 @@ test('who is idle is ended; who has a stream open, or something under way, is no
   t.is(outcomeOf(await client.post(ping)), 200);
 });
 
-test('sessions of a shared process that went without a word are forgotten; the process stays while it is used', async (t) => {
-  // Swept every two seconds.
-  const { upstream, pass } = startStdio(t, {}, { idleMs: 8_000 });
-  const place = placeFor({ scope: 'all' });
-  const [silent, busy] = await Promise.all([open(upstream, place), open(upstream, place)]);
-  const pid = await busy.pid();
-  const standing = await busy.listen();
-  pass(8_001);
-  await new Promise((resolve) => setTimeout(resolve, 2_500));
-  t.is(outcomeOf(await silent.post(ping)), 404);
-  t.is(await busy.pid(), pid);
-  standing.discard();
-  pass(8_001);
-  await until(() => !isAlive(pid), 'the end of one that nobody uses');
-});
+test.serial(
+  'sessions of a shared process that went without a word are forgotten; the process stays while it is used',
+  async (t) => {
+    // Swept every two seconds.
+    const { upstream, pass } = startStdio(t, {}, { idleMs: 8_000 });
+    const place = placeFor({ scope: 'all' });
+    const [silent, busy] = await Promise.all([open(upstream, place), open(upstream, place)]);
+    const pid = await busy.pid();
+    const standing = await busy.listen();
+    pass(8_001);
+    await new Promise((resolve) => setTimeout(resolve, 2_500));
+    t.is(outcomeOf(await silent.post(ping)), 404);
+    t.is(await busy.pid(), pid);
+    standing.discard();
+    pass(8_001);
+    await until(() => !isAlive(pid), 'the end of one that nobody uses');
+  },
+);
 
-test('no process gets older than its lifetime, but it may finish what is under way', async (t) => {
+test.serial('no process gets older than its lifetime, but it may finish what is under way', async (t) => {
   const { upstream, pass, logged } = startStdio(t, {}, { idleMs: 500_000, lifetimeMs: 20_000 });
   const place = placeFor({ scope: 'all' });
   const [own, one] = await Promise.all([open(upstream, placeFor()), open(upstream, place)]);
@@ -159,7 +162,7 @@ test('no process gets older than its lifetime, but it may finish what is under w
   await until(() => logged.some(({ about }) => about['why'] === 'it is too old'), 'the word of it');
 });
 
-test('there are never more processes than allowed', async (t) => {
+test.serial('there are never more processes than allowed', async (t) => {
   const { upstream, pass, logged } = startStdio(t, {}, { maxProcesses: 3 }, stopped);
   const outcomes = await Promise.all(
     Array.from({ length: 10 }, () => open(upstream, placeFor()).catch((cause: Error) => cause.message)),
@@ -193,14 +196,14 @@ test('there are never more processes than allowed', async (t) => {
   t.is(startedPids(logged).filter(isAlive).length, 3);
 });
 
-test('many at once for a shared process start one', async (t) => {
+test.serial('many at once for a shared process start one', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 });
   const clients = await Promise.all(Array.from({ length: 20 }, () => open(upstream, placeFor({ scope: 'all' }))));
   t.is(new Set(clients.map(({ id }) => id)).size, 20);
   t.is(startedPids(logged).length, 1);
 });
 
-test('those that wait for room for the same shared process share it when there is', async (t) => {
+test.serial('those that wait for room for the same shared process share it when there is', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 }, stopped);
   const former = await open(upstream, placeFor({ args: ['--stubborn'] }));
   await former.send({ method: 'DELETE' });
@@ -209,7 +212,7 @@ test('those that wait for room for the same shared process share it when there i
   t.is(startedPids(logged).length, 2);
 });
 
-test('what a process has started ends with it, however it ends', async (t) => {
+test.serial('what a process has started ends with it, however it ends', async (t) => {
   const { upstream } = startStdio(t);
   for (const end of ['DELETE', 'crash', 'exit'] as const) {
     const client = await open(upstream, placeFor());
@@ -223,7 +226,7 @@ test('what a process has started ends with it, however it ends', async (t) => {
   }
 });
 
-test('one that has closed its output, but lives on, is ended', async (t) => {
+test.serial('one that has closed its output, but lives on, is ended', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -232,7 +235,7 @@ test('one that has closed its output, but lives on, is ended', async (t) => {
   await until(() => !isAlive(pid), 'its end');
 });
 
-test('close ends all, also those that resist and those that only start, in bounded time', async (t) => {
+test.serial('close ends all, also those that resist and those that only start, in bounded time', async (t) => {
   const { upstream, logged } = startStdio(t);
   const stubborn = await open(upstream, placeFor({ args: ['--stubborn'] }));
   const child = (await stubborn.call('spawn')).result.pid as number;
@@ -251,7 +254,7 @@ test('close ends all, also those that resist and those that only start, in bound
   t.is(startedPids(logged).length, 3);
 });
 
-test('one user does not take the places of all', async (t) => {
+test.serial('one user does not take the places of all', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 8 });
   const open4 = await Promise.all(Array.from({ length: 4 }, () => open(upstream, placeFor({ owner: 'greedy' }))));
   const streams = await Promise.all(open4.map((client) => client.listen()));

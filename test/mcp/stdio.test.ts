@@ -31,7 +31,7 @@ const failureOf = (promise: Promise<unknown>) =>
   );
 const notification = (method: string, params: object = {}) => JSON.stringify({ jsonrpc: '2.0', method, params });
 
-test('the environment is what the target and the credentials say, and nothing else', async (t) => {
+test.serial('the environment is what the target and the credentials say, and nothing else', async (t) => {
   process.env['PORTCULLIS_TEST_SECRET'] = 'of the gateway';
   // node hands this one on to every child unless it is kept from it.
   const coverage = mkdtempSync(join(tmpdir(), 'portcullis-coverage-'));
@@ -49,7 +49,7 @@ test('the environment is what the target and the credentials say, and nothing el
   t.deepEqual(factsOf(await client.call('facts')).env, { A: 'a', TOKEN: 'of the user', LONE: 'ü=\n"' });
 });
 
-test('no file descriptor but three, whatever the gateway itself was handed', async (t) => {
+test.serial('no file descriptor but three, whatever the gateway itself was handed', async (t) => {
   const file = openSync(fileURLToPath(import.meta.url), 'r');
   const script = fileURLToPath(new URL('../support/upstreams/stdio-descriptors.ts', import.meta.url));
   // node keeps descriptors from its children where they follow on one another, so one stands alone.
@@ -58,14 +58,14 @@ test('no file descriptor but three, whatever the gateway itself was handed', asy
   t.deepEqual(JSON.parse(await text(child.stdout as Readable)), { own: true, childs: ['0', '1', '2'] });
 });
 
-test('arguments arrive as they are: no shell reads them', async (t) => {
+test.serial('arguments arrive as they are: no shell reads them', async (t) => {
   const { upstream } = startStdio(t);
   const args = ['$HOME', '; exit 1', '`id`', "'", '--', '*'];
   const client = await open(upstream, placeFor({ args }));
   t.deepEqual(factsOf(await client.call('facts')).args, args);
 });
 
-test('the working folder is the one that is named, or an empty one that goes with the process', async (t) => {
+test.serial('the working folder is the one that is named, or an empty one that goes with the process', async (t) => {
   const { upstream } = startStdio(t);
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -82,7 +82,7 @@ test('the working folder is the one that is named, or an empty one that goes wit
   t.true(existsSync(folder), 'the named one is not the gateway’s to remove');
 });
 
-test('only what the configuration allows is started, byte for byte', async (t) => {
+test.serial('only what the configuration allows is started, byte for byte', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { allowed: ['/bin/sh'] });
   for (const command of ['/bin/../bin/sh', '/bin/sh ', '/bin/SH', 'sh', process.execPath, '']) {
     t.is(outcomeOf(await initialize(upstream, placeFor({ command }))), 'transport', command);
@@ -91,7 +91,7 @@ test('only what the configuration allows is started, byte for byte', async (t) =
   t.false(logged.some(({ message }) => message.endsWith('has started')));
 });
 
-test('what is not a target of this kind, or has no credentials, is refused', async (t) => {
+test.serial('what is not a target of this kind, or has no credentials, is refused', async (t) => {
   const { upstream } = startStdio(t);
   const { target, access } = placeFor();
   t.is(outcomeOf(await initialize(upstream, { target, access: { ...access, credentials: 'unusable' } })), 'credential');
@@ -102,7 +102,7 @@ test('what is not a target of this kind, or has no credentials, is refused', asy
   t.is(outcomeOf(asked), 400);
 });
 
-test('each session has a process of its own', async (t) => {
+test.serial('each session has a process of its own', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, placeFor()), open(upstream, placeFor())]);
   const [a, b] = await Promise.all([one.call('facts'), two.call('facts')]);
@@ -116,7 +116,7 @@ test('each session has a process of its own', async (t) => {
   t.is(outcomeOf(await one.send({ method: 'DELETE' })), 404);
 });
 
-test('a session is one of its target, address and credentials', async (t) => {
+test.serial('a session is one of its target, address and credentials', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const session = { upstreamId: client.id };
@@ -137,7 +137,7 @@ test('a session is one of its target, address and credentials', async (t) => {
   t.is(outcomeOf(ended), 200);
 });
 
-test('calls with equal ids and progress tokens, under way at once, get their own', async (t) => {
+test.serial('calls with equal ids and progress tokens, under way at once, get their own', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const meta = { progressToken: 'same' };
@@ -166,7 +166,7 @@ test('calls with equal ids and progress tokens, under way at once, get their own
   }
 });
 
-test('progress of a task goes on after the call that made it, to the standing stream', async (t) => {
+test.serial('progress of a task goes on after the call that made it, to the standing stream', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -186,7 +186,7 @@ test('progress of a task goes on after the call that made it, to the standing st
   t.is((await standing.next())?.method, 'notifications/tools/list_changed');
 });
 
-test('the process asks, and the posted response reaches it', async (t) => {
+test.serial('the process asks, and the posted response reaches it', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -202,13 +202,13 @@ test('the process asks, and the posted response reaches it', async (t) => {
   }
 });
 
-test('a ping of the process is answered by the gateway, also before the session is open', async (t) => {
+test.serial('a ping of the process is answered by the gateway, also before the session is open', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   t.deepEqual((await client.call('ask', { method: 'ping' })).result, { result: {} });
 });
 
-test('what nobody could be told waits for the next stream, within bounds', async (t) => {
+test.serial('what nobody could be told waits for the next stream, within bounds', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
   const changed = notification('notifications/tools/list_changed');
@@ -230,7 +230,7 @@ test('what nobody could be told waits for the next stream, within bounds', async
   t.is(rest[0], 38);
 });
 
-test('one standing stream at a time', async (t) => {
+test.serial('one standing stream at a time', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const gone = new AbortController();
@@ -247,7 +247,7 @@ test('one standing stream at a time', async (t) => {
   t.is(await last, null);
 });
 
-test('a cancelled call ends, and the process learns it under its own id', async (t) => {
+test.serial('a cancelled call ends, and the process learns it under its own id', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const reader = await client.start('never', {}, { id: 'mine' });
@@ -270,7 +270,7 @@ test('a cancelled call ends, and the process learns it under its own id', async 
   );
 });
 
-test('who does not wait any more is forgotten, and the process told so', async (t) => {
+test.serial('who does not wait any more is forgotten, and the process told so', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const aborted = new AbortController();
@@ -287,7 +287,7 @@ test('who does not wait any more is forgotten, and the process told so', async (
   t.is(lines.filter(({ method }) => method === 'notifications/cancelled').length, 3);
 });
 
-test('messages are one line each, whatever their content', async (t) => {
+test.serial('messages are one line each, whatever their content', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const inner = '{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"facts"}}';
@@ -310,7 +310,7 @@ test('messages are one line each, whatever their content', async (t) => {
   );
 });
 
-test('a process that dies takes its calls along; its session is gone, and a new one works', async (t) => {
+test.serial('a process that dies takes its calls along; its session is gone, and a new one works', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -326,7 +326,7 @@ test('a process that dies takes its calls along; its session is gone, and a new 
   t.true(logged.some(({ level, about }) => level === 'warn' && about['pid'] === pid && about['how'] === 'ended by SIGKILL'));
 });
 
-test('a session is lost at once when its process is gone, before anybody has noticed', async (t) => {
+test.serial('a session is lost at once when its process is gone, before anybody has noticed', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const reader = await client.start('exit', { code: 3, text: 'farewell' });
@@ -334,7 +334,7 @@ test('a session is lost at once when its process is gone, before anybody has not
   t.is(outcomeOf(await client.post({ jsonrpc: '2.0', method: 'notifications/initialized' })), 404);
 });
 
-test('a process that cannot be started, or ends at once, is a fault that says why', async (t) => {
+test.serial('a process that cannot be started, or ends at once, is a fault that says why', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { allowed: [process.execPath, '/nowhere/server', '/etc/passwd'] });
   const started = performance.now();
   const causeOf = async (place: ReturnType<typeof placeFor>) => {
@@ -353,7 +353,7 @@ test('a process that cannot be started, or ends at once, is a fault that says wh
   t.true(logged.some(({ level, about }) => level === 'warn' && /it cannot work/.test(String(about['stderr']))));
 });
 
-test('what it prints to stderr is logged, escaped and without credentials', async (t) => {
+test.serial('what it prints to stderr is logged, escaped and without credentials', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor({ credentials: { TOKEN: 'tr0ub4dor' } }));
   await client.call('stderr', { text: 'TOKEN=tr0ub4dor\n\u001b[2Jhello\r\nrest' });
@@ -372,13 +372,13 @@ test('what it prints to stderr is logged, escaped and without credentials', asyn
   t.false(JSON.stringify(logged).includes('tr0ub4dor'));
 });
 
-test('banners are passed over', async (t) => {
+test.serial('banners are passed over', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor({ args: ['--banner'] }));
   t.is((await client.call('echo', { x: 1 })).result.x, 1);
 });
 
-test('an answer that cannot be read breaks its call off, and no other', async (t) => {
+test.serial('an answer that cannot be read breaks its call off, and no other', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const never = await client.start('never');
@@ -389,7 +389,7 @@ test('an answer that cannot be read breaks its call off, and no other', async (t
   t.is((await client.call('echo', { x: 1 })).result.x, 1);
 });
 
-test('a server that refuses to open a session is heard, and its process ended', async (t) => {
+test.serial('a server that refuses to open a session is heard, and its process ended', async (t) => {
   const { upstream, logged } = startStdio(t);
   const answer = await initialize(upstream, placeFor({ args: ['--refuse'] }));
   if (isFault(answer)) throw new Error(answer.fault);
@@ -399,7 +399,7 @@ test('a server that refuses to open a session is heard, and its process ended', 
   await until(() => !isAlive(pid), 'its process');
 });
 
-test('the official file system server', async (t) => {
+test.serial('the official file system server', async (t) => {
   const { upstream } = startStdio(t);
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -411,7 +411,7 @@ test('the official file system server', async (t) => {
   t.true((await client.call('read_text_file', { path: '/etc/passwd' })).result.isError);
 });
 
-test('the official memory server, shared by two sessions', async (t) => {
+test.serial('the official memory server, shared by two sessions', async (t) => {
   const { upstream } = startStdio(t);
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -423,7 +423,7 @@ test('the official memory server, shared by two sessions', async (t) => {
   t.deepEqual((await two.call('read_graph')).result.structuredContent.entities, entities);
 });
 
-test('the official server of everything: progress, logging, sampling', async (t) => {
+test.serial('the official server of everything: progress, logging, sampling', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor({ command: process.execPath, args: [bin('server-everything'), 'stdio'] }));
   const standing = await client.listen();

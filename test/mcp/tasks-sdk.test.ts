@@ -142,7 +142,7 @@ async function follow(client: Client, name: string): Promise<{ said: string[]; t
   return { said, taskId, text };
 }
 
-test('a call as a task, from its beginning to its result', async (t) => {
+test.serial('a call as a task, from its beginning to its result', async (t) => {
   const { gateway, server, connect } = await setUp(t);
   const client = await connect('alice');
   t.deepEqual(client.getServerCapabilities()?.tasks, { list: {}, cancel: {}, requests: { tools: { call: {} } } });
@@ -161,14 +161,14 @@ test('a call as a task, from its beginning to its result', async (t) => {
   t.true(gateway.audited().includes('tasks/result tool work allow'));
 });
 
-test('a task that asks its user on the way', async (t) => {
+test.serial('a task that asks its user on the way', async (t) => {
   const { connect } = await setUp(t);
   const { said, text } = await follow(await connect('alice'), 'ask');
   t.is(said.at(-1), 'result', text);
   t.regex(text, /accept \{\\"word\\":\\"yes\\"\}/);
 });
 
-test("another's client finds no task, by whatever id", async (t) => {
+test.serial("another's client finds no task, by whatever id", async (t) => {
   const { server, connect } = await setUp(t);
   const [alice, bob] = [await connect('alice'), await connect('bob')];
   const { taskId } = await follow(alice, 'work');
@@ -194,7 +194,7 @@ const place = (sub: string, changes: Partial<TaskPlace> = {}): TaskPlace => ({
   ...changes,
 });
 
-test('a sealed id opens for its principal, on its target, where that was, for thirty days', (t) => {
+test.serial('a sealed id opens for its principal, on its target, where that was, for thirty days', (t) => {
   const task = sealTask(place('alice'), 'upstream', 'tool');
   t.deepEqual(openTask(place('alice', { now: 1_000 + TASK_LIFETIME_MS }), task.handle), task);
   for (const other of [
@@ -209,7 +209,7 @@ test('a sealed id opens for its principal, on its target, where that was, for th
   }
 });
 
-eachEngine(test, 'the table leads from an id of the target to the one of its client, for thirty days', async (t, at) => {
+eachEngine(test.serial, 'the table leads from an id of the target to the one of its client, for thirty days', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const store = taskStore(database.knex);
   const key = (id: string) => taskKey({ issuer: 'i', sub: 's' }, 'p', id);

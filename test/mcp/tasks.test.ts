@@ -94,7 +94,7 @@ const USES: Readonly<Record<Era, readonly string[]>> = {
 };
 
 for (const era of ['session', 'modern'] as const) {
-  test(`${era}: a client holds its own id of a task, the target gets its own`, async (t) => {
+  test.serial(`${era}: a client holds its own id of a task, the target gets its own`, async (t) => {
     const { gateway, upstream, made, ask, make } = await setUp(t, era);
     const id = await make('ok');
     t.false(id.includes('upstream'));
@@ -112,42 +112,45 @@ for (const era of ['session', 'modern'] as const) {
     }
   });
 
-  test(`${era}: another's, another target's, an edited and an invented id are all no task, and nothing is asked`, async (t) => {
-    const { gateway, upstream, made, ask, make } = await setUp(t, era);
-    const id = await make('ok');
-    await make('ok', 'bob');
-    await ask('ping', {}, { path: '/mcp/other' });
-    await ask('ping', {}, { user: 'bob' });
-    const seen = upstream.received.length;
-    for (const method of USES[era]) {
-      const replies = [
-        await ask(method, { taskId: id }, { user: 'bob' }),
-        await ask(method, { taskId: id }, { path: '/mcp/other' }),
-        await ask(method, { taskId: edited(id) }),
-        await ask(method, { taskId: id.slice(0, -1) }),
-        await ask(method, { taskId: made[0] ?? '' }),
-        await ask(method, { taskId: 'x'.repeat(9000) }),
-      ];
-      for (const { status, text } of replies) {
-        t.deepEqual([status, text], [200, '{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"Task not found"}}']);
+  test.serial(
+    `${era}: another's, another target's, an edited and an invented id are all no task, and nothing is asked`,
+    async (t) => {
+      const { gateway, upstream, made, ask, make } = await setUp(t, era);
+      const id = await make('ok');
+      await make('ok', 'bob');
+      await ask('ping', {}, { path: '/mcp/other' });
+      await ask('ping', {}, { user: 'bob' });
+      const seen = upstream.received.length;
+      for (const method of USES[era]) {
+        const replies = [
+          await ask(method, { taskId: id }, { user: 'bob' }),
+          await ask(method, { taskId: id }, { path: '/mcp/other' }),
+          await ask(method, { taskId: edited(id) }),
+          await ask(method, { taskId: id.slice(0, -1) }),
+          await ask(method, { taskId: made[0] ?? '' }),
+          await ask(method, { taskId: 'x'.repeat(9000) }),
+        ];
+        for (const { status, text } of replies) {
+          t.deepEqual([status, text], [200, '{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"Task not found"}}']);
+        }
+        t.is((await ask(method, { taskId: 1 })).code, -32602);
       }
-      t.is((await ask(method, { taskId: 1 })).code, -32602);
-    }
-    t.deepEqual(
-      upstream
-        .seen()
-        .slice(seen)
-        .filter((method) => method.startsWith('tasks/')),
-      [],
-    );
-    t.is(
-      gateway.audited().filter((row) => row === 'tasks/get allow').length,
-      6,
-      'each attempt is recorded as a use of the target',
-    );
-  });
+      t.deepEqual(
+        upstream
+          .seen()
+          .slice(seen)
+          .filter((method) => method.startsWith('tasks/')),
+        [],
+      );
+      t.is(
+        gateway.audited().filter((row) => row === 'tasks/get allow').length,
+        6,
+        'each attempt is recorded as a use of the target',
+      );
+    },
+  );
 
-  test(`${era}: a right that was lost is lost for the tasks that were made with it`, async (t) => {
+  test.serial(`${era}: a right that was lost is lost for the tasks that were made with it`, async (t) => {
     const { gateway, upstream, ask, make } = await setUp(t, era);
     const id = await make('ok');
     gateway.rights.set('alice', ({ resource_name }) => resource_name !== 'ok');
@@ -161,7 +164,7 @@ for (const era of ['session', 'modern'] as const) {
     t.is(upstream.received.length, seen);
   });
 
-  test(`${era}: a task ends with the place of its target, and in time`, async (t) => {
+  test.serial(`${era}: a task ends with the place of its target, and in time`, async (t) => {
     const { gateway, upstream, ask, make } = await setUp(t, era);
     const id = await make('ok');
     if (era === 'modern') {
@@ -175,7 +178,7 @@ for (const era of ['session', 'modern'] as const) {
     t.is((await ask('tasks/get', { taskId: id })).code, undefined);
   });
 
-  test(`${era}: an answer about another task is none, whoever's it is`, async (t) => {
+  test.serial(`${era}: an answer about another task is none, whoever's it is`, async (t) => {
     const { made, ask, make, on } = await setUp(t, era);
     const id = await make('ok');
     await make('ok');
@@ -188,7 +191,7 @@ for (const era of ['session', 'modern'] as const) {
     }
   });
 
-  test(`${era}: nobody learns of a task that could not be remembered`, async (t) => {
+  test.serial(`${era}: nobody learns of a task that could not be remembered`, async (t) => {
     const { gateway, upstream, ask } = await setUp(t, era);
     let tries = 0;
     const failing = {
@@ -221,7 +224,7 @@ function answer(res: ServerResponse, message: Message | undefined, result: objec
   res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id: message?.id, result }));
 }
 
-test('2025-11-25: a list of tasks shows those of the caller, of tools that it may call', async (t) => {
+test.serial('2025-11-25: a list of tasks shows those of the caller, of tools that it may call', async (t) => {
   const { gateway, ask, make } = await setUp(t, 'session');
   const mine = [await make('ok'), await make('secret')];
   const theirs = await make('ok', 'bob');
@@ -241,7 +244,7 @@ test('2025-11-25: a list of tasks shows those of the caller, of tools that it ma
   );
 });
 
-test('2025-11-25: a list that cannot be looked up is not answered', async (t) => {
+test.serial('2025-11-25: a list that cannot be looked up is not answered', async (t) => {
   const { gateway, upstream, make } = await setUp(t, 'session');
   await make('ok');
   const other = await startGateway({
@@ -255,7 +258,7 @@ test('2025-11-25: a list that cannot be looked up is not answered', async (t) =>
   t.is(upstream.seen().at(-1), 'tasks/list');
 });
 
-test('older sessions have no tasks', async (t) => {
+test.serial('older sessions have no tasks', async (t) => {
   const { gateway, upstream, make } = await setUp(t, 'session');
   const id = await make('ok');
   const session = await open(gateway, { revision: '2025-06-18' });
@@ -268,7 +271,7 @@ test('older sessions have no tasks', async (t) => {
   t.false('task' in (upstream.received.at(-1)?.message?.params ?? {}));
 });
 
-test('2025-11-25: a task that was not asked for is no answer', async (t) => {
+test.serial('2025-11-25: a task that was not asked for is no answer', async (t) => {
   const { upstream, ask, on } = await setUp(t, 'session');
   on('tools/call', ({ message }, res) => answer(res, message, { task: { taskId: 'upstream-x', status: 'working' } }));
   await ask('tools/call', { name: 'ok', task: { ttl: 5, taskId: 'upstream-ok-0' } });
@@ -280,7 +283,7 @@ test('2025-11-25: a task that was not asked for is no answer', async (t) => {
   }
 });
 
-test('what a client says of related tasks reaches the target only of its own', async (t) => {
+test.serial('what a client says of related tasks reaches the target only of its own', async (t) => {
   const { gateway, upstream, made, ask, make, sessionOf } = await setUp(t, 'session');
   const id = await make('ok');
   const theirs = await make('ok', 'bob');
@@ -343,7 +346,7 @@ interface Stream {
   close(): void;
 }
 
-test('2025-11-25: news of a task is told to its own, by the id that it holds, while it may call the tool', async (t) => {
+test.serial('2025-11-25: news of a task is told to its own, by the id that it holds, while it may call the tool', async (t) => {
   const { gateway, upstream, made, make, sessionOf } = await setUp(t, 'session');
   const id = await make('ok');
   await make('ok', 'bob');
@@ -383,7 +386,7 @@ test('2025-11-25: news of a task is told to its own, by the id that it holds, wh
   t.is(gateway.audited().at(-1), 'notifications/tasks/status tool ok deny');
 });
 
-test('2025-11-25: a question on the way to a result names the task of its client, and so does the answer', async (t) => {
+test.serial('2025-11-25: a question on the way to a result names the task of its client, and so does the answer', async (t) => {
   const { gateway, upstream, made, make, on, sessionOf } = await setUp(t, 'session');
   const id = await make('ok');
   await make('ok', 'bob');
@@ -417,7 +420,7 @@ test('2025-11-25: a question on the way to a result names the task of its client
   t.deepEqual((await stream.hear()).result, { content: [], _meta: { [RELATED]: { taskId: id } } });
 });
 
-test('2026-07-28: who does not declare tasks has none', async (t) => {
+test.serial('2026-07-28: who does not declare tasks has none', async (t) => {
   const { gateway, upstream, made, make } = await setUp(t, 'modern');
   const id = await make('ok');
   const seen = upstream.received.length;
@@ -436,7 +439,7 @@ test('2026-07-28: who does not declare tasks has none', async (t) => {
   t.notRegex(undeclared.text, new RegExp(made.at(-1) ?? 'none'));
 });
 
-test('2026-07-28: at a target without tasks their methods are unknown', async (t) => {
+test.serial('2026-07-28: at a target without tasks their methods are unknown', async (t) => {
   const { gateway, upstream } = await setUp(t, 'modern');
   upstream.script = byMethod({}, { modern: true });
   for (const method of USES.modern) {
@@ -446,7 +449,7 @@ test('2026-07-28: at a target without tasks their methods are unknown', async (t
   t.deepEqual(upstream.seen(), ['server/discover']);
 });
 
-test('2026-07-28: the header repeats the id that the client holds', async (t) => {
+test.serial('2026-07-28: the header repeats the id that the client holds', async (t) => {
   const { gateway, upstream, made, make } = await setUp(t, 'modern');
   const id = await make('ok');
   const seen = upstream.received.length;
@@ -457,7 +460,7 @@ test('2026-07-28: the header repeats the id that the client holds', async (t) =>
   t.is(upstream.received.length, seen);
 });
 
-test('2026-07-28: the state of a task asks and shows what a call may', async (t) => {
+test.serial('2026-07-28: the state of a task asks and shows what a call may', async (t) => {
   const { gateway, ask, make, made, on } = await setUp(t, 'modern');
   const id = await make('ok');
   const state = async (more: object) => {
@@ -480,7 +483,7 @@ test('2026-07-28: the state of a task asks and shows what a call may', async (t)
   t.is((await asking({ mode: 'url', url: 'https://x.test' })).code, -32603, 'the client offers no addresses');
 });
 
-test('2026-07-28: of the tasks that are listened to, the target is asked for those of the caller', async (t) => {
+test.serial('2026-07-28: of the tasks that are listened to, the target is asked for those of the caller', async (t) => {
   const { gateway, upstream, made, make } = await setUp(t, 'modern');
   const mine = await make('ok');
   const barred = await make('secret');
@@ -522,7 +525,7 @@ test('2026-07-28: of the tasks that are listened to, the target is asked for tho
   t.is(gateway.audited().at(-1), 'notifications/tasks tool ok allow');
 });
 
-test('2026-07-28: lists of tasks to listen to are lists of texts', async (t) => {
+test.serial('2026-07-28: lists of tasks to listen to are lists of texts', async (t) => {
   const { gateway, upstream } = await setUp(t, 'modern');
   for (const taskIds of ['x', [1], {}, Array(1001).fill('x')]) {
     const reply = await send(gateway, declaring('subscriptions/listen', { notifications: { taskIds } }));

@@ -85,7 +85,7 @@ eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) =
   t.is(await revision(), 1);
 });
 
-test('the tests have passed on what is applied, or nothing is', async (t) => {
+test.serial('the tests have passed on what is applied, or nothing is', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);

@@ -170,7 +170,7 @@ withOpa(`${DECISIONS} recorded decisions are made again by stock OPA, with the b
   }
 });
 
-test('the command makes decisions again, and says how to do it without the gateway', async (t) => {
+test.serial('the command makes decisions again, and says how to do it without the gateway', async (t) => {
   const scene = await begin(t);
   const rows = await decideAtRandom(t, scene, 40);
   const run = (...args: string[]) => inProcess(scene.environment, (terminal) => reproduceCommand(args, terminal));
@@ -191,7 +191,7 @@ test('the command makes decisions again, and says how to do it without the gatew
   t.regex(out, /opa eval -b portcullis\.tar\.gz -i input\.json data\.portcullis\.reference\.(decision|target)/);
 });
 
-test('what cannot be made again says why', async (t) => {
+test.serial('what cannot be made again says why', async (t) => {
   const scene = await begin(t);
   const { gateway, admin, environment } = scene;
   await addTarget(gateway, admin, 'one');
@@ -226,7 +226,7 @@ test('what cannot be made again says why', async (t) => {
   t.regex(erased.err, /erased/);
 });
 
-test('a bundle has the same bytes each time, says its revision, and is for administrators', async (t) => {
+test.serial('a bundle has the same bytes each time, says its revision, and is for administrators', async (t) => {
   const scene = await begin(t);
   const { gateway, admin } = scene;
   for (let n = 0; n < 2; n++) await gateway.rest(201, 'POST', '/api/policies', { token: admin, body: policyBody() });
@@ -303,7 +303,7 @@ withOpa('stock OPA accepts the signature, and refuses what was changed after it'
   t.regex((refused as Error & { stdout: string }).stdout, /digest mismatch/);
 });
 
-test('the command says what it cannot do', async (t) => {
+test.serial('the command says what it cannot do', async (t) => {
   const { environment } = await begin(t);
   const run = (...args: string[]) => inProcess(environment, (terminal) => bundleCommand(args, terminal));
   t.is((await run('--revision', 'x')).code, 2);

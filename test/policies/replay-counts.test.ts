@@ -214,7 +214,7 @@ test.serial('who counts for a shadow that begins anew meanwhile leaves the new o
   await writer.close();
 });
 
-test('nobody can fill the list of flips alone, and no list of names keeps other work waiting', async (t) => {
+test.serial('nobody can fill the list of flips alone, and no list of names keeps other work waiting', async (t) => {
   const wouldBe = await createEngine({ module, policies: [ECHO], revision: 0 });
   const parts = { wouldBe, now: null, refOf: () => null, changed: new Map<string, string>() };
   const tally = createTally({ ...parts, maxFlips: { all: 20, perUser: 5 } }, NOTHING_TALLIED);

@@ -16,7 +16,7 @@ const MOMENT: Moment = {
   ...{ policies: [], stored: [], targets: [], changes: [] },
 };
 
-test('whoever leaves while a replay is planned gives the place back', async (t) => {
+test.serial('whoever leaves while a replay is planned gives the place back', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const module = await loadPolicyModule();

@@ -571,7 +571,7 @@ eachEngine(
   },
 );
 
-test('many files leave turns to other work, and each pattern is looked at once, not again under the lock', async (t) => {
+test.serial('many files leave turns to other work, and each pattern is looked at once, not again under the lock', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);

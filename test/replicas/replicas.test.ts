@@ -22,7 +22,7 @@ const MASTER_KEY = Buffer.alloc(32, 7);
 const silent = createLog('silent');
 const STATE = { sequence: 3, revision: 2, engine_hash: 'e'.repeat(64) };
 
-eachServer(test, 'a replica is there as long as it says so, by the clock of the server', async (t, at) => {
+eachServer(test.serial, 'a replica is there as long as it says so, by the clock of the server', async (t, at) => {
   const store = replicaStore((await openTestDatabase(t, at)).knex);
   const id = randomUUID();
   t.is(await store.find(id), null);
@@ -39,7 +39,7 @@ eachServer(test, 'a replica is there as long as it says so, by the clock of the 
   t.is(await store.find(id), null);
 });
 
-eachServer(test, 'what a replica has not said itself leads nowhere', async (t, at) => {
+eachServer(test.serial, 'what a replica has not said itself leads nowhere', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const vault = createVault(MASTER_KEY);
   const [here, there] = [randomUUID(), randomUUID()];
@@ -135,7 +135,7 @@ async function exchange(t: ExecutionContext): Promise<Exchange> {
   });
 }
 
-test('a request that is passed on is known for what it is, and for nothing else', async (t) => {
+test.serial('a request that is passed on is known for what it is, and for nothing else', async (t) => {
   const e = await exchange(t);
   const arrived = await e.pass();
   t.is(arrived?.headers['x-other'], 'goes on');
@@ -169,7 +169,7 @@ test('a request that is passed on is known for what it is, and for nothing else'
   t.false(foreign.isFromPeer(again as unknown as IncomingMessage), 'of another master key');
 });
 
-test('a peer that is not there, is another, or fails is told apart', async (t) => {
+test.serial('a peer that is not there, is another, or fails is told apart', async (t) => {
   const peers = createPeers({ vault: createVault(MASTER_KEY), now: Date.now, log: silent });
   t.teardown(() => peers.close());
   let behave: (res: import('node:http').ServerResponse) => void = () => undefined;
@@ -213,7 +213,7 @@ test('a peer that is not there, is another, or fails is told apart', async (t) =
 
 const forgery = (mac = 'A'.repeat(43)): string => `${Date.now()}.${mac}`;
 
-test('who says to be a replica is checked like everybody', async (t) => {
+test.serial('who says to be a replica is checked like everybody', async (t) => {
   const w = await world(t, null, null, { MCP_RATE_LIMIT: '5' });
   await w.allow({ name: 'all' });
   const { port } = new URL(w.gateway.url);
@@ -250,7 +250,7 @@ test('who says to be a replica is checked like everybody', async (t) => {
 });
 
 eachServer(
-  test,
+  test.serial,
   'a replica at the address of another refuses what is not meant for it, and the session goes on',
   async (t, at) => {
     const w = await world(t, at.url);
@@ -277,7 +277,7 @@ eachServer(
 );
 
 for (const trouble of ['cut', 'freeze'] as const) {
-  eachServer(test, `database ${trouble}: requests of a held session are refused in bounded time`, async (t, at) => {
+  eachServer(test.serial, `database ${trouble}: requests of a held session are refused in bounded time`, async (t, at) => {
     const way = await cuttable(t, at.url);
     const w = await world(t, way.url);
     await w.allow({ name: 'all' });

@@ -117,7 +117,7 @@ function staysAlive(t: ExecutionContext): void {
 const aborted = ({ signal }: UpstreamRequest): Promise<object> =>
   new Promise((resolve) => signal?.addEventListener('abort', () => resolve({ fault: 'aborted' }), { once: true }));
 
-test('a target that takes a session and then says nothing holds its requests up for a bounded time', async (t) => {
+test.serial('a target that takes a session and then says nothing holds its requests up for a bounded time', async (t) => {
   staysAlive(t);
   const f = await fixture();
   for (let n = 0; n < 50; n++) await f.sessions.set(session.id, 'id-of-t', { key: `k${n}`, value: `file:///${n}` }, n);
@@ -130,7 +130,7 @@ test('a target that takes a session and then says nothing holds its requests up 
   t.is('fault' in failed && failed.fault, 'timeout');
 });
 
-test('a database that fails or hangs is a fault in bounded time, and the next request tries again', async (t) => {
+test.serial('a database that fails or hangs is a fault in bounded time, and the next request tries again', async (t) => {
   staysAlive(t);
   let state: 'fails' | 'hangs' | 'works' = 'fails';
   const f = await fixture((store) => ({
@@ -149,14 +149,14 @@ test('a database that fails or hangs is a fault in bounded time, and the next re
   t.deepEqual(await f.links.current(f.place(1)), { upstreamId: 'up-1', revision: '2025-11-25' });
 });
 
-test('what was opened and cannot be kept is ended at the target', async (t) => {
+test.serial('what was opened and cannot be kept is ended at the target', async (t) => {
   const f = await fixture(() => ({ insertUpstream: () => Promise.reject(new Error('the database is down')) }));
   t.true(isLinkFailure(await f.links.current(f.place(1))));
   const last = f.sent.at(-1);
   t.deepEqual([last?.rpc, last?.session?.upstreamId], ['DELETE', 'up-1']);
 });
 
-test('a session that ends while it is opened anew leaves nothing behind', async (t) => {
+test.serial('a session that ends while it is opened anew leaves nothing behind', async (t) => {
   const f = await fixture();
   f.answer = async ({ rpc }) => {
     if (rpc === 'initialize') await f.sessions.end(session.id, 'client', 0);
@@ -167,7 +167,7 @@ test('a session that ends while it is opened anew leaves nothing behind', async 
   t.deepEqual(await f.links.current(f.place(1)), { ended: true });
 });
 
-test('a half is in use for what it was opened with alone', async (t) => {
+test.serial('a half is in use for what it was opened with alone', async (t) => {
   const f = await fixture();
   t.is(f.links.open(f.place(1)), null);
   const link = await f.links.current(f.place(1));
@@ -177,7 +177,7 @@ test('a half is in use for what it was opened with alone', async (t) => {
   t.is(f.links.open({ ...f.place(1), access: { ...access, binding: 'other credentials' } }), null);
 });
 
-test('what a target says of itself is not kept beyond measure', async (t) => {
+test.serial('what a target says of itself is not kept beyond measure', async (t) => {
   const f = await fixture();
   const large = Object.fromEntries(Array.from({ length: 2_000 }, (_, n) => [`capability-${n}`, {}]));
   await f.links.current(f.place(1));
@@ -199,7 +199,7 @@ test('what a target says of itself is not kept beyond measure', async (t) => {
   t.is(f.links.helloOf(session, 'id-of-t'), null);
 });
 
-test('a merged stream takes from its sources what its reader takes, and finishes them when it leaves', async (t) => {
+test.serial('a merged stream takes from its sources what its reader takes, and finishes them when it leaves', async (t) => {
   const merged = createMerge<number>();
   let made = 0;
   let finished = 0;
@@ -221,7 +221,7 @@ test('a merged stream takes from its sources what its reader takes, and finishes
   t.true((await merged.items.next()).done);
 });
 
-test('what a slow reader has not heard yet is not said twice', async (t) => {
+test.serial('what a slow reader has not heard yet is not said twice', async (t) => {
   const merged = createMerge<string>();
   for (let n = 0; n < 1_000; n++) for (const kind of ['tools', 'prompts']) merged.push(kind, kind);
   merged.end();
@@ -231,7 +231,7 @@ test('what a slow reader has not heard yet is not said twice', async (t) => {
   t.deepEqual(heard, ['tools', 'prompts']);
 });
 
-test('a source that fails ends itself alone', async (t) => {
+test.serial('a source that fails ends itself alone', async (t) => {
   const merged = createMerge<number>();
   const failing = merged.add(
     (async function* () {
@@ -246,7 +246,7 @@ test('a source that fails ends itself alone', async (t) => {
   t.is((await next).value, 2);
 });
 
-test('a change that nobody listened to yet is told to the first who does', (t) => {
+test.serial('a change that nobody listened to yet is told to the first who does', (t) => {
   const changes = createChanges();
   const told: Admission[] = [];
   const admission = {} as Admission;
@@ -259,7 +259,7 @@ test('a change that nobody listened to yet is told to the first who does', (t) =
   t.is(told.length, 2);
 });
 
-test('a stream of which nobody can say whether it may go on is ended', async (t) => {
+test.serial('a stream of which nobody can say whether it may go on is ended', async (t) => {
   const snapshot = {} as Admission['snapshot'];
   const watch = createWatch(async () => ({ snapshot, principal: {} }) as Admission, 5);
   t.teardown(() => watch.stop());

@@ -15,51 +15,63 @@ interface Session {
   readonly client: { name: string; version: string };
 }
 
-eachEngine(test, 'sessions are listed by page and filter, and say nothing that would let anybody use them', async (t, at) => {
-  const w = await world(t, at.url);
-  await w.allow({ name: 'all' });
-  const { token } = w.admin;
-  const other = await person(w.gateway, 'other@example.com');
-  const opened: string[] = [];
-  for (let n = 0; n < 3; n++) opened.push(await openSession(w.mcp, w.token));
-  opened.push(await openSession(w.mcp, (await apiToken(w.gateway, other)).token));
-  opened.push(await openSession(`${w.gateway.url}/mcp`, w.token));
-  const get = async (query: string) => w.gateway.rest<Session[]>(200, 'GET', `/api/sessions${query}`, { token });
+eachEngine(
+  test.serial,
+  'sessions are listed by page and filter, and say nothing that would let anybody use them',
+  async (t, at) => {
+    const w = await world(t, at.url);
+    await w.allow({ name: 'all' });
+    const { token } = w.admin;
+    const other = await person(w.gateway, 'other@example.com');
+    const opened: string[] = [];
+    for (let n = 0; n < 3; n++) opened.push(await openSession(w.mcp, w.token));
+    opened.push(await openSession(w.mcp, (await apiToken(w.gateway, other)).token));
+    opened.push(await openSession(`${w.gateway.url}/mcp`, w.token));
+    const get = async (query: string) => w.gateway.rest<Session[]>(200, 'GET', `/api/sessions${query}`, { token });
 
-  const all = await get('');
-  t.is(all.body.length, 5);
-  t.deepEqual(
-    [...all.body.map(({ id }) => id)].sort(),
-    all.body.map(({ id }) => id),
-  );
-  t.deepEqual(all.body[0]?.client, { name: 'raw', version: '1' });
-  const text = JSON.stringify(all.body);
-  for (const sealed of opened) t.false(text.includes(sealed));
-  t.false(/upstream|holder|issuer/.test(text));
-  t.is(all.body.filter(({ target_id }) => target_id === null).length, 1);
+    const all = await get('');
+    t.is(all.body.length, 5);
+    t.deepEqual(
+      [...all.body.map(({ id }) => id)].sort(),
+      all.body.map(({ id }) => id),
+    );
+    t.deepEqual(all.body[0]?.client, { name: 'raw', version: '1' });
+    const text = JSON.stringify(all.body);
+    for (const sealed of opened) t.false(text.includes(sealed));
+    t.false(/upstream|holder|issuer/.test(text));
+    t.is(all.body.filter(({ target_id }) => target_id === null).length, 1);
 
-  const seen: string[] = [];
-  let path: string | undefined = '?limit=2';
-  while (path !== undefined) {
-    const page: Awaited<ReturnType<typeof get>> = await get(path);
-    t.true(page.body.length <= 2);
-    seen.push(...page.body.map(({ id }) => id));
-    path = /<\/api\/sessions([^>]+)>; rel="next"/.exec(page.headers.get('link') ?? '')?.[1];
-  }
-  t.deepEqual(
-    seen,
-    all.body.map(({ id }) => id),
-  );
-  t.is((await get(`?user_id=${other.id}`)).body.length, 1);
-  t.is((await get(`?target_id=${w.target.id}`)).body.length, 4);
-  t.is((await get(`?target_id=${w.target.id}&user_id=${w.user.id}&limit=1`)).body.length, 1);
-  for (const query of ['?user_id=x', '?user_id=', '?limit=0', '?limit=1001', '?user_id=a&user_id=b', '?holder=x', '?cursor=x']) {
-    t.is((await rest(w.gateway.url, 'GET', `/api/sessions${query}`, { token })).status, 400, query);
-  }
-});
+    const seen: string[] = [];
+    let path: string | undefined = '?limit=2';
+    while (path !== undefined) {
+      const page: Awaited<ReturnType<typeof get>> = await get(path);
+      t.true(page.body.length <= 2);
+      seen.push(...page.body.map(({ id }) => id));
+      path = /<\/api\/sessions([^>]+)>; rel="next"/.exec(page.headers.get('link') ?? '')?.[1];
+    }
+    t.deepEqual(
+      seen,
+      all.body.map(({ id }) => id),
+    );
+    t.is((await get(`?user_id=${other.id}`)).body.length, 1);
+    t.is((await get(`?target_id=${w.target.id}`)).body.length, 4);
+    t.is((await get(`?target_id=${w.target.id}&user_id=${w.user.id}&limit=1`)).body.length, 1);
+    for (const query of [
+      '?user_id=x',
+      '?user_id=',
+      '?limit=0',
+      '?limit=1001',
+      '?user_id=a&user_id=b',
+      '?holder=x',
+      '?cursor=x',
+    ]) {
+      t.is((await rest(w.gateway.url, 'GET', `/api/sessions${query}`, { token })).status, 400, query);
+    }
+  },
+);
 
 eachEngine(
-  test,
+  test.serial,
   'an ended session: the next request finds none, its stream ends, and it is written who did it',
   async (t, at) => {
     const target = await startStateful();
@@ -98,7 +110,7 @@ eachEngine(
   },
 );
 
-test('a session with all targets ends like any other', async (t) => {
+test.serial('a session with all targets ends like any other', async (t) => {
   const w = await world(t);
   await w.allow({ name: 'all' });
   const mcp = `${w.gateway.url}/mcp`;
@@ -112,7 +124,7 @@ test('a session with all targets ends like any other', async (t) => {
   await stream.ended;
 });
 
-test('a session that its client has ended is gone on every way to it', async (t) => {
+test.serial('a session that its client has ended is gone on every way to it', async (t) => {
   const target = await startStateful();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);
@@ -128,7 +140,7 @@ test('a session that its client has ended is gone on every way to it', async (t)
   t.is(target.sessions.size, 0);
 });
 
-test('recycling answers how many sessions it concerns, and refuses what it does not understand', async (t) => {
+test.serial('recycling answers how many sessions it concerns, and refuses what it does not understand', async (t) => {
   const w = await world(t);
   await w.allow({ name: 'all' });
   const { token } = w.admin;
@@ -178,7 +190,7 @@ test('recycling answers how many sessions it concerns, and refuses what it does 
   t.is((await rest(w.gateway.url, 'DELETE', `/api/sessions/${nobody}`, { token })).status, 404);
 });
 
-test('sessions are for administrators', async (t) => {
+test.serial('sessions are for administrators', async (t) => {
   const w = await world(t);
   await w.gateway.rest(200, 'PUT', `/api/users/${w.user.id}`, { token: w.admin.token, body: { role: 'auditor' } });
   for (const [method, path] of [

@@ -22,7 +22,7 @@ const row = (changes: Partial<SessionRow> = {}): SessionRow => ({
   ...changes,
 });
 
-eachEngine(test, 'a session is found until it ends, and ends once', async (t, at) => {
+eachEngine(test.serial, 'a session is found until it ends, and ends once', async (t, at) => {
   const store = sessionStore((await openTestDatabase(t, at)).knex);
   const session = row();
   t.is(await store.find(session.id), null);
@@ -35,7 +35,7 @@ eachEngine(test, 'a session is found until it ends, and ends once', async (t, at
   t.false(await store.end('nobody', 'client', NOW));
 });
 
-eachEngine(test, 'sessions are listed in the order of their ids, filtered, without those that are over', async (t, at) => {
+eachEngine(test.serial, 'sessions are listed in the order of their ids, filtered, without those that are over', async (t, at) => {
   const store = sessionStore((await openTestDatabase(t, at)).knex);
   const sessions = Array.from({ length: 7 }, (_, i) =>
     row({ user_id: i % 2 === 0 ? 'alice' : 'bob', target_id: i === 6 ? null : `t${i % 3}` }),
@@ -66,7 +66,7 @@ eachEngine(test, 'sessions are listed in the order of their ids, filtered, witho
   t.true((await ids(since, { user_id: 'alice' }, null, null)).includes(everywhere?.id ?? ''));
 });
 
-eachEngine(test, 'of replicas that take a session over at once, one has it', async (t, at) => {
+eachEngine(test.serial, 'of replicas that take a session over at once, one has it', async (t, at) => {
   const store = sessionStore((await openTestDatabase(t, at)).knex);
   const session = row({ holder: 'a' });
   await store.insert(session);
@@ -78,7 +78,7 @@ eachEngine(test, 'of replicas that take a session over at once, one has it', asy
   t.false(await store.adopt(session.id, ['b', 'c', 'd'][taken.indexOf(true)] ?? '', 'e'));
 });
 
-eachEngine(test, 'each cause has one half, whoever comes first', async (t, at) => {
+eachEngine(test.serial, 'each cause has one half, whoever comes first', async (t, at) => {
   const store = sessionStore((await openTestDatabase(t, at)).knex);
   const half = (upstream_id: string | null) => ({ upstream_id, revision: '2025-11-25' });
   const halves = [half('one'), half(null), half('three')];
@@ -90,7 +90,7 @@ eachEngine(test, 'each cause has one half, whoever comes first', async (t, at) =
   t.true(await store.insertUpstream('s', 'Cause', half('four'), NOW), 'compared byte for byte');
 });
 
-eachEngine(test, 'settings are of a session and a target, or of every target', async (t, at) => {
+eachEngine(test.serial, 'settings are of a session and a target, or of every target', async (t, at) => {
   const store = sessionStore((await openTestDatabase(t, at)).knex);
   await store.set('s', 't', { key: 'a', value: 'file:///ä' }, NOW);
   await store.set('s', 't', { key: 'level', value: 'info' }, NOW + 1);
@@ -113,7 +113,7 @@ eachEngine(test, 'settings are of a session and a target, or of every target', a
   t.is((await store.settings('s', 'v')).filter(({ key }) => key === 'level').length, 1);
 });
 
-eachEngine(test, 'a session keeps a thousand settings, and no more', async (t, at) => {
+eachEngine(test.serial, 'a session keeps a thousand settings, and no more', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = sessionStore(knex);
   const rows = Array.from({ length: 999 }, (_, i) => ({
@@ -135,7 +135,7 @@ eachEngine(test, 'a session keeps a thousand settings, and no more', async (t, a
   );
 });
 
-eachEngine(test, 'what is too old to be used is forgotten, whole', async (t, at) => {
+eachEngine(test.serial, 'what is too old to be used is forgotten, whole', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = sessionStore(knex);
   const [old, young] = [row({ created_at: NOW - 49 * HOUR }), row()];
@@ -153,7 +153,7 @@ eachEngine(test, 'what is too old to be used is forgotten, whole', async (t, at)
   t.is((await store.settings(young.id, 't')).length, 1);
 });
 
-eachEngine(test, 'when a session was last used is noted for those that there are', async (t, at) => {
+eachEngine(test.serial, 'when a session was last used is noted for those that there are', async (t, at) => {
   const store = sessionStore((await openTestDatabase(t, at)).knex);
   const session = row();
   await store.insert(session);
@@ -162,7 +162,7 @@ eachEngine(test, 'when a session was last used is noted for those that there are
   t.is((await store.find(session.id))?.seen_at, NOW + 5);
 });
 
-eachEngine(test, 'rules: who was ended by an administrator, and the latest recycle that concerns one', async (t, at) => {
+eachEngine(test.serial, 'rules: who was ended by an administrator, and the latest recycle that concerns one', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = sessionStore(knex);
   const [byClient, byAdmin, longAgo] = [row(), row(), row({ created_at: NOW - 25 * HOUR })];

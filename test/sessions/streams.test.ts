@@ -53,7 +53,7 @@ function subscribe(t: ExecutionContext, url: string, token: string, notification
 }
 
 eachEngine(
-  test,
+  test.serial,
   'a revoked token ends everything that is open within five seconds, and nothing comes after (case 43)',
   async (t, at) => {
     const target = await startStateful();
@@ -98,41 +98,44 @@ eachEngine(
   },
 );
 
-test('a change of policy is told to listeners, of the kinds that were acknowledged, under their subscription', async (t) => {
-  const listened = await startListened(t);
-  const w = await world(t);
-  const modern = await addTarget(w, 'modern', listened.upstream.url);
-  await w.allow({ name: 'all' });
-  const subscription = await subscribe(t, modern, w.token, {
-    toolsListChanged: true,
-    resourcesListChanged: true,
-    resourceSubscriptions: ['file:///a'],
-  });
-  t.is((await subscription.next()).method, 'notifications/subscriptions/acknowledged');
-  await w.allow({ name: 'one more', resource_type: 'prompt' });
-  const told = [await subscription.next(), await subscription.next()];
-  t.deepEqual(told.map(({ method }) => method).sort(), [
-    'notifications/resources/list_changed',
-    'notifications/tools/list_changed',
-  ]);
-  for (const { params } of told) t.deepEqual(params, { _meta: { [ID]: 'sub' } });
+test.serial(
+  'a change of policy is told to listeners, of the kinds that were acknowledged, under their subscription',
+  async (t) => {
+    const listened = await startListened(t);
+    const w = await world(t);
+    const modern = await addTarget(w, 'modern', listened.upstream.url);
+    await w.allow({ name: 'all' });
+    const subscription = await subscribe(t, modern, w.token, {
+      toolsListChanged: true,
+      resourcesListChanged: true,
+      resourceSubscriptions: ['file:///a'],
+    });
+    t.is((await subscription.next()).method, 'notifications/subscriptions/acknowledged');
+    await w.allow({ name: 'one more', resource_type: 'prompt' });
+    const told = [await subscription.next(), await subscription.next()];
+    t.deepEqual(told.map(({ method }) => method).sort(), [
+      'notifications/resources/list_changed',
+      'notifications/tools/list_changed',
+    ]);
+    for (const { params } of told) t.deepEqual(params, { _meta: { [ID]: 'sub' } });
 
-  const other = await subscribe(t, modern, w.token, { toolsListChanged: true });
-  await other.next();
-  await w.allow({ name: 'not this', resource_type: 'resource', resource_pattern: '^file:///a$', effect: 'deny', priority: 99 });
-  t.deepEqual(await subscription.next(), {
-    jsonrpc: '2.0',
-    id: 'sub',
-    result: { resultType: 'complete', _meta: { [ID]: 'sub' } },
-  } as object);
-  await subscription.ended;
-  t.is((await other.next()).method, 'notifications/tools/list_changed', 'it had nothing to lose');
-  await until('the target is left', () => listened.streams[0]?.closed === true);
-  t.false(listened.streams[1]?.closed);
-  t.is(subscription.heard.length, 4);
-});
+    const other = await subscribe(t, modern, w.token, { toolsListChanged: true });
+    await other.next();
+    await w.allow({ name: 'not this', resource_type: 'resource', resource_pattern: '^file:///a$', effect: 'deny', priority: 99 });
+    t.deepEqual(await subscription.next(), {
+      jsonrpc: '2.0',
+      id: 'sub',
+      result: { resultType: 'complete', _meta: { [ID]: 'sub' } },
+    } as object);
+    await subscription.ended;
+    t.is((await other.next()).method, 'notifications/tools/list_changed', 'it had nothing to lose');
+    await until('the target is left', () => listened.streams[0]?.closed === true);
+    t.false(listened.streams[1]?.closed);
+    t.is(subscription.heard.length, 4);
+  },
+);
 
-test('a subscription ends when other credentials are the caller’s, and the next one is made with them', async (t) => {
+test.serial('a subscription ends when other credentials are the caller’s, and the next one is made with them', async (t) => {
   const listened = await startListened(t);
   const w = await world(t);
   const modern = await addTarget(w, 'modern', listened.upstream.url);
@@ -151,7 +154,7 @@ test('a subscription ends when other credentials are the caller’s, and the nex
   t.is(listened.upstream.received.at(-1)?.headers.authorization, 'Bearer new');
 });
 
-test('the official client listens on through a change of its rights', async (t) => {
+test.serial('the official client listens on through a change of its rights', async (t) => {
   const listened = await startListened(t);
   const w = await world(t, null, listened.upstream.url);
   await w.allow({ name: 'all' });
@@ -166,54 +169,58 @@ test('the official client listens on through a change of its rights', async (t) 
   t.pass();
 });
 
-eachEngine(test, 'each page of a list and each batch is decided with the policy of its moment (case 46)', async (t, at) => {
-  const target = await startStateful();
-  t.teardown(() => target.stop());
-  const w = await world(t, at.url, target.url);
-  const { id: policy } = await w.allow({ name: 'all' });
-  const headers = { 'mcp-session-id': await openSession(w.mcp, w.token) };
-  const list = async (params: object) =>
-    (await post(w.mcp, w.token, { jsonrpc: '2.0', id: 1, method: 'tools/list', params }, headers)).message?.result ?? {};
-  const names = (page: Record<string, unknown>) => (page['tools'] as { name: string }[]).map(({ name }) => name);
-  const first = await list({});
-  t.deepEqual(names(first), ['first-echo', 'first-ask', 'first-slow']);
-  await w.allow({ name: 'no', resource_type: 'tool', resource_pattern: 'slow', effect: 'deny', priority: 99 });
-  t.deepEqual(names(await list({ cursor: first['nextCursor'] })), ['second-echo', 'second-ask']);
+eachEngine(
+  test.serial,
+  'each page of a list and each batch is decided with the policy of its moment (case 46)',
+  async (t, at) => {
+    const target = await startStateful();
+    t.teardown(() => target.stop());
+    const w = await world(t, at.url, target.url);
+    const { id: policy } = await w.allow({ name: 'all' });
+    const headers = { 'mcp-session-id': await openSession(w.mcp, w.token) };
+    const list = async (params: object) =>
+      (await post(w.mcp, w.token, { jsonrpc: '2.0', id: 1, method: 'tools/list', params }, headers)).message?.result ?? {};
+    const names = (page: Record<string, unknown>) => (page['tools'] as { name: string }[]).map(({ name }) => name);
+    const first = await list({});
+    t.deepEqual(names(first), ['first-echo', 'first-ask', 'first-slow']);
+    await w.allow({ name: 'no', resource_type: 'tool', resource_pattern: 'slow', effect: 'deny', priority: 99 });
+    t.deepEqual(names(await list({ cursor: first['nextCursor'] })), ['second-echo', 'second-ask']);
 
-  const opened = await post(
-    w.mcp,
-    w.token,
-    {
-      jsonrpc: '2.0',
-      id: 0,
-      method: 'initialize',
-      params: { protocolVersion: '2025-03-26', capabilities: {}, clientInfo: { name: 'raw', version: '1' } },
-    },
-    { 'mcp-protocol-version': '2025-03-26' },
-  );
-  const old = { 'mcp-session-id': opened.headers.get('mcp-session-id') ?? '', 'mcp-protocol-version': '2025-03-26' };
-  const batch = async () => {
-    const { message } = await post(w.mcp, w.token, JSON.stringify([call('echo', {}, 1), call('slow', {}, 2)]), old);
-    return (message as unknown as { id: number; error?: { code: number } }[])
-      .sort((a, b) => a.id - b.id)
-      .map(({ error }) => error?.code ?? 'ok');
-  };
-  t.deepEqual(await batch(), ['ok', 403]);
-  await w.gateway.rest(204, 'DELETE', `/api/policies/${policy}`, { token: w.admin.token });
-  await w.allow({ name: 'lists', resource_type: 'prompt' });
-  t.deepEqual(await batch(), [403, 403]);
-  interface Row {
-    method: string;
-    revision: number;
-  }
-  const { body: rows } = await w.gateway.rest<Row[]>(200, 'GET', '/api/logs', { token: w.admin.token });
-  const revisions = (method: string) => rows.filter((row) => row.method === method).map(({ revision }) => revision);
-  t.is(new Set(revisions('tools/list')).size, 2, 'the log tells which policies each page was decided with');
-  t.is(revisions('tools/call').length, 4);
-  t.is(new Set(revisions('tools/call')).size, 2);
-});
+    const opened = await post(
+      w.mcp,
+      w.token,
+      {
+        jsonrpc: '2.0',
+        id: 0,
+        method: 'initialize',
+        params: { protocolVersion: '2025-03-26', capabilities: {}, clientInfo: { name: 'raw', version: '1' } },
+      },
+      { 'mcp-protocol-version': '2025-03-26' },
+    );
+    const old = { 'mcp-session-id': opened.headers.get('mcp-session-id') ?? '', 'mcp-protocol-version': '2025-03-26' };
+    const batch = async () => {
+      const { message } = await post(w.mcp, w.token, JSON.stringify([call('echo', {}, 1), call('slow', {}, 2)]), old);
+      return (message as unknown as { id: number; error?: { code: number } }[])
+        .sort((a, b) => a.id - b.id)
+        .map(({ error }) => error?.code ?? 'ok');
+    };
+    t.deepEqual(await batch(), ['ok', 403]);
+    await w.gateway.rest(204, 'DELETE', `/api/policies/${policy}`, { token: w.admin.token });
+    await w.allow({ name: 'lists', resource_type: 'prompt' });
+    t.deepEqual(await batch(), [403, 403]);
+    interface Row {
+      method: string;
+      revision: number;
+    }
+    const { body: rows } = await w.gateway.rest<Row[]>(200, 'GET', '/api/logs', { token: w.admin.token });
+    const revisions = (method: string) => rows.filter((row) => row.method === method).map(({ revision }) => revision);
+    t.is(new Set(revisions('tools/list')).size, 2, 'the log tells which policies each page was decided with');
+    t.is(revisions('tools/call').length, 4);
+    t.is(new Set(revisions('tools/call')).size, 2);
+  },
+);
 
-test('each round of an exchange is decided anew (case 46)', async (t) => {
+test.serial('each round of an exchange is decided anew (case 46)', async (t) => {
   const target = await startDualEra();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);
@@ -252,7 +259,7 @@ test('each round of an exchange is decided anew (case 46)', async (t) => {
   t.is(target.ran.length, ran);
 });
 
-test('what a target says to one user reaches nobody else (case 47)', async (t) => {
+test.serial('what a target says to one user reaches nobody else (case 47)', async (t) => {
   const target = await startStateful();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);
@@ -281,7 +288,7 @@ test('what a target says to one user reaches nobody else (case 47)', async (t) =
   }
 });
 
-test('whoever leaves, leaves nothing open at the target', async (t) => {
+test.serial('whoever leaves, leaves nothing open at the target', async (t) => {
   const target = await startStateful();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);

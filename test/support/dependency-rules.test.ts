@@ -4,7 +4,7 @@ import { readSources, violations } from './dependency-rules.ts';
 
 const root = join(import.meta.dirname, '../..');
 
-test('this repository keeps the rules', (t) => {
+test.serial('this repository keeps the rules', (t) => {
   t.deepEqual(violations(readSources(root)), []);
 });
 
@@ -26,14 +26,14 @@ const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegE
 ];
 
 for (const [title, files, expected] of BROKEN) {
-  test(`found: ${title}`, (t) => {
+  test.serial(`found: ${title}`, (t) => {
     const found = violations(new Map(Object.entries(files)));
     t.is(found.length, 1, found.join('\n'));
     t.regex(found[0] ?? '', expected);
   });
 }
 
-test('what is allowed', (t) => {
+test.serial('what is allowed', (t) => {
   const sources = {
     'src/users/store.ts': `import type { Knex } from 'knex';\nimport { open } from '../db/knex.ts';`,
     'src/db/knex.ts': `import knex from 'knex';`,

@@ -388,7 +388,7 @@ eachEngine(test.serial, 'the master key is replaced, and nothing that it sealed 
   await runs({ MASTER_KEY: key(8) });
 });
 
-test('changes of what is one user’s own are few, because administrators wait in the same line', async (t) => {
+test.serial('changes of what is one user’s own are few, because administrators wait in the same line', async (t) => {
   const { user, gateway } = await setUp(t);
   const put = () =>
     rest(gateway.url, 'PUT', '/api/credentials/one/authorization', { token: user.token, body: { value: 'mine' } });

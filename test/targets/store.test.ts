@@ -217,7 +217,7 @@ eachEngine(test.serial, 'what a user supplied counts while the target takes it',
   t.like(await reached(), { headers: [['authorization', 'Bearer given']] });
 });
 
-test('a credential opens for its own row, target and origin alone', (t) => {
+test.serial('a credential opens for its own row, target and origin alone', (t) => {
   const a = target('a');
   const row = sealCredential(vault, a, setting({ subject: { subject_type: 'group', subject_value: 'g' } }));
   t.false(JSON.stringify(row).includes('secret'));
@@ -242,7 +242,7 @@ test('a credential opens for its own row, target and origin alone', (t) => {
   t.is(openCredential(createVault(Buffer.alloc(32, 2)), a, row), null);
 });
 
-test('what makes a process run other code is its origin', (t) => {
+test.serial('what makes a process run other code is its origin', (t) => {
   const before = stdio('a');
   const row = sealCredential(vault, before, setting({ credential: { type: 'env', name: 'TOKEN', value: 'secret' } }));
   t.is(openCredential(vault, before, row), 'secret');

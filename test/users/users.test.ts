@@ -21,7 +21,7 @@ eachEngine(test.serial, 'users are for administrators', async (t, database) => {
 });
 
 eachEngine(
-  test,
+  test.serial,
   'an administrator makes users, reads them in pages, and changes role and groups at once',
   async (t, database) => {
     const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });

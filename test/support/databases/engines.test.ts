@@ -3,7 +3,7 @@ import test from 'ava';
 import { createConnection } from 'mysql2/promise';
 import { eachEngine, engines } from './engines.ts';
 
-eachEngine(test, 'a database is fresh, and its own', async (t, database, engine) => {
+eachEngine(test.serial, 'a database is fresh, and its own', async (t, database, engine) => {
   if (engine === 'sqlite') {
     t.regex(database.url, /^sqlite:\/.*\/portcullis\.db$/);
     t.false(existsSync(database.url.slice('sqlite:'.length)));
@@ -22,7 +22,7 @@ eachEngine(test, 'a database is fresh, and its own', async (t, database, engine)
   t.is(server?.sync, 1);
 });
 
-eachEngine(test, 'a binary collation tells apart what the default does not', async (t, database, engine) => {
+eachEngine(test.serial, 'a binary collation tells apart what the default does not', async (t, database, engine) => {
   if (engine === 'sqlite') {
     t.pass();
     return;
@@ -40,7 +40,7 @@ eachEngine(test, 'a binary collation tells apart what the default does not', asy
   t.true(((await count('loose')) ?? 0) > 1);
 });
 
-test('a dropped database leaves nothing', async (t) => {
+test.serial('a dropped database leaves nothing', async (t) => {
   for (const engine of engines()) {
     const database = await engine.create();
     await database.drop();
