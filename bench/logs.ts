@@ -2,28 +2,18 @@
  * `npm run bench:logs`: how long a page of `GET /api/logs` takes in a log of ten million decisions, for every filter, on each database.
  * `--json` prints every figure as JSON, `--quick` asks a log of a million. `--only=sqlite,mariadb,mysql` leaves out the others.
  */
-import { parseArgs } from 'node:util';
 import type { LogFilter } from '../src/audit/filter.ts';
 import { type AuditPage, type AuditStore, auditStore } from '../src/audit/store.ts';
 import type { Database } from '../src/db/database.ts';
 import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
-import { eachFilledLog, machineOf } from './audit/filled-log.ts';
+import { eachFilledLog, machineOf, readOptions } from './audit/filled-log.ts';
 import { logFilters, nearTheEnd } from './audit/log-rows.ts';
 import { type Databases, guarded } from './guarded.ts';
 import { median } from './measure.ts';
 import { columns, number } from './print.ts';
 
-const { values: options } = parseArgs({
-  options: {
-    json: { type: 'boolean', default: false },
-    quick: { type: 'boolean', default: false },
-    only: { type: 'string', default: 'sqlite,mariadb,mysql' },
-  },
-});
-/** What is said meanwhile must not get into the JSON. */
-const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
-
+const { options, say } = readOptions();
 const ROWS = options.quick ? 1_000_000 : 10_000_000;
 const LIMIT = 100;
 const PAGES = 20;

@@ -4,29 +4,19 @@
  * out the others.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { parseArgs } from 'node:util';
 import type { Database } from '../src/db/database.ts';
 import { createEngine, loadPolicyModule } from '../src/decision/engine.ts';
 import { replay } from '../src/policies/replay/replay.ts';
 import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
-import { eachFilledLog, machineOf } from './audit/filled-log.ts';
+import { eachFilledLog, machineOf, readOptions } from './audit/filled-log.ts';
 import type { Bar } from './bars.ts';
 import { TITLES } from './gateway/own.ts';
 import { type Databases, guarded } from './guarded.ts';
 import { columns, number, verdictLine } from './print.ts';
 import { createWorkload, MIXES } from './workload.ts';
 
-const { values: options } = parseArgs({
-  options: {
-    json: { type: 'boolean', default: false },
-    quick: { type: 'boolean', default: false },
-    only: { type: 'string', default: 'sqlite,mariadb,mysql' },
-  },
-});
-/** What is said meanwhile must not get into the JSON. */
-const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
-
+const { options, say } = readOptions();
 const ROWS = options.quick ? 100_000 : 1_000_000;
 const POLICIES = 1_000;
 /** "In minutes". */

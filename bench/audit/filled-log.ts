@@ -2,6 +2,7 @@
 import { mkdtempSync } from 'node:fs';
 import { cpus, loadavg } from 'node:os';
 import { join } from 'node:path';
+import { parseArgs } from 'node:util';
 import { createConnection } from 'mysql2/promise';
 import { readConfig } from '../../src/config.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
@@ -33,6 +34,18 @@ export function machineOf(say: (line: string) => void): Machine {
   const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
   say(`${machine.cpus} cores (${machine.model}), node ${machine.node}, load ${machine.load[0]?.toFixed(2)}`);
   return machine;
+}
+
+/** Of the command line. What is said meanwhile must not get into the JSON. */
+export function readOptions() {
+  const { values: options } = parseArgs({
+    options: {
+      json: { type: 'boolean', default: false },
+      quick: { type: 'boolean', default: false },
+      only: { type: 'string', default: 'sqlite,mariadb,mysql' },
+    },
+  });
+  return { options, say: (line: string): void => (options.json ? console.error(line) : console.log(line)) };
 }
 
 export interface LogParts {
