@@ -51,8 +51,8 @@ export async function startEverything(): Promise<Upstream> {
   };
 }
 
-// Below the range from which systems take the ports of outgoing connections. A port is anybody's until it is listened on, so that
-// each process goes through ports of its own: none is given out twice meanwhile, here or in what runs beside.
+// Below the range from which systems take the ports of outgoing connections. A port is anybody's until it is listened on: each
+// process goes through a block by its id, so that none is given out twice soon, here or in what runs beside.
 const PORTS = { from: 10_000, blocks: 110, each: 200 };
 let given = randomInt(PORTS.each);
 

@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import test from 'ava';
 import express, { type Router } from 'express';
 import { openapiDocument } from '../../src/http/openapi/document.ts';
@@ -95,6 +97,15 @@ test.serial('the administration of an empty gateway conforms, refusals too', asy
   t.is((await call('GET', '/api/nothing', admin.token)).status, 404);
   t.is((await call('POST', '/api/auth/logout', user.token)).status, 204);
   t.is((await call('GET', '/api/auth/me', user.token)).status, 401);
+});
+
+test.serial('no two areas of the contract give one name to their schemas', (t) => {
+  const folder = join(import.meta.dirname, '../../src/http/openapi');
+  const named = readdirSync(folder).flatMap((file) =>
+    [...readFileSync(join(folder, file), 'utf8').matchAll(/^ {2}([A-Z]\w*):/gm)].map(([, name = '']) => name),
+  );
+  const names = Object.keys(openapiDocument().components.schemas);
+  t.deepEqual(named.filter((name) => names.includes(name)).sort(), names.sort());
 });
 
 test.serial('an answer that the contract does not have is noticed', (t) => {

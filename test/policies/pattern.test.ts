@@ -165,11 +165,9 @@ test('a set is refused when the regexes of one target and type cost too much ove
   t.regex(problem?.message ?? '', /^The patterns for all subjects, tool, every target cost \d+ together, more than 200000\.$/);
 });
 
-test('a pattern is read once, and what is refused for its length is not kept', (t) => {
+test('a pattern is read once', (t) => {
   t.is(readPattern('^read_[a-z]+$'), readPattern('^read_[a-z]+$'));
   t.not(readPattern('^read_[a-z]+$'), readPattern('^read_[a-y]+$'));
-  t.is(readPattern('a('), readPattern('a('));
-  t.is(typeof readPattern('a'.repeat(513)), 'string');
 });
 
 test('a large set is checked in short steps', (t) => {
