@@ -1,0 +1,79 @@
+import test, { type ExecutionContext } from 'ava';
+import fc from 'fast-check';
+import { createFlow, createStock, isOverdrawn, type Taken } from '../../src/mcp/budgets.ts';
+
+function taken(t: ExecutionContext, from: object): Taken {
+  t.false(isOverdrawn(from));
+  return from as Taken;
+}
+
+test('a stock names the budget and the limit that refuses, and takes again what was given back', (t) => {
+  const stock = createStock('bytes', { perKey: 10, all: 100 });
+  const held = taken(t, stock.take('ann', 6));
+  t.deepEqual(stock.take('ann', 5), { overdrawn: 'key', budget: 'bytes', limit: 10 });
+  t.deepEqual(held.grow(5), { overdrawn: 'key', budget: 'bytes', limit: 10 });
+  t.is(held.grow(4), null);
+  held.giveBack();
+  held.giveBack();
+  t.is(stock.taken, 0);
+  taken(t, stock.take('ann', 10));
+});
+
+test('a greedy key leaves room for the others in a stock', (t) => {
+  const stock = createStock('bytes', { perKey: 100, all: 100 });
+  taken(t, stock.take('greedy', 50));
+  t.deepEqual(stock.take('greedy', 1), { overdrawn: 'all', budget: 'bytes', limit: 100 });
+  taken(t, stock.take('ann', 25));
+  taken(t, stock.take('bob', 12));
+});
+
+test('a stock never holds more than its limits, whatever is taken and given back', (t) => {
+  const step = fc.record({ key: fc.constantFrom('a', 'b', 'c'), amount: fc.nat(60), back: fc.boolean() });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 50 }), (steps) => {
+      const stock = createStock('bytes', { perKey: 50, all: 100 });
+      const held: { readonly key: string; readonly amount: number; readonly taken: Taken }[] = [];
+      for (const { key, amount, back } of steps) {
+        if (back) held.shift()?.taken.giveBack();
+        const got = stock.take(key, amount);
+        if (!isOverdrawn(got)) held.push({ key, amount, taken: got });
+        const sum = (of: string | null) => held.reduce((all, one) => all + (of === null || one.key === of ? one.amount : 0), 0);
+        t.is(stock.taken, sum(null));
+        t.true(sum(null) <= 100 && ['a', 'b', 'c'].every((one) => sum(one) <= 50));
+      }
+    }),
+  );
+});
+
+test('a flow is paid off with time, and a debt is told in seconds', (t) => {
+  let now = 0;
+  const flow = createFlow({ perKey: { perSecond: 10, burst: 20 }, all: { perSecond: 1_000, burst: 1_000 } }, () => now);
+  t.is(flow.wait('ann'), 0);
+  flow.charge('ann', 50);
+  t.is(flow.wait('ann'), 3);
+  t.is(flow.wait('bob'), 0);
+  now += 1_000;
+  t.is(flow.wait('ann'), 2);
+  now += 2_000;
+  t.is(flow.wait('ann'), 0);
+});
+
+test('the debt of all together is waited for by keys that used much, and by no other', (t) => {
+  const flow = createFlow({ perKey: { perSecond: 10, burst: 100 }, all: { perSecond: 10, burst: 100 } }, () => 0);
+  flow.charge('ann', 90);
+  flow.charge('bob', 40);
+  t.is(flow.wait('ann'), 3);
+  t.is(flow.wait('bob'), 0);
+  t.is(flow.wait('cid'), 0);
+});
+
+test('a flow forgets keys that have paid', (t) => {
+  let now = 0;
+  const flow = createFlow({ perKey: { perSecond: 1, burst: 1 }, all: { perSecond: 1e9, burst: 1e9 } }, () => now);
+  flow.charge('debtor', 1e6);
+  for (let i = 0; i < 9_999; i++) flow.charge(`key ${i}`, 1);
+  now += 2_000;
+  flow.charge('another', 1);
+  t.true(flow.wait('debtor') > 0);
+  t.is(flow.size, 2);
+});
