@@ -213,7 +213,6 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       return { sequence: reached.sequence, revision: reached.engine.revision, engine_hash: reached.engine.engineHash };
     },
     now,
-    lapsed: () => mcp.endStreams(),
     log,
   });
   const shadows = createShadows({
@@ -305,6 +304,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     newId,
     log,
   });
+  presence.whenLapsed(() => mcp.endStreams());
   const server = createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
     (req, res) => mcp(req, res, () => app(req, res)),

@@ -13,6 +13,8 @@ export interface Presence {
   addressOf(id: string): Promise<string | null>;
   /** This one, and the others that have been heard of lately. */
   live(): Promise<LiveReplica[]>;
+  /** One listener, called when the others may have considered this replica gone, and may have taken its sessions over. */
+  whenLapsed(listener: () => void): void;
   stop(): Promise<void>;
 }
 
@@ -32,8 +34,6 @@ export interface PresenceParts {
   /** The newest state that can be had, or, where none can, the one that is there. */
   readonly state: () => Promise<ReplicaState>;
   readonly now: () => number;
-  /** Told when the others may have taken this replica to be gone, and what it held for theirs. */
-  readonly lapsed: () => void;
   readonly log: Log;
 }
 
@@ -43,23 +43,23 @@ const FORGOTTEN_AFTER_MS = 24 * 60 * 60 * 1000;
 
 const identityOf = (id: string): string => `replica:${id}`;
 
-export async function createPresence({
-  database,
-  vault,
-  id,
-  address,
-  state,
-  now,
-  lapsed,
-  log,
-}: PresenceParts): Promise<Presence> {
+export async function createPresence({ database, vault, id, address, state, now, log }: PresenceParts): Promise<Presence> {
   const started_at = now();
   const own = async (): Promise<LiveReplica> => ({ id, started_at, unseen_ms: 0, ...(await state()) });
   if (database.kind === 'sqlite') {
-    return { id, alone: true, addressOf: async () => null, live: async () => [await own()], stop: async () => undefined };
+    return {
+      id,
+      alone: true,
+      addressOf: async () => null,
+      live: async () => [await own()],
+      whenLapsed: () => undefined,
+      stop: async () => undefined,
+    };
   }
   const store = replicaStore(database.knex);
   const sealed = vault.seal(identityOf(id), Buffer.from(address));
+  // The first announcement may be slow, and until somebody listens this replica owns no sessions that could lapse.
+  let lapsed = (): void => undefined;
   let announcedAt = performance.now();
   const announce = async (): Promise<void> => {
     const reached = await state();
@@ -91,6 +91,9 @@ export async function createPresence({
       const others = (await store.seenWithin(GONE_AFTER_MS)).filter((row) => row.id !== id);
       const seen = others.map(({ address: _, ...row }): LiveReplica => row);
       return [await own(), ...seen].sort((a, b) => (a.id < b.id ? -1 : 1));
+    },
+    whenLapsed(listener) {
+      lapsed = listener;
     },
     async stop() {
       clearInterval(timer);

@@ -6,6 +6,7 @@ import test, { type ExecutionContext } from 'ava';
 import { createVault } from '../../src/auth/vault.ts';
 import { readConfig } from '../../src/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
+import { createGateway } from '../../src/gateway.ts';
 import { createLog } from '../../src/log.ts';
 import { createPeers, type Peers } from '../../src/replicas/peers.ts';
 import { createPresence } from '../../src/replicas/presence.ts';
@@ -43,7 +44,7 @@ eachServer(test.serial, 'what a replica has not said itself leads nowhere', asyn
   const database = await openTestDatabase(t, at);
   const vault = createVault(MASTER_KEY);
   const [here, there] = [randomUUID(), randomUUID()];
-  const parts = { database, vault, state: async () => STATE, now: Date.now, lapsed: () => undefined, log: silent };
+  const parts = { database, vault, state: async () => STATE, now: Date.now, log: silent };
   const presence = await createPresence({ ...parts, id: here, address: 'http://here' });
   const other = await createPresence({ ...parts, id: there, address: 'http://there' });
   t.teardown(async () => {
@@ -77,6 +78,29 @@ eachServer(test.serial, 'what a replica has not said itself leads nowhere', asyn
   await other.stop();
   t.is(await rows.clone().where({ id: there }).first(), undefined, 'who leaves says so');
 });
+
+eachServer(
+  test.serial,
+  'a first announcement that takes longer than replicas are remembered does not end the start',
+  async (t, at) => {
+    const { now } = performance;
+    let passed = 0;
+    performance.now = () => now.call(performance) + passed;
+    t.teardown(() => {
+      performance.now = now;
+    });
+    const config = readConfig({ DATABASE_URL: at.url, MASTER_KEY: MASTER_KEY.toString('base64'), DATA_DIR: 'unused' });
+    const gateway = await createGateway(config, silent, async (...given) => {
+      const database = await openDatabase(...given);
+      database.knex.on('query', ({ sql }: { sql: string }) => {
+        if (/^insert into .replicas/.test(sql)) passed += 20_000;
+      });
+      return database;
+    });
+    t.true(passed > 0, 'the announcement was slow');
+    await gateway.close();
+  },
+);
 
 interface Exchange {
   readonly peers: Peers;
