@@ -25,7 +25,7 @@ RUN install -d -o node -g node -m 0700 /data
 VOLUME /data
 USER node
 EXPOSE 8080
-# SIGTERM drains: open requests are finished, up to DRAIN_MS; 8 s later the process is gone.
+# SIGTERM drains: readiness fails for DRAIN_DELAY_MS, then open requests have DRAIN_MS to end; 8 s later the process is gone.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/health/live`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]

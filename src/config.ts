@@ -61,7 +61,9 @@ export interface Config {
     readonly idleMs: number;
     readonly lifetimeMs: number;
   };
-  /** How long open requests may go on after SIGTERM, milliseconds. */
+  /** How long the gateway goes on taking requests after SIGTERM while it says that it is not ready, milliseconds. */
+  readonly drainDelayMs: number;
+  /** How long open requests may take once no new ones are accepted, milliseconds. */
   readonly drainMs: number;
 }
 
@@ -151,6 +153,7 @@ interface Environment {
   STDIO_MAX_PROCESSES: number;
   STDIO_IDLE_MS: number;
   STDIO_LIFETIME_MS: number;
+  DRAIN_DELAY_MS: number;
   DRAIN_MS: number;
 }
 
@@ -250,6 +253,12 @@ const schema = Joi.object<Environment>({
     .max(MAX_TIMER_MS)
     .default(86_400_000)
     .messages(must(`STDIO_LIFETIME_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
+  DRAIN_DELAY_MS: Joi.number()
+    .integer()
+    .min(0)
+    .max(600_000)
+    .default(5_000)
+    .messages(must('DRAIN_DELAY_MS must be a number of milliseconds from 0 to 600000')),
   DRAIN_MS: Joi.number().integer().min(0).default(10_000).messages(must('DRAIN_MS must be a number of milliseconds')),
 });
 
@@ -310,6 +319,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       idleMs: env.STDIO_IDLE_MS,
       lifetimeMs: env.STDIO_LIFETIME_MS,
     },
+    drainDelayMs: env.DRAIN_DELAY_MS,
     drainMs: env.DRAIN_MS,
   });
 }

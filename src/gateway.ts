@@ -2,6 +2,7 @@
 import { createServer, type Server } from 'node:http';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
 import { createChainKey } from './audit/chain.ts';
 import { createChangesRoutes } from './audit/changes-routes.ts';
@@ -82,10 +83,11 @@ export interface Gateway {
   /** What the first registration needs, while it needs it and nobody has registered. */
   setupCode(): Promise<string | null>;
   /**
-   * Takes no new requests, lets open ones finish for `drainMs`, and releases everything. Throws AppError `unavailable` where that
-   * takes too long, as it does when the database hangs; the process is to end nevertheless.
+   * First answers requests for `delayMs` more while it reports that it is not ready and tells clients to close their connections, so that
+   * load balancers notice. Then takes no new requests, lets open ones finish for `drainMs`, and releases everything. Throws AppError
+   * `unavailable` where that takes too long, as it does when the database hangs; the process is to end nevertheless.
    */
-  close(): Promise<void>;
+  close(delayMs?: number): Promise<void>;
 }
 
 const GATE_TIMEOUT_MS = 5_000;
@@ -225,6 +227,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const upkeep = createSessionUpkeep({ database, now, log });
 
   // HTTP.
+  let draining = false;
   const auth = { database, registration, login, limits, trustProxy: config.trustProxy };
   const app = createApp({
     config,
@@ -232,11 +235,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     metrics,
     keys,
     authenticate,
-    ready: async () => {
+    ready: async (): Promise<Record<string, boolean>> => {
+      if (draining) return { accepting: false };
       const works = (work: Promise<unknown>): Promise<boolean> => inTime(work, GATE_TIMEOUT_MS).catch(() => false);
       // `state` is the newest policies, targets and identities, and an engine that was built from them.
       const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(current.fresh())]);
-      return { database: databaseWorks, state: stateWorks, audit: writer.works() };
+      return { accepting: true, database: databaseWorks, state: stateWorks, audit: writer.works() };
     },
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
@@ -307,7 +311,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   presence.whenLapsed(() => mcp.endStreams());
   const server = createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
-    (req, res) => mcp(req, res, () => app(req, res)),
+    (req, res) => {
+      if (draining) res.setHeader('Connection', 'close');
+      mcp(req, res, () => app(req, res));
+    },
   );
 
   async function release(): Promise<void> {
@@ -328,7 +335,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       log.info({ url: config.publicUrl, database: database.kind }, 'the gateway takes requests');
     },
     setupCode: async () => ((await registration.setupCodePending()) ? setupCode(vault) : null),
-    async close() {
+    async close(delayMs = 0) {
+      draining = true;
+      if (delayMs > 0) {
+        log.info({ delay_ms: delayMs }, 'draining: readiness fails, requests are still answered');
+        await sleep(delayMs);
+      }
       const drained = drain(server, config.drainMs);
       // What it is at is not waited for twice.
       shadows.stop().catch(() => {});

@@ -25,7 +25,8 @@ function readConfiguration() {
 
 const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
-const gateway = await createGateway(readConfiguration()).catch((error: unknown) => fail([reason(error)]));
+const config = readConfiguration();
+const gateway = await createGateway(config).catch((error: unknown) => fail([reason(error)]));
 await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
 // Not through the log: whatever its level, without the code nobody can begin.
 const code = await gateway.setupCode();
@@ -38,7 +39,8 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     // A second signal means now.
     if (ending) process.exit(1);
     ending = true;
-    void gateway.close().then(
+    // SIGINT comes from a terminal: no load balancer has to notice first.
+    void gateway.close(signal === 'SIGTERM' ? config.drainDelayMs : 0).then(
       () => process.exit(0),
       (error: unknown) => fail([`did not end well: ${reason(error)}`]),
     );

@@ -32,5 +32,5 @@ test.serial(
 test.serial('ready means that the database takes writes and the state can be had', async (t) => {
   const gateway = await startGateway(t);
   const { body } = await gateway.rest(200, 'GET', '/health/ready');
-  t.deepEqual(body, { ready: true, checks: { database: true, state: true, audit: true } });
+  t.deepEqual(body, { ready: true, checks: { accepting: true, database: true, state: true, audit: true } });
 });

@@ -31,7 +31,7 @@ export async function spawnGateway(
   const port = environment['PORT'] ?? String(await freePort());
   const [command = process.execPath, ...words] = [...within, process.execPath];
   const child = spawn(command, [...words, ...program('main')], {
-    env: { PATH: process.env['PATH'], PORT: port, ...environment },
+    env: { PATH: process.env['PATH'], PORT: port, DRAIN_DELAY_MS: '0', ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

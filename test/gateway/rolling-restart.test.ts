@@ -1,0 +1,114 @@
+/** Two replicas behind a load balancer are restarted one after the other while clients call. */
+import { request } from 'node:http';
+import test from 'ava';
+import { eachServer } from '../support/databases/engines.ts';
+import { rest } from '../support/gateway.ts';
+import { until } from '../support/listener.ts';
+import { balance } from '../support/balancer.ts';
+import { call, openSession, post } from '../support/mcp.ts';
+import { dataDir, type GatewayProcess, runGateway } from '../support/process.ts';
+import { startStateful } from '../support/upstreams/stateful.ts';
+
+const account = { email: 'admin@example.com', password: 'a long passphrase' };
+
+eachServer(test.serial, 'a rolling restart behind a load balancer refuses no request', async (t, at) => {
+  t.timeout(240_000);
+  const target = await startStateful();
+  t.teardown(() => target.stop());
+  const environment = {
+    DATABASE_URL: at.url,
+    MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
+    LOG_LEVEL: 'error',
+    DRAIN_DELAY_MS: '5000',
+    MCP_RATE_LIMIT: '1000000',
+  };
+  const start = (port?: string): Promise<GatewayProcess> =>
+    runGateway(t, { ...environment, DATA_DIR: dataDir(t), ...(port === undefined ? {} : { PORT: port }) });
+  const replicas = [await start(), await start()];
+  const urls = replicas.map(({ url }) => url);
+  const [first = ''] = urls;
+  await rest(first, 'POST', '/api/auth/register', { body: account });
+  const { body: login } = await rest<{ token: string }>(first, 'POST', '/api/auth/login', { body: account });
+  const api = <T>(path: string, body: object) => rest<T>(first, 'POST', path, { token: login.token, body });
+  await api('/api/targets', { name: 'everything', transport: 'streamable-http', url: target.url });
+  const subjects = [{ subject_type: 'everyone' }];
+  await api('/api/policies', { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects });
+  const { token } = (await api<{ token: string }>('/api/auth/tokens', { name: 'a client' })).body;
+
+  const balancer = await balance(t, urls);
+  const allReady = (): Promise<void> => until('both replicas are ready', () => urls.every(balancer.isReady));
+  await allReady();
+  const unexpected: string[] = [];
+  let answered = 0;
+  let over = false;
+  const caller = async (path: string, tool: string): Promise<void> => {
+    const session = await openSession(`${balancer.url}${path}`, token);
+    while (!over) {
+      const { status, message } = await post(`${balancer.url}${path}`, token, call(tool), { 'mcp-session-id': session });
+      if (message?.result === undefined) unexpected.push(`${path} ${status} ${JSON.stringify(message)}`);
+      else answered++;
+    }
+  };
+  const reader = async (): Promise<void> => {
+    while (!over) {
+      const { status } = await rest(balancer.url, 'GET', '/api/auth/me', { token });
+      if (status === 200) answered++;
+      else unexpected.push(`GET /api/auth/me ${status}`);
+    }
+  };
+  const one = (): Promise<void> => caller('/mcp/everything', 'echo');
+  const load = Promise.all([one(), one(), one(), caller('/mcp', 'everything__echo'), reader()]);
+  // A session of the standing replica would hide what becomes of those in the one that ends.
+  for (let n = 0; n < 2; n++) {
+    const before = answered;
+    await until('there is traffic', () => answered > before + 250 || unexpected.length > 0);
+    const ending = replicas[n];
+    if (ending === undefined) throw new Error('no replica');
+    ending.child.kill('SIGTERM');
+    t.is(await ending.ended, 0, ending.output());
+    const alone = answered;
+    await until('the other replica goes on', () => answered > alone + 250 || unexpected.length > 0);
+    replicas[n] = await start(new URL(ending.url).port);
+    await allReady();
+  }
+  const before = answered;
+  await until('both answer again', () => answered > before + 250 || unexpected.length > 0);
+  over = true;
+  await load;
+  t.deepEqual(balancer.failures, []);
+  t.deepEqual(unexpected, []);
+  t.log(`${answered} requests answered, none refused`);
+  t.true(answered > 1000, String(answered));
+});
+
+/** The status and the `Connection` header of the answer, on a connection of its own that the client would keep. */
+function head(url: string): Promise<{ status: number; connection: string | undefined }> {
+  return new Promise((resolve, reject) => {
+    const req = request(url, { headers: { connection: 'keep-alive' } }, (res) => {
+      res.resume();
+      res.on('end', () => resolve({ status: res.statusCode ?? 0, connection: res.headers.connection }));
+    });
+    req.on('error', reject);
+    req.end();
+  });
+}
+
+test.serial('SIGTERM fails readiness first, and requests are answered with Connection: close until the delay is over', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '60000' });
+  t.deepEqual(await head(`${gateway.url}/health/ready`), { status: 200, connection: 'keep-alive' });
+  gateway.child.kill('SIGTERM');
+  await until('readiness fails', async () => (await head(`${gateway.url}/health/ready`)).status === 503);
+  const { body } = await rest(gateway.url, 'GET', '/health/ready');
+  t.deepEqual(body, { ready: false, checks: { accepting: false } });
+  t.deepEqual(await head(`${gateway.url}/health/live`), { status: 200, connection: 'close' });
+  t.deepEqual(await head(`${gateway.url}/mcp/x`), { status: 401, connection: 'close' });
+  t.is((await rest(gateway.url, 'POST', '/api/auth/register', { body: account })).status, 201, 'work is still done');
+  gateway.child.kill('SIGTERM');
+  t.is(await gateway.ended, 1, 'a second signal ends it at once');
+});
+
+test.serial('SIGINT ends the gateway without the delay for load balancers', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '600000' });
+  gateway.child.kill('SIGINT');
+  t.is(await gateway.ended, 0);
+});
