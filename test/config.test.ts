@@ -46,6 +46,7 @@ for (const [variable, values] of Object.entries({
   STDIO_MAX_PROCESSES: ['0', '-1', '1.5', 'many', '100001'],
   STDIO_IDLE_MS: ['0', '999', '2147483648', '10m'],
   STDIO_LIFETIME_MS: ['0', '999', '2147483648'],
+  DRAIN_DELAY_MS: ['-1', '600001', '5s'],
   DENIAL_RATE_LIMIT: ['0', '-1', '1.5', 'many'],
   AUDIT_RETENTION_DAYS: ['1', '29', '-1', '30.5', '36501', 'month'],
   AUDIT_CHECKPOINT_MINUTES: ['0', '1441', '0.5', 'hourly'],

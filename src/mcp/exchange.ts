@@ -257,7 +257,11 @@ function denied(
     object === null
       ? `target \`${targetName}\``
       : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
-  const why = reason === 'not_canonical' ? 'its URI is not in canonical form' : 'policy does not allow it';
+  // Most clients show their user nothing but the message.
+  const why =
+    reason === 'not_canonical'
+      ? `its URI is not in canonical form (decision ${decision_id})`
+      : `policy does not allow it. To get access, ask an administrator about decision ${decision_id}`;
   return rpcError(id, CODES.denied, `${what} is denied: ${why}`, { decision_id, reason });
 }
 

@@ -1,10 +1,10 @@
 /** Two replicas behind a load balancer are restarted one after the other while clients call. */
 import { request } from 'node:http';
 import test from 'ava';
+import { balance } from '../support/balancer.ts';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';
-import { balance } from '../support/balancer.ts';
 import { call, openSession, post } from '../support/mcp.ts';
 import { dataDir, type GatewayProcess, runGateway } from '../support/process.ts';
 import { startStateful } from '../support/upstreams/stateful.ts';
@@ -93,19 +93,22 @@ function head(url: string): Promise<{ status: number; connection: string | undef
   });
 }
 
-test.serial('SIGTERM fails readiness first, and requests are answered with Connection: close until the delay is over', async (t) => {
-  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '60000' });
-  t.deepEqual(await head(`${gateway.url}/health/ready`), { status: 200, connection: 'keep-alive' });
-  gateway.child.kill('SIGTERM');
-  await until('readiness fails', async () => (await head(`${gateway.url}/health/ready`)).status === 503);
-  const { body } = await rest(gateway.url, 'GET', '/health/ready');
-  t.deepEqual(body, { ready: false, checks: { accepting: false } });
-  t.deepEqual(await head(`${gateway.url}/health/live`), { status: 200, connection: 'close' });
-  t.deepEqual(await head(`${gateway.url}/mcp/x`), { status: 401, connection: 'close' });
-  t.is((await rest(gateway.url, 'POST', '/api/auth/register', { body: account })).status, 201, 'work is still done');
-  gateway.child.kill('SIGTERM');
-  t.is(await gateway.ended, 1, 'a second signal ends it at once');
-});
+test.serial(
+  'SIGTERM fails readiness first, and requests are answered with Connection: close until the delay is over',
+  async (t) => {
+    const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '60000' });
+    t.deepEqual(await head(`${gateway.url}/health/ready`), { status: 200, connection: 'keep-alive' });
+    gateway.child.kill('SIGTERM');
+    await until('readiness fails', async () => (await head(`${gateway.url}/health/ready`)).status === 503);
+    const { body } = await rest(gateway.url, 'GET', '/health/ready');
+    t.deepEqual(body, { ready: false, checks: { accepting: false } });
+    t.deepEqual(await head(`${gateway.url}/health/live`), { status: 200, connection: 'close' });
+    t.deepEqual(await head(`${gateway.url}/mcp/x`), { status: 401, connection: 'close' });
+    t.is((await rest(gateway.url, 'POST', '/api/auth/register', { body: account })).status, 201, 'work is still done');
+    gateway.child.kill('SIGTERM');
+    t.is(await gateway.ended, 1, 'a second signal ends it at once');
+  },
+);
 
 test.serial('SIGINT ends the gateway without the delay for load balancers', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '600000' });

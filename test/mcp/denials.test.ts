@@ -84,3 +84,23 @@ test.serial('a target that may not be used is none, and without the setting a re
   t.is(reply.code, 403);
   t.truthy(JSON.parse(reply.text).error.data.decision_id);
 });
+
+test.serial(
+  'the message of a denial names the decision and who can help; that of a target that may not be used names neither',
+  async (t) => {
+    const { gateway } = await setUp(t, { denials: 'shown' });
+    const messageOf = async (...asked: Parameters<typeof modern>) =>
+      JSON.parse((await send(gateway, modern(...asked))).text).error;
+    const tool = await messageOf('tools/call', { name: 'secret' });
+    const id = gateway.decisions.at(-1)?.id;
+    const ask = `To get access, ask an administrator about decision ${id}`;
+    t.is(tool.message, `tool \`secret\` of target \`t\` is denied: policy does not allow it. ${ask}`);
+    const uri = 'file:///public/../secret';
+    const resource = await messageOf('resources/read', { uri });
+    const odd = `its URI is not in canonical form (decision ${gateway.decisions.at(-1)?.id})`;
+    t.is(resource.message, `resource \`${uri}\` of target \`t\` is denied: ${odd}`);
+    gateway.rights.delete('bob');
+    const { text } = await send(gateway, { ...modern('tools/call', { name: 'secret' }), user: 'bob' });
+    t.is(JSON.parse(text).error.message, 'no target `t`, or no policy lets you use it');
+  },
+);
