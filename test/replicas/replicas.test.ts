@@ -17,6 +17,7 @@ import { eachServer } from '../support/databases/engines.ts';
 import { startGateway } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';
 import { call, openSession, post } from '../support/mcp.ts';
+import { dataDir } from '../support/process.ts';
 import { world } from '../support/world.ts';
 
 const MASTER_KEY = Buffer.alloc(32, 7);
@@ -89,7 +90,7 @@ eachServer(
     t.teardown(() => {
       performance.now = now;
     });
-    const config = readConfig({ DATABASE_URL: at.url, MASTER_KEY: MASTER_KEY.toString('base64'), DATA_DIR: 'unused' });
+    const config = readConfig({ DATABASE_URL: at.url, MASTER_KEY: MASTER_KEY.toString('base64'), DATA_DIR: dataDir(t) });
     const gateway = await createGateway(config, silent, async (...given) => {
       const database = await openDatabase(...given);
       database.knex.on('query', ({ sql }: { sql: string }) => {
