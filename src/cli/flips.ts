@@ -50,9 +50,9 @@ function namesText(changes: DecisionChangesJson['changes']): string {
   return [...names, ...(more > 0 ? [`${more} more`] : [])].join(', ');
 }
 
-function flipText({ subjects, target, resource_type, resource_name, before, after }: Flip, sides: Sides): string {
+function flipText({ subjects, target, resource_type, resource_name, is_template, before, after }: Flip, sides: Sides): string {
   const who = subjects.map(({ subject_type, subject_value }) => `${subject_type} ${quote(subject_value)}`).join(' and ');
-  const what = resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`;
+  const what = resource_type === null ? '' : `, ${resource_type}${is_template ? ' template' : ''} ${quote(resource_name ?? '')}`;
   const width = Math.max(sides.before.length, sides.after.length) + 2;
   const line = (side: string, answer: Flip['before']): string =>
     `    ${`${side}:`.padEnd(width)}${answerText({ ...answer, reason: 'default' })}\n`;

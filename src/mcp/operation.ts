@@ -6,7 +6,7 @@ import type { ExtensionMethod } from '../targets/target.ts';
 import type { Era } from './era.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
 import { CODES, isImitated, type Rejection } from './message.ts';
-import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
+import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES } from './uri.ts';
 
 export const MAX_NAME_LENGTH = 256;
 
@@ -129,9 +129,7 @@ function completion(params: JsonObject): Operation | Rejection {
   if (ref.type !== 'ref/resource') return invalid('params.ref.type');
   const { uri } = ref;
   if (!isTemplate(uri)) return invalid('params.ref.uri');
-  // A template, or a URI without variables: that one must pass as a URI, too.
-  const canonical = uri.includes('{') || isCanonicalUri(uri);
-  return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical };
+  return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isDecidableResource(uri) };
 }
 
 /** Compared byte for byte: no trimming, no folding, no normalization. */
@@ -157,7 +155,8 @@ function codePoints(text: string): number {
 export function itemObject(shape: ListShape, item: JsonValue): NamedObject | null {
   const key = isObject(item) ? item[shape.key] : undefined;
   if (shape.resource_type !== 'resource') return isName(key) ? { resource_type: shape.resource_type, resource_name: key } : null;
-  const readable = shape.template ? isTemplate(key) : typeof key === 'string' && isCanonicalUri(key);
+  // A template without variables is a URI, and is shown only if it can be read.
+  const readable = shape.template ? isTemplate(key) && isDecidableResource(key) : typeof key === 'string' && isCanonicalUri(key);
   return readable ? { resource_type: 'resource', resource_name: key as string } : null;
 }
 

@@ -50,3 +50,9 @@ function decodings(segment: string): string[] | null {
   }
   return null;
 }
+
+/** A brace tells a URI template from a URI: no canonical URI has one. */
+export const isTemplateText = (text: string): boolean => text.includes('{');
+
+/** Whether policies are asked about a resource of this name: a template is decided by its text where it is listed or completed. */
+export const isDecidableResource = (name: string): boolean => isTemplateText(name) || isCanonicalUri(name);

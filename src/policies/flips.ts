@@ -22,6 +22,8 @@ export interface Flip {
   /** null, with the name: may the target be used at all? */
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
+  /** The name is a URI template: it is listed and completed, and cannot be read. */
+  readonly is_template: boolean;
   readonly before: Decided;
   readonly after: Decided;
 }

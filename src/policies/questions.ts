@@ -1,7 +1,7 @@
 /** Questions that people ask about policies, put to the engine that decides requests. */
 import type { DecidingPolicy, DecisionReason, Engine } from '../decision/decision.ts';
 import type { Question } from '../decision/explain.ts';
-import { isCanonicalUri } from '../mcp/uri.ts';
+import { isDecidableResource } from '../mcp/uri.ts';
 import { createPause } from '../slices.ts';
 import type { Effect } from './document.ts';
 
@@ -12,10 +12,10 @@ export interface Answered {
   readonly policy: DecidingPolicy | null;
 }
 
-/** What a request that asks this would be answered. */
+/** What a request that asks this would be answered; a URI template, where it is listed or completed. */
 export function decideOne(engine: Engine, { principal, targetId, object }: Question): Answered {
   if (object === null) return engine.decideTarget(principal, targetId);
-  if (object.resource_type === 'resource' && !isCanonicalUri(object.resource_name)) {
+  if (object.resource_type === 'resource' && !isDecidableResource(object.resource_name)) {
     return { effect: 'deny', reason: 'not_canonical', policy: null };
   }
   return engine.decide(principal, targetId, object);

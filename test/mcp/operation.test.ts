@@ -117,5 +117,8 @@ test('items that a call could not name have no object', (t) => {
   for (const item of [null, 'ok', {}, { name: 1 }, { name: 'a\n' }, { name: '\ud800' }] as JsonValue[])
     t.is(itemObject(tools, item), null);
   t.is(itemObject(resources, { uri: 'file:///a/../b' }), null);
-  t.truthy(itemObject({ ...resources, key: 'uriTemplate', template: true }, { uriTemplate: 'file:///{x}/../b' }));
+  const templates = { ...resources, key: 'uriTemplate', template: true };
+  t.truthy(itemObject(templates, { uriTemplate: 'file:///{x}/../b' }));
+  t.truthy(itemObject(templates, { uriTemplate: 'file:///a/b' }));
+  t.is(itemObject(templates, { uriTemplate: 'file:///a/../b' }), null, 'it could not be read');
 });

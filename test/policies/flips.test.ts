@@ -68,6 +68,7 @@ eachEngine(test.serial, 'a plan says which decisions change, and the gateway dec
       target: 'everything',
       resource_type: 'tool',
       resource_name: 'read',
+      is_template: false,
       before: { effect: 'deny', policy: null },
       after: { effect: 'allow', policy: { id: null, name: 'Read', priority: 10, file: 'read.yaml' } as Decided['policy'] },
     },

@@ -49,6 +49,11 @@ export const policyRef = object({
   file: described('null: it is of no file.', orNull(string)),
 });
 export const objectShown = { resource_type: orNull(oneOf(RESOURCE_TYPES)), resource_name: orNull(string) };
+/** Of a request that was worked out. */
+export const objectFound = {
+  ...objectShown,
+  is_template: described('The name is a URI template: it is listed and completed, and cannot be read.', boolean),
+};
 
 const managedAs = described(
   '`<owner>/<file name without .yaml>` of the file that it is applied from; null: it was made over the API.',

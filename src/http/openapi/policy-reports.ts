@@ -1,7 +1,7 @@
 /** What the policies come to: who can use what, and what of them is wrong or of no use. */
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
 import { get, many, one, type Paths, paging, parameter, REVISION } from './operation.ts';
-import { objectShown, subjectType } from './policies.ts';
+import { objectFound, subjectType } from './policies.ts';
 import { described, int32, integer, listOf, object, oneOf, orNull, type Schema, string, targetName, uuid } from './schema.ts';
 
 export const POLICY_REPORT_SCHEMAS = {
@@ -36,7 +36,7 @@ export const POLICY_REPORT_SCHEMAS = {
             object({
               principal: object({ sub: string, role: string, groups: listOf(string) }),
               target: string,
-              ...objectShown,
+              ...objectFound,
               decision: object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }),
               without: described('The decision without the policy.', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) })),
             }),

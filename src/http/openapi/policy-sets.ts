@@ -4,7 +4,7 @@ import { DRAFT_NAME } from '../../policies/drafts/draft.ts';
 import { FILE_NAME, OWNER } from '../../policies/files.ts';
 import { REASON_MAX } from '../caller.ts';
 import { get, one, type Paths, parameter, REVISION } from './operation.ts';
-import { objectShown, policyMembers, policyRef, subjectType } from './policies.ts';
+import { objectFound, policyMembers, policyRef, subjectType } from './policies.ts';
 import {
   boolean,
   described,
@@ -92,7 +92,7 @@ const policyChangesWithFlips = listOf(
               listOf(object({ subject_type: subjectType, subject_value: string })),
             ),
             target: described('Its name; its id where it is gone; made up where it holds for every other.', string),
-            ...objectShown,
+            ...objectFound,
             before: decided,
             after: decided,
           }),

@@ -3,7 +3,7 @@
  * the targets offer.
  */
 import type { Policy, ResourceType } from '../document.ts';
-import { acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
+import { type Automaton, acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
 import { createLibrary, domainOf } from './names.ts';
 import { createIndex, EVERYONE, groupBy, type Index, type Question, readInOrder, type View, viewSets } from './requests.ts';
 import {
@@ -20,6 +20,7 @@ import {
   type Reading,
   type Request,
 } from './search.ts';
+import { findUri, templates } from './uris.ts';
 import { type Answer, type Ask, type AskedRequest, answer, createAsk } from './witness.ts';
 
 /**
@@ -37,6 +38,7 @@ import { type Answer, type Ask, type AskedRequest, answer, createAsk } from './w
  * - `broad_allow`: an allow for everyone of every name of a type, or an allow whose pattern fits every name.
  * - `unknown_role`, `unknown_group`, `unknown_user`, `unknown_target`: it names one that does not exist.
  * - `matches_no_known_tool`: its pattern fits no tool that its targets are known to have.
+ * - `matches_no_uri`: it is about resources, and its pattern fits texts that are neither URIs that the gateway accepts nor templates.
  * - `no_subjects`: it applies to nobody.
  * - `equal_name`: another policy has the same name.
  * - `undecided`: a question about it takes more than the bounds allow, and is left open.
@@ -55,6 +57,7 @@ const SEVERITIES = {
   unknown_role: 'warning',
   unknown_group: 'warning',
   matches_no_known_tool: 'warning',
+  matches_no_uri: 'warning',
   no_subjects: 'warning',
   tie: 'info',
   redundant: 'info',
@@ -247,6 +250,8 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
       if (right.kind === 'none') add('contradiction', contradictionOf(view, object.by), { others: object.by, request });
     }
   }
+  if (view.policy.type === 'resource' && view.policy.pattern !== null && (yield* isForNoUri(view, bounds)))
+    add('matches_no_uri', noUriText(view), {});
   const decides = [object, target].find((outcome) => outcome.kind === 'found');
   if (decides?.kind === 'found') {
     const parts = { from: index, to: index, without: view, isKept: () => false };
@@ -261,6 +266,22 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
   for (const what of open) add('undecided', `Within the bounds it could not be told of ${quote(view)} ${what}.`, {});
   return findings;
 }
+
+/** A pattern that fits templates alone is meant for them; one that fits other texts too is a mistake about URIs. */
+function* isForNoUri({ names }: View, { steps }: Bounds): Generator<undefined, boolean> {
+  const budget = { left: steps };
+  try {
+    if ((yield* findUri([names.automaton()], [], budget)) !== null) return false;
+    const text = yield* shortestName([names.automaton()], [templates.automaton()], domainOf('resource'), budget);
+    return text !== null;
+  } catch (error) {
+    if (error instanceof TooLarge) return false;
+    throw error;
+  }
+}
+
+const noUriText = (view: View): string =>
+  `The pattern of ${quote(view)} fits no URI that the gateway accepts, so it has no effect on what can be read. A URI needs a scheme in lower case, such as file:///, and has one spelling: docs/policies.md.`;
 
 /** Requests that the policy fits and that get its effect, though others decide them. */
 function* sameEffect(view: View, objects: readonly Question[], index: Index, budget: Budget): Finds {
@@ -308,9 +329,14 @@ function* breadth(view: View, decided: Request, world: World, open: string[]): G
     finding(code, view, message, { request }, world),
   ];
   try {
-    const everyName = names.isEvery || (yield* shortestName([], [names.automaton()], domainOf(type), budget)) === null;
+    const find = (include: readonly Automaton[], exclude: readonly Automaton[], begin: string) =>
+      type === 'resource'
+        ? findUri(include, exclude, budget, begin)
+        : shortestName(include, exclude, domainOf(type), budget, begin);
+    const everyName = names.isEvery || (yield* find([], [names.automaton()], '')) === null;
     if (everyName && policy.pattern !== null) {
-      return add('broad_allow', `The pattern of ${quote(view)} fits every name, so it restricts nothing.`, decided);
+      const what = type === 'resource' ? 'URI' : 'name';
+      return add('broad_allow', `The pattern of ${quote(view)} fits every ${what}, so it restricts nothing.`, decided);
     }
     if (everyName) {
       const what = policy.type === 'all' ? 'everything' : `every ${policy.type}`;
@@ -320,7 +346,7 @@ function* breadth(view: View, decided: Request, world: World, open: string[]): G
         : [];
     }
     if (!acceptsAnyBeginning(names.automaton(), domainOf(type), budget)) return [];
-    const name = yield* shortestName([names.automaton()], [], domainOf(type), budget, 'x');
+    const name = yield* find([names.automaton()], [], 'x');
     if (name === null) return [];
     const message = `The pattern of ${quote(view)} does not say how a name begins, so it also fits names such as ${JSON.stringify(name)}. Begin it with ^ unless that is meant.`;
     return add('unanchored_allow', message, { ...decided, name });

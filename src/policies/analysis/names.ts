@@ -1,9 +1,10 @@
 /**
  * Names that a decision can be asked for, and which of them a pattern fits.
  *
- * A tool or prompt has a name of 1 to 256 characters, a resource a URI or template of 1 to 2,048 bytes, none with control
- * characters: that is what src/mcp/operation.ts lets through. It refuses more resources, those whose URI has two readings.
+ * A tool or prompt has a name of 1 to 256 characters; a resource has a canonical URI, or a template, of 1 to 2,048 bytes. None has
+ * control characters: that is what src/mcp/operation.ts lets through.
  */
+import { isDecidableResource } from '../../mcp/uri.ts';
 import type { ResourceType } from '../document.ts';
 import { lower, type Shape, screen } from '../lower.ts';
 import { parse } from '../re2.ts';
@@ -21,10 +22,12 @@ const byUri: Domain = {
   limit: 2048,
 };
 
+/** Characters and lengths. Not every such text is the name of a resource. */
 export const domainOf = (type: ResourceType): Domain => (type === 'resource' ? byUri : byName);
 
 export function canBeAsked(type: ResourceType, name: string): boolean {
   if (name === '' || /[\p{Cc}\p{Cs}]/u.test(name)) return false;
+  if (type === 'resource' && !isDecidableResource(name)) return false;
   const { sizeOf, limit } = domainOf(type);
   let size = 0;
   for (const character of name) size += sizeOf(character.codePointAt(0) ?? 0);

@@ -1,8 +1,11 @@
 /** The one question that all findings and comparisons come down to: is there a name that some policies fit and none of others? */
+
+import { isTemplateText } from '../../mcp/uri.ts';
 import type { Rank } from '../compile.ts';
-import { type Budget, shortestName, spend, TooLarge, textsAutomaton } from './automaton.ts';
-import { areApart, canBeAsked, createLibrary, domainOf, type Names } from './names.ts';
+import { type Budget, spend, TooLarge, textsAutomaton } from './automaton.ts';
+import { areApart, canBeAsked, type Names } from './names.ts';
 import { callersOf, commonTarget, firstFit, type Index, type Key, type Question, type Side, type View } from './requests.ts';
+import { findAskable } from './uris.ts';
 
 export interface Bounds {
   /** Most steps that one question about one policy may take; then the answer is that it is not known. */
@@ -80,17 +83,6 @@ export function* find(
   }
 }
 
-const LABEL = '[a-z][a-z0-9]*(?:-[a-z0-9]+)*';
-const HOST = `${LABEL}(?:[.]${LABEL})*`;
-const SEGMENT = '[A-Za-z0-9_-]+(?:[.][A-Za-z0-9_-]+)*';
-const PATH = `${SEGMENT}(?:/${SEGMENT})*`;
-/**
- * What examples of resources look like where one is soon found: all are URIs of one reading, so the gateway asks policies about
- * them. Else any text that a resource template may be will do.
- */
-export const URI_LIKE = `^(?:(?:file://|https?://${HOST})/(?:${PATH})?|[a-egi-vx-z][a-z]+://${HOST}(?:/${PATH})?)$`;
-const uriLike = createLibrary()(URI_LIKE);
-
 /** The name, or policies that leave none. Throws `TooLarge`. */
 function* findName(
   type: Exclude<Question, 'use'>,
@@ -111,7 +103,8 @@ function* findName(
 
   const few = include.find(({ texts }) => texts !== null)?.texts;
   if (few) {
-    for (const text of few) {
+    // A URI is found before a template.
+    for (const text of few.toSorted((a, b) => Number(isTemplateText(a)) - Number(isTemplateText(b)))) {
       if (!canBeAsked(type, text) || !fitsAll(text)) continue;
       const view = blockerOf(text);
       if (view === null) return text;
@@ -125,14 +118,10 @@ function* findName(
   const included = include.filter(({ isEvery }) => !isEvery).map((names) => names.automaton());
   const excluded = new Map<Names | null, ReturnType<Names['automaton']>>();
   for (;;) {
-    const name = yield* shortestName(included, [...excluded.values()], domainOf(type), budget);
+    const name = yield* findAskable(type, included, [...excluded.values()], budget);
     if (name === null) return [...by];
     const view = blockerOf(name);
-    if (view === null) {
-      if (type !== 'resource' || uriLike.has(name)) return name;
-      const uri = yield* shortestName([uriLike.automaton(), ...included], [...excluded.values()], domainOf(type), budget);
-      return uri !== null && blockerOf(uri) === null ? uri : name;
-    }
+    if (view === null) return name;
     if (view.names.texts === null) {
       excluded.set(view.names, view.names.automaton());
       by.add(view);

@@ -1,5 +1,6 @@
 /** Requests as they can be put to the engine, and what it answers. */
 import type { PrincipalFacts } from '../../decision/decision.ts';
+import { isTemplateText } from '../../mcp/uri.ts';
 import type { ReadPolicy } from '../compile.ts';
 import type { Effect, ResourceType, SubjectType } from '../document.ts';
 import { firstFit, type Index, type Key, type View } from './requests.ts';
@@ -11,6 +12,8 @@ export interface AskedRequest {
   readonly target: string;
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
+  /** The name is the text of a URI template: it is listed and completed, and cannot be read. */
+  readonly is_template: boolean;
 }
 
 export interface Answer {
@@ -59,6 +62,7 @@ export function createAsk(sets: readonly (readonly ReadPolicy[])[], targets: Ite
       target: target ?? elsewhere,
       resource_type: question === 'use' ? null : question,
       resource_name: name,
+      is_template: question === 'resource' && isTemplateText(name ?? ''),
     };
   };
 }

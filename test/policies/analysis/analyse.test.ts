@@ -11,7 +11,9 @@ import {
   type Known,
 } from '../../../src/policies/analysis/analyse.ts';
 import { compare } from '../../../src/policies/analysis/compare.ts';
-import { type Progress, URI_LIKE } from '../../../src/policies/analysis/search.ts';
+import { createLibrary } from '../../../src/policies/analysis/names.ts';
+import type { Progress } from '../../../src/policies/analysis/search.ts';
+import { URI_LIKE, URIS } from '../../../src/policies/analysis/uris.ts';
 import type { Policy, PolicySubject } from '../../../src/policies/document.ts';
 import { parsePolicyFile } from '../../../src/policies/yaml.ts';
 import { policyWith } from '../../decision/support.ts';
@@ -262,6 +264,7 @@ test('a finding says whom to ask what, and what is answered with the policy and 
       target: 't9',
       resource_type: 'tool',
       resource_name: 'write',
+      is_template: false,
       decision: { effect: 'allow', policy_id: 'a' },
       without: { effect: 'allow', policy_id: 'a' },
     },
@@ -283,7 +286,7 @@ test('an example of a resource looks like a URI where it can', (t) => {
   t.is(uriOf('^https?://api[.]example-1[.]com/'), 'http://api.example-1.com/');
   t.is(uriOf('[.]csv$'), 'xx://x.csv');
   t.is(uriOf('/[A-Z]+/READ.ME$'), 'xx://x/A/READxME');
-  t.is(uriOf('^[^:]*$'), 'x');
+  t.is(uriOf('^[^:]*$'), '{');
 });
 
 test('what an example of a resource looks like is a URI of one reading', (t) => {
@@ -293,6 +296,90 @@ test('what an example of a resource looks like is a URI of one reading', (t) => 
     }),
     { numRuns: 1_000 },
   );
+});
+
+test('every canonical URI is looked for, and few texts that are none', (t) => {
+  const pieces = [
+    ...[
+      'file://',
+      'https://',
+      'http:',
+      'ws://',
+      'httpx://',
+      'htt:',
+      'f:',
+      'a+b.c-1:',
+      'urn:',
+      'demo://',
+      '//',
+      '/',
+      '?',
+      ':',
+      '.',
+      '..',
+    ],
+    ...[
+      'a',
+      'B',
+      '0',
+      '%20',
+      '%C3%A9',
+      '%25',
+      '%252F',
+      '%2F',
+      '-',
+      '_',
+      '~',
+      "'",
+      '(',
+      '@',
+      '&',
+      '=',
+      ',',
+      ';',
+      '[::1]',
+      ':8080',
+    ],
+  ];
+  const text = fc.array(fc.constantFrom(...pieces), { minLength: 1, maxLength: 8 }).map((parts) => parts.join(''));
+  const uris = createLibrary()(URIS);
+  const counts = { canonical: 0, taken: 0 };
+  fc.assert(
+    fc.property(text, (uri) => {
+      if (isCanonicalUri(uri)) counts.canonical++;
+      if (uris.has(uri)) counts.taken++;
+      t.true(uris.has(uri) || !isCanonicalUri(uri), uri);
+    }),
+    { numRuns: 30_000 },
+  );
+  t.log(JSON.stringify(counts));
+  t.true(counts.canonical > 1_000 && counts.taken < counts.canonical * 1.2);
+});
+
+test('a pattern for resources that no URI fits is found', (t) => {
+  const codes = (resource_pattern: string, over: object = {}): string[] =>
+    analyse([policyWith({ id: 'a', resource_type: 'resource', resource_pattern, ...over })]).findings.map(({ code }) => code);
+  for (const pattern of [
+    '^README$',
+    '^HTTPS://',
+    '^https://Example[.]com/',
+    '^file:///a/[.][.]/b$',
+    '^https://x$',
+    'a b',
+    '^file://host/',
+  ])
+    t.true(codes(pattern).includes('matches_no_uri'), pattern);
+  for (const pattern of [
+    '^file:///',
+    '^https://example[.]com/',
+    '^urn:isbn:',
+    '[.]csv$',
+    '^file:///\\{path\\}$',
+    '^demo://r/%C3%A9',
+  ])
+    t.false(codes(pattern).includes('matches_no_uri'), pattern);
+  t.false(codes('^README$', { resource_type: 'tool' }).includes('matches_no_uri'));
+  t.deepEqual(codes('^README$'), ['shadowed', 'matches_no_uri']);
 });
 
 test('nobody whom a policy names is taken for somebody else', (t) => {
@@ -373,6 +460,7 @@ test('sets compare', (t) => {
     target: 'some-target',
     resource_type: 'tool',
     resource_name: 'write',
+    is_template: false,
     before: { effect: 'deny', policy_id: null },
     after: { effect: 'allow', policy_id: 'b' },
   });

@@ -6,10 +6,13 @@ import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/
 import { analyse } from '../../../src/policies/analysis/analyse.ts';
 import { compare, type Difference } from '../../../src/policies/analysis/compare.ts';
 import { canBeAsked } from '../../../src/policies/analysis/names.ts';
-import type { Answer, AskedRequest } from '../../../src/policies/analysis/witness.ts';
+import type { Answer, AskedRequest as Asked } from '../../../src/policies/analysis/witness.ts';
 import { type Policy, RESOURCE_TYPES } from '../../../src/policies/document.ts';
+import { decideOne } from '../../../src/policies/questions.ts';
 import { matcher, type World, world } from '../../decision/arbitraries.ts';
 import { decide, decideTarget, type Matches } from '../../decision/oracle.ts';
+
+type AskedRequest = Omit<Asked, 'is_template'>;
 
 /** Each run is one policy set. */
 const RUNS = Number(process.env.ANALYSIS_RUNS ?? 400);
@@ -39,6 +42,15 @@ function askEngine(engine: LoadedEngine, { principal, target, ...object }: Asked
       : engine.decide(principal, target, object as NamedObject);
   if (reason === 'error') throw new Error('The engine does not answer');
   return { effect, policy_id: policy?.id ?? null };
+}
+
+/** As `simulate` answers, which asks no policy about a name that no request can have. */
+function simulated(engine: LoadedEngine, { principal, target, ...object }: AskedRequest): Answer['effect'] {
+  return decideOne(engine, {
+    principal,
+    targetId: target,
+    object: object.resource_type === null ? null : (object as NamedObject),
+  }).effect;
 }
 
 function check(holds: boolean, what: string, ...details: unknown[]): void {
@@ -264,6 +276,12 @@ test('two sets compare as their decisions do', async (t) => {
           check(each.after.effect === effects[way], 'the other way', way, each);
           check(same(askEngine(was, each), each.before), 'engine before', each);
           check(same(askEngine(is, each), each.after), 'engine after', each);
+          count(each.resource_type === 'resource' ? (each.is_template ? 'template' : 'URI') : 'other');
+          check(
+            same([simulated(was, each), simulated(is, each)], [each.before.effect, each.after.effect]),
+            'simulate contradicts',
+            each,
+          );
         }
       }
       for (const [id, { undecided, ...ways }] of flips) {
@@ -288,7 +306,7 @@ test('two sets compare as their decisions do', async (t) => {
     options,
   );
   t.log([...verdicts].map(([verdict, times]) => `${verdict} ${times}`).join(', '));
-  for (const verdict of ['equal', 'stricter', 'looser', 'incomparable', 'flip', 'no flip'])
+  for (const verdict of ['equal', 'stricter', 'looser', 'incomparable', 'flip', 'no flip', 'URI', 'template'])
     t.true((verdicts.get(verdict) ?? 0) >= RUNS / 400, `the generators must bring about ${verdict}`);
 });
 
