@@ -61,6 +61,8 @@ export interface Config {
     readonly idleMs: number;
     readonly lifetimeMs: number;
   };
+  /** What Prometheus sends as its bearer token, from any host; null: none is accepted. */
+  readonly metricsToken: string | null;
   /** How long the gateway goes on taking requests after SIGTERM while it says that it is not ready, milliseconds. */
   readonly drainDelayMs: number;
   /** How long open requests may take once no new ones are accepted, milliseconds. */
@@ -153,6 +155,7 @@ interface Environment {
   STDIO_MAX_PROCESSES: number;
   STDIO_IDLE_MS: number;
   STDIO_LIFETIME_MS: number;
+  METRICS_TOKEN?: string;
   DRAIN_DELAY_MS: number;
   DRAIN_MS: number;
 }
@@ -253,6 +256,9 @@ const schema = Joi.object<Environment>({
     .max(MAX_TIMER_MS)
     .default(86_400_000)
     .messages(must(`STDIO_LIFETIME_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
+  METRICS_TOKEN: Joi.string()
+    .pattern(/^[A-Za-z0-9._~+/-]{16,256}=*$/)
+    .messages(must('METRICS_TOKEN must be 16 to 256 letters, digits and -._~+/ (openssl rand -hex 24)')),
   DRAIN_DELAY_MS: Joi.number()
     .integer()
     .min(0)
@@ -319,6 +325,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       idleMs: env.STDIO_IDLE_MS,
       lifetimeMs: env.STDIO_LIFETIME_MS,
     },
+    metricsToken: env.METRICS_TOKEN ?? null,
     drainDelayMs: env.DRAIN_DELAY_MS,
     drainMs: env.DRAIN_MS,
   });

@@ -10,7 +10,7 @@ import type { Log } from '../log.ts';
 import { jsonBody } from './body.ts';
 import { contextOf, openContext } from './context.ts';
 import { healthRoutes, type Ready } from './health.ts';
-import { type Metrics, metricsRoutes } from './metrics.ts';
+import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from './origin.ts';
 import { problemOf, sendProblem } from './problem.ts';
 import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
@@ -22,7 +22,7 @@ export interface ProtectedMount extends Mount {
 }
 
 export interface AppParts {
-  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl'>;
+  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'metricsToken'>;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly keys: KeyRing;
@@ -47,10 +47,14 @@ export function createApp(parts: AppParts): Express {
   const app = express();
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing');
 
+  const administrator = [authenticate.verify, authenticate.admit, requireRole('admin')];
   const documents: readonly Mount[] = [
     { path: '/health', router: healthRoutes(parts.ready) },
     { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl) },
-    { path: '', router: metricsRoutes(metrics, [authenticate.verify, authenticate.admit, requireRole('admin')]) },
+    {
+      path: '',
+      router: metricsRoutes(metrics, parts.config.metricsToken, administrator),
+    },
   ];
   const open = parts.open.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
   const guarded = parts.protected.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
@@ -91,7 +95,9 @@ function begin({ config, log, metrics }: AppParts, table: RouteTable): RequestHa
       const line = { request_id: requestId, method: known, route, status, took_ms: took, user_id: user };
       log[level](line, STATUS_CODES[status] ?? 'closed by the client');
     });
-    const refusal = checkOrigin(req, config);
+    // Prometheus addresses instances by IP. A page that abuses a name for it (DNS rebinding) has no token to send.
+    const anyHost = path === METRICS_PATH && req.headers.authorization !== undefined;
+    const refusal = checkOrigin(req, config, anyHost);
     if (refusal) throw refusal;
     allowOrigin(req, res);
     next();

@@ -1,7 +1,11 @@
 /** What operators watch, in the text format of Prometheus. */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
 import { type RequestHandler, Router } from 'express';
 import { Counter, Registry } from 'prom-client';
 import { isLocal } from './address.ts';
+
+export const METRICS_PATH = '/metrics';
 
 export interface Metrics {
   readonly registry: Registry;
@@ -45,14 +49,27 @@ export function createMetrics(): Metrics {
   };
 }
 
-/** Open to this host; `protect` guards it from all others. */
-export function metricsRoutes({ registry }: Metrics, protect: readonly RequestHandler[]): Router {
+/**
+ * Open to programs on this host. A request with a token is judged by it, wherever it comes from: by `scrapeToken`, or by `protect`. Its
+ * `Host` has not been checked, so that its address proves nothing.
+ */
+export function metricsRoutes({ registry }: Metrics, scrapeToken: string | null, protect: readonly RequestHandler[]): Router {
   const router = Router({ caseSensitive: true, strict: true });
   const show: RequestHandler = async (_req, res) => {
     const text = await registry.metrics();
     res.set('Cache-Control', 'no-store').type(registry.contentType).send(text);
   };
-  router.get('/metrics', (req, _res, next) => next(isLocal(req) ? undefined : 'route'), show);
-  router.get('/metrics', ...protect, show);
+  const scrapes = isScrape(scrapeToken);
+  const isOpenTo = (req: IncomingMessage): boolean => (req.headers.authorization === undefined ? isLocal(req) : scrapes(req));
+  router.get(METRICS_PATH, (req, _res, next) => next(isOpenTo(req) ? undefined : 'route'), show);
+  router.get(METRICS_PATH, ...protect, show);
   return router;
+}
+
+/** Compares digests, so that the time it takes tells nothing of the token. */
+function isScrape(token: string | null): (req: IncomingMessage) => boolean {
+  if (token === null) return () => false;
+  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+  const expected = digest(`Bearer ${token}`);
+  return ({ headers }) => timingSafeEqual(digest((headers.authorization ?? '').replace(/^bearer +/i, 'Bearer ')), expected);
 }

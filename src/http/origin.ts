@@ -17,13 +17,17 @@ function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
   return values;
 }
 
-/** null: the request is addressed to this gateway, by a program or by a page of an allowed origin. */
-export function checkOrigin(req: IncomingMessage, { allowedHosts, allowedOrigins }: OriginRules): AppError | null {
+/** null: the request is addressed to this gateway (`anyHost`: by whatever name), by a program or by a page of an allowed origin. */
+export function checkOrigin(
+  req: IncomingMessage,
+  { allowedHosts, allowedOrigins }: OriginRules,
+  anyHost = false,
+): AppError | null {
   // A whole URL as request target brings a second host name.
   if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
   const hosts = valuesOf(req, 'host');
   const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
-  if (name === undefined || !allowedHosts.some((allowed) => allowed.toLowerCase() === name)) {
+  if (name === undefined || !(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
     return new AppError('host_not_allowed', 'The gateway does not answer to this Host; ALLOWED_HOSTS lists more names.');
   }
   const origins = valuesOf(req, 'origin');

@@ -53,7 +53,7 @@ export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims
 export interface EndedRequest {
   readonly requestId: string;
   readonly method: string;
-  /** Of HTTP; 499 where the client left first. */
+  /** The HTTP status; 499 if the client left before it was answered. A client that ends a stream which it listened on was answered. */
   readonly status: number;
   readonly tookMs: number;
 }
@@ -73,6 +73,8 @@ const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 interface Endpoint extends McpDeps, ExchangeDeps {
   /** Open standing streams by principal. */
   readonly streams: Map<string, Set<Cancellation>>;
+  /** Answers that are such streams: the client ends them when it likes. */
+  readonly standing: WeakSet<ServerResponse>;
   readonly watch: Watch;
 }
 
@@ -81,7 +83,17 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const links = createLinks({ ...deps, upstream });
   const watch = createWatch(deps.admit, deps.limits.watchMs);
   const calls = createPlaces(deps.limits.callsPerPrincipal);
-  const endpoint: Endpoint = { ...deps, upstream, links, aims: createAims(), eras, calls, watch, streams: new Map() };
+  const endpoint: Endpoint = {
+    ...deps,
+    upstream,
+    links,
+    aims: createAims(),
+    eras,
+    calls,
+    watch,
+    streams: new Map(),
+    standing: new WeakSet(),
+  };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
     else next();
@@ -102,7 +114,8 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   res.on('error', () => undefined);
   const began = performance.now();
   res.on('close', () => {
-    const status = res.writableFinished ? res.statusCode : 499;
+    const answered = res.writableFinished || (res.headersSent && endpoint.standing.has(res));
+    const status = answered ? res.statusCode : 499;
     endpoint.ended({ requestId, method: req.method ?? '', status, tookMs: Math.round(performance.now() - began) });
   });
   const { publicUrl, log, limits } = endpoint;
@@ -229,11 +242,17 @@ async function serveSession(
 }
 
 /** A place for a stream that stays open, until it is closed; false: the principal has all that it may have. */
-function holdStream({ streams, limits }: Endpoint, claims: TokenClaims, res: ServerResponse, gone: Cancellation): boolean {
+function holdStream(
+  { streams, standing, limits }: Endpoint,
+  claims: TokenClaims,
+  res: ServerResponse,
+  gone: Cancellation,
+): boolean {
   const key = principalKey(claims);
   const open = streams.get(key) ?? new Set();
   if (open.size >= limits.streamsPerPrincipal) return false;
   streams.set(key, open.add(gone));
+  standing.add(res);
   res.once('close', () => {
     open.delete(gone);
     if (open.size === 0 && streams.get(key) === open) streams.delete(key);

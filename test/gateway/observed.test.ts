@@ -2,6 +2,9 @@ import { Writable } from 'node:stream';
 import test from 'ava';
 import { createLog } from '../../src/log.ts';
 import { person, rest, startGateway } from '../support/gateway.ts';
+import { listen, until } from '../support/listener.ts';
+import { call, openSession } from '../support/mcp.ts';
+import { startStateful } from '../support/upstreams/stateful.ts';
 
 test.serial(
   'requests on /mcp are counted, and those that fail can be found in the log by the id that the client was given',
@@ -26,6 +29,64 @@ test.serial(
     const id = refused.headers.get('x-request-id') ?? '';
     const line = output.split('\n').find((text) => text.includes(id));
     t.like(JSON.parse(line ?? '{}'), { request_id: id, status: 401, route: '/mcp/:target' });
+  },
+);
+
+test.serial(
+  'a client that ends the stream it listens on leaves no 499 and no line in the log; one that leaves a call does',
+  async (t) => {
+    let output = '';
+    const destination = new Writable({
+      write(chunk, _, done) {
+        output += String(chunk);
+        done();
+      },
+    });
+    const target = await startStateful();
+    t.teardown(() => target.stop());
+    const gateway = await startGateway(t, null, {}, { log: createLog('info', destination) });
+    const { token } = await person(gateway, 'admin@example.com');
+    const registered = { name: 'everything', transport: 'streamable-http', url: target.url };
+    await gateway.rest(201, 'POST', '/api/targets', { token, body: registered });
+    const subjects = [{ subject_type: 'everyone' }];
+    const all = { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects };
+    await gateway.rest(201, 'POST', '/api/policies', { token, body: all });
+    const counted = async (labels: string) => {
+      const metrics = await (await fetch(`${gateway.url}/metrics`)).text();
+      return metrics.split('\n').find((line) => line.startsWith(`portcullis_http_requests_total{${labels}}`));
+    };
+    for (const path of ['/mcp/everything', '/mcp']) {
+      const url = `${gateway.url}${path}`;
+      const headers = { 'mcp-session-id': await openSession(url, token) };
+      const stream = await listen(t, url, token, { headers });
+      t.is(stream.status, 200);
+      stream.leave();
+    }
+    const route = 'route="/mcp/:target"';
+    await until('both streams are over', async () => /} 2$/.test((await counted(`method="GET",${route},status="200"`)) ?? ''));
+    t.is(await counted(`method="GET",${route},status="499"`), undefined);
+    t.notRegex(output, /"method":"GET"[^\n]*\/mcp/);
+
+    const url = `${gateway.url}/mcp/everything`;
+    const session = await openSession(url, token);
+    const cancel = new AbortController();
+    const asked = () => target.seen().includes('tools/call');
+    const slow = fetch(url, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${token}`,
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        'mcp-session-id': session,
+      },
+      body: JSON.stringify(call('slow')),
+      signal: cancel.signal,
+    });
+    await until('the call is there', asked);
+    cancel.abort();
+    await slow.then((answer) => answer.text()).catch(() => undefined);
+    await until('it is counted', async () => (await counted(`method="POST",${route},status="499"`)) !== undefined);
+    t.regex(output, /"status":499/);
   },
 );
 

@@ -244,6 +244,40 @@ test.serial('metrics are for this host and for administrators', async (t) => {
   t.is((await remote(token)).status, 200);
 });
 
+test.serial(
+  'a scraper with METRICS_TOKEN or the token of an administrator is answered under any Host, and nobody else',
+  async (t) => {
+    const scrape = 'the-token-of-prometheus';
+    const rest = await start(t, { METRICS_TOKEN: scrape });
+    const { token } = await rest.account('admin@example.com');
+    const user = await rest.account('user@example.com');
+    const ask = (bearer?: string, path = '/metrics', headers: Record<string, string> = {}) =>
+      rest.call('GET', path, { token: bearer, headers: { host: '10.0.0.7:8080', ...headers } });
+    const elsewhere = { 'x-forwarded-for': '192.0.2.1' };
+    t.is((await ask(scrape)).status, 200);
+    t.is((await ask(scrape, '/metrics', elsewhere)).status, 200);
+    t.is((await ask(token, '/metrics', elsewhere)).status, 200);
+    t.is((await ask(user.token)).status, 403);
+    t.is((await ask()).status, 403, 'without a token the Host is checked, on loopback too');
+    // What a page could send that reaches loopback under a name of its own.
+    t.is((await ask('made-up-by-a-page')).status, 401);
+    t.is((await ask(`${scrape}x`)).status, 401);
+    t.is((await ask(scrape, '/health/ready')).status, 403, 'other routes keep the check');
+    t.is((await ask(scrape, '/metrics', { origin: 'https://evil.example' })).status, 403);
+    const other = await rest.call('GET', '/api/users', { token: scrape });
+    t.is(other.status, 401, 'the token opens nothing else');
+    t.false(rest.logged().includes(scrape));
+  },
+);
+
+test.serial('without METRICS_TOKEN no text is a scrape token', async (t) => {
+  const rest = await start(t);
+  for (const bearer of ['null', 'undefined', '']) {
+    const { status } = await rest.call('GET', '/metrics', { headers: { authorization: `Bearer ${bearer}` } });
+    t.is(status, 401, bearer);
+  }
+});
+
 test.serial('a fault tells the caller nothing, and the log no secret', async (t) => {
   const rest = await start(t);
   const password = 'a very secret passphrase';

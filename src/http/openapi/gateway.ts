@@ -21,7 +21,7 @@ export const GATEWAY_PATHS: Paths = {
     get: { summary: 'Requests can be taken.', access: 'open', gives: { 200: one('Ready'), 503: one('Ready') } },
   },
   '/metrics': {
-    get: get('For Prometheus; from loopback without a token.', 'admin', {
+    get: get('Metrics for Prometheus. From loopback no token is needed; elsewhere METRICS_TOKEN will do, too.', 'admin', {
       schema: { type: 'string' },
       headers: [],
       mediaType: 'text/plain',
