@@ -3,6 +3,7 @@ import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { isAbsolute, resolve } from 'node:path';
 import Joi from 'joi';
+import { isNetwork } from './targets/address.ts';
 
 export type DatabaseConfig =
   | { readonly kind: 'sqlite'; readonly path: string }
@@ -52,6 +53,8 @@ export interface Config {
   readonly freshnessMs: number;
   /** How long an upstream may take until its answer begins, milliseconds. */
   readonly upstreamTimeoutMs: number;
+  /** Addresses and networks that targets may have although they are denied by default. */
+  readonly allowedAddresses: readonly string[];
   readonly stdio: {
     /** Absolute paths of the executables that stdio targets may run, compared byte for byte. */
     readonly allowed: readonly string[];
@@ -111,6 +114,8 @@ const masterKeys = (value: string, helpers: Joi.CustomHelpers) => {
   const keys = items(value).map((item) => masterKey(item, helpers));
   return keys.every((key) => Buffer.isBuffer(key)) ? keys : helpers.error('any.invalid');
 };
+const networks = (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every(isNetwork) ? items(value) : helpers.error('any.invalid');
 const absolutePaths = (value: string, helpers: Joi.CustomHelpers) =>
   items(value).every((item) => isAbsolute(item) && !/\p{Cc}/u.test(item)) ? items(value) : helpers.error('any.invalid');
 const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
@@ -151,6 +156,7 @@ interface Environment {
   AUDIT_CHECKPOINT_MINUTES: number;
   FRESHNESS: string;
   UPSTREAM_TIMEOUT_MS: number;
+  UPSTREAM_ALLOWED_ADDRESSES: string[];
   STDIO_ALLOWED: string[];
   STDIO_MAX_PROCESSES: number;
   STDIO_IDLE_MS: number;
@@ -234,6 +240,10 @@ const schema = Joi.object<Environment>({
     .default(10)
     .messages(must('AUDIT_CHECKPOINT_MINUTES must be a number from 1 to 1440')),
   UPSTREAM_TIMEOUT_MS: Joi.number().integer().min(100).default(60_000).messages(must('UPSTREAM_TIMEOUT_MS must be at least 100')),
+  UPSTREAM_ALLOWED_ADDRESSES: Joi.string()
+    .custom(networks)
+    .default([])
+    .messages(must('UPSTREAM_ALLOWED_ADDRESSES must be addresses or networks such as 169.254.7.0/24, separated by commas')),
   STDIO_ALLOWED: Joi.string()
     .custom(absolutePaths)
     .default([])
@@ -319,6 +329,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     },
     freshnessMs: freshnessMs(env.FRESHNESS),
     upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
+    allowedAddresses: env.UPSTREAM_ALLOWED_ADDRESSES,
     stdio: {
       allowed: env.STDIO_ALLOWED,
       maxProcesses: env.STDIO_MAX_PROCESSES,

@@ -70,6 +70,7 @@ import { createSessionRoutes, createUserRecycleRoute } from './sessions/routes.t
 import { sessionRules } from './sessions/rules.ts';
 import { sessionStore } from './sessions/store.ts';
 import { createSessionUpkeep } from './sessions/upkeep.ts';
+import { createAddressRule } from './targets/address.ts';
 import { resealCredentials, routedTargets } from './targets/credentials.ts';
 import { createTargetEdits } from './targets/edit.ts';
 import { createOwnCredentialRoutes, createTargetRoutes } from './targets/routes.ts';
@@ -195,10 +196,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const applyTested = createApplyTested({ sets: policySets, module });
   const engineOf = createSetEngines(module);
   const drafts = createDrafts({ database, administer, sets: policySets, applyTested, now });
+  const addresses = createAddressRule(config.allowedAddresses);
   const targetEdits = createTargetEdits({
     administer,
     vault,
     allowedCommands: config.stdio.allowed,
+    addresses,
     isNamed: (trx, targetId) => policyStore(trx).namesTarget(targetId),
     newId,
     now,
@@ -292,6 +295,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     publicUrl: config.publicUrl,
     limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
     stdio: config.stdio,
+    addresses,
     checkOrigin: (req, res) => meetOrigin(req, res, config),
     addressOf: (req) => addressOf(req, config.trustProxy),
     ended: ({ requestId, method, status, tookMs }) => {

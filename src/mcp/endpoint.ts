@@ -6,6 +6,7 @@ import { AppError } from '../errors.ts';
 import { readBytes } from '../http/body.ts';
 import { isObject, readJson } from '../http/json.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
+import type { AddressRule } from '../targets/address.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { createAims } from './aggregate/aims.ts';
 import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
@@ -30,6 +31,8 @@ import { type Changes, createChanges, createWatch, type Watch, type Watched } fr
 export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
+  /** Where no connection to a target goes. */
+  readonly addresses: AddressRule;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
   readonly holders: Holders;

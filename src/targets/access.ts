@@ -1,11 +1,12 @@
 /** Which of a target's credentials a principal's calls are made with. Pure. */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../auth/principal.ts';
-import { type CredentialSubject, fitsTransport } from './credential-document.ts';
+import { type CredentialSubject, fitsTransport, isRedirectingVariable } from './credential-document.ts';
 import type { Access, CredentialKey, Credentials, RoutedTarget, Target } from './target.ts';
 
 /** A credential that counts for its target. */
 export interface HeldCredential extends CredentialSubject, CredentialKey {
+  readonly supplied_by: 'administrator' | 'user';
   /** Another one with every value that is set. */
   readonly version: string;
   /** null: unusable. The value is not looked at before it is asked for. */
@@ -83,6 +84,11 @@ function accessWith(target: Target, unordered: readonly HeldCredential[], scope:
 function openAll(target: Target, winners: readonly HeldCredential[], identity: string): Credentials | 'unusable' {
   const headers: [string, string][] = [];
   const env: [string, string][] = [];
+  // What a user sets may send the user's own values elsewhere, and nobody else's.
+  const isRedirected = winners.some(
+    ({ supplied_by, type, name }) => supplied_by === 'user' && type === 'env' && isRedirectingVariable(name),
+  );
+  if (isRedirected && winners.some(({ supplied_by }) => supplied_by !== 'user')) return 'unusable';
   for (const { type, name, open } of winners) {
     const value = fitsTransport(target.transport, type) ? open() : null;
     if (value === null) return 'unusable';

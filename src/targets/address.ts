@@ -1,21 +1,94 @@
-/** Addresses that the gateway never connects to. */
+/** Addresses that the gateway never connects to, unless an operator allows them. */
 import { BlockList, isIP } from 'node:net';
 
-const LINK_LOCAL = new BlockList();
-LINK_LOCAL.addSubnet('169.254.0.0', 16, 'ipv4');
-LINK_LOCAL.addSubnet('fe80::', 10, 'ipv6');
-// The same IPv4 network as a NAT64 gateway, a 6to4 relay and the old IPv4-compatible form name it, and the IPv6 name of a cloud's metadata service.
-LINK_LOCAL.addSubnet('64:ff9b::a9fe:0', 112, 'ipv6');
-LINK_LOCAL.addSubnet('2002:a9fe::', 32, 'ipv6');
-LINK_LOCAL.addSubnet('::a9fe:0', 112, 'ipv6');
-LINK_LOCAL.addAddress('fd00:ec2::254', 'ipv6');
+/** Where clouds keep the credentials of their machines: link-local addresses, and those of single clouds. */
+const DENIED = blockListOf([
+  '169.254.0.0/16',
+  'fe80::/10',
+  // Alibaba, Oracle and Azure.
+  '100.100.100.200',
+  '192.0.0.192',
+  '168.63.129.16',
+  // AWS (instances, pods) and Google.
+  'fd00:ec2::254',
+  'fd00:ec2::23',
+  'fd20:ce::254',
+]);
 
-/**
- * Where clouds keep the credentials of their machines. `address` is what a name resolved to, or the host of a URL; IPv4
- * addresses written as IPv6 ones (`::ffff:169.254.1.1`) count, which BlockList maps back.
- */
-export function isLinkLocal(address: string): boolean {
+/** Why there is no connection to such an address, or null. `address` is what a name resolved to, or the host of a URL. */
+export type AddressRule = (address: string) => string | null;
+
+/** `allowed`: addresses and networks (`10.0.0.0/8`) that count before the denied ones. */
+export function createAddressRule(allowed: readonly string[]): AddressRule {
+  const list = blockListOf(allowed);
+  return (address) => {
+    const bare = bareAddress(address);
+    if (bare === null || matches(list, bare)) return null;
+    const denied = [bare, ...embedded(bare)].find((form) => matches(DENIED, form) && !matches(list, form));
+    if (denied === undefined) return null;
+    return `${bare} is a link-local or metadata address, which the gateway connects to only if UPSTREAM_ALLOWED_ADDRESSES names it`;
+  };
+}
+
+/** Whether `createAddressRule` can read it. */
+export function isNetwork(text: string): boolean {
+  const [address = '', bits, ...more] = text.split('/');
+  const family = isIP(address);
+  if (family === 0 || address.includes('%') || more.length > 0) return false;
+  return bits === undefined || (/^(0|[1-9][0-9]{0,2})$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
+
+function blockListOf(networks: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const network of networks) {
+    const [address = '', bits] = network.split('/');
+    const family = isIP(address) === 4 ? 'ipv4' : 'ipv6';
+    if (bits === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(bits), family);
+  }
+  return list;
+}
+
+function bareAddress(address: string): string | null {
   const bare = address.replace(/^\[|\]$/g, '').replace(/%.*$/, '');
-  const family = isIP(bare);
-  return family !== 0 && LINK_LOCAL.check(bare, family === 4 ? 'ipv4' : 'ipv6');
+  return isIP(bare) === 0 ? null : bare;
+}
+
+const matches = (list: BlockList, address: string): boolean => list.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
+
+/** The IPv4 addresses that an IPv6 address may stand for, by the forms of translators and tunnels. */
+function embedded(address: string): string[] {
+  if (isIP(address) !== 6) return [];
+  const bytes = bytesOf(address);
+  const at = (...places: number[]): string => places.map((place) => bytes[place]).join('.');
+  const begins = (...prefix: number[]): boolean => prefix.every((byte, place) => bytes[place] === byte);
+  const last = at(12, 13, 14, 15);
+  // RFC 4291: compatible and mapped. RFC 2765: translated (SIIT). RFC 6052: NAT64.
+  if (bytes.slice(0, 8).every((byte) => byte === 0) || begins(0, 0x64, 0xff, 0x9b, 0, 0)) return [last];
+  // RFC 8215: the operator of the translator chooses how long the prefix is (RFC 6052, 2.2).
+  if (begins(0, 0x64, 0xff, 0x9b, 0, 1)) return [at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), last];
+  // RFC 3056: 6to4.
+  if (begins(0x20, 0x02)) return [at(2, 3, 4, 5)];
+  // RFC 4380: Teredo has the server's address, and the client's with all bits inverted.
+  if (begins(0x20, 0x01, 0, 0))
+    return [
+      at(4, 5, 6, 7),
+      bytes
+        .slice(12)
+        .map((byte) => byte ^ 0xff)
+        .join('.'),
+    ];
+  // RFC 5214: ISATAP, under any prefix.
+  const isIsatap = ((bytes[8] ?? 0) & 0xfd) === 0 && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
+  return isIsatap ? [last] : [];
+}
+
+/** `address` is IPv6 in any notation. */
+function bytesOf(address: string): number[] {
+  const canonical = new URL(`http://[${address}]`).hostname.slice(1, -1);
+  const [head = '', tail] = canonical.split('::');
+  const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
+  const [first, second] = [groups(head), groups(tail ?? '')];
+  const zeros = Array.from({ length: 8 - first.length - second.length }, () => '0');
+  return [...first, ...zeros, ...second].flatMap((group) => [Number.parseInt(group, 16) >> 8, Number.parseInt(group, 16) & 0xff]);
 }

@@ -1,28 +1,38 @@
 /**
  * The gateway's own credentials for its targets, at rest. What is sealed is bound to the row's subject and key, and names the
- * origin beside the value, so that a row changed in the database does not send a secret elsewhere, in another place, or for
- * somebody else.
+ * destination beside the value, so that a row changed in the database does not send a secret elsewhere, in another place, or
+ * for somebody else.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Vault } from '../auth/vault.ts';
 import type { Connection } from '../db/database.ts';
 import { accessor, type HeldCredential } from './access.ts';
 import { type CredentialInput, type CredentialSubject, fitsTransport, isSteeringVariable } from './credential-document.ts';
-import { type CredentialRow, targetStore } from './store.ts';
+import { type CredentialRow, type TargetStore, targetStore } from './store.ts';
 import type { CredentialKey, RoutedTarget, Target } from './target.ts';
 
-/** Where a credential may go: of a process, everything that decides which code it runs. */
+const sha256 = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('hex');
+
+/**
+ * Where a credential may go. The whole URL counts, because many owners may share a host, and the whole environment of a
+ * process, because any variable may name the host that the process talks to.
+ */
 function originOf(target: Target): string {
+  if (target.transport !== 'stdio') return `bound:${sha256([target.transport, new URL(target.url).href])}`;
+  const { transport, command, args, cwd, env } = target;
+  return `bound:${sha256([transport, command, args, cwd, Object.entries(env).sort()])}`;
+}
+
+/** What credentials were bound to before migration 0011. */
+function formerOriginOf(target: Target): string {
   if (target.transport !== 'stdio') return new URL(target.url).origin;
   const { command, args, cwd, env } = target;
   const steering = Object.entries(env).filter(([name]) => isSteeringVariable(name));
-  const place = JSON.stringify([command, args, cwd, steering.sort()]);
-  return `stdio:${createHash('sha256').update(place).digest('hex')}`;
+  return `stdio:${sha256([command, args, cwd, steering.sort()])}`;
 }
 
 /** Whether credentials that were set for the one must not go to the other. */
-export const hasMoved = (before: Target, after: Target): boolean =>
-  before.transport !== after.transport || originOf(before) !== originOf(after);
+export const hasMoved = (before: Target, after: Target): boolean => originOf(before) !== originOf(after);
 
 const identityOf = (row: Omit<CredentialRow, 'sealed'>): string =>
   JSON.stringify(['credential', row.target_id, row.subject_type, row.subject_value, row.key_type, row.key_name, row.supplied_by]);
@@ -49,9 +59,14 @@ export function sealCredential(vault: Vault, target: Target, setting: Setting): 
     created_at,
     updated_at,
   };
-  const secret = JSON.stringify({ origin: row.origin, value: credential.value });
-  return { ...row, sealed: vault.seal(identityOf(row), Buffer.from(secret)) };
+  return { ...row, sealed: sealSecret(vault, row, { origin: row.origin, value: credential.value }) };
 }
+
+const sealSecret = (
+  vault: Vault,
+  row: Omit<CredentialRow, 'sealed'>,
+  secret: { readonly origin: string; readonly value: string },
+): string => vault.seal(identityOf(row), Buffer.from(JSON.stringify(secret)));
 
 const newVersion = (): string => randomBytes(16).toString('base64url');
 
@@ -124,6 +139,7 @@ function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldC
     subject_value: row.subject_value,
     type: row.key_type,
     name: row.key_name,
+    supplied_by: row.supplied_by,
     version: row.version,
     open: () => {
       if (opened === undefined) opened = openCredential(vault, target, row);
@@ -139,8 +155,29 @@ function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldC
 export async function resealCredentials(db: Connection, vault: Vault): Promise<void> {
   const store = targetStore(db);
   for (const row of await store.credentials(null)) {
-    const after = row.version === '' ? fromVersion1(vault, row) : resealed(vault, row);
-    if (after !== null) await store.replaceSealed(row, after);
+    const read = row.version === '' ? fromVersion1(vault, row) : row;
+    const after = read?.origin.startsWith(REBIND) ? await rebound(store, vault, read) : resealed(vault, read ?? row);
+    if (after !== null || read !== row) await store.replaceSealed(row, after ?? read ?? row);
+  }
+}
+
+/** Where migration 0011 has marked that the credential is still bound to what came before. */
+const REBIND = 'rebind:';
+
+/** Binds a credential to its target as it is stored, if it was usable there. null: it cannot be opened. */
+async function rebound(store: TargetStore, vault: Vault, row: CredentialRow): Promise<CredentialRow | null> {
+  const target = await store.find(row.target_id);
+  const former = row.origin.slice(REBIND.length);
+  if (target === null || former !== formerOriginOf(target) || !fitsTransport(target.transport, row.key_type)) {
+    return { ...row, origin: '' };
+  }
+  try {
+    const { origin, value } = JSON.parse(vault.open(identityOf(row), row.sealed).toString()) as Record<string, unknown>;
+    if (origin !== former || typeof value !== 'string') return { ...row, origin: '' };
+    const bound = originOf(target);
+    return { ...row, origin: bound, sealed: sealSecret(vault, row, { origin: bound, value }) };
+  } catch {
+    return null;
   }
 }
 
@@ -161,8 +198,8 @@ function fromVersion1(vault: Vault, row: CredentialRow): CredentialRow | null {
     const bearer = row.key_type === 'bearer';
     if (typeof origin !== 'string' || typeof value !== 'string') return null;
     if (header !== (bearer ? 'Authorization' : row.key_name) || (bearer && !value.startsWith('Bearer '))) return null;
-    const secret = JSON.stringify({ origin, value: bearer ? value.slice('Bearer '.length) : value });
-    return { ...row, version: newVersion(), sealed: vault.seal(identityOf(row), Buffer.from(secret)) };
+    const secret = { origin, value: bearer ? value.slice('Bearer '.length) : value };
+    return { ...row, version: newVersion(), sealed: sealSecret(vault, row, secret) };
   } catch {
     return null;
   }

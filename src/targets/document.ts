@@ -5,7 +5,6 @@ import { type FieldError, invalidRequest } from '../errors.ts';
 import { text, uuid, validate } from '../http/validate.ts';
 import { isRequestMethod } from '../mcp/operation.ts';
 import { RESOURCE_TYPES } from '../policies/document.ts';
-import { isLinkLocal } from './address.ts';
 import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
 import {
   type ArgumentCapture,
@@ -61,7 +60,6 @@ function urlProblem(value: string): string | null {
   if (authority === undefined) return 'must begin with http:// or https:// and a host';
   if (authority.includes('@')) return 'must not hold a user or password: set a credential of the target instead';
   if (value.includes('#')) return 'must not have a fragment';
-  if (isLinkLocal(new URL(value).hostname)) return 'must not be a link-local address';
   return null;
 }
 

@@ -6,7 +6,14 @@ import type { Transaction } from '../db/database.ts';
 import { AppError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
 import { readOnlyErrors } from '../http/validate.ts';
-import { type CredentialInput, type CredentialSubject, checkValue, fitsTransport } from './credential-document.ts';
+import type { AddressRule } from './address.ts';
+import {
+  type CredentialInput,
+  type CredentialSubject,
+  checkValue,
+  fitsTransport,
+  isRedirectingVariable,
+} from './credential-document.ts';
 import { type CredentialJson, credentialJson, hasMoved, sealCredential } from './credentials.ts';
 import { changedDocument, type TargetDocument, type TargetUpdate, targetJson } from './document.ts';
 import { type CredentialRow, type TargetStore, targetStore } from './store.ts';
@@ -17,6 +24,8 @@ export interface TargetEditParts {
   readonly vault: Vault;
   /** Executables that stdio targets may run, byte for byte. */
   readonly allowedCommands: readonly string[];
+  /** Where no connection to a target goes. */
+  readonly addresses: AddressRule;
   /** Whether a policy names the target. */
   readonly isNamed: (trx: Transaction, targetId: string) => Promise<boolean>;
   /** UUIDv7: ids are in order of creation. */
@@ -73,6 +82,10 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
     const message = 'is not among the executables that STDIO_ALLOWED names: an operator of the gateway must add it there';
     throw invalidRequest([{ path: 'command', message }]);
   };
+  const requireReachable = (url: string): void => {
+    const message = parts.addresses(new URL(url).hostname);
+    if (message !== null) throw invalidRequest([{ path: 'url', message }]);
+  };
 
   const put = async (
     store: TargetStore,
@@ -83,6 +96,8 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
     const before = (await store.credentialsOf(target.id, subject)).find((row) => row.key_name === credential.name) ?? null;
     const time = now();
     const row = sealCredential(vault, target, { ...given, created_at: before?.created_at ?? time, updated_at: time });
+    // A variable that an administrator sets is a part of the environment, to which the other credentials are bound.
+    if (given.supplied_by === 'administrator' && redirects(row)) await store.disableCredentials(target.id);
     await store.putCredential(row);
     const after = credentialJson(vault, target, row);
     const change = credentialChange('set', target.id, before && credentialJson(vault, target, before), after);
@@ -90,6 +105,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
   };
   const remove = async (store: TargetStore, target: Target, rows: readonly CredentialRow[]) => {
     for (const row of rows) await store.deleteCredential(row);
+    if (rows.some((row) => row.supplied_by === 'administrator' && redirects(row))) await store.disableCredentials(target.id);
     const changes = rows.map((row) => credentialChange('delete', target.id, credentialJson(vault, target, row), null));
     return { result: null, changes };
   };
@@ -112,6 +128,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       const { result } = await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         if (document.transport === 'stdio') requireAllowed(document.command);
+        else requireReachable(document.url);
         await requireFreeName(store, document.name);
         const time = now();
         const target: Target = { ...document, id: newId(), created_at: time, updated_at: time };
@@ -131,6 +148,9 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
         if (after.name !== before.name) await requireFreeName(store, after.name);
         if (after.transport === 'stdio' && !(before.transport === 'stdio' && before.command === after.command)) {
           requireAllowed(after.command);
+        }
+        if (after.transport !== 'stdio' && !(before.transport !== 'stdio' && before.url === after.url)) {
+          requireReachable(after.url);
         }
         if (hasMoved(before, after)) await store.disableCredentials(id);
         await store.update(after);
@@ -195,6 +215,8 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
     },
   };
 }
+
+const redirects = ({ key_type, key_name }: CredentialRow): boolean => key_type === 'env' && isRedirectingVariable(key_name);
 
 function changeOf(verb: string, before: Target | null, after: Target | null): Change {
   return {

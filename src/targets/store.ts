@@ -8,7 +8,7 @@ export interface CredentialRow extends CredentialSubject {
   readonly key_type: CredentialKey['type'];
   readonly key_name: string;
   readonly sealed: string;
-  /** Where it may go; empty once the target has moved elsewhere. */
+  /** Where it may go, as a hash; empty once the target has moved elsewhere. */
   readonly origin: string;
   /** Random; another one with every value that is set. */
   readonly version: string;
@@ -35,8 +35,8 @@ export interface TargetStore {
   credentialsOfUser(userId: string): Promise<CredentialRow[]>;
   /** Makes it, or puts it in the place of the one that is there. */
   putCredential(row: CredentialRow): Promise<void>;
-  /** Only if what is sealed is still as in `before`. */
-  replaceSealed(before: CredentialRow, after: Pick<CredentialRow, 'sealed' | 'version'>): Promise<void>;
+  /** Only if what is sealed, and where it may go, is still as in `before`. */
+  replaceSealed(before: CredentialRow, after: Pick<CredentialRow, 'sealed' | 'version' | 'origin'>): Promise<void>;
   /** Until they are set again, even if the target comes back to where it was. */
   disableCredentials(targetId: string): Promise<void>;
   deleteCredential(row: CredentialRow): Promise<void>;
@@ -179,8 +179,8 @@ export function targetStore(db: Connection): TargetStore {
       await thatOne(row).delete();
       await db('target_credentials').insert({ ...row });
     },
-    async replaceSealed(before, { sealed, version }) {
-      await thatOne(before).where('sealed', before.sealed).update({ sealed, version });
+    async replaceSealed(before, { sealed, version, origin }) {
+      await thatOne(before).where({ sealed: before.sealed, origin: before.origin }).update({ sealed, version, origin });
     },
     async disableCredentials(targetId) {
       await db('target_credentials').where('target_id', targetId).update({ origin: '' });

@@ -11,6 +11,7 @@ import { createLog } from '../../src/log.ts';
 import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
+import { createAddressRule } from '../../src/targets/address.ts';
 import { type Access, ASKABLE, type Credentials, type RoutedTarget } from '../../src/targets/target.ts';
 import { memorySessions, memoryTasks } from './stores.ts';
 
@@ -176,6 +177,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     denialLimit: () => null,
     ended: () => undefined,
     limits: { ...DEFAULT_LIMITS, ...limits },
+    addresses: createAddressRule([]),
     stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },
     now: () => gateway.now ?? Date.now(),
     newId: () => uuid(),

@@ -27,7 +27,7 @@ const held = (
   value: string | null,
   over: Partial<HeldCredential> = {},
 ): HeldCredential => ({
-  ...{ subject_type, subject_value, type: 'header', name, version: `v${count++}` },
+  ...{ subject_type, subject_value, type: 'header', name, supplied_by: 'administrator', version: `v${count++}` },
   open: () => value,
   ...over,
 });
@@ -112,6 +112,17 @@ test('an unusable winner is not replaced by a less specific one', (t) => {
   t.is(accessor(http, rows)(alice).credentials, 'unusable');
   t.like(accessor(http, rows)({ ...alice, groups: ['b'] }).credentials, { headers: [['x', 'of b']] });
   t.like(accessor(http, rows)({ ...alice, groups: [] }).credentials, { headers: [['x', 'of all']] });
+});
+
+test('a value of a user that names a host goes only with other values of that user', (t) => {
+  const own = (name: string) => held(['user', 'alice'], name, 'own', { type: 'env', supplied_by: 'user' });
+  const [token, host] = [held(['default', ''], 'TOKEN', 'of all', { type: 'env' }), own('GITHUB_HOST')];
+  t.is(accessor(stdio, [token, host])(alice).credentials, 'unusable');
+  t.like(accessor(stdio, [token, host])({ ...alice, sub: 'bob' }).credentials, { env: { TOKEN: 'of all' } });
+  t.like(accessor(stdio, [own('TOKEN'), host])(alice).credentials, { env: { TOKEN: 'own', GITHUB_HOST: 'own' } });
+  t.like(accessor(stdio, [token, own('NAME')])(alice).credentials, { env: { TOKEN: 'of all', NAME: 'own' } });
+  const chosen = held(['user', 'alice'], 'GITHUB_HOST', 'chosen', { type: 'env' });
+  t.like(accessor(stdio, [token, chosen])(alice).credentials, { env: { TOKEN: 'of all', GITHUB_HOST: 'chosen' } });
 });
 
 test('a bearer and a header of its name are one place', (t) => {

@@ -1,6 +1,5 @@
 import test from 'ava';
 import { AppError } from '../../src/errors.ts';
-import { isLinkLocal } from '../../src/targets/address.ts';
 import { isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
 import { changedDocument, extensionMethodProblem, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
 import { ASKABLE, type Target } from '../../src/targets/target.ts';
@@ -79,15 +78,6 @@ for (const url of [
   'http://exa\tmple.com/',
   'http://ex\u00e4mple.com/',
   'http://example.com:99999/',
-  'http://169.254.169.254/latest/meta-data',
-  'http://169.254.0.1/',
-  'http://0xa9fea9fe/',
-  'http://2852039166/',
-  'http://0251.0376.0251.0376/',
-  'http://[fe80::1]/',
-  'http://[febf::1]/',
-  'http://[::ffff:169.254.169.254]/',
-  'http://[64:ff9b::169.254.169.254]/',
   `https://example.com/${'x'.repeat(2029)}`,
 ]) {
   test(`refused: ${JSON.stringify(url).slice(0, 60)}`, (t) =>
@@ -96,12 +86,6 @@ for (const url of [
       ['url'],
     ));
 }
-
-test('link-local addresses, however they are written', (t) => {
-  for (const address of ['169.254.1.1', 'fe80::1', '::ffff:169.254.1.1', '::ffff:a9fe:101'])
-    t.true(isLinkLocal(address), address);
-  for (const address of ['169.253.1.1', '127.0.0.1', '::1', 'fec0::1', 'example.com', '']) t.false(isLinkLocal(address), address);
-});
 
 test('what is wrong with a target is named', (t) => {
   for (const name of ['', 'A', 'a_b', '-a', '1a', 'a.b', 'a/b', 'x'.repeat(64), 'é', 5, null]) {

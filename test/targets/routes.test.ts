@@ -80,7 +80,7 @@ eachEngine(test.serial, 'a target lives: registered, read, changed, deleted once
   );
 });
 
-eachEngine(test.serial, 'a credential is set and never seen again; another origin disables it', async (t, at) => {
+eachEngine(test.serial, 'a credential is set and never seen again; another place disables it', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const seen: string[] = [];
   const call = caller(gateway, await person(gateway, 'admin@example.com'), seen);
@@ -110,7 +110,13 @@ eachEngine(test.serial, 'a credential is set and never seen again; another origi
   await call(400, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2\n' });
 
   const usable = async (): Promise<boolean | undefined> => (await call<CredentialJson[]>(200, 'GET', path)).body[0]?.usable;
+  await call(200, 'PUT', `/targets/${id}`, { description: 'the same place' });
+  t.true(await usable());
   await call(200, 'PUT', `/targets/${id}`, { url: 'http://127.0.0.1:9/other' });
+  t.false(await usable());
+  await call(200, 'PUT', `/targets/${id}`, { url: 'http://127.0.0.1:9/mcp' });
+  t.false(await usable());
+  await call(200, 'PUT', `${path}/default`, { type: 'bearer', value: 'hunter2' });
   t.true(await usable());
   await call(200, 'PUT', `/targets/${id}`, { url: 'http://127.0.0.1:10/mcp' });
   t.false(await usable());
@@ -123,6 +129,22 @@ eachEngine(test.serial, 'a credential is set and never seen again; another origi
   await call(200, 'GET', '/changes');
   t.false(seen.join().includes('hunter2'));
   t.true(seen.join().includes('credential.set'));
+});
+
+test.serial('a target has no denied address, unless an operator allows it', async (t) => {
+  const gateway = await startGateway(t, null, { UPSTREAM_ALLOWED_ADDRESSES: '100.100.100.200' });
+  const call = caller(gateway, await person(gateway, 'admin@example.com'));
+  for (const host of [
+    ...['169.254.169.254', '0xa9fea9fe', '2852039166', '0251.0376.0251.0376', '192.0.0.192', '[fe80::1]', '[febf::1]'],
+    ...['[::ffff:169.254.169.254]', '[64:ff9b::169.254.169.254]', '[64:ff9b:1::a9fe:a9fe]', '[fd00:ec2::254]'],
+  ]) {
+    const body = { name: 'one', url: `http://${host}/latest/meta-data` };
+    const refused = await call<{ detail: string }>(400, 'POST', '/targets', body);
+    t.regex(refused.body.detail, /^url: .*UPSTREAM_ALLOWED_ADDRESSES/, host);
+  }
+  const made = await call<TargetJson>(201, 'POST', '/targets', { name: 'one', url: 'http://100.100.100.200/' });
+  await call(400, 'PUT', `/targets/${made.body.id}`, { url: 'http://168.63.129.16/' });
+  await call(200, 'PUT', `/targets/${made.body.id}`, { enabled: false });
 });
 
 eachEngine(test.serial, 'a target may be a process that the configuration allows', async (t, at) => {
@@ -147,13 +169,29 @@ eachEngine(test.serial, 'a target may be a process that the configuration allows
   for (const [change, stays] of [
     [{ args: ['-y'] }, false],
     [{ command: '/bin/other' }, false],
-    [{ env: { A: 'c' } }, true],
+    [{ env: { A: 'c' } }, false],
+    [{ env: { A: 'c', GITHUB_HOST: 'evil.example' } }, false],
     [{ env: { NODE_OPTIONS: '--import=/tmp/x' } }, false],
     [{ isolation: 'per_user', denials: 'hidden' }, true],
   ] as const) {
     await call(200, 'PUT', path, change);
     t.deepEqual(await usable(), [stays], JSON.stringify(change));
     await set();
+  }
+  // A credential is a variable, too, and some variables say where the others are sent.
+  for (const [name, stays] of [
+    ['OTHER_KEY', true],
+    ['GITHUB_HOST', false],
+    ['NODE_OPTIONS', false],
+  ] as const) {
+    await set();
+    const others = async () =>
+      (await call<CredentialJson[]>(200, 'GET', `${path}/credentials`)).body.filter((one) => one.name === 'KEY');
+    await call(201, 'PUT', `${path}/credentials/user/u`, { type: 'env', name, value: 'v' });
+    t.like(await others(), [{ usable: stays }], name);
+    await set();
+    await call(204, 'DELETE', `${path}/credentials/user/u`);
+    t.like(await others(), [{ usable: stays }], `without ${name}`);
   }
   const moved = await call<TargetJson>(200, 'PUT', path, { transport: 'sse', url: 'http://127.0.0.1:9/sse' });
   t.false('command' in moved.body);

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { createVault } from '../../src/auth/vault.ts';
 import { readConfig } from '../../src/config.ts';
@@ -222,11 +223,14 @@ test.serial('a credential opens for its own row, target and origin alone', (t) =
   const row = sealCredential(vault, a, setting({ subject: { subject_type: 'group', subject_value: 'g' } }));
   t.false(JSON.stringify(row).includes('secret'));
   t.is(openCredential(vault, a, row), 'secret');
-  t.is(openCredential(vault, { ...a, url: `${a.url}/elsewhere` }, row), 'secret');
+  t.is(openCredential(vault, { ...a, name: 'other' }, row), 'secret');
   const evil = target('a', { url: 'https://evil.example/' });
   const b = target('b', { url: a.url });
   for (const [why, where, what] of [
     ['the target moved', evil, row],
+    ['another tenant of the same host', { ...a, url: `${a.url}/elsewhere` }, row],
+    ['another query', { ...a, url: `${a.url}?to=elsewhere` }, row],
+    ['the other transport of URLs', { ...a, transport: 'sse' as const }, row],
     ['the target and the row were changed to agree', evil, { ...row, origin: 'https://evil.example' }],
     ['the row was copied to another target', b, { ...row, target_id: 'b' }],
     ['another header', a, { ...row, key_name: 'x-leak' }],
@@ -242,7 +246,7 @@ test.serial('a credential opens for its own row, target and origin alone', (t) =
   t.is(openCredential(createVault(Buffer.alloc(32, 2)), a, row), null);
 });
 
-test.serial('what makes a process run other code is its origin', (t) => {
+test.serial('a credential of a process is bound to its command, arguments and whole environment', (t) => {
   const before = stdio('a');
   const row = sealCredential(vault, before, setting({ credential: { type: 'env', name: 'TOKEN', value: 'secret' } }));
   t.is(openCredential(vault, before, row), 'secret');
@@ -252,12 +256,15 @@ test.serial('what makes a process run other code is its origin', (t) => {
     stdio('a', { args: ['-x', '', ''] }),
     stdio('a', { cwd: '/srv' }),
     stdio('a', { env: { A: 'b\n', LD_PRELOAD: '/evil.so' } }),
+    stdio('a', { env: { A: 'b\n', GITHUB_HOST: 'evil.example' } }),
+    stdio('a', { env: { A: 'c' } }),
+    stdio('a', { env: {} }),
     target('a'),
   ]) {
     t.true(hasMoved(before, after));
     t.is(openCredential(vault, after, row), null);
   }
-  for (const after of [stdio('a', { env: { LOG: '1' } }), stdio('a', { isolation: 'shared' }), stdio('a', { name: 'other' })]) {
+  for (const after of [stdio('a', { isolation: 'shared' }), stdio('a', { name: 'other' })]) {
     t.false(hasMoved(before, after));
     t.is(openCredential(vault, after, row), 'secret');
   }
@@ -283,7 +290,7 @@ async function migrated(t: ExecutionContext, at: TestDatabase, cutShort: boolean
   await first
     .knex('credentials')
     .insert([old(a, 'Authorization', 'Bearer secret'), old(b, 'authorization', 'Basic eA=='), old(c, 'x-key', 'moved', '')]);
-  await first.knex('migrations').where('name', '0002-targets').delete();
+  await first.knex('migrations').whereIn('name', ['0002-targets', '0011-credential-bindings']).delete();
   if (cutShort) {
     const { header: _, ...done } = old(a, 'Authorization', 'Bearer secret');
     const row = { ...done, key_type: 'bearer', key_name: 'authorization', version: '', supplied_by: 'administrator' };
@@ -338,6 +345,56 @@ eachEngine(test.serial, 'under another master key what a previous one sealed is 
   await resealCredentials(knex, both);
   t.deepEqual(await store.credentials(null), after);
   // A value that was set meanwhile is not put back.
-  await store.replaceSealed(before[0] as CredentialRow, { sealed: 'old', version: 'old' });
+  await store.replaceSealed(before[0] as CredentialRow, { sealed: 'old', version: 'old', origin: 'old' });
   t.deepEqual(await store.credentials(null), after);
 });
+
+/** As the gateway bound credentials before migration 0011. */
+function formerRow(one: HttpTarget | StdioTarget, value: string, over: Partial<CredentialRow> = {}): CredentialRow {
+  const credential = one.transport === 'stdio' ? { type: 'env' as const, name: 'T', value } : { ...bearer, value };
+  const row = sealCredential(vault, one, setting({ credential }));
+  const steering = one.transport === 'stdio' ? Object.entries(one.env).filter(([name]) => name === 'LD_PRELOAD') : [];
+  const place = one.transport === 'stdio' ? JSON.stringify([one.command, one.args, one.cwd, steering]) : '';
+  const hash = createHash('sha256').update(place).digest('hex');
+  const origin = one.transport === 'stdio' ? `stdio:${hash}` : new URL(one.url).origin;
+  const identity = JSON.stringify(['credential', one.id, 'default', '', row.key_type, row.key_name, 'administrator']);
+  return { ...row, origin, sealed: vault.seal(identity, Buffer.from(JSON.stringify({ origin, value }))), ...over };
+}
+
+eachEngine(
+  test.serial,
+  'credentials of before are bound once, at the upgrade, to the targets as they are stored',
+  async (t, at) => {
+    const first = await openTestDatabase(t, at);
+    const whole = stdio('a', { env: { GITHUB_HOST: 'git.example', LD_PRELOAD: '/lib.so' } });
+    const [url, moved, back] = [target('b'), stdio('c'), target('d')];
+    for (const one of [whole, url, moved, back]) await targetStore(first.knex).insert(one);
+    const former = [formerRow(whole, 'a'), formerRow(url, 'b'), formerRow({ ...moved, args: ['-y'] }, 'c')];
+    for (const row of [...former, formerRow(back, 'd', { origin: '' })]) await targetStore(first.knex).putCredential(row);
+    await first.knex('migrations').where('name', '0011-credential-bindings').delete();
+    await first.close();
+
+    const config = readConfig({ DATABASE_URL: at.url }).database;
+    // The first start ends before anything is bound: the next one goes on.
+    await (await openDatabase(config, async () => undefined)).close();
+    const { knex, close } = await openDatabase(config, (db) => resealCredentials(db, vault));
+    t.teardown(close);
+    const rows = await targetStore(knex).credentials(null);
+    const values = () => rows.map((row, index) => openCredential(vault, [whole, url, moved, back][index] ?? whole, row));
+    t.deepEqual(values(), ['a', 'b', null, null]);
+    t.deepEqual(
+      rows.map(({ version }) => version).slice(0, 2),
+      former.map(({ version }) => version).slice(0, 2),
+      'sessions that were opened with them go on',
+    );
+    t.is(openCredential(vault, { ...whole, env: { ...whole.env, GITHUB_HOST: 'evil.example' } }, rows[0] as CredentialRow), null);
+
+    // A target that is changed in the database afterwards is not what they are bound to, and no further start binds them again.
+    await knex('targets')
+      .where('id', 'a')
+      .update({ stdio: JSON.stringify({ ...whole, env: { GITHUB_HOST: 'evil.example' } }) });
+    await resealCredentials(knex, vault);
+    t.deepEqual(await targetStore(knex).credentials(null), rows);
+    t.is((await routedTargets(knex, vault)).get('target-a')?.accessOf(alice).credentials, 'unusable');
+  },
+);

@@ -110,7 +110,8 @@ export const TARGET_PATHS: Paths = {
   '/api/targets/{id}': {
     get: tagged('One target.', one('Target', 'ETag')),
     put: {
-      summary: 'Update a target; what is omitted stays. Another origin disables its credentials until they are set again.',
+      summary:
+        'Update a target; what is omitted stays. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
       access: 'admin',
       takes: 'TargetUpdate',
       gives: { 200: one('Target', 'ETag') },

@@ -1,30 +1,33 @@
-/** Connections to targets: bounded, and never to link-local addresses, where clouds keep their instance credentials. */
+/** Connections to targets: bounded, and never to addresses where clouds keep the credentials of their machines. */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
-import { isLinkLocal } from '../../targets/address.ts';
+import type { AddressRule } from '../../targets/address.ts';
 
-class LinkLocalAddress extends Error {}
+/** The message says which address, why, and which setting allows it. */
+export class DeniedAddress extends Error {}
 
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
 
 /** Names are judged by what they resolve to, in the very lookup that the connection uses. */
-function guardedLookup(hostname: string, options: LookupOptions, done: LookupCallback): void {
-  lookup(hostname, { ...options, all: true }, (error, addresses) => {
-    if (error) return done(error, []);
-    const allowed = addresses.filter(({ address }) => !isLinkLocal(address));
-    const [first] = allowed;
-    if (first === undefined) return done(new LinkLocalAddress(`${hostname} has only link-local addresses`), []);
-    if (options.all) done(null, allowed);
-    else done(null, first.address, first.family);
-  });
+function guardedLookup(problemOf: AddressRule) {
+  return (hostname: string, options: LookupOptions, done: LookupCallback): void =>
+    lookup(hostname, { ...options, all: true }, (error, addresses) => {
+      if (error) return done(error, []);
+      const allowed = addresses.filter(({ address }) => problemOf(address) === null);
+      const [first] = allowed;
+      if (first === undefined) return done(new DeniedAddress(`${hostname}: ${problemOf(addresses[0]?.address ?? '')}`), []);
+      if (options.all) done(null, allowed);
+      else done(null, first.address, first.family);
+    });
 }
 
-export function createAgent(connectTimeoutMs: number): Agent {
-  const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup } as buildConnector.BuildOptions);
+export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): Agent {
+  const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup(problemOf) } as buildConnector.BuildOptions);
   return new Agent({
     connect: (options, callback) => {
-      if (isLinkLocal(options.hostname)) callback(new LinkLocalAddress(`${options.hostname} is link-local`), null);
+      const problem = problemOf(options.hostname);
+      if (problem !== null) callback(new DeniedAddress(problem), null);
       else connect(options, (...[error, socket]) => (error === null ? callback(null, contained(socket)) : callback(error, null)));
     },
   });

@@ -2,6 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { type Dispatcher, errors } from 'undici';
+import { type AddressRule, createAddressRule } from '../../targets/address.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
 import { createSseReader, type SseEvent } from '../sse.ts';
@@ -15,8 +16,8 @@ import {
   type UpstreamRequest,
 } from './upstream.ts';
 
-export function createHttpUpstream(limits: UpstreamLimits): Upstream {
-  const agent = createAgent(limits.connectMs);
+export function createHttpUpstream(limits: UpstreamLimits, denied: AddressRule = createAddressRule([])): Upstream {
+  const agent = createAgent(limits.connectMs, denied);
   const addresses = new WeakMap<RoutedTarget, { readonly origin: string; readonly path: string }>();
   function addressOf(target: RoutedTarget & HttpTarget): { readonly origin: string; readonly path: string } {
     const known = addresses.get(target);

@@ -1,4 +1,5 @@
 /** Every target by its transport, and what is known of which era each is of. */
+import type { AddressRule } from '../../targets/address.ts';
 import { createBridge } from './bridge/bridge.ts';
 import { createUpstreamEras, type UpstreamEras } from './eras.ts';
 import { createHttpUpstream } from './http.ts';
@@ -6,12 +7,19 @@ import { createSseUpstream } from './sse.ts';
 import { createStdioUpstream, type StdioDeps } from './stdio.ts';
 import type { Upstream } from './upstream.ts';
 
-export type UpstreamDeps = StdioDeps;
+export interface UpstreamDeps extends StdioDeps {
+  /** Where no connection goes. */
+  readonly addresses: AddressRule;
+}
 
 export function createUpstreams(deps: UpstreamDeps): { readonly upstream: Upstream; readonly eras: UpstreamEras } {
-  const { limits, newId, now } = deps;
-  const http = createHttpUpstream(limits);
-  const byTransport = { 'streamable-http': http, sse: createSseUpstream(limits, newId), stdio: createStdioUpstream(deps) };
+  const { limits, addresses, newId, now } = deps;
+  const http = createHttpUpstream(limits, addresses);
+  const byTransport = {
+    'streamable-http': http,
+    sse: createSseUpstream(limits, newId, addresses),
+    stdio: createStdioUpstream(deps),
+  };
   // The bridge asks for the era, too, and must not be asked itself.
   const eras = createUpstreamEras(routed(byTransport), now);
   const bridge = createBridge({ http, eras, limits, newId, now });

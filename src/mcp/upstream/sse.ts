@@ -3,6 +3,7 @@
  * everything comes, its first event names the address that messages are posted to. Each session has one such connection.
  */
 import { type Dispatcher, errors } from 'undici';
+import { type AddressRule, createAddressRule } from '../../targets/address.ts';
 import { addressOf, type Credentials } from '../../targets/target.ts';
 import { type Cancellable, signalOf } from '../cancellation.ts';
 import { CODES, errorMessage, resultMessage } from '../message.ts';
@@ -45,8 +46,12 @@ interface Sent {
   readonly credentials: Credentials;
 }
 
-export function createSseUpstream(limits: UpstreamLimits, newId: () => string): Upstream {
-  const agent = createAgent(limits.connectMs);
+export function createSseUpstream(
+  limits: UpstreamLimits,
+  newId: () => string,
+  addresses: AddressRule = createAddressRule([]),
+): Upstream {
+  const agent = createAgent(limits.connectMs, addresses);
   /** The longest unused first. */
   const sessions = new Map<string, SseSession>();
   /** Connections on their way to become sessions: they have their places, too. */
