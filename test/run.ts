@@ -1,6 +1,7 @@
 /**
  * `npm test`: the databases that can be had here, then ava on everything in `test/`. Arguments go to ava: `npm test -- test/auth/*.test.ts`.
  * `PORTCULLIS_TEST_DATABASES=sqlite,mariadb` leaves servers out. With `CI=true` at least one of MariaDB and MySQL is mandatory.
+ * The report ends with what was left out, what failed, and `N passed, N failed`.
  */
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -8,16 +9,24 @@ import { createInterface } from 'node:readline';
 import { createGuardian, type Guardian, killGroup } from './support/databases/guardian.ts';
 import { startDatabases } from './support/databases/start.ts';
 import { findOpa, OPA_HINT } from './support/opa.ts';
+import { createProgress, testFilesIn } from './support/progress.ts';
 import { createTally, type Tally } from './support/tally.ts';
 
 const INTERRUPT_GRACE_MS = 10_000;
 const ava = join(import.meta.dirname, '../node_modules/ava/entrypoints/cli.mjs');
 const inCi = process.env.CI === 'true';
-const say = (line: string) => console.log(line);
+const NOT_RUN = 'not run: ';
+const notRun: string[] = [];
+/** Prints a line; what it says is not run is repeated at the end, where it is not lost among thousands of results. */
+const say = (line: string) => {
+  if (line.startsWith(NOT_RUN)) notRun.push(line.slice(NOT_RUN.length));
+  console.log(line);
+};
 let avaRuns = false;
 
 async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>, interrupted: AbortSignal): Promise<Tally> {
   const tally = createTally();
+  const progress = createProgress(process.argv.length > 2 ? [] : testFilesIn(import.meta.dirname));
   const colours = process.stdout.isTTY && !process.env.NO_COLOR ? { FORCE_COLOR: '1' } : {};
   const env = { ...process.env, ...colours, ...urls, PORTCULLIS_TEST_BUILT: 'true' };
   const child = guardian.start(process.execPath, [ava, ...process.argv.slice(2)], { env });
@@ -33,7 +42,9 @@ async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>
   const lines = createInterface({ input: stdout });
   lines.on('line', (line) => {
     tally.read(line);
-    say(line);
+    const reached = progress.read(line);
+    if (reached !== null) console.log(reached);
+    console.log(line);
   });
   const [[code, signal]] = await Promise.all([once(child, 'exit'), once(lines, 'close')]);
   tally.end(code ?? signal);
@@ -43,9 +54,14 @@ async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>
 /** Tests that start the gateway as a process start what users do. */
 const build = (guardian: Guardian): Promise<string> => guardian.run('npm', ['run', '--silent', 'build'], { timeoutMs: 300_000 });
 
+function leftOut(skipped: readonly string[]): string[] {
+  if (notRun.length + skipped.length === 0) return [];
+  return ['', 'Left out:', ...notRun.map((what) => `  - ${what}`), ...skipped.map((title) => `  - ${title}`)];
+}
+
 async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boolean> {
   const opa = findOpa();
-  if ('missing' in opa) say(`not run: what compares with stock OPA (${opa.missing}). To have it: ${OPA_HINT}`);
+  if ('missing' in opa) say(`${NOT_RUN}what compares with stock OPA (${opa.missing}). To have it: ${OPA_HINT}`);
   const wanted = new Set((process.env.PORTCULLIS_TEST_DATABASES || 'sqlite,mariadb,mysql').split(','));
   const [databases] = await Promise.all([startDatabases(guardian, wanted, say), build(guardian)]);
   try {
@@ -54,7 +70,7 @@ async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boole
     const tally = await runAva(guardian, databases.urls, interrupted);
     if (servers === 0 && inCi) tally.fail('CI needs MySQL or MariaDB, and neither could be started');
     if (interrupted.aborted) tally.fail('interrupted');
-    for (const line of tally.summary()) say(line);
+    for (const line of [...leftOut(tally.skipped), ...tally.summary()]) console.log(line);
     return tally.failed === 0;
   } finally {
     await databases.stop();

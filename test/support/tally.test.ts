@@ -15,6 +15,12 @@ test('a clean report', (t) => {
   t.is(count(PASSED, 0), '2 passed, 0 failed');
 });
 
+test('skipped tests are named, and count neither as passed nor as failed', (t) => {
+  const tally = createTally();
+  for (const line of PASSED.split('\n')) tally.read(line);
+  t.deepEqual(tally.skipped, ['d']);
+});
+
 test('colours do not matter', (t) => {
   t.is(count('  \u001B[32m✔\u001B[39m a\n  \u001B[31m✘ [fail]:\u001B[39m b'), '1 passed, 1 failed');
 });

@@ -10,6 +10,8 @@ export interface Tally {
   /** How ava ended: whatever it did not survive counts, too. */
   end(status: number | string): void;
   fail(reason: string): void;
+  /** Titles of the tests that ava skipped. */
+  readonly skipped: readonly string[];
   /** The last of the lines is `N passed, N failed`. */
   summary(): string[];
 }
@@ -20,12 +22,14 @@ const CRASHED = /^ {2}((?:Uncaught exception|Unhandled rejection) in .*)$/;
 const STOPPED = /^ {2}(?:✘|×) (?:Timed out|Exiting due to SIGINT)/u;
 const PENDING = /^ {2}(\d+) tests were pending in (.*)$/;
 const REMAINING = /^(\d+) tests? remaining in /;
+const SKIPPED = /^ {2}- \[skip\] (.*)$/;
 const SEPARATOR = /^ {2}(─|-)$/u;
 
 export function createTally(): Tally {
   let passed = 0;
   let report: 'running' | 'summary' = 'running';
   const failures: string[] = [];
+  const skipped: string[] = [];
   const fail = (reason: string, times = 1) => {
     for (let i = 0; i < times; i++) failures.push(reason);
   };
@@ -40,8 +44,10 @@ export function createTally(): Tally {
       if (report === 'summary' || STOPPED.test(line)) return;
       const [, mark, title = ''] = MARKED.exec(line) ?? [];
       const pending = PENDING.exec(line);
+      const skip = SKIPPED.exec(line)?.[1];
       const crash = CRASHED.exec(line)?.[1];
       if (mark === '✔' || mark === '√') passed++;
+      else if (skip !== undefined) skipped.push(skip);
       else if (mark !== undefined) fail(title, Number(REMAINING.exec(title)?.[1] ?? 1));
       else if (pending) fail(`pending in ${pending[2]}`, Number(pending[1]));
       else if (crash !== undefined) fail(crash);
@@ -51,6 +57,7 @@ export function createTally(): Tally {
       if (status === 0 && passed + failures.length === 0) fail('no test ran');
     },
     fail,
+    skipped,
     summary() {
       const names = [...new Set(failures)].map((title) => `  ✘ ${title}`);
       return [...(names.length > 0 ? ['', 'Failed:', ...names] : []), '', `${passed} passed, ${failures.length} failed`];
