@@ -247,7 +247,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     },
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
-      { path: '', router: openapiRoutes() },
+      { path: '', router: openapiRoutes(config.publicUrl) },
     ],
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },

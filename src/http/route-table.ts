@@ -33,9 +33,17 @@ export function routeTable(mounts: readonly Mount[]): RouteTable {
   );
 }
 
-/** The routes at this path, of all methods; null: there is none. */
+/** The route at this path, with all its methods; null: there is none. A word goes before a `:name`, whichever is declared first. */
 export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
   const matches = table.filter(({ pattern }) => pattern.test(path));
-  const [first] = matches;
-  return first ? { template: first.template, methods: new Set(matches.flatMap(({ methods }) => [...methods])) } : null;
+  const [template] = matches.map((match) => match.template).sort(wordsFirst);
+  if (template === undefined) return null;
+  const methods = matches.filter((match) => match.template === template).flatMap((match) => [...match.methods]);
+  return { template, methods: new Set(methods) };
+}
+
+/** `/policies/lint` before `/policies/:id`: of the templates that fit a path, the one with words farther to the left. */
+function wordsFirst(a: string, b: string): number {
+  const rank = (template: string): string => template.replaceAll(/:?[^/]+/g, (segment) => (segment.startsWith(':') ? '1' : '0'));
+  return rank(a) < rank(b) ? -1 : 1;
 }

@@ -22,7 +22,20 @@ export interface SessionRouteParts {
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: ['user_id', 'target_id'] };
 
-const recycling = Joi.object<SessionFilter>({ user_id: uuid(), target_id: uuid() }).default({});
+const members = { user_id: uuid(), target_id: uuid() };
+const listing = Joi.object<SessionFilter>(members);
+
+/** Whose sessions are meant is said, and never left out: an empty body must not disturb everybody. */
+const recycling = Joi.object<SessionFilter & { readonly all?: true }>({
+  ...members,
+  all: Joi.valid(true).messages({ 'any.only': 'must be true, or left out with a user_id or target_id in its place' }),
+})
+  .or('all', 'user_id', 'target_id')
+  .without('all', ['user_id', 'target_id'])
+  .messages({
+    'object.missing': 'the body must have user_id, target_id or both; for every session send "all": true',
+    'object.without': 'must stand alone: leave user_id and target_id out',
+  });
 
 export function createSessionRoutes({ database, administer, now }: SessionRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
@@ -30,7 +43,7 @@ export function createSessionRoutes({ database, administer, now }: SessionRouteP
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const { user_id, target_id } = req.query as Record<string, string>;
-    const filter = validate(recycling, {
+    const filter = validate(listing, {
       ...(user_id === undefined ? {} : { user_id }),
       ...(target_id === undefined ? {} : { target_id }),
     });
@@ -63,7 +76,8 @@ export function createSessionRoutes({ database, administer, now }: SessionRouteP
   });
 
   router.post('/recycle', async (req, res) => {
-    res.json(await recycle({ administer, now }, callerOf(res), validate(recycling, req.body === undefined ? {} : req.body)));
+    const { all: _, ...filter } = validate(recycling, req.body === undefined ? {} : req.body);
+    res.json(await recycle({ administer, now }, callerOf(res), filter));
   });
 
   return router;

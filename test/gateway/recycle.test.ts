@@ -96,7 +96,7 @@ test.serial('subscriptions and log level are told to the new session, as far as 
     return newest(target).level === 'debug';
   });
   await w.allow({ name: 'no secrets', resource_type: 'resource', resource_pattern: 'secret', effect: 'deny', priority: 99 });
-  await asAdmin(200, 'POST', '/api/sessions/recycle', {});
+  await asAdmin(200, 'POST', '/api/sessions/recycle', { all: true });
   t.regex(await callIn(session), /^up-2 /);
   t.deepEqual([...newest(target).subscribed].sort(), ['file:///a', 'file:///b']);
   t.is(newest(target).level, 'debug');
@@ -229,7 +229,7 @@ eachServer(test.serial, 'two replicas that recycle at once end with one session 
   const other = await startGateway(t, at.url);
   await w.allow({ name: 'all' });
   const session = await openSession(w.mcp, w.token);
-  await asAdmin(200, 'POST', '/api/sessions/recycle', {});
+  await asAdmin(200, 'POST', '/api/sessions/recycle', { all: true });
   let both = (): void => undefined;
   const meeting = new Promise<void>((resolve) => {
     both = resolve;
@@ -313,7 +313,7 @@ test.serial('a stream whose target has no successor for it ends, so that its cli
   const { script } = target;
   target.script = (received, res) =>
     received.message?.method === 'initialize' ? void res.writeHead(503).end() : script(received, res);
-  await asAdmin(200, 'POST', '/api/sessions/recycle', {});
+  await asAdmin(200, 'POST', '/api/sessions/recycle', { all: true });
   await stream.ended;
   t.pass();
 });

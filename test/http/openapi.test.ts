@@ -7,6 +7,8 @@ import { type Mount, routeTable } from '../../src/http/route-table.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { assertConforms } from '../support/openapi.ts';
 
+const document = openapiDocument('http://127.0.0.1:8080');
+
 /** Every router that an app mounts from now on, with its path. */
 function watchMounts(): Mount[] {
   const mounts: Mount[] = [];
@@ -30,7 +32,7 @@ test.serial('the document has every route that is mounted, and no other', async 
     [...methods].map((method) => `${method} ${template.replaceAll(/:(\w+)/g, '{$1}')}`),
   );
   const { body } = await gateway.rest<ReturnType<typeof openapiDocument>>(200, 'GET', '/api/openapi.json');
-  t.deepEqual(body, JSON.parse(JSON.stringify(openapiDocument())));
+  t.deepEqual(body, JSON.parse(JSON.stringify(openapiDocument(gateway.url))));
   const documented = Object.entries(body.paths).flatMap(([path, operations]) =>
     Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
   );
@@ -39,7 +41,7 @@ test.serial('the document has every route that is mounted, and no other', async 
 
 test.serial('what is open is said to be open, and nothing else answers without a token', async (t) => {
   const gateway = await startGateway(t);
-  for (const [path, operations] of Object.entries(openapiDocument().paths)) {
+  for (const [path, operations] of Object.entries(document.paths)) {
     for (const [method, operation] of Object.entries(operations)) {
       // Prometheus reads it from loopback without a token.
       if (path === '/metrics') continue;
@@ -99,13 +101,63 @@ test.serial('the administration of an empty gateway conforms, refusals too', asy
   t.is((await call('GET', '/api/auth/me', user.token)).status, 401);
 });
 
+test.serial('each path answers methods that it does not have with 405, and the Allow that the contract has', async (t) => {
+  const gateway = await startGateway(t);
+  const methods = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH'];
+  for (const [path, operations] of Object.entries(document.paths)) {
+    const concrete = path.replace('{name}', 'a-target').replaceAll(/\{\w+\}/g, '0190163d-8694-739b-aea5-966c26f8ad90');
+    const documented = Object.values(operations).map(({ responses }) => {
+      const headers = responses[405]?.['headers'] as { Allow: { schema: { const: string } } } | undefined;
+      return headers?.Allow.schema.const;
+    });
+    t.is(new Set(documented).size, 1, path);
+    for (const method of methods.filter((other) => !(other.toLowerCase() in operations))) {
+      const answer = await fetch(gateway.url + concrete, { method });
+      t.is(answer.status, 405, `${method} ${path}`);
+      t.is(answer.headers.get('allow') ?? '', documented[0] ?? 'none', `${method} ${path}`);
+      await answer.text();
+    }
+  }
+});
+
+test.serial('each operation has a name of its own and a tag, and each object a name that generated clients can use', (t) => {
+  const operations = Object.values(document.paths).flatMap((path) => Object.values(path)) as {
+    operationId?: string;
+    tags?: string[];
+  }[];
+  const ids = operations.map(({ operationId }) => operationId ?? '');
+  for (const id of ids) t.regex(id, /^[a-z][A-Za-z]+$/);
+  t.is(new Set(ids).size, ids.length);
+  const tags = document.tags.map(({ name }) => name);
+  for (const { tags: own = [] } of operations) t.true(own.length === 1 && tags.includes(own[0] ?? ''));
+  const unnamed: string[] = [];
+  const look = (schema: unknown, path: string, isNamed: boolean): void => {
+    if (typeof schema !== 'object' || schema === null) return;
+    if (!isNamed && 'properties' in schema && 'required' in schema) unnamed.push(path);
+    for (const [name, inner] of Object.entries(schema)) look(inner, `${path}.${name}`, false);
+  };
+  for (const [name, schema] of Object.entries(document.components.schemas)) look(schema, name, true);
+  look(document.paths, 'paths', false);
+  t.deepEqual(unnamed, []);
+  const text = JSON.stringify(document);
+  for (const [, name = ''] of text.matchAll(/"#\/components\/schemas\/(\w+)"/g))
+    t.true(name in document.components.schemas, name);
+});
+
+test.serial('the document names the address under which clients reach the gateway', async (t) => {
+  const gateway = await startGateway(t, null, { PUBLIC_URL: 'https://gateway.example.com' });
+  const { body } = await gateway.rest<{ servers: unknown }>(200, 'GET', '/api/openapi.json');
+  t.deepEqual(body.servers, [{ url: 'https://gateway.example.com' }]);
+});
+
 test.serial('no two areas of the contract give one name to their schemas', (t) => {
   const folder = join(import.meta.dirname, '../../src/http/openapi');
-  const named = readdirSync(folder).flatMap((file) =>
-    [...readFileSync(join(folder, file), 'utf8').matchAll(/^ {2}([A-Z]\w*):/gm)].map(([, name = '']) => name),
+  const listed = readdirSync(folder).flatMap((file) =>
+    [...readFileSync(join(folder, file), 'utf8').matchAll(/^ {2}([A-Z]\w*): /gm)].map(([, name = '']) => name),
   );
-  const names = Object.keys(openapiDocument().components.schemas);
-  t.deepEqual(named.filter((name) => names.includes(name)).sort(), names.sort());
+  const names = Object.keys(document.components.schemas);
+  const own = listed.filter((name) => names.includes(name));
+  t.deepEqual([...new Set(own)].sort(), own.sort());
 });
 
 test.serial('an answer that the contract does not have is noticed', (t) => {

@@ -151,7 +151,7 @@ test.serial('recycling answers how many sessions it concerns, and refuses what i
   const recycled = async (path: string, body?: unknown) =>
     (await w.gateway.rest<{ recycled: number }>(200, 'POST', path, { token, ...(body === undefined ? {} : { body }) })).body
       .recycled;
-  t.is(await recycled('/api/sessions/recycle', {}), 3);
+  t.is(await recycled('/api/sessions/recycle', { all: true }), 3);
   t.is(await recycled('/api/sessions/recycle', { user_id: w.user.id }), 2);
   t.is(await recycled('/api/sessions/recycle', { target_id: w.target.id }), 3);
   t.is(await recycled('/api/sessions/recycle', { user_id: other.id, target_id: w.target.id }), 1);
@@ -175,6 +175,10 @@ test.serial('recycling answers how many sessions it concerns, and refuses what i
     '"x"',
     '7',
     { user: w.user.id },
+    {},
+    { all: false },
+    { all: 'true' },
+    { all: true, user_id: w.user.id },
     { user_id: 'x' },
     { user_id: null },
     { target_id: 7 },
@@ -182,6 +186,9 @@ test.serial('recycling answers how many sessions it concerns, and refuses what i
   ]) {
     t.is((await rest(w.gateway.url, 'POST', '/api/sessions/recycle', { token, body })).status, 400, JSON.stringify(body));
   }
+  const { body: refusal } = await w.gateway.rest<{ errors: unknown }>(400, 'POST', '/api/sessions/recycle', { token });
+  const message = 'the body must have user_id, target_id or both; for every session send "all": true';
+  t.deepEqual(refusal.errors, [{ path: '', message }], 'a request without a body does not mean everybody');
   await w.gateway.rest(404, 'POST', '/api/sessions/recycle', { token, body: { user_id: nobody } });
   await w.gateway.rest(404, 'POST', '/api/sessions/recycle', { token, body: { target_id: nobody } });
   await w.gateway.rest(404, 'POST', `/api/users/${nobody}/recycle`, { token });

@@ -2,7 +2,7 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { openapiDocument } from '../../src/http/openapi/document.ts';
 
-const document = openapiDocument();
+const document = openapiDocument('http://127.0.0.1:8080');
 
 /** What a client may tolerate, a test may not: a member that the contract does not name. */
 function closed(schema: unknown): unknown {

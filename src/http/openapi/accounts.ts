@@ -24,6 +24,7 @@ export const ACCOUNT_SCHEMAS = {
 export const ACCOUNT_PATHS: Paths = {
   '/api/auth/register': {
     post: {
+      id: 'register',
       summary: 'Make an account. The first becomes the administrator.',
       access: 'open',
       takes: 'NewAccount',
@@ -40,14 +41,22 @@ export const ACCOUNT_PATHS: Paths = {
     },
   },
   '/api/auth/login': {
-    post: { summary: 'Log in.', access: 'open', takes: 'Account', gives: { 200: one('Login') }, refuses: [401, 429] },
+    post: {
+      id: 'logIn',
+      summary: 'Log in.',
+      access: 'open',
+      takes: 'Account',
+      gives: { 200: one('Login') },
+      refuses: [401, 429],
+    },
   },
   '/api/auth/logout': {
-    post: { summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
+    post: { id: 'logOut', summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
   },
-  '/api/auth/me': { get: get('The caller.', 'any token', one('User')) },
+  '/api/auth/me': { get: get('getMe', 'The caller.', 'any token', one('User')) },
   '/api/auth/password': {
     put: {
+      id: 'changePassword',
       summary: 'Change the password; other login tokens end.',
       access: 'login token',
       takes: 'PasswordChange',
@@ -56,10 +65,11 @@ export const ACCOUNT_PATHS: Paths = {
     },
   },
   '/api/auth/tokens': {
-    get: get("The caller's API tokens.", 'any token', many('ApiToken'), {
+    get: get('listApiTokens', "The caller's API tokens.", 'any token', many('ApiToken'), {
       query: [parameter('query', 'user_id', uuid, 'Those of another user, for administrators.')],
     }),
     post: {
+      id: 'createApiToken',
       summary: 'Make an API token.',
       access: 'login token',
       takes: 'NewApiToken',
@@ -67,6 +77,10 @@ export const ACCOUNT_PATHS: Paths = {
       refuses: [409],
     },
   },
-  '/api/auth/tokens/{id}': { delete: { summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } } },
-  '/api/keys/rotate': { post: { summary: 'Sign with a new key from now on.', access: 'admin', gives: { 201: one('Key') } } },
+  '/api/auth/tokens/{id}': {
+    delete: { id: 'revokeApiToken', summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } },
+  },
+  '/api/keys/rotate': {
+    post: { id: 'rotateSigningKey', summary: 'Sign with a new key from now on.', access: 'admin', gives: { 201: one('Key') } },
+  },
 };

@@ -1,6 +1,6 @@
 /** The audit log of administrative changes. */
 import { get, many, type Paths, paged } from './operation.ts';
-import { described, integer, object, oneOf, orNull, type Schema, string, time } from './schema.ts';
+import { actor, described, integer, object, oneOf, orNull, type Schema, string, time } from './schema.ts';
 
 /** A change of which there is nothing to show but that it happened. */
 const UNSHOWN = 'and for a logout and a password';
@@ -10,7 +10,7 @@ export const CHANGE_SCHEMAS = {
     sequence: integer,
     revision: integer,
     created_at: time,
-    actor: object({ id: string, email: string }),
+    actor,
     request_id: string,
     reason: described('In the words of who made it; null: not said.', orNull(string)),
     action: string,
@@ -24,5 +24,7 @@ export const CHANGE_SCHEMAS = {
 } satisfies Record<string, Schema>;
 
 export const CHANGE_PATHS: Paths = {
-  '/api/changes': { get: get('Who changed what, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }) },
+  '/api/changes': {
+    get: get('listChanges', 'Who changed what, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }),
+  },
 };

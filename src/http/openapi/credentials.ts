@@ -4,6 +4,7 @@ import { get, many, nothing, type Operation, one, type Paths, parameter } from '
 import {
   boolean,
   described,
+  named,
   object,
   oneOf,
   orNull,
@@ -22,14 +23,16 @@ export const credentialKey = {
   name: described('Of a bearer `authorization`, of a header its name in lower case, of env a variable.', string),
 };
 
-const credentialsOf = (whom: string): { put: Operation; delete: Operation } => ({
+const credentialsOf = (kind: string, whom: string): { put: Operation; delete: Operation } => ({
   put: {
+    id: `set${kind}Credential`,
     summary: `Set a credential that the target is used with for ${whom}.`,
     access: 'admin',
     takes: 'NewCredential',
     gives: { 200: one('Credential'), 201: one('Credential') },
   },
   delete: {
+    id: `delete${kind}Credentials`,
     summary: `Delete those for ${whom}.`,
     access: 'admin',
     gives: { 204: nothing() },
@@ -51,12 +54,15 @@ export const CREDENTIAL_SCHEMAS = {
   }),
   NewCredential: {
     oneOf: [
-      strict({ type: { const: 'bearer' }, value: credentialValue }, ['type', 'value']),
-      strict({ type: oneOf(['header', 'env']), name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, [
-        'type',
-        'name',
-        'value',
-      ]),
+      named('NewBearerCredential', strict({ type: { const: 'bearer' }, value: credentialValue }, ['type', 'value'])),
+      named(
+        'NewNamedCredential',
+        strict({ type: oneOf(['header', 'env']), name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, [
+          'type',
+          'name',
+          'value',
+        ]),
+      ),
     ],
   },
   OwnCredential: object({
@@ -70,23 +76,29 @@ export const CREDENTIAL_SCHEMAS = {
 
 export const CREDENTIAL_PATHS: Paths = {
   '/api/targets/{id}/credentials': {
-    get: get('The credentials of a target, never their values.', 'admin', many('Credential')),
+    get: get('listCredentials', 'The credentials of a target, never their values.', 'admin', many('Credential')),
   },
-  '/api/targets/{id}/credentials/default': credentialsOf('everybody who has none of their own'),
-  '/api/targets/{id}/credentials/role/{value}': credentialsOf('a role'),
-  '/api/targets/{id}/credentials/group/{value}': credentialsOf('a group'),
-  '/api/targets/{id}/credentials/user/{value}': credentialsOf('a user, by id'),
+  '/api/targets/{id}/credentials/default': credentialsOf('Default', 'everybody who has none of their own'),
+  '/api/targets/{id}/credentials/role/{value}': credentialsOf('Role', 'a role'),
+  '/api/targets/{id}/credentials/group/{value}': credentialsOf('Group', 'a group'),
+  '/api/targets/{id}/credentials/user/{value}': credentialsOf('User', 'a user, by id'),
   '/api/credentials': {
-    get: get('What the caller may supply values for, at the targets that they may use.', 'any token', many('OwnCredential')),
+    get: get(
+      'listOwnCredentials',
+      'What the caller may supply values for, at the targets that they may use.',
+      'any token',
+      many('OwnCredential'),
+    ),
   },
   '/api/credentials/{target}/{name}': {
     put: {
+      id: 'setOwnCredential',
       summary: "Set the caller's own value. 403: an administrator has set one for them.",
       access: 'any token',
       takes: 'OwnCredentialValue',
       gives: { 200: one('OwnCredential'), 201: one('OwnCredential') },
       refuses: [429],
     },
-    delete: { summary: 'Delete it.', access: 'any token', gives: { 204: nothing() }, refuses: [429] },
+    delete: { id: 'deleteOwnCredential', summary: 'Delete it.', access: 'any token', gives: { 204: nothing() }, refuses: [429] },
   },
 };

@@ -2,7 +2,7 @@
 import { get, many, nothing, one, type Paths, REVISION } from './operation.ts';
 import { replayed } from './policy-replay.ts';
 import { draftName, ownerName, planMembers, policyFiles, reason } from './policy-sets.ts';
-import { boolean, described, object, orNull, type Schema, sha256, strict, string, times } from './schema.ts';
+import { actor, boolean, described, object, orNull, type Schema, sha256, strict, string, times } from './schema.ts';
 
 const draftSummary = {
   name: draftName,
@@ -10,7 +10,7 @@ const draftSummary = {
   prune: boolean,
   adopt: boolean,
   shadow: described('Whether it is evaluated beside the live policies.', boolean),
-  author: described('Who saved it last.', object({ id: string, email: string })),
+  author: described('Who saved it last.', actor),
   hash: described('Of its content; quoted, it is the ETag.', sha256),
   ...times,
 };
@@ -41,11 +41,12 @@ export const DRAFT_SCHEMAS = {
 
 export const DRAFT_PATHS: Paths = {
   '/api/policies/drafts': {
-    get: get('Drafts: changes of the policies that are not made yet.', 'admin', many('PolicyDraftSummary')),
+    get: get('listDrafts', 'Drafts: changes of the policies that are not made yet.', 'admin', many('PolicyDraftSummary')),
   },
   '/api/policies/drafts/{name}': {
-    get: get('One draft, with its files.', 'admin', one('PolicyDraft', 'ETag')),
+    get: get('getDraft', 'One draft, with its files.', 'admin', one('PolicyDraft', 'ETag')),
     put: {
+      id: 'saveDraft',
       summary: 'Save a draft. What could not be applied is refused.',
       access: 'admin',
       takes: 'NewPolicyDraft',
@@ -53,10 +54,17 @@ export const DRAFT_PATHS: Paths = {
       refuses: [409],
       conditional: true,
     },
-    delete: { summary: 'Delete a draft, with its shadow.', access: 'admin', gives: { 204: nothing() }, conditional: true },
+    delete: {
+      id: 'deleteDraft',
+      summary: 'Delete a draft, with its shadow.',
+      access: 'admin',
+      gives: { 204: nothing() },
+      conditional: true,
+    },
   },
   '/api/policies/drafts/{name}/activate': {
     post: {
+      id: 'activateDraft',
       summary: 'Apply a draft, if its tests pass, and remove it.',
       access: 'admin',
       takes: 'PolicyDraftActivation',
@@ -67,12 +75,13 @@ export const DRAFT_PATHS: Paths = {
   },
   '/api/policies/drafts/{name}/shadow': {
     put: {
+      id: 'startShadow',
       summary: 'Evaluate the draft beside the live policies, without effect, from now on.',
       access: 'admin',
       gives: { 200: one('PolicyShadow'), 201: one('PolicyShadow') },
       refuses: [409],
     },
-    get: get('What the draft would have decided otherwise since then.', 'admin', one('PolicyShadow')),
-    delete: { summary: 'End that.', access: 'admin', gives: { 204: nothing() } },
+    get: get('getShadow', 'What the draft would have decided otherwise since then.', 'admin', one('PolicyShadow')),
+    delete: { id: 'stopShadow', summary: 'End that.', access: 'admin', gives: { 204: nothing() } },
   },
 };

@@ -15,22 +15,36 @@ export const GATEWAY_SCHEMAS = {
 } satisfies Record<string, Schema>;
 
 export const GATEWAY_PATHS: Paths = {
-  '/api/openapi.json': { get: get('This document.', 'open', one('OpenApi')) },
-  '/health/live': { get: get('The process runs.', 'open', one('Live')) },
+  '/api/openapi.json': { get: get('getOpenApi', 'This document.', 'open', one('OpenApi')) },
+  '/health/live': { get: get('getLiveness', 'The process runs.', 'open', one('Live')) },
   '/health/ready': {
-    get: { summary: 'Requests can be taken.', access: 'open', gives: { 200: one('Ready'), 503: one('Ready') } },
+    get: {
+      id: 'getReadiness',
+      summary: 'Requests can be taken.',
+      access: 'open',
+      gives: { 200: one('Ready'), 503: one('Ready') },
+    },
   },
   '/metrics': {
-    get: get('Metrics for Prometheus. From loopback no token is needed; elsewhere METRICS_TOKEN will do, too.', 'admin', {
-      schema: { type: 'string' },
-      headers: [],
-      mediaType: 'text/plain',
-    }),
+    get: get(
+      'getMetrics',
+      'Metrics for Prometheus. From loopback no token is needed; elsewhere METRICS_TOKEN will do, too.',
+      'admin',
+      {
+        schema: { type: 'string' },
+        headers: [],
+        mediaType: 'text/plain',
+      },
+    ),
   },
-  '/.well-known/jwks.json': { get: get('Public keys of the tokens.', 'open', one('KeySet')) },
-  '/.well-known/oauth-protected-resource': { get: get('How to authenticate (RFC 9728).', 'open', one('ResourceMetadata')) },
-  '/.well-known/oauth-protected-resource/mcp': { get: get('The same for /mcp.', 'open', one('ResourceMetadata')) },
+  '/.well-known/jwks.json': { get: get('getKeySet', 'Public keys of the tokens.', 'open', one('KeySet')) },
+  '/.well-known/oauth-protected-resource': {
+    get: get('getResourceMetadata', 'How to authenticate (RFC 9728).', 'open', one('ResourceMetadata')),
+  },
+  '/.well-known/oauth-protected-resource/mcp': {
+    get: get('getMcpMetadata', 'The same for /mcp.', 'open', one('ResourceMetadata')),
+  },
   '/.well-known/oauth-protected-resource/mcp/{name}': {
-    get: get('The same for one target.', 'open', one('ResourceMetadata')),
+    get: get('getTargetMetadata', 'The same for one target.', 'open', one('ResourceMetadata')),
   },
 };

@@ -9,6 +9,7 @@ import {
   int32,
   integer,
   listOf,
+  named,
   object,
   oneOf,
   orNull,
@@ -52,7 +53,7 @@ export const LOG_SCHEMAS = {
     resource_name: orNull(string),
     arguments: described(
       'Masked; null unless the target has `capture_arguments`, and once they are erased. `cut`: texts are shortened, or `value` is null.',
-      orNull(object({ value: described('Any JSON.', {}), cut: boolean })),
+      orNull(named('CapturedCall', object({ value: described('Any JSON.', {}), cut: boolean }))),
     ),
     effect: oneOf(EFFECTS),
     policy_id: orNull(uuid),
@@ -67,7 +68,7 @@ export const LOG_SCHEMAS = {
     duration_ms: orNull(integer),
     shown: described(
       'What a list showed, after filtering; names are cut off at 256 KiB.',
-      orNull(object({ count: integer, hidden: integer, names: listOf(string) })),
+      orNull(named('ListedNames', object({ count: integer, hidden: integer, names: listOf(string) }))),
     ),
   }),
   Checkpoint: object({ checkpoint: described('A compact JWS under a key of /.well-known/jwks.json.', string) }),
@@ -78,6 +79,7 @@ export const LOG_SCHEMAS = {
 export const LOG_PATHS: Paths = {
   '/api/logs': {
     get: get(
+      'listDecisions',
       'Decisions, newest first. A page may be short, or empty, and have a next one.',
       'admin or auditor',
       many('LogEntry', 'Link'),
@@ -87,10 +89,11 @@ export const LOG_PATHS: Paths = {
     ),
   },
   '/api/logs/checkpoint': {
-    get: get('Where the chains of the log stand now, signed.', 'admin or auditor', one('Checkpoint')),
+    get: get('getCheckpoint', 'Where the chains of the log stand now, signed.', 'admin or auditor', one('Checkpoint')),
   },
   '/api/logs/export': {
     get: get(
+      'exportLog',
       'The log as a stream. NDJSON without a filter: every record, for `portcullis audit verify`; otherwise decisions, newest first.',
       'admin or auditor',
       { schema: { type: 'string' }, headers: [], mediaType: 'application/x-ndjson', orMediaType: 'text/csv' },
@@ -104,11 +107,12 @@ export const LOG_PATHS: Paths = {
   },
   '/api/logs/erase': {
     post: {
+      id: 'erasePersonalData',
       summary: "Take e-mail, groups and arguments out of a user's rows.",
       access: 'admin',
       takes: 'Erasing',
       gives: { 200: one('Erased') },
     },
   },
-  '/api/logs/{id}': { get: get('One decision.', 'admin or auditor', one('LogEntry')) },
+  '/api/logs/{id}': { get: get('getDecision', 'One decision.', 'admin or auditor', one('LogEntry')) },
 };

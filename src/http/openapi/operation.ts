@@ -5,6 +5,8 @@ import { listOf, ref, type Schema } from './schema.ts';
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
 
 export interface Operation {
+  /** `operationId`: what generated clients call the operation, so it never changes. */
+  readonly id: string;
   readonly summary: string;
   readonly access: Access;
   readonly takes?: SchemaName;
@@ -63,15 +65,16 @@ export const paging = (limit: string): Schema[] => [
 export const wholeOrPaged = paging('Absent: the whole list.');
 export const paged = paging('Absent: 100.');
 
-export const get = (summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
+export const get = (id: string, summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
+  id,
   summary,
   access,
   gives: { 200: given },
   ...more,
 });
 /** 304: it is what If-None-Match names. */
-export const tagged = (summary: string, given: Given): Operation => ({
-  ...get(summary, 'admin', given),
+export const tagged = (id: string, summary: string, given: Given): Operation => ({
+  ...get(id, summary, 'admin', given),
   gives: { 200: given, 304: nothing('ETag') },
   headers: [parameter('header', 'If-None-Match', { type: 'string' }, 'ETag of what is known already.')],
 });

@@ -7,6 +7,7 @@ import {
   described,
   int32,
   listOf,
+  named,
   object,
   oneOf,
   orNull,
@@ -26,7 +27,10 @@ const subjectValue = described(
   orNull(text(POLICY_LIMITS.subjectValue)),
 );
 const subjectInput = strict({ subject_type: subjectType, subject_value: subjectValue }, ['subject_type']);
-const subjectAsRead = strict({ id: uuid, subject_type: subjectType, subject_value: subjectValue }, ['subject_type']);
+const subjectAsRead = named(
+  'PolicySubjectUpdate',
+  strict({ id: uuid, subject_type: subjectType, subject_value: subjectValue }, ['subject_type']),
+);
 
 export const policyMembers = {
   name: text(POLICY_LIMITS.name),
@@ -42,12 +46,17 @@ export const policyMembers = {
   enabled: boolean,
 };
 
-export const policyRef = object({
+export const policyRefMembers = {
   id: described('null: it is not made yet.', orNull(uuid)),
   name: string,
   priority: int32,
   file: described('null: it is of no file.', orNull(string)),
-});
+};
+export const policyRef = named('PolicyRef', object(policyRefMembers));
+/** A principal that a report has worked out. */
+export const principalFound = named('PrincipalFound', object({ sub: string, role: string, groups: listOf(string) }));
+/** A subject that a file or a report names. */
+export const subjectFound = named('SubjectFound', object({ subject_type: subjectType, subject_value: orNull(string) }));
 export const objectShown = { resource_type: orNull(oneOf(RESOURCE_TYPES)), resource_name: orNull(string) };
 /** Of a request that was worked out. */
 export const objectFound = {
@@ -61,6 +70,7 @@ const managedAs = described(
 );
 
 const policySubject: Schema = ref('PolicySubject');
+const newPolicySubject: Schema = ref('NewPolicySubject');
 
 export const POLICY_SCHEMAS = {
   PolicySubject: object({ id: uuid, subject_type: subjectType, subject_value: orNull(string) }),
@@ -72,7 +82,7 @@ export const POLICY_SCHEMAS = {
     managed_as: managedAs,
     ...times,
   }),
-  NewPolicy: strict({ ...policyMembers, subjects: { ...listOf(subjectInput), maxItems: POLICY_LIMITS.subjects } }, [
+  NewPolicy: strict({ ...policyMembers, subjects: { ...listOf(newPolicySubject), maxItems: POLICY_LIMITS.subjects } }, [
     'name',
     'resource_type',
     'effect',
@@ -91,8 +101,9 @@ export const POLICY_SCHEMAS = {
 
 export const ALL_POLICIES_PATHS: Paths = {
   '/api/policies': {
-    get: get('All policies.', 'admin', many('Policy', REVISION, 'Link'), { query: wholeOrPaged }),
+    get: get('listPolicies', 'All policies.', 'admin', many('Policy', REVISION, 'Link'), { query: wholeOrPaged }),
     post: {
+      id: 'createPolicy',
       summary: 'Create a policy.',
       access: 'admin',
       takes: 'NewPolicy',
@@ -101,21 +112,28 @@ export const ALL_POLICIES_PATHS: Paths = {
   },
 };
 
-/** In the document after all paths that have a word where these have the id. */
 export const ONE_POLICY_PATHS: Paths = {
   '/api/policies/{id}': {
-    get: tagged('One policy.', one('Policy', REVISION, 'ETag')),
+    get: tagged('getPolicy', 'One policy.', one('Policy', REVISION, 'ETag')),
     put: {
+      id: 'updatePolicy',
       summary: 'Update a policy; what is omitted stays, `subjects` replaces the set.',
       access: 'admin',
       takes: 'PolicyUpdate',
       gives: { 200: one('Policy', REVISION, 'ETag') },
       conditional: true,
     },
-    delete: { summary: 'Delete a policy.', access: 'admin', gives: { 204: nothing(REVISION) }, conditional: true },
+    delete: {
+      id: 'deletePolicy',
+      summary: 'Delete a policy.',
+      access: 'admin',
+      gives: { 204: nothing(REVISION) },
+      conditional: true,
+    },
   },
   '/api/policies/{id}/subjects': {
     post: {
+      id: 'addPolicySubject',
       summary: 'Add a subject. 200: it was there already.',
       access: 'admin',
       takes: 'NewPolicySubject',
@@ -125,6 +143,12 @@ export const ONE_POLICY_PATHS: Paths = {
     },
   },
   '/api/policies/{id}/subjects/{subjectId}': {
-    delete: { summary: 'Remove a subject.', access: 'admin', gives: { 204: nothing(REVISION) }, conditional: true },
+    delete: {
+      id: 'removePolicySubject',
+      summary: 'Remove a subject.',
+      access: 'admin',
+      gives: { 204: nothing(REVISION) },
+      conditional: true,
+    },
   },
 };

@@ -3,16 +3,18 @@ import { MISFITS } from '../../decision/explain.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { one, type Paths, REVISION } from './operation.ts';
-import { objectShown, policyRef } from './policies.ts';
+import { objectShown, policyRef, policyRefMembers } from './policies.ts';
 import { policyFiles, sourceMembers } from './policy-sets.ts';
 import {
   boolean,
   described,
   integer,
   listOf,
+  named,
   object,
   oneOf,
   orNull,
+  ref,
   type Schema,
   sha256,
   strict,
@@ -25,8 +27,11 @@ import { groups, role } from './users.ts';
 
 const askedPrincipal: Schema = {
   oneOf: [
-    strict({ user: described('Id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user']),
-    strict({ role, sub: described('Left out: nobody in particular.', text(USER_LIMITS.name)), groups }, ['role']),
+    named('PrincipalByUser', strict({ user: described('Id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user'])),
+    named(
+      'PrincipalByRole',
+      strict({ role, sub: described('Left out: nobody in particular.', text(USER_LIMITS.name)), groups }, ['role']),
+    ),
   ],
 };
 const askedMembers = {
@@ -44,14 +49,19 @@ export const answered = {
   ),
   policy: orNull(policyRef),
 };
-const principalShown = object({
-  sub: string,
-  role: string,
-  groups: listOf(string),
-  email: described('null: it is no stored user.', orNull(string)),
-  enabled: described('false: requests of this user are refused before any policy is asked.', boolean),
-});
-const targetShown = object({ id: uuid, name: targetName, enabled: boolean });
+const principalShown = named(
+  'PrincipalShown',
+  object({
+    sub: string,
+    role: string,
+    groups: listOf(string),
+    email: described('null: it is no stored user.', orNull(string)),
+    enabled: described('false: requests of this user are refused before any policy is asked.', boolean),
+  }),
+);
+const targetShown = named('TargetShown', object({ id: uuid, name: targetName, enabled: boolean }));
+const question: Schema = ref('PolicyQuestion');
+export const verdict = named('Answered', object(answered));
 
 export const POLICY_QUESTION_SCHEMAS = {
   PolicyQuestion: askedRequest,
@@ -66,34 +76,40 @@ export const POLICY_QUESTION_SCHEMAS = {
     passed_over: described(
       'Policies that are read before the one that decides, in this order, and the first member of each that does not fit; at most 1000.',
       listOf(
-        object({
-          ...(policyRef['properties'] as Record<string, Schema>),
-          effect: oneOf(EFFECTS),
-          misfit: oneOf(MISFITS),
-          wants: described('What would have to be so; null where the member says nothing.', orNull(string)),
-        }),
+        named(
+          'PassedOver',
+          object({
+            ...policyRefMembers,
+            effect: oneOf(EFFECTS),
+            misfit: oneOf(MISFITS),
+            wants: described('What would have to be so; null where the member says nothing.', orNull(string)),
+          }),
+        ),
       ),
     ),
     passed_over_count: integer,
   }),
-  PolicyFilesToSimulate: strict({ ...sourceMembers, requests: { ...listOf(askedRequest), minItems: 1, maxItems: 1000 } }, [
+  PolicyFilesToSimulate: strict({ ...sourceMembers, requests: { ...listOf(question), minItems: 1, maxItems: 1000 } }, [
     'requests',
   ]),
   PolicySimulation: object({
     revision: integer,
     changed: described('How many of the results change.', integer),
     results: listOf(
-      object({
-        principal: principalShown,
-        target: targetShown,
-        ...objectShown,
-        now: object(answered),
-        would_be: object(answered),
-        change: described(
-          'policy: the effect stays, and another policy decides.',
-          oneOf(['none', 'grants', 'refuses', 'policy']),
-        ),
-      }),
+      named(
+        'SimulatedRequest',
+        object({
+          principal: principalShown,
+          target: targetShown,
+          ...objectShown,
+          now: verdict,
+          would_be: verdict,
+          change: described(
+            'policy: the effect stays, and another policy decides.',
+            oneOf(['none', 'grants', 'refuses', 'policy']),
+          ),
+        }),
+      ),
     ),
   }),
   PolicyTests: strict(
@@ -112,31 +128,38 @@ export const POLICY_QUESTION_SCHEMAS = {
     passed: integer,
     failed: integer,
     results: listOf(
+      named(
+        'PolicyTestResult',
+        object({
+          file: string,
+          line: integer,
+          column: integer,
+          test: string,
+          principal: string,
+          request: string,
+          target: targetName,
+          passed: boolean,
+          expected: named('ExpectedDecision', object({ effect: oneOf(EFFECTS), policy: orNull(string) }, ['policy'])),
+          actual: verdict,
+        }),
+      ),
+    ),
+    coverage: named(
+      'PolicyTestCoverage',
       object({
-        file: string,
-        line: integer,
-        column: integer,
-        test: string,
-        principal: string,
-        request: string,
-        target: targetName,
-        passed: boolean,
-        expected: object({ effect: oneOf(EFFECTS), policy: orNull(string) }, ['policy']),
-        actual: object(answered),
+        policies: described('Enabled ones.', integer),
+        decided: described('Those that decided at least one case.', integer),
+        percent: { type: 'number' },
+        undecided: listOf(policyRef),
       }),
     ),
-    coverage: object({
-      policies: described('Enabled ones.', integer),
-      decided: described('Those that decided at least one case.', integer),
-      percent: { type: 'number' },
-      undecided: listOf(policyRef),
-    }),
   }),
 } satisfies Record<string, Schema>;
 
 export const POLICY_QUESTION_PATHS: Paths = {
   '/api/policies/explain': {
     post: {
+      id: 'explainDecision',
       summary: 'Why a request is decided as it is: the policy that decides, and each that was passed over.',
       access: 'admin',
       takes: 'PolicyQuestion',
@@ -145,6 +168,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
   },
   '/api/policies/simulate': {
     post: {
+      id: 'simulatePolicies',
       summary: 'How requests are decided now, and how they would be if files were applied. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyFilesToSimulate',
@@ -154,6 +178,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
   },
   '/api/policies/test': {
     post: {
+      id: 'testPolicies',
       summary: 'Run tests on the policies, or on those that files would make. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyTests',

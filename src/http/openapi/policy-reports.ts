@@ -1,8 +1,23 @@
 /** What the policies come to: who can use what, and what of them is wrong or of no use. */
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
 import { get, many, one, type Paths, paging, parameter, REVISION } from './operation.ts';
-import { objectFound, subjectType } from './policies.ts';
-import { described, int32, integer, listOf, object, oneOf, orNull, type Schema, string, targetName, uuid } from './schema.ts';
+import { objectFound, principalFound, subjectType } from './policies.ts';
+import {
+  described,
+  int32,
+  integer,
+  listOf,
+  named,
+  object,
+  oneOf,
+  orNull,
+  type Schema,
+  string,
+  targetName,
+  uuid,
+} from './schema.ts';
+
+const witnessDecision = named('WitnessDecision', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }));
 
 export const POLICY_REPORT_SCHEMAS = {
   AccessRow: object({
@@ -22,27 +37,33 @@ export const POLICY_REPORT_SCHEMAS = {
     revision: integer,
     analysed: described('Enabled policies.', integer),
     findings: listOf(
-      object({
-        code: string,
-        severity: oneOf(['error', 'warning', 'info']),
-        message: string,
-        policies: described(
-          'First the one that it is about, then those that bring it about.',
-          listOf(object({ id: uuid, name: string, file: orNull(string) })),
-        ),
-        witness: described(
-          'A request that shows it; null where none could. A target, user or role that no policy names is made up.',
-          orNull(
-            object({
-              principal: object({ sub: string, role: string, groups: listOf(string) }),
-              target: string,
-              ...objectFound,
-              decision: object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }),
-              without: described('The decision without the policy.', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) })),
-            }),
+      named(
+        'LintFinding',
+        object({
+          code: string,
+          severity: oneOf(['error', 'warning', 'info']),
+          message: string,
+          policies: described(
+            'First the one that it is about, then those that bring it about.',
+            listOf(named('LintedPolicy', object({ id: uuid, name: string, file: orNull(string) }))),
           ),
-        ),
-      }),
+          witness: described(
+            'A request that shows it; null where none could. A target, user or role that no policy names is made up.',
+            orNull(
+              named(
+                'LintWitness',
+                object({
+                  principal: principalFound,
+                  target: string,
+                  ...objectFound,
+                  decision: witnessDecision,
+                  without: described('The decision without the policy.', witnessDecision),
+                }),
+              ),
+            ),
+          ),
+        }),
+      ),
     ),
   }),
 } satisfies Record<string, Schema>;
@@ -50,6 +71,7 @@ export const POLICY_REPORT_SCHEMAS = {
 export const POLICY_REPORT_PATHS: Paths = {
   '/api/policies/access': {
     get: get(
+      'listAccess',
       'Who can use what. A page has the rows of `limit` users, be they many or none.',
       'admin',
       { ...many('AccessRow', REVISION, 'Link'), orMediaType: 'text/csv' },
@@ -77,6 +99,7 @@ export const POLICY_REPORT_PATHS: Paths = {
   },
   '/api/policies/lint': {
     get: get(
+      'lintPolicies',
       'What is wrong, or of no use, in the policies: over all requests that can be made.',
       'admin',
       one('PolicyLint', REVISION),

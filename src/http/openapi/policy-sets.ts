@@ -4,13 +4,14 @@ import { DRAFT_NAME } from '../../policies/drafts/draft.ts';
 import { FILE_NAME, OWNER } from '../../policies/files.ts';
 import { REASON_MAX } from '../caller.ts';
 import { get, one, type Paths, parameter, REVISION } from './operation.ts';
-import { objectFound, policyMembers, policyRef, subjectType } from './policies.ts';
+import { objectFound, policyMembers, policyRef, principalFound, subjectFound } from './policies.ts';
 import {
   boolean,
   described,
   int32,
   integer,
   listOf,
+  named,
   object,
   oneOf,
   orNull,
@@ -46,17 +47,20 @@ export const sourceMembers = {
 export const reason = described('Why; it is kept with the change.', text(REASON_MAX));
 /** As a file has it. */
 const fileContent = orNull(
-  object({
-    name: string,
-    description: orNull(string),
-    target: described('Its name; its id where the target is gone.', orNull(string)),
-    resource_type: policyMembers.resource_type,
-    resource_pattern: orNull(string),
-    effect: policyMembers.effect,
-    priority: int32,
-    enabled: boolean,
-    subjects: listOf(object({ subject_type: subjectType, subject_value: orNull(string) })),
-  }),
+  named(
+    'PolicyFileContent',
+    object({
+      name: string,
+      description: orNull(string),
+      target: described('Its name; its id where the target is gone.', orNull(string)),
+      resource_type: policyMembers.resource_type,
+      resource_pattern: orNull(string),
+      effect: policyMembers.effect,
+      priority: int32,
+      enabled: boolean,
+      subjects: listOf(subjectFound),
+    }),
+  ),
 );
 const policyChange = {
   action: described(
@@ -70,36 +74,45 @@ const policyChange = {
   before: fileContent,
   after: fileContent,
 };
-const policyChanges = listOf(object(policyChange));
+const policyChanges = listOf(named('PolicyChange', object(policyChange)));
 
 /** What a change of the policies does to decisions. */
 const verdict = described(
   'stricter: some requests are denied that were allowed, none the other way round; looser: the contrary; incomparable: both; unknown: it would take too long to tell.',
   oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
 );
-const decided = object({ effect: oneOf(EFFECTS), policy: described('null: no policy fits.', orNull(policyRef)) });
+const decided = named(
+  'Decided',
+  object({ effect: oneOf(EFFECTS), policy: described('null: no policy fits.', orNull(policyRef)) }),
+);
 const policyChangesWithFlips = listOf(
-  object({
-    ...policyChange,
-    flips: described(
-      'Requests that get another effect, and that this policy decides before or after: at most one that is allowed then and one that is denied; none: there is no such request; null: it could not be told.',
-      orNull(
-        listOf(
-          object({
-            principal: object({ sub: string, role: string, groups: listOf(string) }),
-            subjects: described(
-              'What of the principal counts: whoever has these, and nothing else that a policy names, is answered the same.',
-              listOf(object({ subject_type: subjectType, subject_value: string })),
+  named(
+    'PolicyChangeWithFlips',
+    object({
+      ...policyChange,
+      flips: described(
+        'Requests that get another effect, and that this policy decides before or after: at most one that is allowed then and one that is denied; none: there is no such request; null: it could not be told.',
+        orNull(
+          listOf(
+            named(
+              'DecisionChange',
+              object({
+                principal: principalFound,
+                subjects: described(
+                  'What of the principal counts: whoever has these, and nothing else that a policy names, is answered the same.',
+                  listOf(subjectFound),
+                ),
+                target: described('Its name; its id where it is gone; made up where it holds for every other.', string),
+                ...objectFound,
+                before: decided,
+                after: decided,
+              }),
             ),
-            target: described('Its name; its id where it is gone; made up where it holds for every other.', string),
-            ...objectFound,
-            before: decided,
-            after: decided,
-          }),
+          ),
         ),
       ),
-    ),
-  }),
+    }),
+  ),
 );
 
 const policyPlan = {
@@ -108,7 +121,7 @@ const policyPlan = {
   unchanged: described('Files that say what is so already.', integer),
   left: described(
     'Policies whose files are gone, and which stay because `prune` was not asked for.',
-    listOf(object({ file: string, policy_id: uuid, name: string })),
+    listOf(named('LeftPolicy', object({ file: string, policy_id: uuid, name: string }))),
   ),
   unmanaged: described('Policies that are of no file, even where one says the same and has not adopted it.', integer),
 };
@@ -144,10 +157,14 @@ export const POLICY_SET_SCHEMAS = {
 
 export const POLICY_SET_PATHS: Paths = {
   '/api/policies/diff': {
-    get: get('What is between two revisions.', 'admin', one('PolicyDiff', REVISION), { query: twoRevisions, refuses: [404] }),
+    get: get('diffRevisions', 'What is between two revisions.', 'admin', one('PolicyDiff', REVISION), {
+      query: twoRevisions,
+      refuses: [404],
+    }),
   },
   '/api/policies/compare': {
     get: get(
+      'compareRevisions',
       'What two revisions decide otherwise: over all requests that can be made.',
       'admin',
       one('PolicyComparison', REVISION),
@@ -158,12 +175,13 @@ export const POLICY_SET_PATHS: Paths = {
     ),
   },
   '/api/policies/export': {
-    get: get('The policies as files.', 'admin', one('PolicyFiles', REVISION), {
+    get: get('exportPolicies', 'The policies as files.', 'admin', one('PolicyFiles', REVISION), {
       query: [parameter('query', 'owner', ownerName, 'Whose files; policies of no file are among them. Absent: `default`.')],
     }),
   },
   '/api/policies/plan': {
     post: {
+      id: 'planPolicies',
       summary: 'What applying these files would change, and which decisions. What could not be applied is refused.',
       access: 'admin',
       takes: 'PolicyFilesToPlan',
@@ -173,6 +191,7 @@ export const POLICY_SET_PATHS: Paths = {
   },
   '/api/policies/apply': {
     post: {
+      id: 'applyPolicies',
       summary: 'Make the policies what these files say, in one change, if their tests pass.',
       access: 'admin',
       takes: 'PolicyFilesToApply',
@@ -182,6 +201,7 @@ export const POLICY_SET_PATHS: Paths = {
   },
   '/api/policies/rollback': {
     post: {
+      id: 'rollBackPolicies',
       summary: 'Make the policy set what it was at a revision: a new revision.',
       access: 'admin',
       takes: 'Rollback',

@@ -3,7 +3,16 @@ import { TARGET_NAME } from '../../targets/target.ts';
 import { UUID } from '../validate.ts';
 import type { SchemaName } from './document.ts';
 
-export type Schema = Readonly<Record<string, unknown>>;
+export type Schema = Readonly<Record<string | symbol, unknown>>;
+
+/** A schema that `named` has named, in the reference to it. A symbol, so that neither JSON nor a validator sees it. */
+export const NAMED = Symbol('named');
+
+/** A reference to a schema that the document lists under this name, so that generated clients call it so. */
+export const named = (name: string, schema: Schema): Schema => ({
+  $ref: `#/components/schemas/${name}`,
+  [NAMED]: [name, schema],
+});
 
 /**
  * Within `*_SCHEMAS` only by way of a constant of the declared type `Schema`: TypeScript cannot infer the names of schemas from
@@ -46,4 +55,6 @@ export const time: Schema = { type: 'string', format: 'date-time' };
 export const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
 export const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
 export const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
+/** Who made a change. */
+export const actor = named('Actor', object({ id: string, email: string }));
 export const times = { created_at: time, updated_at: time };

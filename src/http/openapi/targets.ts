@@ -8,6 +8,7 @@ import {
   boolean,
   described,
   listOf,
+  named,
   object,
   oneOf,
   orNull,
@@ -20,7 +21,7 @@ import {
   uuid,
 } from './schema.ts';
 
-const suppliedKey = strict(credentialKey, ['type']);
+const suppliedKey = named('UserCredential', strict(credentialKey, ['type']));
 const targetMembers = {
   name: targetName,
   description: orNull({ type: 'string', maxLength: TARGET_LIMITS.description }),
@@ -32,17 +33,20 @@ const targetMembers = {
   may_ask: described('What the target may ask its clients for.', { ...listOf(oneOf(ASKABLE)), uniqueItems: true }),
   extension_methods: described("Methods beyond the protocol's that the target serves.", {
     ...listOf(
-      strict(
-        {
-          method: { type: 'string', maxLength: TARGET_LIMITS.method, pattern: METHOD.source },
-          resource_type: oneOf(RESOURCE_TYPES),
-          param: described('Member of `params` that names the tool, resource or prompt.', {
-            type: 'string',
-            maxLength: TARGET_LIMITS.param,
-            pattern: PARAM.source,
-          }),
-        },
-        ['method', 'resource_type', 'param'],
+      named(
+        'ExtensionMethod',
+        strict(
+          {
+            method: { type: 'string', maxLength: TARGET_LIMITS.method, pattern: METHOD.source },
+            resource_type: oneOf(RESOURCE_TYPES),
+            param: described('Member of `params` that names the tool, resource or prompt.', {
+              type: 'string',
+              maxLength: TARGET_LIMITS.param,
+              pattern: PARAM.source,
+            }),
+          },
+          ['method', 'resource_type', 'param'],
+        ),
       ),
     ),
     maxItems: TARGET_LIMITS.extensionMethods,
@@ -54,7 +58,12 @@ const targetMembers = {
   capture_arguments: described(
     'Whether the audit log has the arguments of `tools/call` and `prompts/get`, and the names of members whose values it never has; null: it has none.',
     orNull(
-      strict({ mask: { ...listOf(text(TARGET_LIMITS.maskedName)), maxItems: TARGET_LIMITS.mask, uniqueItems: true } }, ['mask']),
+      named(
+        'CaptureArguments',
+        strict({ mask: { ...listOf(text(TARGET_LIMITS.maskedName)), maxItems: TARGET_LIMITS.mask, uniqueItems: true } }, [
+          'mask',
+        ]),
+      ),
     ),
   ),
 };
@@ -80,14 +89,17 @@ const processMembers = {
 export const TARGET_SCHEMAS = {
   Target: {
     anyOf: [
-      object({ id: uuid, transport: httpTransport, ...urlMembers, ...targetMembers, ...times }),
-      object({ id: uuid, transport: { const: 'stdio' }, ...processMembers, ...targetMembers, ...times }),
+      named('HttpTarget', object({ id: uuid, transport: httpTransport, ...urlMembers, ...targetMembers, ...times })),
+      named('StdioTarget', object({ id: uuid, transport: { const: 'stdio' }, ...processMembers, ...targetMembers, ...times })),
     ],
   },
   NewTarget: {
     anyOf: [
-      strict({ transport: httpTransport, ...urlMembers, ...targetMembers }, ['name', 'url']),
-      strict({ transport: { const: 'stdio' }, ...processMembers, ...targetMembers }, ['name', 'transport', 'command']),
+      named('NewHttpTarget', strict({ transport: httpTransport, ...urlMembers, ...targetMembers }, ['name', 'url'])),
+      named(
+        'NewStdioTarget',
+        strict({ transport: { const: 'stdio' }, ...processMembers, ...targetMembers }, ['name', 'transport', 'command']),
+      ),
     ],
   },
   TargetUpdate: strict(
@@ -98,8 +110,9 @@ export const TARGET_SCHEMAS = {
 
 export const TARGET_PATHS: Paths = {
   '/api/targets': {
-    get: get('All targets.', 'admin', many('Target', 'Link'), { query: wholeOrPaged }),
+    get: get('listTargets', 'All targets.', 'admin', many('Target', 'Link'), { query: wholeOrPaged }),
     post: {
+      id: 'createTarget',
       summary: 'Register a target.',
       access: 'admin',
       takes: 'NewTarget',
@@ -108,8 +121,9 @@ export const TARGET_PATHS: Paths = {
     },
   },
   '/api/targets/{id}': {
-    get: tagged('One target.', one('Target', 'ETag')),
+    get: tagged('getTarget', 'One target.', one('Target', 'ETag')),
     put: {
+      id: 'updateTarget',
       summary:
         'Update a target; what is omitted stays. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
       access: 'admin',
@@ -119,6 +133,7 @@ export const TARGET_PATHS: Paths = {
       conditional: true,
     },
     delete: {
+      id: 'deleteTarget',
       summary: 'Delete a target that no policy names, and its credentials.',
       access: 'admin',
       gives: { 204: nothing() },

@@ -17,8 +17,9 @@ export const USER_SCHEMAS = {
 
 export const USER_PATHS: Paths = {
   '/api/users': {
-    get: get('All users.', 'admin', many('User', 'Link'), { query: wholeOrPaged }),
+    get: get('listUsers', 'All users.', 'admin', many('User', 'Link'), { query: wholeOrPaged }),
     post: {
+      id: 'createUser',
       summary: 'Make a user.',
       access: 'admin',
       takes: 'NewUser',
@@ -27,8 +28,9 @@ export const USER_PATHS: Paths = {
     },
   },
   '/api/users/{id}': {
-    get: get('One user.', 'admin', one('User')),
+    get: get('getUser', 'One user.', 'admin', one('User')),
     put: {
+      id: 'updateUser',
       summary: 'Change role, groups or enabled; what is omitted stays.',
       access: 'admin',
       takes: 'UserUpdate',
@@ -38,7 +40,8 @@ export const USER_PATHS: Paths = {
   },
   '/api/users/{id}/recycle': {
     post: {
-      summary: "Give the user's sessions a fresh half at their targets.",
+      id: 'recycleSessionsOfUser',
+      summary: "Reconnect the user's sessions to their targets.",
       access: 'admin',
       gives: { 200: one('Recycled') },
     },
