@@ -1,11 +1,14 @@
 /** What a client is told when its target did not give a proper answer. */
 import { isObject } from '../http/json.ts';
 import { type Answer, refuse, rpcError } from './answer.ts';
+import { decideShown } from './authorize.ts';
 import { isWithheldError } from './capabilities.ts';
 import type { Awaited, ExchangeDeps, RelayContext } from './context.ts';
 import { unsupportedVersion } from './era.ts';
+import { filterError } from './filter.ts';
 import { CODES } from './message.ts';
 import { type OwnError, ownError, servedVersions } from './own-error.ts';
+import { rebuildResponse } from './rebuild.ts';
 import type { UpstreamAnswer, UpstreamFault } from './upstream/upstream.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
@@ -30,7 +33,8 @@ export async function relayFailure(
       return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
     const supported = servedVersions(error);
     if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
-    return { kind: 'message', status: answer.status, text: error.text };
+    const changed = filterError(error.error, awaited.params, decideShown(context.caller.admission, context.target.id));
+    return { kind: 'message', status: answer.status, text: rebuildResponse(id, 'error', error.located, changed) };
   }
   awaited.end('upstream_error');
   if (context.era === 'modern') deps.eras.forget(context);

@@ -7,12 +7,26 @@ import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../htt
 import type { ResourceType } from '../policies/document.ts';
 import type { Askable } from '../targets/target.ts';
 import { declaredCapabilities, isOffered, reduceClientCapabilities, reduceServerCapabilities } from './capabilities.ts';
+import { applyEdits, type Draft, replaceMember, setMember } from './draft.ts';
 import { type Era, isSessionRevision, MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
+import { imitationOf } from './message.ts';
 import { itemObject, type ListShape, type Operation } from './operation.ts';
-import { type Located, withMembers } from './rebuild.ts';
+import { type Located, type MemberTexts, withMembers } from './rebuild.ts';
 import { RELATED_TASK, relatedTask, TASKS_REVISION, type Task, upstreamTaskId } from './tasks.ts';
 import { readTemplate } from './template.ts';
 import { isCanonicalUri } from './uri.ts';
+import {
+  changedPointers,
+  look,
+  MAX_DECIDED,
+  type Sight,
+  visibleAsked,
+  visibleBlock,
+  visibleContents,
+  visibleError,
+  visibleHolder,
+  visibleMessage,
+} from './visible.ts';
 
 /** Spans down to the members of list items: message, result, list, item, member. */
 export const RESULT_SPAN_DEPTH = 4;
@@ -34,8 +48,6 @@ export interface ResultContext {
   readonly tasks: ReadonlyMap<string, Task>;
 }
 
-/** Each item is decided, and nothing else runs meanwhile: a target must not be able to keep the gateway busy. */
-const MAX_DECIDED = 10_000;
 const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects`;
 
 /** What remained of what the target offered. */
@@ -50,26 +62,14 @@ export type FilteredResult =
   | { readonly ok: true; readonly text: string; readonly shown: Shown | null; readonly created: Task | null }
   | { readonly ok: false; readonly fault: string };
 
-interface Edit {
-  readonly start: number;
-  readonly end: number;
-  readonly text: string;
-}
-
-/** Edits of one result, collected and then applied in one go. */
-interface Draft {
-  readonly text: string;
-  readonly span: JsonSpan;
-  readonly value: JsonObject;
-  readonly edits: Edit[];
-}
-
 /** `located` is the whole message with spans to RESULT_SPAN_DEPTH, `result` its verified result. */
 export function filterResult(located: Located, result: JsonObject, context: ResultContext): FilteredResult {
   const span = located.span.members?.get('result');
   if (span === undefined) return fault('the answer has no result');
   const draft: Draft = { text: located.text, span, value: result, edits: [] };
-  checkMeta(draft, context);
+  const unreadable = checkHead(draft, membersOf(context));
+  if (unreadable !== null) return unreadable;
+  if (!checkMeta(draft, context)) return fault(TOO_MANY);
   const kind = result.resultType;
   if (context.era === 'modern' && kind !== undefined && kind !== 'complete') {
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
@@ -85,8 +85,50 @@ export function filterTaskParams(located: Located, params: JsonObject, context: 
   const span = located.span.members?.get('params');
   if (span === undefined) return fault('the notification has no params');
   const draft: Draft = { text: located.text, span, value: params, edits: [] };
-  checkMeta(draft, context);
+  const unreadable = checkHead(draft, TASK_MEMBERS);
+  if (unreadable !== null) return unreadable;
+  if (!checkMeta(draft, context)) return fault(TOO_MANY);
   return finish(draft, filterTask(draft, context));
+}
+
+/** What the filter reads of results beside what the method has. */
+const COMMON = '_meta resultType inputRequests requestState ttlMs cacheScope';
+const CONTENT_MEMBERS = imitationOf(COMMON, 'content task');
+const TASK_MEMBERS = imitationOf(COMMON, 'taskId result');
+const OTHER_MEMBERS = imitationOf(COMMON);
+const MEMBERS: ReadonlyMap<string, (name: string) => boolean> = new Map([
+  ['initialize', imitationOf(COMMON, 'protocolVersion capabilities')],
+  ['server/discover', imitationOf(COMMON, 'supportedVersions capabilities')],
+  ['tools/list', imitationOf(COMMON, 'tools')],
+  ['prompts/list', imitationOf(COMMON, 'prompts')],
+  ['resources/list', imitationOf(COMMON, 'resources')],
+  ['resources/templates/list', imitationOf(COMMON, 'resourceTemplates')],
+  ['tasks/list', imitationOf(COMMON, 'tasks')],
+  ['tools/call', CONTENT_MEMBERS],
+  ['tasks/result', CONTENT_MEMBERS],
+  ['tasks/get', TASK_MEMBERS],
+  ['tasks/update', TASK_MEMBERS],
+  ['tasks/cancel', TASK_MEMBERS],
+  ['prompts/get', imitationOf(COMMON, 'messages')],
+  ['resources/read', imitationOf(COMMON, 'contents')],
+  ['completion/complete', imitationOf(COMMON, 'completion')],
+]);
+
+function membersOf({ method }: ResultContext): (name: string) => boolean {
+  return MEMBERS.get(method) ?? OTHER_MEMBERS;
+}
+
+/** A client that reads names without regard to case would see what the filter has not (`Tools` beside or for `tools`). */
+function checkHead({ value }: Draft, isImitation: (name: string) => boolean): ReturnType<typeof fault> | null {
+  const imitated = Object.keys(value).find(isImitation);
+  return imitated === undefined ? null : fault(`its member ${JSON.stringify(imitated)} imitates a protocol member`);
+}
+
+/** What changes in an error of the target; `params`: of the request that it answers, undefined where they are not known. */
+export function filterError(error: JsonObject, params: JsonObject | undefined, decide: ResultContext['decide']): MemberTexts {
+  const seen = look((sight) => visibleError(error, params?.uri, sight), decide)?.result ?? {};
+  const changed = Object.keys(error).filter((name) => seen[name] !== error[name]);
+  return Object.fromEntries(changed.map((name) => [name, seen[name] === undefined ? null : JSON.stringify(seen[name])]));
 }
 
 function finish(draft: Draft, filtered: Filtered): FilteredResult {
@@ -117,7 +159,7 @@ function filterComplete(draft: Draft, context: ResultContext): Filtered {
     case 'tasks/cancel':
       return filterTask(draft, context);
     case 'prompts/get':
-      return filterLinks(draft, 'messages', (item) => (isObject(item) ? item.content : undefined), context);
+      return filterItems(draft, 'messages', visibleMessage, context);
     case 'resources/read':
       return filterContents(draft, context);
     case 'completion/complete':
@@ -136,55 +178,30 @@ function filterList(draft: Draft, shape: ListShape, context: ResultContext): Fil
   const readable = objects.filter((object) => object !== null);
   const allowed = new Map(zip(readable, context.decide(readable)));
   const kept = [...items.keys()].filter((index) => isTrue(allowed, objects[index]));
-  const texts = kept.map((index) => {
-    const span = spans[index];
-    if (span === undefined) return 'null';
-    const text = draft.text.slice(span.start, span.end);
-    return shape.resource_type === 'tool' ? withoutHiddenLink(draft.text, span, items[index], text, context) : text;
-  });
+  const looked = look((sight) => kept.map((index) => visibleHolder(items[index] ?? null, sight)), context.decide);
+  if (looked === null) return fault(TOO_MANY);
+  const texts = kept.map((index, at) => itemText(draft.text, spans[index], items[index], looked.result[at]));
   replaceMember(draft, shape.member, `[${texts.join()}]`);
   const names = kept.map((index) => objects[index]?.resource_name ?? '');
   return { ok: true, shown: { resource_type: shape.resource_type, names, hidden: items.length - kept.length } };
 }
 
-/**
- * A tool may point to a resource that renders it (`_meta.ui.resourceUri`, and in older servers `_meta["ui/resourceUri"]`); the
- * pointer goes where the resource may not be read.
- */
-function withoutHiddenLink(
-  source: string,
-  span: JsonSpan,
-  item: JsonValue | undefined,
-  text: string,
-  context: ResultContext,
-): string {
-  const meta = isObject(item) ? item._meta : undefined;
-  const at = span.members?.get('_meta');
-  if (!isObject(meta) || at === undefined) return text;
-  const hidden = hiddenLinks(meta, context);
-  if (Object.keys(hidden).length === 0) return text;
-  return source.slice(span.start, at.start) + JSON.stringify({ ...meta, ...hidden }) + source.slice(at.end, span.end);
+/** An item as it was written, but for its `_meta`. */
+function itemText(text: string, span: JsonSpan | undefined, item: JsonValue | undefined, seen: JsonValue | undefined): string {
+  if (span === undefined || !isObject(seen)) return 'null';
+  const meta = seen === item ? undefined : span.members?.get('_meta');
+  if (meta === undefined) return text.slice(span.start, span.end);
+  return text.slice(span.start, meta.start) + JSON.stringify(seen._meta) + text.slice(meta.end, span.end);
 }
 
-const FLAT_LINK = 'ui/resourceUri';
-
-/** What becomes of the members of a `_meta` that point to a resource that may not be read; undefined: the member goes. */
-function hiddenLinks(meta: JsonObject, context: ResultContext): { [name: string]: JsonObject | undefined } {
-  const hidden: { [name: string]: JsonObject | undefined } = {};
-  if (isObject(meta.ui) && isHiddenLink(meta.ui.resourceUri, context)) {
-    const { resourceUri: _, ...ui } = meta.ui;
-    hidden.ui = ui;
-  }
-  if (isHiddenLink(meta[FLAT_LINK], context)) hidden[FLAT_LINK] = undefined;
-  return hidden;
-}
-
-function isHiddenLink(uri: JsonValue | undefined, context: ResultContext): boolean {
-  return uri !== undefined && mayRead([uri], context)[0] !== true;
+function asTexts(changed: { readonly [name: string]: JsonObject | undefined }): MemberTexts {
+  return Object.fromEntries(
+    Object.entries(changed).map(([name, value]) => [name, value === undefined ? null : JSON.stringify(value)]),
+  );
 }
 
 function filterToolResult(draft: Draft, context: ResultContext): Filtered {
-  return filterLinks(draft, 'content', (item) => item, context);
+  return filterItems(draft, 'content', visibleBlock, context);
 }
 
 /** 2025-11-25: the task stands in a member of the result. */
@@ -219,14 +236,17 @@ function filterTask(draft: Draft, context: ResultContext): Filtered {
     if (task === undefined) return fault('the answer is about another task');
     setMember(draft, 'taskId', task.handle);
   }
-  const unasked = inputRequests === undefined ? null : unaskedInput(inputRequests, context);
+  const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
   if (unasked !== null) return unasked;
   const span = draft.span.members?.get('result');
   if (!isObject(result) || span === undefined) return UNCHANGED;
   const inner: Draft = { ...draft, span, value: result };
-  checkMeta(inner, context);
-  return filterToolResult(inner, context);
+  const unreadable = checkHead(inner, CONTENT_MEMBERS);
+  if (unreadable !== null) return unreadable;
+  return checkMeta(inner, context) ? filterToolResult(inner, context) : fault(TOO_MANY);
 }
+
+const imitatesTask = imitationOf('taskId _meta');
 
 /** A target lists the tasks of all who share its credential: the caller sees its own, of tools that it may call. */
 function filterTasks(draft: Draft, context: ResultContext): Filtered {
@@ -234,7 +254,9 @@ function filterTasks(draft: Draft, context: ResultContext): Filtered {
   const spans = draft.span.members?.get('tasks')?.items;
   if (!Array.isArray(items) || !spans) return fault('the answer has no list of tasks');
   if (items.length > MAX_DECIDED) return fault(TOO_MANY);
-  const own = items.map((item) => (isObject(item) ? context.tasks.get(upstreamTaskId(item.taskId) ?? '') : undefined));
+  const own = items.map((item) =>
+    isObject(item) && !Object.keys(item).some(imitatesTask) ? context.tasks.get(upstreamTaskId(item.taskId) ?? '') : undefined,
+  );
   const objects = own.map((task) => task && ({ resource_type: 'tool', resource_name: task.tool } as const));
   const readable = objects.filter((object) => object !== undefined);
   const allowed = new Map(zip<NamedObject, boolean>(readable, context.decide(readable)));
@@ -250,24 +272,28 @@ function filterTasks(draft: Draft, context: ResultContext): Filtered {
   return { ok: true, shown: { resource_type: 'tool', names, hidden: items.length - names.length } };
 }
 
+const imitatesRelated = imitationOf(RELATED_TASK);
+
 /**
  * Messages of 2025-11-25 may say which task they belong to; one that is not the caller's is left out. The result of a call
- * may point to a resource that renders it, as its tool may.
+ * may point to a resource that renders it, as its tool may. False: it names too many resources.
  */
-function checkMeta(draft: Draft, context: ResultContext): void {
+function checkMeta(draft: Draft, context: ResultContext): boolean {
   const meta = draft.value._meta;
   const span = draft.span.members?.get('_meta');
-  if (!isObject(meta) || span === undefined) return;
+  if (!isObject(meta) || span === undefined) return true;
   const changed: Record<string, string | null> = {};
+  for (const name of Object.keys(meta)) if (imitatesRelated(name)) changed[name] = null;
   const related = relatedTask(draft.value);
   if (related !== undefined) {
     const task = context.tasks.get(related ?? '');
     changed[RELATED_TASK] = task === undefined ? null : JSON.stringify({ taskId: task.handle });
   }
-  for (const [name, visible] of Object.entries(hiddenLinks(meta, context))) {
-    changed[name] = visible === undefined ? null : JSON.stringify(visible);
-  }
+  const looked = look((sight) => changedPointers(meta, sight), context.decide);
+  if (looked === null) return false;
+  Object.assign(changed, asTexts(looked.result));
   if (Object.keys(changed).length > 0) replaceMember(draft, '_meta', withMembers(draft.text, span, changed));
+  return true;
 }
 
 /** Ids of tasks in a result, or in `params` of a notification, that have to be the caller's. */
@@ -281,47 +307,35 @@ export function taskIdsIn(value: JsonObject): string[] {
 }
 
 /** Links name resources that the caller could then read; those that would be refused are not shown. */
-function filterLinks(
+function filterItems(
   draft: Draft,
   member: string,
-  block: (item: JsonValue) => JsonValue | undefined,
-  context: ResultContext,
+  see: (item: JsonValue, sight: Sight) => JsonValue | undefined,
+  { decide }: ResultContext,
 ): Filtered {
-  const items = draft.value[member];
-  if (!Array.isArray(items)) return UNCHANGED;
-  const uris = items.map((item) => {
-    const content = block(item);
-    return isObject(content) && content.type === 'resource_link' ? content.uri : undefined;
-  });
-  return keepReadable(draft, member, uris, context);
+  const value = draft.value[member];
+  if (value === undefined) return UNCHANGED;
+  const items = Array.isArray(value) ? value : [value];
+  const looked = look((sight) => items.map((item) => see(item, sight)), decide);
+  if (looked === null) return fault(TOO_MANY);
+  const { result: seen, names, hidden } = looked;
+  if (seen.some((item, index) => item !== items[index])) {
+    const spans = draft.span.members?.get(member)?.items ?? [];
+    const texts = seen.flatMap((item, index) => {
+      const span = item === items[index] ? spans[index] : undefined;
+      if (item === undefined) return [];
+      return span === undefined ? JSON.stringify(item) : draft.text.slice(span.start, span.end);
+    });
+    replaceMember(draft, member, `[${texts.join()}]`);
+  }
+  return { ok: true, shown: hidden === 0 ? null : { resource_type: 'resource', names, hidden } };
 }
 
 /** A read of one URI may answer with contents of others. */
 function filterContents(draft: Draft, context: ResultContext): Filtered {
-  const { contents } = draft.value;
-  if (!Array.isArray(contents)) return fault('the answer has no contents');
+  if (!Array.isArray(draft.value.contents)) return fault('the answer has no contents');
   const asked = context.params?.uri;
-  const uris = contents.map((item) => {
-    const uri = isObject(item) ? item.uri : null;
-    return uri === asked ? undefined : (uri ?? null);
-  });
-  return keepReadable(draft, 'contents', uris, context);
-}
-
-/** `uris`: undefined where the item needs no decision. */
-function keepReadable(draft: Draft, member: string, uris: readonly (JsonValue | undefined)[], context: ResultContext): Filtered {
-  const asked = uris.filter((uri) => uri !== undefined);
-  if (asked.length === 0) return UNCHANGED;
-  if (asked.length > MAX_DECIDED) return fault(TOO_MANY);
-  const readable = mayRead(asked, context);
-  let next = 0;
-  const keep = uris.map((uri) => uri === undefined || readable[next++] === true);
-  if (keep.every(Boolean)) return UNCHANGED;
-  const spans = draft.span.members?.get(member)?.items ?? [];
-  const kept = spans.filter((_, index) => keep[index]);
-  replaceMember(draft, member, `[${kept.map((span) => draft.text.slice(span.start, span.end)).join()}]`);
-  const names = uris.filter((uri, index) => typeof uri === 'string' && keep[index]) as string[];
-  return { ok: true, shown: { resource_type: 'resource', names, hidden: keep.filter((kept) => !kept).length } };
+  return filterItems(draft, 'contents', (item, sight) => visibleContents(item, asked, sight), context);
 }
 
 function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContext): boolean[] {
@@ -333,6 +347,8 @@ function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContex
   return objects.map((object) => isTrue(allowed, object));
 }
 
+const imitatesCompletion = imitationOf('values total');
+
 /**
  * Completions of a template name resources: those that could not be read are not offered. Where other variables have no
  * values yet, no value names a resource that could be decided on, and none is offered.
@@ -341,6 +357,7 @@ function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   const { ref } = context.params ?? {};
   const { completion } = draft.value;
   if (!isObject(completion) || !Array.isArray(completion.values)) return fault('the answer has no completion values');
+  if (Object.keys(completion).some(imitatesCompletion)) return fault('the answer has two kinds of completion values');
   if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string') return UNCHANGED;
   if (completion.values.length > MAX_DECIDED) return fault(TOO_MANY);
   const expand = expansion(ref.uri, context.params ?? {});
@@ -392,7 +409,7 @@ const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
   if (!MULTI_ROUND.includes(context.method)) return fault('the target asks for input where none can be given');
   const { inputRequests, requestState } = draft.value;
-  const unasked = inputRequests === undefined ? null : unaskedInput(inputRequests, context);
+  const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
   if (unasked !== null) return unasked;
   if (requestState !== undefined) {
     if (typeof requestState !== 'string') return fault('the request state is not a string');
@@ -401,12 +418,35 @@ function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
   return finish(draft, UNCHANGED);
 }
 
-/** null where all that the target asks for is offered by the client, and is the target's to ask. */
-function unaskedInput(requests: JsonValue, { params, mayAsk }: ResultContext): ReturnType<typeof fault> | null {
+/** Keeps what the target may ask for, without links that the caller may not read; otherwise, why nothing may be asked. */
+function filterInput(draft: Draft, requests: JsonValue, context: ResultContext): ReturnType<typeof fault> | null {
   if (!isObject(requests)) return fault('the input requests are no object');
+  const { params, mayAsk, decide } = context;
   const told = reduceClientCapabilities(declaredCapabilities(params), 'modern', mayAsk);
-  const all = Object.values(requests).every((asked) => isOffered(told, asked));
-  return all ? null : fault('the target asks for something that the client does not offer, or that the target may not ask for');
+  if (!Object.values(requests).every((asked) => isOffered(told, asked))) {
+    return fault('the target asks for something that the client does not offer, or that the target may not ask for');
+  }
+  const entries = Object.entries(requests);
+  const looked = look((sight) => entries.map(([, asked]) => visibleRequest(asked, sight)), decide);
+  if (looked === null) return fault(TOO_MANY);
+  const spans = draft.span.members?.get('inputRequests');
+  if (spans === undefined) return null;
+  const changed: Record<string, string> = {};
+  for (const [index, [key, asked]] of entries.entries()) {
+    const seen = looked.result[index];
+    if (seen === undefined) return fault('an input request can be read in more than one way');
+    if (seen !== asked) changed[key] = JSON.stringify(seen);
+  }
+  if (Object.keys(changed).length > 0) replaceMember(draft, 'inputRequests', withMembers(draft.text, spans, changed));
+  return null;
+}
+
+function visibleRequest(asked: JsonValue, sight: Sight): JsonValue | undefined {
+  const seen = visibleHolder(asked, sight);
+  if (!isObject(seen) || !isObject(seen.params)) return seen;
+  const params = visibleAsked(seen.params, sight);
+  if (params === undefined) return undefined;
+  return params === seen.params ? seen : { ...seen, params };
 }
 
 /**
@@ -418,32 +458,6 @@ function forbidCaching(draft: Draft, { era, method, operation }: ResultContext):
   if (!isCacheable) return;
   if (era === 'modern' || 'ttlMs' in draft.value) setMember(draft, 'ttlMs', 0);
   if (era === 'modern' || 'cacheScope' in draft.value) setMember(draft, 'cacheScope', 'private');
-}
-
-function setMember(draft: Draft, name: string, value: JsonValue): void {
-  replaceMember(draft, name, JSON.stringify(value));
-}
-
-function replaceMember(draft: Draft, name: string, text: string): void {
-  const existing = draft.span.members?.get(name);
-  if (existing !== undefined) {
-    draft.edits.push({ start: existing.start, end: existing.end, text });
-    return;
-  }
-  const at = draft.span.start + 1;
-  const isFirst = (draft.span.members?.size ?? 0) === 0 && !draft.edits.some((edit) => edit.start === at);
-  draft.edits.push({ start: at, end: at, text: `${JSON.stringify(name)}:${text}${isFirst ? '' : ','}` });
-}
-
-function applyEdits(draft: Draft): string {
-  let text = '';
-  let at = draft.span.start;
-  // Of insertions at one place the later goes in front (the sort is stable): only the first may lack its comma.
-  for (const edit of draft.edits.toReversed().sort((a, b) => a.start - b.start)) {
-    text += draft.text.slice(at, edit.start) + edit.text;
-    at = edit.end;
-  }
-  return text + draft.text.slice(at, draft.span.end);
 }
 
 function zip<A, B>(left: readonly A[], right: readonly B[]): [A, B | undefined][] {

@@ -163,8 +163,17 @@ function foldedName(value: JsonObject, known: ReadonlyMap<string, string>): stri
   return null;
 }
 
+/** The same for one name at a time, for the members of many values. */
+export function imitationOf(...lists: string[]): (name: string) => boolean {
+  const known = names(...lists);
+  return (name) => {
+    const meant = known.get(fold(name));
+    return meant !== undefined && meant !== name;
+  };
+}
+
 function fold(name: string): string {
-  return name.toUpperCase().toLowerCase();
+  return /[^a-z_]/.test(name) ? name.toUpperCase().toLowerCase() : name;
 }
 
 /** `id` undefined leaves the member out, as revision 2026-07-28 asks where the request's id could not be read. */

@@ -5,7 +5,7 @@ import type { ResourceType } from '../policies/document.ts';
 import type { ExtensionMethod } from '../targets/target.ts';
 import type { Era } from './era.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
-import { CODES, isImitated, type Rejection } from './message.ts';
+import { CODES, imitationOf, isImitated, type Rejection } from './message.ts';
 import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES } from './uri.ts';
 
 export const MAX_NAME_LENGTH = 256;
@@ -151,9 +151,13 @@ function codePoints(text: string): number {
   return count;
 }
 
+/** A client that reads names without regard to case could take such a member for what was decided on. */
+const imitatesKey = imitationOf('name uri uriTemplate _meta');
+
 /** The object that an item of a list stands for; null where a call could not name it, so that it is not shown either. */
 export function itemObject(shape: ListShape, item: JsonValue): NamedObject | null {
-  const key = isObject(item) ? item[shape.key] : undefined;
+  if (!isObject(item) || Object.keys(item).some(imitatesKey)) return null;
+  const key = item[shape.key];
   if (shape.resource_type !== 'resource') return isName(key) ? { resource_type: shape.resource_type, resource_name: key } : null;
   // A template without variables is a URI, and is shown only if it can be read.
   const readable = shape.template ? isTemplate(key) && isDecidableResource(key) : typeof key === 'string' && isCanonicalUri(key);

@@ -2,15 +2,15 @@
 import { isObject, type JsonObject, readJson } from '../http/json.ts';
 import { MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
 import { CODES, type RpcId, readMessage } from './message.ts';
-import { rebuildResponse } from './rebuild.ts';
+import type { Located } from './rebuild.ts';
 import { readAll } from './upstream/http.ts';
 import { isFault, type UpstreamAnswer } from './upstream/upstream.ts';
 
 const FAILURE_BYTES = 64 * 1024;
 
 export interface OwnError {
-  /** The whole message for the client. */
-  readonly text: string;
+  /** The text that it was read from. */
+  readonly located: Located;
   readonly error: JsonObject;
 }
 
@@ -22,7 +22,7 @@ export async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnEr
   if (!reading?.ok || !isObject(reading.value) || !isObject(reading.value.error)) return null;
   const message = readMessage(reading.value);
   const isOwn = message.kind === 'response' && (message.id === id || message.id === null);
-  return isOwn ? { text: rebuildResponse(id, 'error', reading), error: reading.value.error } : null;
+  return isOwn ? { located: reading, error: reading.value.error } : null;
 }
 
 /** Of the versions that a version error names, those that the gateway serves, too; null for any other error. */

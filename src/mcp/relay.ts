@@ -9,7 +9,7 @@ import { declaresTasks, isWithheldError, mayBeAsked } from './capabilities.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { META_KEYS } from './era.ts';
 import { NOT_ITS_TO_ASK, relayFailure, upstreamFault } from './failure.ts';
-import { filterResult, filterTaskParams, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from './filter.ts';
+import { filterError, filterResult, filterTaskParams, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from './filter.ts';
 import { settingOf } from './links.ts';
 import { ACKNOWLEDGED, acknowledge, farewell, isHeard, TASK_NOTIFICATION } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
@@ -19,7 +19,7 @@ import { type Linked, placeOf, type StreamOrigin, sealAskedId, sealEventId, seal
 import { SseFault } from './sse.ts';
 import {
   openTask,
-  outwardMeta,
+  RELATED_TASK,
   relatedTask,
   sealTask,
   TASK_STATUS,
@@ -32,6 +32,7 @@ import {
 } from './tasks.ts';
 import { faultOf, readAll } from './upstream/http.ts';
 import { isFault, type UpstreamAnswer, type UpstreamStream } from './upstream/upstream.ts';
+import { lookAt, type Sight, survey, visibleAsked } from './visible.ts';
 
 type Seen =
   | { readonly kind: 'pass'; readonly text: string }
@@ -146,7 +147,9 @@ async function inspect(deps: ExchangeDeps, context: RelayContext, text: string):
     if (isObject(error) && isWithheldError(error, context.era, context.target.may_ask, awaited.params)) {
       return { kind: 'final', ...broken(context, NOT_ITS_TO_ASK) };
     }
-    return { kind: 'final', text: rebuildResponse(awaited.id, 'error', reading), outcome: 'error' };
+    const decide = decideShown(context.caller.admission, context.target.id);
+    const text = rebuildResponse(awaited.id, 'error', reading, filterError(isObject(error) ? error : {}, awaited.params, decide));
+    return { kind: 'final', text, outcome: 'error' };
   }
   const result = isObject(reading.value) ? reading.value.result : undefined;
   return isObject(result) ? relayResult(deps, context, awaited, reading, result) : malformed(deps, context, 'no result');
@@ -238,25 +241,49 @@ async function ownTasks(
   return found;
 }
 
-const NO_CHANGES: MemberTexts = {};
-
-/** What changes in a message of the target that belongs to a task; null where the task is none of the caller's. */
+/** The task that a message of the target belongs to: undefined where it says none, null where it is none of the caller's. */
 async function taskNamedIn(
   deps: ExchangeDeps,
   context: RelayContext,
   params: JsonObject | undefined,
-  located: Located,
-): Promise<MemberTexts | null> {
+): Promise<Task | null | undefined> {
   const related = relatedTask(params);
-  if (related === undefined) return NO_CHANGES;
-  if (related === null) return null;
+  if (related === undefined || related === null) return related;
   try {
-    const task = (await ownTasks(deps, context, [related])).get(related);
-    return task === undefined ? null : outwardMeta(located, 'params', task.handle);
+    return (await ownTasks(deps, context, [related])).get(related) ?? null;
   } catch (err) {
     deps.log.error({ err }, 'the task of a message could not be looked up; it is not passed on');
     return null;
   }
+}
+
+/**
+ * Parameters of a message that the target sends on its own, with the client's id of its task, and without links to resources
+ * that the caller may not read now. null: they can be read in more than one way, or name too many resources.
+ */
+async function visibleParams(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  params: JsonObject,
+  task: Task | undefined,
+): Promise<JsonObject | null> {
+  const walk = (sight: Sight): JsonObject | undefined => visibleAsked(params, sight);
+  const { looked, uris } = survey(walk);
+  let seen = looked.result;
+  if (uris.size > 0) {
+    const admission = context.standing ? await readmit(deps, context.caller) : context.caller.admission;
+    seen = admission === null ? undefined : lookAt(walk, uris, decideShown(admission, context.target.id))?.result;
+  }
+  if (seen === undefined) return null;
+  const { _meta } = seen;
+  return task === undefined || !isObject(_meta)
+    ? seen
+    : { ...seen, _meta: { ..._meta, [RELATED_TASK]: { taskId: task.handle } } };
+}
+
+function changes(seen: JsonObject, params: JsonObject): MemberTexts {
+  const changed = Object.entries(seen).filter(([name, value]) => value !== params[name]);
+  return Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
 /** What is lost with the target's half of a session, and the client would not say again. */
@@ -284,18 +311,19 @@ export function stateBinding(place: string, method: string, params: JsonObject |
 /** A request of the target for the client, which answers it under an id that nobody else can use. */
 async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: RpcRequest, located: Located): Promise<Seen> {
   const { caller, target, linked, asked } = context;
-  const { method, params } = message;
+  const { method, params = {} } = message;
   // 2026-07-28 has no such requests, and before its answer a session has no client that could be asked.
   if (linked === null) return malformed(deps, context, 'a request where none may be sent');
-  const named = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params, located) : null;
-  if (named === null) {
+  const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params) : null;
+  const seen = task === null ? null : await visibleParams(deps, context, params, task);
+  if (seen === null) {
     refuseAsked(deps, context, linked, message.id);
     return DROP;
   }
   const id = sealAskedId(deps.seal, caller.admission.principal, placeOf(target), linked, message);
   asked.set(message.id, id);
   // Tasks at the client are not carried, and who has not offered them does what is asked at once (2025-11-25, tasks).
-  const changed = params?.task === undefined ? named : { ...named, task: null };
+  const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
 }
 
@@ -318,20 +346,22 @@ async function relayNotification(
   message: RpcNotification,
   located: Located,
 ): Promise<Seen> {
-  const { params } = message;
+  const { params = {} } = message;
   const { listening, awaited } = context;
   if (message.method === TASK_STATUS || message.method === TASK_NOTIFICATION) {
     return isTaskNews(context, message) ? relayTaskState(deps, context, message, located) : DROP;
   }
-  const named = await taskNamedIn(deps, context, params, located);
-  if (named === null) return DROP;
-  const pass: Seen = { kind: 'pass', text: rebuildNotification(message.method, located, named) };
+  const task = await taskNamedIn(deps, context, params);
+  const seen = task === null ? null : await visibleParams(deps, context, params, task);
+  if (seen === null) return DROP;
+  const changed = changes(seen, params);
+  const pass: Seen = { kind: 'pass', text: rebuildNotification(message.method, located, changed) };
   if (listening !== undefined && awaited !== null) {
     if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
     if (message.method === 'notifications/resources/updated') return (await mayLearnOf(deps, context, params)) ? pass : DROP;
     if (message.method !== ACKNOWLEDGED) return pass;
     const handles = new Map([...(context.tasks ?? [])].map(([upstreamId, { handle }]) => [upstreamId, handle] as const));
-    const honest = acknowledge(params ?? {}, listening, handles);
+    const honest = acknowledge(seen, listening, handles);
     if (isObject(honest.notifications)) context.acknowledged?.(honest.notifications);
     return { kind: 'pass', text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: honest }) };
   }
@@ -339,7 +369,7 @@ async function relayNotification(
   switch (message.method) {
     case 'notifications/progress':
       // A task goes on with the token of the call that made it (2025-11-25, task progress).
-      if (context.standing || named !== NO_CHANGES) return pass;
+      if (context.standing || task !== undefined) return pass;
       return isObject(meta) && meta.progressToken !== undefined && params?.progressToken === meta.progressToken ? pass : DROP;
     case 'notifications/message':
       if (context.era === 'session') return pass;
@@ -353,8 +383,8 @@ async function relayNotification(
     case 'notifications/cancelled': {
       const known = isAskedId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
       if (known === undefined) return DROP;
-      const changed = { ...named, requestId: JSON.stringify(known) };
-      return { kind: 'pass', text: rebuildNotification(message.method, located, changed) };
+      const text = rebuildNotification(message.method, located, { ...changed, requestId: JSON.stringify(known) });
+      return { kind: 'pass', text };
     }
     case 'notifications/resources/updated':
       return context.era === 'session' && (await mayLearnOf(deps, context, params)) ? pass : DROP;

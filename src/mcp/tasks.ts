@@ -8,7 +8,6 @@ import type { Principal } from '../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { SessionRevision } from './era.ts';
 import type { Operation } from './operation.ts';
-import { type Located, type MemberTexts, withMembers } from './rebuild.ts';
 import type { Seal } from './seal.ts';
 
 /** The one session revision that has tasks. */
@@ -93,13 +92,6 @@ export function relatedTask(holder: JsonObject | undefined): string | null | und
   if (!isObject(meta) || !(RELATED_TASK in meta)) return undefined;
   const related = meta[RELATED_TASK];
   return isObject(related) ? upstreamTaskId(related.taskId) : null;
-}
-
-/** What changes in `params` or `result` of a message of the target so that its task has its client's id. */
-export function outwardMeta({ text, span }: Located, holder: 'params' | 'result', handle: string): MemberTexts {
-  const meta = span.members?.get(holder)?.members?.get('_meta');
-  const related = { [RELATED_TASK]: JSON.stringify({ taskId: handle }) };
-  return meta === undefined ? {} : { _meta: withMembers(text, meta, related) };
 }
 
 /** `_meta` as it goes to the target: a reference to a task of this client in the target's words, any other left out. */

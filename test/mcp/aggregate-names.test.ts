@@ -180,6 +180,39 @@ test('every place where a target names something', (t) => {
       { content: 'x' },
     ],
   });
+  const pointing = (prefix: string) => ({
+    _meta: { ui: { resourceUri: `${prefix}ui://w` }, 'openai/outputTemplate': `${prefix}ui://o` },
+  });
+  const nested = (prefix: string) => [
+    { type: 'text', text: 'x:1', ...pointing(prefix) },
+    {
+      type: 'tool_result',
+      content: [{ type: 'resource_link', uri: `${prefix}x:2`, ...pointing(prefix) }],
+      structuredContent: { uri: 'x:3' },
+    },
+    { type: 'resource', resource: { uri: `${prefix}x:4`, ...pointing(prefix) } },
+  ];
+  for (const [method, make] of [
+    ['tools/call', (prefix: string) => ({ content: nested(prefix) })],
+    ['tasks/result', (prefix: string) => ({ content: nested(prefix) })],
+    ['prompts/get', (prefix: string) => ({ messages: [{ role: 'user', content: nested(prefix), ...pointing(prefix) }] })],
+    ['resources/read', (prefix: string) => ({ contents: [{ uri: `${prefix}x:1`, ...pointing(prefix) }] })],
+    ['resources/list', (prefix: string) => ({ resources: [{ uri: `${prefix}x:1`, ...pointing(prefix) }] })],
+    ['completion/complete', pointing],
+  ] as const) {
+    t.deepEqual(result(method, make('')), make('t+') as never, method);
+  }
+  const sampling = (prefix: string) => ({
+    messages: [
+      { role: 'user', content: nested(prefix) },
+      { role: 'user', content: nested(prefix)[1] },
+    ],
+    tools: [{ name: 'x', ...pointing(prefix) }],
+  });
+  t.deepEqual(
+    renamed('tools/call', { id: 1, method: 'sampling/createMessage', params: sampling('') }).params,
+    sampling('t+') as never,
+  );
   t.deepEqual(result('tools/call', { task: { taskId: 'T', status: 'working' } }), {
     task: { taskId: 't__T', status: 'working' },
   });

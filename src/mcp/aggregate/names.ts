@@ -8,6 +8,7 @@ import { TARGET_NAME } from '../../targets/target.ts';
 import type { RpcNotification, RpcRequest } from '../message.ts';
 import type { Located } from '../rebuild.ts';
 import { RELATED_TASK } from '../tasks.ts';
+import { POINTERS } from '../visible.ts';
 
 export interface Aimed {
   readonly targetName: string;
@@ -102,10 +103,12 @@ export function bareResponse(targetName: string, located: Located): Located {
   return edited.ok ? edited : located;
 }
 
-/** Spans down to `_meta.ui.resourceUri` of an item of a list, and to the resource in the content of a prompt's message. */
-const SPAN_DEPTH = 6;
+/** Spans down to `_meta.ui.resourceUri` of an item of a list. */
+const LIST_DEPTH = 6;
+/** The same of a link in the result of a tool, in the content of a prompt's message. */
+const CONTENT_DEPTH = 11;
 /** The text has been read before, under the limits for targets. */
-const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: SPAN_DEPTH };
+const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LIST_DEPTH };
 
 interface Edit {
   readonly start: number;
@@ -117,7 +120,8 @@ type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
 
 /** `text`: a message for the client, as it would be on the target's own endpoint. `method`: of the request that it answers. */
 export function renameMessage(targetName: string, method: string, text: string): string {
-  const reading = readJsonText(text, RULES);
+  const spanDepth = method.endsWith('/list') ? LIST_DEPTH : CONTENT_DEPTH;
+  const reading = readJsonText(text, { ...RULES, spanDepth });
   if (!reading.ok || !isObject(reading.value)) return text;
   const message = reading.value;
   const edits: Edit[] = [];
@@ -136,10 +140,12 @@ export function renameMessage(targetName: string, method: string, text: string):
     if (message.method === 'elicitation/create' || message.method === 'notifications/elicitation/complete')
       at(['params', 'elicitationId'], name)(message, reading.span, edits);
     at(['params', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
+    for (const renaming of askedRenamings(uri)) at(['params'], renaming)(message, reading.span, edits);
   } else {
     at(['error', 'data', 'uri'], uri)(message, reading.span, edits);
-    at(['error', 'data'], each('elicitations', at(['elicitationId'], name)))(message, reading.span, edits);
+    at(['error', 'data'], some('elicitations', at(['elicitationId'], name)))(message, reading.span, edits);
     at(['result', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
+    for (const renaming of pointed(uri)) at(['result'], renaming)(message, reading.span, edits);
     for (const renaming of within.get(method) ?? []) at(['result'], renaming)(message, reading.span, edits);
   }
   return applyEdits(text, edits);
@@ -169,24 +175,50 @@ export function splitToken(
 
 /** What a result names, by the method that it answers. */
 function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly Renaming[]> {
-  const content: readonly Renaming[] = [linked(uri), at(['resource', 'uri'], uri)];
-  const pointers = [at(['_meta', 'ui', 'resourceUri'], uri), at(['_meta', 'ui/resourceUri'], uri)];
-  const toolResult = [each('content', ...content), ...pointers];
-  const task = [at(['task', 'taskId'], name)];
+  const pointers = pointed(uri);
+  const content = some('content', blockOf(uri));
+  const task = at(['task', 'taskId'], name);
   return new Map<string, readonly Renaming[]>([
-    ['tools/list', [each('tools', at(['name'], name), ...pointers)]],
-    ['prompts/list', [each('prompts', at(['name'], name))]],
-    ['resources/list', [each('resources', at(['uri'], uri))]],
-    ['resources/templates/list', [each('resourceTemplates', at(['uriTemplate'], uri))]],
-    ['tasks/list', [each('tasks', at(['taskId'], name))]],
-    ['resources/read', [each('contents', at(['uri'], uri))]],
-    ['tools/call', [...toolResult, ...task]],
-    ['tasks/result', toolResult],
+    ['tools/list', [some('tools', at(['name'], name), ...pointers)]],
+    ['prompts/list', [some('prompts', at(['name'], name), ...pointers)]],
+    ['resources/list', [some('resources', at(['uri'], uri), ...pointers)]],
+    ['resources/templates/list', [some('resourceTemplates', at(['uriTemplate'], uri), ...pointers)]],
+    ['tasks/list', [some('tasks', at(['taskId'], name))]],
+    ['resources/read', [some('contents', at(['uri'], uri), ...pointers)]],
+    ['tools/call', [content, task]],
+    ['tasks/result', [content]],
     ['tasks/get', [at(['taskId'], name)]],
     ['tasks/cancel', [at(['taskId'], name)]],
-    ['prompts/get', [each('messages', ...content.map((renaming) => at(['content'], renaming)))]],
+    ['prompts/get', [some('messages', content, ...pointers)]],
   ]);
 }
+
+/** What parameters of the target's own requests and notifications name. */
+function askedRenamings(uri: Renaming): readonly Renaming[] {
+  const pointers = pointed(uri);
+  return [...pointers, some('messages', some('content', blockOf(uri)), ...pointers), some('tools', ...pointers)];
+}
+
+function pointed(uri: Renaming): readonly Renaming[] {
+  return [at(['_meta', 'ui', 'resourceUri'], uri), ...POINTERS.map((pointer) => at(['_meta', pointer], uri))];
+}
+
+/** A block of content, and what stands in it where it is the result of a tool. */
+function blockOf(uri: Renaming): Renaming {
+  const pointers = pointed(uri);
+  const renamings = [linked(uri), at(['resource', 'uri'], uri), ...pointers, at(['resource'], all(pointers))];
+  const block: Renaming = (value, span, edits) => {
+    all(renamings)(value, span, edits);
+    some('content', block)(value, span, edits);
+  };
+  return block;
+}
+
+const all =
+  (renamings: readonly Renaming[]): Renaming =>
+  (value, span, edits) => {
+    for (const renaming of renamings) renaming(value, span, edits);
+  };
 
 const rename =
   (joined: (value: string) => string): Renaming =>
@@ -208,12 +240,13 @@ function at(path: readonly string[], renaming: Renaming): Renaming {
   };
 }
 
-function each(member: string, ...renamings: readonly Renaming[]): Renaming {
+/** One item or several. */
+function some(member: string, ...renamings: readonly Renaming[]): Renaming {
   return at([member], (value, span, edits) => {
-    if (!Array.isArray(value)) return;
+    if (!Array.isArray(value)) return all(renamings)(value, span, edits);
     for (const [index, item] of value.entries()) {
       const where = span.items?.[index];
-      if (where !== undefined) for (const renaming of renamings) renaming(item, where, edits);
+      if (where !== undefined) all(renamings)(item, where, edits);
     }
   });
 }

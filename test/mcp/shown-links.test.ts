@@ -1,0 +1,362 @@
+/** Every place in the messages of a target where a URI of a resource, or a name of an object, stands, and what a client gets. */
+import type { ServerResponse } from 'node:http';
+import test, { type ExecutionContext } from 'ava';
+import type { JsonObject } from '../../src/http/json.ts';
+import { answerJson, byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
+import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { call, inSession, modern, open, send } from './raw.ts';
+
+const OPEN = 'file:///open/a';
+const SECRET = 'file:///secret/s';
+
+const link = (uri: string) => ({ type: 'resource_link', uri, name: 'a' });
+const ui = (uri: string) => ({ _meta: { ui: { resourceUri: uri } } });
+const flatUi = (uri: string) => ({ _meta: { 'ui/resourceUri': uri } });
+const template = (uri: string) => ({ _meta: { 'openai/outputTemplate': uri } });
+const text = { type: 'text', text: 'x' };
+const embedded = (more: object) => ({ type: 'resource', resource: { uri: OPEN, text: 'x', ...more } });
+const toolResult = (...content: object[]) => ({ type: 'tool_result', toolUseId: '1', content });
+const sampling = (content: unknown, more: object = {}) => ({
+  messages: [{ role: 'user', content }],
+  maxTokens: 1,
+  ...more,
+});
+
+interface Place {
+  readonly where: string;
+  readonly method: string;
+  readonly params?: JsonObject;
+  /** The result that holds the URI, or the name. */
+  readonly result: (uri: string) => object;
+  /** Instead of a URI. */
+  readonly named?: readonly [open: string, secret: string];
+}
+
+const READ = { uri: OPEN };
+const COMPLETE: JsonObject = { ref: { type: 'ref/resource', uri: '{+uri}' }, argument: { name: 'uri', value: '' } };
+
+/** In results of every revision. */
+const RESULTS: readonly Place[] = [
+  { where: 'tools[].name', method: 'tools/list', named: ['ok', 'hidden'], result: (name) => ({ tools: [{ name }] }) },
+  { where: 'prompts[].name', method: 'prompts/list', named: ['ok', 'hidden'], result: (name) => ({ prompts: [{ name }] }) },
+  { where: 'resources[].uri', method: 'resources/list', result: (uri) => ({ resources: [{ uri, name: 'a' }] }) },
+  {
+    where: 'resourceTemplates[].uriTemplate',
+    method: 'resources/templates/list',
+    named: [`${OPEN}/{x}`, `${SECRET}/{x}`],
+    result: (uriTemplate) => ({ resourceTemplates: [{ uriTemplate, name: 'a' }] }),
+  },
+  ...[ui, flatUi, template].flatMap((pointer): Place[] => {
+    const where = Object.keys(pointer('')._meta)[0];
+    return [
+      { where: `tools[]._meta.${where}`, method: 'tools/list', result: (uri) => ({ tools: [{ name: 'ok', ...pointer(uri) }] }) },
+      {
+        where: `prompts[]._meta.${where}`,
+        method: 'prompts/list',
+        result: (uri) => ({ prompts: [{ name: 'ok', ...pointer(uri) }] }),
+      },
+      {
+        where: `resources[]._meta.${where}`,
+        method: 'resources/list',
+        result: (uri) => ({ resources: [{ uri: OPEN, ...pointer(uri) }] }),
+      },
+      {
+        where: `resourceTemplates[]._meta.${where}`,
+        method: 'resources/templates/list',
+        result: (uri) => ({ resourceTemplates: [{ uriTemplate: OPEN, ...pointer(uri) }] }),
+      },
+      {
+        where: `contents[]._meta.${where}`,
+        method: 'resources/read',
+        params: READ,
+        result: (uri) => ({ contents: [{ ...READ, text: 'x', ...pointer(uri) }] }),
+      },
+      { where: `content[]._meta.${where}`, method: 'tools/call', result: (uri) => ({ content: [{ ...text, ...pointer(uri) }] }) },
+      {
+        where: `content[].resource._meta.${where}`,
+        method: 'tools/call',
+        result: (uri) => ({ content: [embedded(pointer(uri))] }),
+      },
+      {
+        where: `messages[].content._meta.${where}`,
+        method: 'prompts/get',
+        result: (uri) => ({ messages: [{ role: 'user', content: { ...text, ...pointer(uri) } }] }),
+      },
+      {
+        where: `messages[]._meta.${where}`,
+        method: 'prompts/get',
+        result: (uri) => ({ messages: [{ role: 'user', content: text, ...pointer(uri) }] }),
+      },
+    ];
+  }),
+  ...['tools/list', 'tools/call', 'prompts/get', 'resources/read'].map(
+    (method): Place => ({
+      where: 'result._meta',
+      method,
+      ...(method === 'resources/read' ? { params: READ } : {}),
+      result: (uri) => ({ tools: [], content: [], messages: [], contents: [], ...ui(uri) }),
+    }),
+  ),
+  {
+    where: 'contents[].uri',
+    method: 'resources/read',
+    params: { uri: 'file:///open/' },
+    result: (uri) => ({ contents: [{ uri, text: 'x' }] }),
+  },
+  { where: 'content[].uri', method: 'tools/call', result: (uri) => ({ content: [text, link(uri)] }) },
+  { where: 'content.uri, which is no list', method: 'tools/call', result: (uri) => ({ content: link(uri) }) },
+  { where: 'content[].content[].uri', method: 'tools/call', result: (uri) => ({ content: [toolResult(text, link(uri))] }) },
+  {
+    where: 'messages[].content.uri',
+    method: 'prompts/get',
+    result: (uri) => ({ messages: [{ role: 'user', content: link(uri) }] }),
+  },
+  {
+    where: 'messages.content.uri, which are no list',
+    method: 'prompts/get',
+    result: (uri) => ({ messages: { role: 'user', content: link(uri) } }),
+  },
+  {
+    where: 'messages[].content[].uri',
+    method: 'prompts/get',
+    result: (uri) => ({ messages: [{ role: 'user', content: [text, link(uri)] }] }),
+  },
+  {
+    where: 'messages[].content[].content[].uri',
+    method: 'prompts/get',
+    result: (uri) => ({ messages: [{ role: 'user', content: [toolResult(toolResult(link(uri)))] }] }),
+  },
+  {
+    where: 'messages[].content[].content[]._meta',
+    method: 'prompts/get',
+    result: (uri) => ({ messages: [{ role: 'user', content: [toolResult({ ...link(OPEN), ...ui(uri) })] }] }),
+  },
+  {
+    where: 'completion.values[]',
+    method: 'completion/complete',
+    params: COMPLETE,
+    result: (uri) => ({ completion: { values: [uri] } }),
+  },
+];
+
+/** What 2026-07-28 asks for in results, and the session revisions in requests of their own. */
+const ASKED: readonly { readonly where: string; readonly method: string; readonly params: (uri: string) => object }[] = [
+  { where: 'messages[].content.uri', method: 'sampling/createMessage', params: (uri) => sampling(link(uri)) },
+  { where: 'messages[].content[].uri', method: 'sampling/createMessage', params: (uri) => sampling([text, link(uri)]) },
+  {
+    where: 'messages[].content.content[].uri',
+    method: 'sampling/createMessage',
+    params: (uri) => sampling(toolResult(text, link(uri))),
+  },
+  {
+    where: 'messages[].content[].content[].uri',
+    method: 'sampling/createMessage',
+    params: (uri) => sampling([toolResult(text, link(uri))]),
+  },
+  {
+    where: 'messages[].content[].content[]._meta',
+    method: 'sampling/createMessage',
+    params: (uri) => sampling([toolResult({ ...text, ...ui(uri) })]),
+  },
+  {
+    where: 'messages[]._meta',
+    method: 'sampling/createMessage',
+    params: (uri) => ({ ...sampling(text), messages: [{ role: 'user', content: text, ...ui(uri) }] }),
+  },
+  {
+    where: 'tools[]._meta',
+    method: 'sampling/createMessage',
+    params: (uri) => sampling(text, { tools: [{ name: 'x', ...ui(uri) }] }),
+  },
+  { where: 'params._meta', method: 'sampling/createMessage', params: (uri) => sampling(text, ui(uri)) },
+  { where: 'params._meta', method: 'elicitation/create', params: (uri) => ({ message: 'x', requestedSchema: {}, ...ui(uri) }) },
+  { where: 'params._meta', method: 'roots/list', params: ui },
+];
+
+/** Names that a reader without regard to case takes for this one. */
+const lookalikes = (name: string): string[] =>
+  [name.toUpperCase(), name.replace(/^./, (c) => c.toUpperCase()), name.replace('s', '\u017f'), name.toLowerCase()].filter(
+    (other) => other !== name,
+  );
+
+/** The value with one member renamed, in each way and at each place. */
+function* imitations(value: unknown): Generator<unknown> {
+  if (Array.isArray(value)) {
+    for (const [index, item] of value.entries()) for (const changed of imitations(item)) yield value.with(index, changed);
+  } else if (typeof value === 'object' && value !== null) {
+    const entries = Object.entries(value);
+    for (const [index, [name, member]] of entries.entries()) {
+      for (const other of lookalikes(name)) yield Object.fromEntries(entries.with(index, [other, member]));
+      for (const changed of imitations(member)) yield Object.fromEntries(entries.with(index, [name, changed]));
+    }
+  }
+}
+
+interface Setup {
+  readonly gateway: TestGateway;
+  readonly upstream: RecordingUpstream;
+  /** What each method is answered with. */
+  results: Record<string, object>;
+}
+
+const CAPABILITIES = { sampling: { tools: {} }, elicitation: {}, roots: {} };
+
+async function setUp(t: ExecutionContext, options: { modern?: boolean } = {}): Promise<Setup> {
+  const upstream = await startRecording((received, res) => byMethod(setup.results, options)(received, res));
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { alice: ({ resource_name }) => /^(ok$|\{\+uri\}$|file:\/\/\/open\/)/.test(resource_name) },
+  });
+  const setup: Setup = { gateway, upstream, results: {} };
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return setup;
+}
+
+const _meta = (more: object = {}) => ({
+  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+  'io.modelcontextprotocol/clientCapabilities': CAPABILITIES,
+  ...more,
+});
+
+for (const revision of ['2025-03-26', '2025-06-18', '2025-11-25', '2026-07-28']) {
+  const isModern = revision === '2026-07-28';
+
+  test.serial(`${revision}: a result shows what the caller may use and nothing else, wherever it stands`, async (t) => {
+    const setup = await setUp(t, { modern: isModern });
+    const { gateway } = setup;
+    const session = isModern ? '' : await open(gateway, { revision });
+    const shows = async ({ method, params }: Place, result: object, name: string): Promise<boolean> => {
+      setup.results = { [method]: isModern ? { resultType: 'complete', ...result } : result };
+      const full = { name: 'ok', ...params };
+      const raw = isModern
+        ? modern(method, { ...full, _meta: _meta() }, { headers: { 'mcp-name': namedBy(method, full) } })
+        : inSession(session, call(method, full));
+      const reply = await send(gateway, raw);
+      t.is(reply.status, 200, `${method}: ${reply.text}`);
+      return reply.text.includes(name);
+    };
+    for (const place of RESULTS) {
+      const [mine, secret] = place.named ?? [OPEN, SECRET];
+      t.true(await shows(place, place.result(mine), mine), `${place.method} ${place.where} is left`);
+      t.false(await shows(place, place.result(secret), secret), `${place.method} ${place.where} is shown`);
+      for (const imitation of imitations(place.result(secret))) {
+        t.false(await shows(place, imitation as object, secret), `${place.method} ${JSON.stringify(imitation)}`);
+      }
+    }
+  });
+}
+
+function namedBy(method: string, params: JsonObject): string | undefined {
+  if (method === 'resources/read') return String(params.uri);
+  return ['tools/call', 'prompts/get'].includes(method) ? 'ok' : undefined;
+}
+
+test.serial('2026-07-28: what a result asks the client for shows no link that the caller may not read', async (t) => {
+  const setup = await setUp(t, { modern: true });
+  const shows = async (asked: object, name: string): Promise<boolean> => {
+    setup.results = { 'tools/call': { resultType: 'input_required', inputRequests: { q: asked, r: { method: 'roots/list' } } } };
+    const reply = await send(setup.gateway, modern('tools/call', { name: 'ok', _meta: _meta() }));
+    return reply.text.includes(name);
+  };
+  for (const { where, method, params } of ASKED) {
+    t.true(await shows({ method, params: params(OPEN) }, OPEN), `${method} ${where} is left`);
+    t.false(await shows({ method, params: params(SECRET) }, SECRET), `${method} ${where} is shown`);
+    for (const imitation of imitations({ method, params: params(SECRET) })) {
+      t.false(await shows(imitation as object, SECRET), `${method} ${JSON.stringify(imitation)}`);
+    }
+  }
+});
+
+/** The messages that a target puts before its answer to a call, and what of them reaches the client. */
+function streamed(setup: Setup, session: string, messages: readonly object[]): Promise<string> {
+  const plain = byMethod({});
+  setup.upstream.script = (received, res) => {
+    if (received.message?.method !== 'tools/call') return plain(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (const message of messages) write(res, message);
+    write(res, { id: received.message.id, result: { content: [] } });
+    res.end();
+  };
+  const params = { name: 'ok', _meta: { progressToken: 1 } };
+  return send(setup.gateway, inSession(session, call('tools/call', params))).then(({ text }) => text);
+}
+
+const write = (res: ServerResponse, message: object): void =>
+  void res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', ...message })}\n\n`);
+
+test.serial('a request of the target shows its client no link that the caller may not read', async (t) => {
+  const setup = await setUp(t);
+  const session = await open(setup.gateway);
+  for (const { where, method, params } of ASKED) {
+    const kept = await streamed(setup, session, [{ id: 'q', method, params: params(OPEN) }]);
+    t.true(kept.includes(OPEN), `${method} ${where} is left`);
+    const forbidden = [params(SECRET), ...imitations(params(SECRET))].map((given, id) => ({
+      id,
+      method,
+      params: given as object,
+    }));
+    const passed = await streamed(setup, session, [...forbidden]);
+    t.false(passed.includes(SECRET), `${method} ${where}: ${passed}`);
+  }
+});
+
+test.serial('a notification of the target shows no link that the caller may not read', async (t) => {
+  const setup = await setUp(t);
+  const session = await open(setup.gateway);
+  const notifications = (uri: string) => [
+    { method: 'notifications/progress', params: { progressToken: 1, progress: 1, ...ui(uri) } },
+    { method: 'notifications/message', params: { level: 'info', data: 'x', ...template(uri) } },
+    { method: 'notifications/tools/list_changed', params: flatUi(uri) },
+    { method: 'notifications/resources/updated', params: { uri } },
+    { method: 'notifications/resources/updated', params: { uri: OPEN, ...ui(uri) } },
+  ];
+  for (const [index, kept] of notifications(OPEN).entries()) {
+    t.true((await streamed(setup, session, [kept])).includes(OPEN), kept.method);
+    const forbidden = notifications(SECRET)[index] as object;
+    const passed = await streamed(setup, session, [forbidden, ...imitations(forbidden)] as object[]);
+    t.false(passed.includes(SECRET), passed);
+  }
+});
+
+test.serial('an error names no resource but the one that was asked for, if the caller may not read it', async (t) => {
+  const setup = await setUp(t);
+  const session = await open(setup.gateway);
+  const shows = async (status: number, data: object): Promise<string> => {
+    const plain = byMethod({});
+    setup.upstream.script = (received, res) => {
+      if (received.message?.method !== 'resources/read') return plain(received, res);
+      const error = { code: -32002, message: 'Resource not found', data };
+      answerJson(res, { jsonrpc: '2.0', id: received.message.id, error }, {}, status);
+    };
+    const reply = await send(setup.gateway, inSession(session, call('resources/read', { uri: 'file:///open/x' })));
+    return reply.text;
+  };
+  for (const status of [200, 400]) {
+    t.true((await shows(status, { uri: 'file:///open/x' })).includes('file:///open/x'));
+    t.true((await shows(status, { uri: OPEN })).includes(OPEN));
+    for (const name of ['uri', 'Uri', 'URI']) {
+      const text = await shows(status, { [name]: SECRET, retry: 1 });
+      t.false(text.includes(SECRET));
+      t.true(text.includes('"retry":1'));
+    }
+  }
+});
+
+test.serial('what the target alone gives a meaning is passed on as it is', async (t) => {
+  const setup = await setUp(t);
+  const session = await open(setup.gateway);
+  setup.results = {
+    'tools/call': {
+      content: [
+        { type: 'text', text: SECRET },
+        { ...embedded({}), resource: { uri: SECRET, text: 'x' } },
+      ],
+      structuredContent: { Uri: SECRET, content: [link(SECRET)] },
+    },
+  };
+  const reply = await send(setup.gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  t.deepEqual((JSON.parse(reply.text) as { result: object }).result, setup.results['tools/call']);
+});
