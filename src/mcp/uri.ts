@@ -21,7 +21,7 @@ export function isCanonicalUri(uri: string): boolean {
   if (authority?.includes('@') || authority?.includes('%')) return false;
   if (scheme === 'file' && (authority !== '//' || query !== undefined)) return false;
   if (/[[\]]/.test(path) || /[[\]]/.test(query ?? '')) return false;
-  if (!segmentsAreCanonical(path)) return false;
+  if (!segmentsAreCanonical(path) || decodings(query ?? '') === null) return false;
   return URL.canParse(uri) && new URL(uri).href === uri;
 }
 
@@ -30,8 +30,14 @@ function segmentsAreCanonical(path: string): boolean {
   return segments.every((segment, index) => {
     if (segment === '') return index === 0 || index === segments.length - 1;
     const texts = decodings(segment);
-    return texts?.every((text) => text !== '.' && text !== '..' && !/[/\\\0]/.test(text)) === true;
+    return texts?.every((text) => !isDots(text) && !/[/\\\0]/.test(text)) === true;
   });
+}
+
+/** Some servers cut off the parameters of a segment (`..;x`) before they resolve it, and others cut out white space. */
+function isDots(segment: string): boolean {
+  const [name = ''] = segment.split(';', 1);
+  return /^\.\.?$/.test(name.replace(/[\0-\x20]/g, ''));
 }
 
 /** More than any upstream decodes; each round costs the length of the segment. */
@@ -39,14 +45,18 @@ const MAX_DECODINGS = 8;
 
 /**
  * The segment as each further round of percent-decoding would read it: upstreams decode once, twice or not at all. null: it
- * goes on and on.
+ * goes on and on, or is not UTF-8, of which each upstream makes something else.
  */
 function decodings(segment: string): string[] | null {
   const seen = [segment];
-  for (let text = segment; seen.length <= MAX_DECODINGS; seen.push(text)) {
-    const next = text.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
-    if (next === text) return seen;
-    text = next;
+  try {
+    for (let text = segment; seen.length <= MAX_DECODINGS; seen.push(text)) {
+      const next = text.replace(/(?:%[0-9A-Fa-f]{2})+/g, decodeURIComponent);
+      if (next === text) return seen;
+      text = next;
+    }
+  } catch {
+    // Not UTF-8.
   }
   return null;
 }
