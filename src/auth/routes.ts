@@ -8,7 +8,7 @@ import { callerOf } from '../http/caller.ts';
 import { admissionOf } from '../http/context.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
 import { pathId, text, uuid, validate } from '../http/validate.ts';
-import { email, newPassword, password, userDocument } from '../users/document.ts';
+import { email, newEmail, newPassword, password, userDocument } from '../users/document.ts';
 import { ADMIN, emailKey, userStore } from '../users/store.ts';
 import type { Administer } from './administer.ts';
 import type { KeyRing } from './keys.ts';
@@ -29,7 +29,7 @@ interface Account {
   readonly password: string;
 }
 
-const newAccount = Joi.object<Account>({ email: email().required(), password: newPassword().required() }).required();
+const newAccount = Joi.object<Account>({ email: newEmail().required(), password: newPassword().required() }).required();
 const account = Joi.object<Account>({ email: email().required(), password: password().required() }).required();
 const passwordChange = Joi.object<{ current_password: string; new_password: string }>({
   current_password: password().required(),

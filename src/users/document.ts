@@ -38,10 +38,21 @@ export const email = (): Joi.StringSchema =>
     // In lower case, the form that is compared, some letters become two.
     if (Math.max([...trimmed].length, [...trimmed.toLowerCase()].length) > USER_LIMITS.email)
       return helpers.message({ custom: `must have at most ${USER_LIMITS.email} characters` });
-    // Nor characters that nobody sees: the audit log must not show two users as one.
     if (!/^[^@\s\p{Cf}]+@[^@\s\p{Cf}]+$/u.test(trimmed)) return helpers.message({ custom: 'must be an e-mail address' });
     return trimmed;
   });
+
+/**
+ * Beside white space and format characters: what is not drawn by definition, what has no glyph that everybody has, and the
+ * blanks among letters and symbols (Braille, ideographic half fill, Egyptian, Khitan, musical, object replacement).
+ */
+const UNSEEN = /[\p{Default_Ignorable_Code_Point}\p{Cn}\p{Co}\u2800\u303f\ufffc\u{13441}\u{13442}\u{16fe4}\u{1d159}]/u;
+
+/** For a user to be made: nobody, the audit log neither, may see two users as one. Users who have such an e-mail keep it. */
+export const newEmail = (): Joi.StringSchema =>
+  email().custom((value: string, helpers) =>
+    UNSEEN.test(value) ? helpers.message({ custom: 'must not contain characters that cannot be seen' }) : value,
+  );
 
 /** For a password to be set. */
 export const newPassword = (): Joi.StringSchema =>
@@ -72,7 +83,7 @@ export interface NewUser {
 }
 
 export const newUser = Joi.object<NewUser>({
-  email: email().required(),
+  email: newEmail().required(),
   password: newPassword().required(),
   role: role().default('user'),
   groups: groups().default([]),

@@ -38,6 +38,45 @@ eachEngine(
   },
 );
 
+/** A blank that is a letter, fillers, a variation selector, a private character, one that no Unicode has. */
+const UNSEEN = [
+  '\u2800',
+  '\u3164',
+  '\uffa0',
+  '\u115f',
+  '\u034f',
+  '\ufe0f',
+  '\u{e0100}',
+  '\u200b',
+  '\ue000',
+  '\u{2fffe}',
+  '\ufffc',
+  '\u{1d159}',
+];
+
+eachEngine(test.serial, 'no e-mail looks like one that is there and has a character more', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { token } = await rest.account('ann@example.com');
+  for (const unseen of UNSEEN) {
+    for (const email of [`ann${unseen}@example.com`, `ann@${unseen}example.com`, `${unseen}ann@example.com`]) {
+      const body = { email, password: PASSWORD };
+      const registered = await rest.call('POST', '/api/auth/register', { body });
+      t.deepEqual([registered.status, registered.body.errors?.[0]?.path], [400, 'email'], JSON.stringify(email));
+      t.is((await rest.call('POST', '/api/users', { token, body })).status, 400, JSON.stringify(email));
+    }
+  }
+  const seen = { email: 'ann\u00e9\u4e00@ex\u00e4mple.com', password: PASSWORD };
+  t.is((await rest.call('POST', '/api/auth/register', { body: seen })).status, 201);
+});
+
+eachEngine(test.serial, 'a user whose e-mail could not be registered any more can still sign in', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { id } = await rest.account('ann@example.com');
+  const email = 'ann\u3164@example.com';
+  await rest.database.knex('users').where({ id }).update({ email, email_key: email });
+  t.is((await rest.call('POST', '/api/auth/login', { body: { email, password: PASSWORD } })).status, 200);
+});
+
 eachEngine(test.serial, 'racing registrations of one e-mail make one user', async (t, database) => {
   const rest = await startRest(t, database.url);
   const answers = await Promise.all(
