@@ -84,23 +84,18 @@ function fakeEngine(gateway: TestGateway): Engine {
     allowed
       ? { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } }
       : { effect: 'deny', reason: 'default', policy: null };
-  const check = () => {
-    if (gateway.engineDown) throw new Error('the engine is broken');
-  };
-  const decide: Engine['decide'] = ({ sub }, targetId, object) => {
-    check();
-    return decision(gateway.rights.get(sub)?.(object, targetId) ?? false);
-  };
+  // An engine never throws: it denies what it cannot decide.
+  const unlessDown = (allowed: boolean): Decision =>
+    gateway.engineDown ? { effect: 'deny', reason: 'error', policy: null } : decision(allowed);
+  const decide: Engine['decide'] = ({ sub }, targetId, object) =>
+    unlessDown(gateway.rights.get(sub)?.(object, targetId) ?? false);
   return {
     revision: 7,
     dataHash: 'data',
     engineHash: 'engine',
     decide,
     decideMany: (principal, targetId, objects) => objects.map((object) => decide(principal, targetId, object)),
-    decideTarget: ({ sub }) => {
-      check();
-      return decision(gateway.rights.has(sub));
-    },
+    decideTarget: ({ sub }) => unlessDown(gateway.rights.has(sub)),
   };
 }
 

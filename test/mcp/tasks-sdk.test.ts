@@ -19,11 +19,12 @@ import {
 } from '@modelcontextprotocol/sdk/types.js';
 import test, { type ExecutionContext } from 'ava';
 import { createSeal } from '../../src/mcp/seal.ts';
-import { taskStore } from '../../src/mcp/store.ts';
+import { type TaskStore, taskStore } from '../../src/mcp/store.ts';
 import { openTask, sealTask, TASK_LIFETIME_MS, type TaskPlace, taskKey } from '../../src/mcp/tasks.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { routed, startGateway } from './gateway.ts';
+import { memoryTasks } from './stores.ts';
 
 interface TaskServer {
   readonly url: string;
@@ -209,9 +210,20 @@ test.serial('a sealed id opens for its principal, on its target, where that was,
   }
 });
 
-eachEngine(test.serial, 'the table leads from an id of the target to the one of its client, for thirty days', async (t, at) => {
-  const database = await openTestDatabase(t, at);
-  const store = taskStore(database.knex);
+const LEADS = 'what is remembered leads from an id of the target to the one of its client, for thirty days';
+
+test.serial(`${LEADS} [memory]`, (t) => {
+  const store = memoryTasks();
+  return leads(t, () => store);
+});
+eachEngine(test.serial, LEADS, async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  await leads(t, () => taskStore(knex));
+});
+
+/** `open`: a store, as of a process that has just started. */
+async function leads(t: ExecutionContext, open: () => TaskStore): Promise<void> {
+  const store = open();
   const key = (id: string) => taskKey({ issuer: 'i', sub: 's' }, 'p', id);
   await store.remember(key('a'), 'first', 1_000);
   await store.remember(key('b'), 'x'.repeat(6_000), 2_000);
@@ -224,7 +236,7 @@ eachEngine(test.serial, 'the table leads from an id of the target to the one of 
     ].sort(),
   ]);
   t.is((await store.handles([])).size, 0);
-  const later = taskStore(database.knex);
+  const later = open();
   await later.remember(key('c'), 'third', 2_500 + TASK_LIFETIME_MS);
   t.deepEqual([...(await later.handles([key('a'), key('b'), key('c')])).keys()].sort(), [key('a'), key('c')].sort());
-});
+}

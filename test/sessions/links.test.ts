@@ -268,7 +268,7 @@ test.serial('a stream of which nobody can say whether it may go on is ended', as
   const add = (name: string, rest: { mayGoOn: (() => boolean) | null; changed?: () => void }) =>
     watch.add({ claims, ...rest, end: () => void ended.add(name) });
   const broken = (): never => {
-    throw new Error('the engine is broken');
+    throw new Error('a fault of the gateway');
   };
   add('cannot be decided', { mayGoOn: broken });
   add('cannot be told', { mayGoOn: () => true, changed: broken });

@@ -1,8 +1,10 @@
-/** One contract for the rows of sessions on every engine. */
-import test from 'ava';
+/** One contract for the rows of sessions on every engine, and for the store in memory that tests use in their place. */
+import test, { type ExecutionContext } from 'ava';
 import { v7 as uuid } from 'uuid';
+import type { Connection } from '../../src/db/database.ts';
 import { sessionRules } from '../../src/sessions/rules.ts';
-import { EVERY_TARGET, type SessionRow, sessionStore } from '../../src/sessions/store.ts';
+import { EVERY_TARGET, type SessionRow, type SessionStore, sessionStore } from '../../src/sessions/store.ts';
+import { memorySessions } from '../mcp/stores.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 
@@ -22,8 +24,19 @@ const row = (changes: Partial<SessionRow> = {}): SessionRow => ({
   ...changes,
 });
 
-eachEngine(test.serial, 'a session is found until it ends, and ends once', async (t, at) => {
-  const store = sessionStore((await openTestDatabase(t, at)).knex);
+/** `knex` null: the store is in memory. */
+function eachStore(
+  title: string,
+  run: (t: ExecutionContext, store: SessionStore, knex: Connection | null) => Promise<void>,
+): void {
+  test.serial(`${title} [memory]`, (t) => run(t, memorySessions(), null));
+  eachEngine(test.serial, title, async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    await run(t, sessionStore(knex), knex);
+  });
+}
+
+eachStore('a session is found until it ends, and ends once', async (t, store) => {
   const session = row();
   t.is(await store.find(session.id), null);
   await store.insert(session);
@@ -35,8 +48,7 @@ eachEngine(test.serial, 'a session is found until it ends, and ends once', async
   t.false(await store.end('nobody', 'client', NOW));
 });
 
-eachEngine(test.serial, 'sessions are listed in the order of their ids, filtered, without those that are over', async (t, at) => {
-  const store = sessionStore((await openTestDatabase(t, at)).knex);
+eachStore('sessions are listed in the order of their ids, filtered, without those that are over', async (t, store) => {
   const sessions = Array.from({ length: 7 }, (_, i) =>
     row({ user_id: i % 2 === 0 ? 'alice' : 'bob', target_id: i === 6 ? null : `t${i % 3}` }),
   );
@@ -66,8 +78,7 @@ eachEngine(test.serial, 'sessions are listed in the order of their ids, filtered
   t.true((await ids(since, { user_id: 'alice' }, null, null)).includes(everywhere?.id ?? ''));
 });
 
-eachEngine(test.serial, 'of replicas that take a session over at once, one has it', async (t, at) => {
-  const store = sessionStore((await openTestDatabase(t, at)).knex);
+eachStore('of replicas that take a session over at once, one has it', async (t, store) => {
   const session = row({ holder: 'a' });
   await store.insert(session);
   const taken = await Promise.all(['b', 'c', 'd'].map((to) => store.adopt(session.id, 'a', to)));
@@ -78,8 +89,7 @@ eachEngine(test.serial, 'of replicas that take a session over at once, one has i
   t.false(await store.adopt(session.id, ['b', 'c', 'd'][taken.indexOf(true)] ?? '', 'e'));
 });
 
-eachEngine(test.serial, 'each cause has one half, whoever comes first', async (t, at) => {
-  const store = sessionStore((await openTestDatabase(t, at)).knex);
+eachStore('each cause has one half, whoever comes first', async (t, store) => {
   const half = (upstream_id: string | null) => ({ upstream_id, revision: '2025-11-25' });
   const halves = [half('one'), half(null), half('three')];
   const won = await Promise.all(halves.map((h) => store.insertUpstream('s', 'cause', h, NOW)));
@@ -90,8 +100,7 @@ eachEngine(test.serial, 'each cause has one half, whoever comes first', async (t
   t.true(await store.insertUpstream('s', 'Cause', half('four'), NOW), 'compared byte for byte');
 });
 
-eachEngine(test.serial, 'settings are of a session and a target, or of every target', async (t, at) => {
-  const store = sessionStore((await openTestDatabase(t, at)).knex);
+eachStore('settings are of a session and a target, or of every target', async (t, store) => {
   await store.set('s', 't', { key: 'a', value: 'file:///ä' }, NOW);
   await store.set('s', 't', { key: 'level', value: 'info' }, NOW + 1);
   await store.set('s', 't', { key: 'level', value: 'debug' }, NOW + 2);
@@ -113,9 +122,7 @@ eachEngine(test.serial, 'settings are of a session and a target, or of every tar
   t.is((await store.settings('s', 'v')).filter(({ key }) => key === 'level').length, 1);
 });
 
-eachEngine(test.serial, 'a session keeps a thousand settings, and no more', async (t, at) => {
-  const { knex } = await openTestDatabase(t, at);
-  const store = sessionStore(knex);
+eachStore('a session keeps a thousand settings, and no more', async (t, store, knex) => {
   const rows = Array.from({ length: 999 }, (_, i) => ({
     session_id: 's',
     target_id: `t${i % 3}`,
@@ -123,8 +130,12 @@ eachEngine(test.serial, 'a session keeps a thousand settings, and no more', asyn
     value: 'v',
     created_at: NOW,
   }));
-  await knex.batchInsert('session_settings', rows, 100);
-  const count = async () => Number((await knex('session_settings').count({ n: '*' }).first())?.['n']);
+  if (knex !== null) await knex.batchInsert('session_settings', rows, 100);
+  else for (const { target_id, key, value } of rows) await store.set('s', target_id, { key, value }, NOW);
+  const count = async () => {
+    const of = await Promise.all(['t0', 't1', 't2'].map((target) => store.settings('s', target)));
+    return of.flat().length;
+  };
   await store.set('s', 't0', { key: 'last', value: 'v' }, NOW);
   await store.set('s', 't0', { key: 'too many', value: 'v' }, NOW);
   t.is(await count(), 1000);
@@ -135,9 +146,7 @@ eachEngine(test.serial, 'a session keeps a thousand settings, and no more', asyn
   );
 });
 
-eachEngine(test.serial, 'what is too old to be used is forgotten, whole', async (t, at) => {
-  const { knex } = await openTestDatabase(t, at);
-  const store = sessionStore(knex);
+eachStore('what is too old to be used is forgotten, whole', async (t, store) => {
   const [old, young] = [row({ created_at: NOW - 49 * HOUR }), row()];
   for (const { id, created_at } of [old, young]) {
     await store.insert(row({ id, created_at }));
@@ -153,8 +162,7 @@ eachEngine(test.serial, 'what is too old to be used is forgotten, whole', async 
   t.is((await store.settings(young.id, 't')).length, 1);
 });
 
-eachEngine(test.serial, 'when a session was last used is noted for those that there are', async (t, at) => {
-  const store = sessionStore((await openTestDatabase(t, at)).knex);
+eachStore('when a session was last used is noted for those that there are', async (t, store) => {
   const session = row();
   await store.insert(session);
   await store.seen([session.id, 'nobody'], NOW + 5);
@@ -162,9 +170,7 @@ eachEngine(test.serial, 'when a session was last used is noted for those that th
   t.is((await store.find(session.id))?.seen_at, NOW + 5);
 });
 
-eachEngine(test.serial, 'rules: who was ended by an administrator, and the latest recycle that concerns one', async (t, at) => {
-  const { knex } = await openTestDatabase(t, at);
-  const store = sessionStore(knex);
+eachStore('rules: who was ended by an administrator, and the latest recycle that concerns one', async (t, store, knex) => {
   const [byClient, byAdmin, longAgo] = [row(), row(), row({ created_at: NOW - 25 * HOUR })];
   for (const session of [byClient, byAdmin, longAgo]) await store.insert(session);
   await store.end(byClient.id, 'client', NOW);
@@ -174,6 +180,12 @@ eachEngine(test.serial, 'rules: who was ended by an administrator, and the lates
   await store.recycle('', 't', 5);
   await store.recycle('bob', 't', 4);
   await store.recycle('alice', '', 7);
+  t.deepEqual(await store.endedByAdministrators(NOW - 24 * HOUR), [byAdmin.id]);
+  t.deepEqual(
+    new Set((await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`)),
+    new Set(['alice  7', ' t 5', 'bob t 4']),
+  );
+  if (knex === null) return;
   const rules = await sessionRules(knex, NOW);
   t.deepEqual([...rules.ended], [byAdmin.id]);
   t.is(rules.epochOf('alice', 't'), 7);
