@@ -3,6 +3,7 @@ import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { isAbsolute, resolve } from 'node:path';
 import Joi from 'joi';
+import { MIN_RETENTION_DAYS } from './audit/chain.ts';
 import { isNetwork } from './targets/address.ts';
 
 export type DatabaseConfig =
@@ -168,8 +169,6 @@ interface Environment {
 
 /** What a timer of Node can wait: a longer one would fire at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** What is forgotten sooner is not there when somebody asks what happened last month. */
-const MIN_RETENTION_DAYS = 30;
 
 const must = (what: string) => ({ '*': what });
 

@@ -149,7 +149,9 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     boundMs: config.freshnessMs,
   });
   let reached = await current.fresh();
-  const key = createChainKey(vault.derive('audit chain'));
+  const chainKey = (from: Vault) => createChainKey(from.derive('audit chain'));
+  const key = chainKey(vault);
+  const previousKeys = config.previousMasterKeys.map((previous) => chainKey(createVault(previous)));
   const host = { replica: config.replicaUrl, hostname: hostname(), pid: process.pid };
   const writer = createAuditWriter({ database, key, host, log, now });
   await writer.start();
@@ -165,7 +167,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const { retentionDays: days, checkpoints: file, checkpointMinutes } = config.audit;
   const heads = createHeads({ database, key, keys, writer, file, checkpointMs: checkpointMinutes * 60_000, log, now });
   const erasure = createErasure({ database, key, now });
-  const retention = createRetention({ database, key, days, resume: erasure.resume, log, now });
+  const retention = createRetention({
+    ...{ database, key, previousKeys, days, log, now },
+    resume: erasure.resume,
+    onKept: (chains) => metrics.retentionKept.set(chains),
+  });
 
   // Callers.
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };

@@ -7,6 +7,9 @@ import { createHmac, createSecretKey, hash, randomFillSync } from 'node:crypto';
 /** Of the form of what is under a MAC; stands in the head of each chain. */
 export const CHAIN_VERSION = 1;
 
+/** Retention never removes younger records, whatever the configuration says. */
+export const MIN_RETENTION_DAYS = 30;
+
 export type RecordKind = 'decision' | 'shown' | 'outcome';
 
 /** The place of a record in its chain. The first has `chain_seq` 1 and follows the head of the chain itself. */
@@ -51,6 +54,10 @@ export interface RetentionRow {
   /** MAC of record `seq`, which the next one continues. */
   readonly mac: string;
   readonly removed_at: number;
+  /** The newest time among the removed records, read from records whose MAC fitted; null: version 1 removed all of them. */
+  readonly newest: number | null;
+  /** JSON `[seq, removed_at]`: version 1 removed the records up to this one and did not check their MACs; null: it removed none. */
+  readonly unproven: string | null;
   readonly key_id: string;
   readonly signature: string;
 }
@@ -138,7 +145,26 @@ export function chainMac(key: ChainKey, row: Omit<ChainRow, 'mac'>): string {
 }
 
 export function retentionSignature(key: ChainKey, row: Omit<RetentionRow, 'key_id' | 'signature'>): string {
-  return key.mac(JSON.stringify([CHAIN_VERSION, 'retention', row.chain_id, row.seq, row.mac, row.removed_at]));
+  const { chain_id, seq, mac, removed_at, newest, unproven } = row;
+  return key.mac(JSON.stringify([2, 'retention', chain_id, seq, mac, removed_at, newest, unproven]));
+}
+
+/**
+ * The version under which the row was signed; null: it is not what was signed. The signature alone decides, because a replica
+ * of an older version leaves the newer columns as they are.
+ */
+export function retentionVersion(key: ChainKey, row: RetentionRow): 1 | 2 | null {
+  if (retentionSignature(key, row) === row.signature) return 2;
+  const first = key.mac(JSON.stringify([1, 'retention', row.chain_id, row.seq, row.mac, row.removed_at]));
+  return first === row.signature ? 1 : null;
+}
+
+/** What no proof says of the age of removed records: up to which one, and when they were removed. */
+export function unprovenOf(version: 1 | 2, row: RetentionRow): { readonly seq: number; readonly removed_at: number } | null {
+  if (version === 1) return { seq: row.seq, removed_at: row.removed_at };
+  if (row.unproven === null) return null;
+  const [seq, removed_at] = JSON.parse(row.unproven) as [number, number];
+  return { seq, removed_at };
 }
 
 export function erasureSignature(key: ChainKey, row: Omit<ErasureRow, 'key_id' | 'signature'>): string {

@@ -8,7 +8,7 @@ export type AuditLine =
   | { readonly kind: 'audit'; readonly version: number; readonly created_at: number; readonly checkpoint: string | null }
   | { readonly kind: 'chain'; readonly row: ChainRow }
   | { readonly kind: 'unchained'; readonly count: number }
-  /** Before the record that follows what was removed. */
+  /** Before the records of its chain, and again if records are removed while they are read. */
   | { readonly kind: 'retention'; readonly row: RetentionRow }
   | ChainedRecord
   | { readonly kind: 'erasure'; readonly row: ErasureRow }
@@ -21,7 +21,13 @@ const PAGE = 1000;
  * Reads what was there when it began, while the log goes on: records are only ever added behind, and removed in front, where
  * a record of the removal takes their place. One page is in memory at a time.
  */
-export async function* auditLines(db: Connection, createdAt: number, checkpoint: string | null): AsyncGenerator<AuditLine> {
+export async function* auditLines(
+  db: Connection,
+  createdAt: number,
+  checkpoint: string | null,
+  /** How many records of a chain need not be read; asked after the lines of all chains were taken. */
+  skips: (chain: string) => number = () => 0,
+): AsyncGenerator<AuditLine> {
   const store = chainStore(db);
   const chains = await store.chains();
   const known = new Set(chains.map(({ chain_id }) => chain_id));
@@ -32,8 +38,14 @@ export async function* auditLines(db: Connection, createdAt: number, checkpoint:
 
   let records = 0;
   for (const { chain_id, last } of extents) {
-    let at = 0;
-    let removed: RetentionRow | null = null;
+    let at = skips(chain_id);
+    let removed = await store.retention(chain_id);
+    if (removed !== null) yield { kind: 'retention', row: removed };
+    const misnumbered = await store.misnumbered(chain_id);
+    if (misnumbered !== null) {
+      yield misnumbered;
+      records++;
+    }
     for (;;) {
       const page: ChainedRecord[] = await store.records(chain_id, at, last, PAGE);
       const [first] = page;
@@ -55,7 +67,7 @@ export async function* auditLines(db: Connection, createdAt: number, checkpoint:
     }
   }
 
-  let stranger = await store.nextNamedChain('');
+  let stranger = await store.nextNamedChain(null);
   while (stranger !== null) {
     if (!known.has(stranger)) {
       const begun = new Set((await store.chains()).map(({ chain_id }) => chain_id));

@@ -1,18 +1,36 @@
-/** Removes records by age: always the oldest of a chain, and a signed record of where it begins now takes their place. */
+/**
+ * Removes records by age: always the oldest of a chain, and a signed record of where the chain begins now takes their place.
+ * Whoever can write the tables can write any time into a row, so a record is removed only if its MAC fits the chain.
+ */
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import type { Log } from '../log.ts';
-import { type ChainKey, firstIdOf, type RetentionRow, retentionSignature } from './chain.ts';
-import { type ChainedRecord, type ChainStore, chainStore } from './chains/store.ts';
+import {
+  type ChainKey,
+  type ChainRow,
+  chainMac,
+  firstIdOf,
+  type Head,
+  type RetentionRow,
+  recordMac,
+  retentionSignature,
+  retentionVersion,
+  unprovenOf,
+} from './chain.ts';
+import { type ChainedRecord, chainStore } from './chains/store.ts';
 
 export interface RetentionParts {
   readonly database: Database;
   readonly key: ChainKey;
+  /** Keys of chains from before the master key was replaced. */
+  readonly previousKeys: readonly ChainKey[];
   /** 0: nothing is removed. */
   readonly days: number;
   /** What was begun and not finished, each time as well. */
   readonly resume: () => Promise<void>;
-  readonly log: Pick<Log, 'info' | 'warn'>;
+  /** Told after each run how many chains keep records because they do not fit. */
+  readonly onKept: (chains: number) => void;
+  readonly log: Pick<Log, 'info' | 'warn' | 'error'>;
   readonly now: () => number;
 }
 
@@ -28,19 +46,51 @@ const FIRST_MS = 60_000;
 const BATCH = 500;
 /** Between two batches, so that requests come first. */
 const PAUSE_MS = 20;
+/** Chains that one line of the log names. */
+const NAMED = 5;
 
-export function createRetention({ database, key, days, resume, log, now }: RetentionParts): Retention {
+/** Why no more of a chain is removed. */
+class Unfit extends Error {
+  /** The first record that stays; null: the chain's head does not fit. */
+  readonly seq: number | null;
+
+  constructor(seq: number | null, message: string) {
+    super(message);
+    this.seq = seq;
+  }
+}
+
+type Removal = Omit<RetentionRow, 'key_id' | 'signature'>;
+
+/** Where a chain begins now. */
+interface Front {
+  /** The key of the chain. */
+  readonly key: ChainKey;
+  /** The last removed record, or the head of the chain. */
+  readonly at: Head;
+  readonly newest: number | null;
+  readonly unproven: string | null;
+}
+
+export function createRetention(parts: RetentionParts): Retention {
+  const { database, key, days, resume, onKept, log, now } = parts;
+  const keyOf = new Map([key, ...parts.previousKeys].map((known) => [known.id, known]));
   let stopped = false;
 
   async function run(): Promise<number> {
     if (days === 0) return 0;
     const before = now() - days * DAY_MS;
+    const kept: { chain: string; seq: number | null; why: string }[] = [];
     let removed = 0;
-    for (const { chain_id, first } of await chainStore(database.knex).extents()) {
-      if (first === null) continue;
-      for (let some = 1; some > 0 && !stopped; removed += some) {
-        some = await transact(database, (trx) => removeSome(chainStore(trx), chain_id, before));
-        await pause();
+    for (const chain of await chainStore(database.knex).chains()) {
+      try {
+        for (let some = 1; some > 0 && !stopped; removed += some) {
+          some = await removeSome(chain, before);
+          if (some > 0) await pause();
+        }
+      } catch (error) {
+        if (!(error instanceof Unfit)) throw error;
+        kept.push({ chain: chain.chain_id, seq: error.seq, why: error.message });
       }
     }
     for (let some = 1; some > 0 && !stopped; removed += some) {
@@ -48,20 +98,92 @@ export function createRetention({ database, key, days, resume, log, now }: Reten
       await pause();
     }
     if (removed > 0) log.info({ removed, days }, 'records of the audit log were removed by age');
+    onKept(kept.length);
+    if (kept.length > 0) {
+      log.error(
+        { chains: kept.length, kept: kept.slice(0, NAMED) },
+        'old records of the audit log were not removed, because they are not what the gateway wrote: run "portcullis audit verify"',
+      );
+    }
     return removed;
   }
 
-  async function removeSome(store: ChainStore, chainId: string, before: number): Promise<number> {
-    if (!(await store.lockChain(chainId))) return 0;
-    const since = (await store.retention(chainId))?.seq ?? 0;
-    const records = await store.records(chainId, since, Number.MAX_SAFE_INTEGER, BATCH);
-    const old = oldest(records, since, before);
-    const last = old.at(-1);
-    if (last === undefined) return 0;
-    const content = { chain_id: chainId, seq: last.row.chain_seq, mac: last.row.mac, removed_at: now() };
-    const row: RetentionRow = { ...content, key_id: key.id, signature: retentionSignature(key, content) };
-    await store.removeUpTo(row);
-    return old.length;
+  async function removeSome(chain: ChainRow, before: number): Promise<number> {
+    const store = chainStore(database.knex);
+    const row = await store.retention(chain.chain_id);
+    try {
+      return await removeAfter(chain, row, before);
+    } catch (error) {
+      // Another replica has removed these records between two reads.
+      if (error instanceof Unfit && (await store.retention(chain.chain_id))?.seq !== row?.seq) return 0;
+      throw error;
+    }
+  }
+
+  async function removeAfter(chain: ChainRow, row: RetentionRow | null, before: number): Promise<number> {
+    const store = chainStore(database.knex);
+    const [first] = await store.oldest(chain.chain_id, row?.seq ?? 0, 1);
+    // A master key that was replaced is not missed until there is something to remove.
+    if (first === undefined || (isYounger(first, before) && !keyOf.has(chain.key_id))) return 0;
+    const front = frontOf(chain, row);
+    // Most chains have nothing that is old enough: one record tells.
+    if (oldestOf(chain, front, [first], before) === null) return 0;
+    const removal = oldestOf(chain, front, await store.oldest(chain.chain_id, front.at.seq, BATCH), before);
+    return removal !== null && (await removeUpTo(front, removal)) ? removal.seq - front.at.seq : 0;
+  }
+
+  /**
+   * The removal of those records in front that are old enough; null: none is. It ends before the first record that does not
+   * continue the chain. Throws Unfit if that is the very first.
+   */
+  function oldestOf(chain: ChainRow, front: Front, records: readonly ChainedRecord[], before: number): Removal | null {
+    let { at, newest } = front;
+    for (const record of records) {
+      const { row, kind } = record;
+      const seq = at.seq + 1;
+      const fits =
+        row.chain_seq === seq && recordMac(front.key, chain.version, chain.chain_id, seq, at.mac, kind, row) === row.mac;
+      if (!fits && at === front.at)
+        throw new Unfit(seq, row.chain_seq === seq ? 'the record does not fit its MAC' : 'the record is missing');
+      if (!fits || isYounger(record, before)) break;
+      at = { chain_id: chain.chain_id, seq, mac: row.mac };
+      const time = timeOf(record);
+      if (time !== null) newest = Math.max(newest ?? time, time);
+    }
+    return at === front.at ? null : { ...at, removed_at: now(), newest, unproven: front.unproven };
+  }
+
+  /** False: another replica is at this chain. */
+  function removeUpTo({ at }: Front, content: Removal): Promise<boolean> {
+    const row = { ...content, key_id: key.id, signature: retentionSignature(key, content) };
+    return transact(database, async (trx) => {
+      const store = chainStore(trx);
+      if (!(await store.lockChain(row.chain_id))) return false;
+      if (((await store.retention(row.chain_id))?.seq ?? 0) !== at.seq) return false;
+      const removed = await store.removeUpTo(at.seq, row);
+      // Rolled back: only what was checked may go.
+      if (removed !== row.seq - at.seq) throw new Unfit(at.seq + 1, 'records were added or removed meanwhile');
+      return true;
+    });
+  }
+
+  function frontOf(chain: ChainRow, row: RetentionRow | null): Front {
+    const writer = keyOf.get(chain.key_id);
+    if (writer === undefined)
+      throw new Unfit(null, 'the chain was written under a master key that is not in MASTER_KEY or MASTER_KEY_PREVIOUS');
+    if (chainMac(writer, chain) !== chain.mac) throw new Unfit(null, 'the head of the chain does not fit its MAC');
+    const { chain_id, mac } = chain;
+    if (row === null) return { key: writer, at: { chain_id, seq: 0, mac }, newest: null, unproven: null };
+    const signer = keyOf.get(row.key_id);
+    const version = signer === undefined ? null : retentionVersion(signer, row);
+    if (version === null) throw new Unfit(row.seq, 'the record of what was removed by age does not fit its signature');
+    const unproven = unprovenOf(version, row);
+    return {
+      key: writer,
+      at: { chain_id, seq: row.seq, mac: row.mac },
+      newest: version === 1 ? null : row.newest,
+      unproven: unproven && JSON.stringify([unproven.seq, unproven.removed_at]),
+    };
   }
 
   let running: Promise<unknown> = Promise.resolve();
@@ -89,19 +211,15 @@ export function createRetention({ database, key, days, resume, log, now }: Reten
   };
 }
 
-/**
- * The records in front that are older than `before`. What a list showed has no time of its own: it is as old as what is
- * before it. A gap ends them: who has removed records otherwise must not have that signed.
- */
-function oldest(records: readonly ChainedRecord[], since: number, before: number): ChainedRecord[] {
-  const old: ChainedRecord[] = [];
-  for (const record of records) {
-    const at = record.row['created_at'];
-    if (record.row.chain_seq !== since + old.length + 1) break;
-    if (typeof at === 'number' && at >= before) break;
-    old.push(record);
-  }
-  return old;
+/** null: what a list showed has no time of its own. It is as old as the record before it. */
+function timeOf({ row }: ChainedRecord): number | null {
+  const at = row['created_at'];
+  return typeof at === 'number' ? at : null;
+}
+
+function isYounger(record: ChainedRecord, before: number): boolean {
+  const at = timeOf(record);
+  return at !== null && at >= before;
 }
 
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, PAUSE_MS));

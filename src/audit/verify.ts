@@ -1,5 +1,4 @@
 /** Whether a log is whole: every record as it was written, none added, none missing but those removed by age. Pure but for the cipher. */
-import { hash } from 'node:crypto';
 import {
   type ChainKey,
   type ChainRow,
@@ -7,16 +6,18 @@ import {
   type ErasureRow,
   erasureSignature,
   firstIdOf,
-  personHash,
+  MIN_RETENTION_DAYS,
   type RecordKind,
   type RetentionRow,
   recordMac,
-  resourceKey,
-  retentionSignature,
+  retentionVersion,
+  unprovenOf,
 } from './chain.ts';
 import type { ChainedRecord } from './chains/store.ts';
 import { type Checkpoint, checkpointMac } from './checkpoint.ts';
+import { contentFault, isErased } from './contents.ts';
 import type { AuditLine } from './lines.ts';
+import { createSightings, foundBy, type Start, startsAt } from './sightings.ts';
 
 /**
  * `altered`: not what was written. `missing`: records between others, or a whole chain. `cut_off`: records at the end.
@@ -44,6 +45,10 @@ export interface Report {
   readonly erased: number;
   /** Chains that begin later than they did, by age. */
   readonly shortened: number;
+  /** Those of them from which a version that did not check the age of records has removed some. */
+  readonly unproven: number;
+  /** When the checkpoint was made after which records were checked; null: all were. */
+  readonly since: number | null;
   /** The first of each chain. */
   readonly problems: readonly Problem[];
 }
@@ -51,33 +56,40 @@ export interface Report {
 export interface Verification {
   /** Heads that were seen outside; to be told before any line. */
   expect(checkpoint: Checkpoint): void;
+  /** Checks only what was written after the checkpoint, and that the chains still go on from it; to be told before any line. */
+  since(checkpoint: Checkpoint): void;
   take(line: AuditLine): void;
+  /** How many records of the chain need not be read; to be asked after the lines of all chains. */
+  skips(chain: string): number;
   /** Records so far. */
   taken(): number;
   /** After the last line. `keyFits` false: nothing was written under the keys that were given. */
   finish(): { readonly report: Report; readonly keyFits: boolean };
 }
 
-interface Expected {
-  readonly seq: number;
-  readonly mac: string;
-  /** Who has seen it. */
-  readonly by: string;
-}
+/** How long a record may have waited until it was written, and how far clocks may differ. */
+const SLACK_MS = 24 * 60 * 60 * 1000;
+const MIN_RETENTION_MS = MIN_RETENTION_DAYS * 24 * 60 * 60 * 1000;
+
+const spanText = (first: number, last: number): string =>
+  first === last ? `record ${first} is` : `records ${first} to ${last} are`;
 
 interface Walk {
   readonly row: ChainRow;
   /** null: it cannot be checked. */
   readonly key: ChainKey | null;
+  /** Where the checkpoint saw it: what is up to there is not checked. */
+  start: Start | null;
   seq: number;
   mac: string;
   retention: RetentionRow | null;
+  unproven: boolean;
   state: 'before' | 'in' | 'done' | 'bad';
 }
 
 export function createVerification(keys: readonly ChainKey[]): Verification {
   const keyOf = new Map(keys.map((key) => [key.id, key]));
-  const expected = new Map<string, Expected>();
+  const sightings = createSightings();
   const walks = new Map<string, Walk>();
   const strangers = new Set<string>();
   const problems: Problem[] = [];
@@ -85,6 +97,9 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
   /** Users with erased rows: the newest of those rows. */
   const erasedOf = new Map<string, { readonly id: string; readonly chain: string; readonly seq: number }>();
   const erasures: ErasureRow[] = [];
+  let from: Checkpoint | null = null;
+  let starts: ReadonlyMap<string, Start> | null = null;
+  let taken = 0;
   let current: Walk | null = null;
   let unchained = 0;
   let erased = 0;
@@ -101,13 +116,9 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     report(problem, detail, { chain: walk.row.chain_id, ...at });
   }
 
-  function expectHead(chain: string, head: Expected): void {
-    if (head.seq >= (expected.get(chain)?.seq ?? -1)) expected.set(chain, head);
-  }
-
   function takeChain(row: ChainRow): void {
     const key = keyOf.get(row.key_id) ?? null;
-    const walk: Walk = { row, key, seq: 0, mac: row.mac, retention: null, state: 'before' };
+    const walk: Walk = { row, key, start: null, seq: 0, mac: row.mac, retention: null, unproven: false, state: 'before' };
     if (walks.has(row.chain_id)) {
       report('added', 'the head of the chain is there twice', { chain: row.chain_id });
       return;
@@ -122,9 +133,19 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       fail(walk, 'altered', 'the head of the chain is not what was written', { seq: 0 });
       return;
     }
-    for (const [chain, seq, mac] of JSON.parse(row.found) as [string, number, string][]) {
-      expectHead(chain, { seq, mac, by: `chain ${row.chain_id}` });
-    }
+    const [time, by] = [row.started_at, `chain ${row.chain_id}`];
+    sightings.add(row.chain_id, { seq: 0, mac: row.mac, time, by: 'its own beginning' });
+    for (const [chain, seq, mac] of foundBy(row)) sightings.add(chain, { seq, mac, time, by });
+  }
+
+  /** Where the chain stood at the checkpoint; null: it began later, or all of it is checked. */
+  function startOf(chain: string): Start | null {
+    if (from === null) return null;
+    starts ??= startsAt(
+      from,
+      [...walks.values()].flatMap(({ row, state }) => (state === 'bad' ? [] : [row])),
+    );
+    return starts.get(chain) ?? null;
   }
 
   function takeRetention(row: RetentionRow): void {
@@ -139,29 +160,46 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       fail(walk, 'unknown_key', 'the removal by age was signed under a master key that is not given');
       return;
     }
-    if (retentionSignature(key, row) !== row.signature) {
+    const version = retentionVersion(key, row);
+    if (version === null) {
       fail(walk, 'altered', 'the record of what was removed by age is not what was written', { seq: row.seq });
       return;
     }
     walk.retention = row;
+    const unproven = unprovenOf(version, row);
+    walk.unproven = unproven !== null;
+    // Version 1 did not say how old the records were that it removed, only that they were old enough.
+    if (unproven !== null) checkAge(walk, unproven.seq, unproven.removed_at - MIN_RETENTION_MS, unproven.removed_at);
+    if (version === 2 && row.newest !== null) checkAge(walk, row.seq, row.newest, row.removed_at);
+  }
+
+  /** Whether record `seq` can have been as old as `newest` when it was removed. */
+  function checkAge(walk: Walk, seq: number, newest: number, removedAt: number): void {
+    const last = sightings.lastWithout(walk.row.chain_id, seq, removedAt);
+    if (last === null || last.time <= newest + SLACK_MS) return;
+    const [claimed, seen] = [newest, last.time].map((time) => new Date(time).toISOString());
+    const detail = `the records up to ${seq} were removed as if none were newer than ${claimed}, but ${last.by} (${seen}) had not seen all of them yet: they were too young`;
+    fail(walk, 'missing', detail, { seq: last.seq + 1 });
   }
 
   function enter(walk: Walk): void {
     if (current === walk) return;
     if (current) leave(current);
     current = walk;
-    if (walk.state === 'before') walk.state = 'in';
+    if (walk.state !== 'before') return;
+    walk.state = 'in';
+    walk.start = startOf(walk.row.chain_id);
+    if (walk.start !== null) walk.seq = Math.max(0, walk.start.seq - 1);
   }
 
   /** What it must have had beyond what it has. */
   function leave(walk: Walk): void {
     if (walk.state === 'bad') return;
     const { retention } = walk;
-    const head = expected.get(walk.row.chain_id);
+    const head = sightings.furthest(walk.row.chain_id);
     const seq = Math.max(walk.seq, retention?.seq ?? 0);
     if (head && head.seq > seq) {
-      const gone = head.seq === seq + 1 ? `record ${head.seq} is` : `records ${seq + 1} to ${head.seq} are`;
-      fail(walk, 'cut_off', `${gone} missing at the end; ${head.by} has seen them`, { seq: seq + 1 });
+      fail(walk, 'cut_off', `${spanText(seq + 1, head.seq)} missing at the end; ${head.by} has seen them`, { seq: seq + 1 });
       return;
     }
     if (head && head.seq === seq && head.mac !== (seq === walk.seq ? walk.mac : retention?.mac)) {
@@ -171,14 +209,15 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     walk.state = 'done';
   }
 
-  function takeRecord({ kind, row }: ChainedRecord): void {
-    records[kind]++;
+  function takeRecord(record: ChainedRecord): void {
+    const { kind, row } = record;
+    taken++;
     const decision_id = String(kind === 'decision' ? row['id'] : row['decision_id']);
     const at = { seq: row.chain_seq, record: kind, decision_id };
     const walk = walks.get(row.chain_id);
     if (!walk) {
       if (!strangers.has(row.chain_id)) {
-        const gone = expected.has(row.chain_id);
+        const gone = sightings.furthest(row.chain_id) !== undefined;
         strangers.add(row.chain_id);
         const what = gone ? 'the head of the chain is gone' : 'the record is of a chain that never was';
         report(gone ? 'missing' : 'added', what, { chain: row.chain_id, ...at });
@@ -190,8 +229,14 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       return;
     }
     enter(walk);
+    if (!Number.isSafeInteger(row.chain_seq) || row.chain_seq < 1) {
+      fail(walk, 'added', 'the record has no number that a record of the chain can have', at);
+      return;
+    }
+    const { start, retention } = walk;
+    if (start !== null && row.chain_seq < start.seq) return;
+    if (start === null || row.chain_seq > start.seq) records[kind]++;
     if (walk.state === 'bad' || walk.key === null) return;
-    const { retention } = walk;
     if (retention !== null && retention.seq > walk.seq && row.chain_seq === retention.seq + 1) {
       walk.seq = retention.seq;
       walk.mac = retention.mac;
@@ -201,55 +246,34 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       return;
     }
     if (row.chain_seq > walk.seq + 1) {
-      const [first, last] = [walk.seq + 1, row.chain_seq - 1];
-      const gone = first === last ? `record ${first} is` : `records ${first} to ${last} are`;
-      fail(walk, 'missing', `${gone} missing before this one`, at);
+      fail(walk, 'missing', `${spanText(walk.seq + 1, row.chain_seq - 1)} missing before this one`, at);
       return;
     }
-    const previous = walk.mac;
-    if (recordMac(walk.key, walk.row.version, row.chain_id, row.chain_seq, previous, kind, row) !== row.mac) {
+    if (start !== null && row.chain_seq === start.seq) {
+      // What is under its MAC is not known without the record before it.
+      if (row.mac !== start.mac) {
+        fail(walk, 'altered', 'the record is not the one that the checkpoint saw here', at);
+        return;
+      }
+    } else if (recordMac(walk.key, walk.row.version, row.chain_id, row.chain_seq, walk.mac, kind, row) !== row.mac) {
       fail(walk, 'altered', 'the record, or its place in the chain, is not what was written', at);
       return;
-    }
-    const wrong = kind === 'decision' ? decisionFault(row, at.seq) : kind === 'shown' ? setFault(row) : null;
-    if (wrong !== null) {
-      fail(walk, wrong.problem, wrong.detail, at);
-      return;
+    } else {
+      const wrong = contentFault(record);
+      if (wrong !== null) {
+        fail(walk, wrong.problem, wrong.detail, at);
+        return;
+      }
+      if (isErased(record)) noteErased(String(row['user_id']), decision_id, row);
     }
     walk.seq = row.chain_seq;
     walk.mac = row.mac;
   }
 
-  /** What is not under the MAC itself. */
-  function decisionFault(row: ChainedRecord['row'], seq: number): Pick<Problem, 'problem' | 'detail'> | null {
-    const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
-    // Exports from before there were arguments have no such member.
-    const args = row['arguments'] ?? null;
-    if (row['resource_key'] !== resourceKey(row['resource_name'] as string | null)) {
-      return { problem: 'altered', detail: 'the key by which the resource is found is not what was written' };
-    }
-    if (salt !== null) {
-      const written = personHash(String(salt), String(email), String(groups), args === null ? null : String(args));
-      if (written === row['person_hash']) return null;
-      return { problem: 'altered', detail: 'e-mail, groups or arguments are not what was written' };
-    }
-    if (email !== '' || groups !== '[]' || args !== null) {
-      return { problem: 'altered', detail: 'e-mail, groups or arguments were set after an erasure' };
-    }
+  function noteErased(user: string, id: string, { chain_id, chain_seq }: ChainedRecord['row']): void {
     erased++;
-    const user = String(row['user_id']);
-    const id = String(row['id']);
     const newest = erasedOf.get(user);
-    if (newest === undefined || newest.id < id) erasedOf.set(user, { id, chain: row.chain_id, seq });
-    return null;
-  }
-
-  function setFault(row: ChainedRecord['row']): Pick<Problem, 'problem' | 'detail'> | null {
-    const names = row['names'];
-    if (names === null || names === undefined)
-      return { problem: 'missing', detail: 'the names that the list showed are missing' };
-    if (hash('sha256', String(names), 'hex') === row['set_hash']) return null;
-    return { problem: 'altered', detail: 'the names that the list showed are not what was written' };
+    if (newest === undefined || newest.id < id) erasedOf.set(user, { id, chain: chain_id, seq: chain_seq });
   }
 
   /** Nobody can erase, but by the gateway. */
@@ -265,21 +289,30 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     }
   }
 
+  /** Whether the checkpoint is what was written. */
+  function expect({ time, revision, key_id, heads, mac }: Checkpoint): boolean {
+    const key = keyOf.get(key_id);
+    const when = new Date(time).toISOString();
+    if (!key) {
+      report('unknown_key', `the checkpoint of ${when} was made under a master key that is not given`);
+      return false;
+    }
+    if (checkpointMac(key, { time, revision, heads }) !== mac) {
+      report('altered', `the checkpoint of ${when} is not what was written`);
+      return false;
+    }
+    for (const [chain, seq, head] of heads) sightings.add(chain, { seq, mac: head, time, by: `the checkpoint of ${when}` });
+    return true;
+  }
+
   return {
-    expect(checkpoint) {
-      const { time, revision, key_id, heads, mac } = checkpoint;
-      const key = keyOf.get(key_id);
-      const when = new Date(time).toISOString();
-      if (!key) {
-        report('unknown_key', `the checkpoint of ${when} was made under a master key that is not given`);
-        return;
-      }
-      if (checkpointMac(key, { time, revision, heads }) !== mac) {
-        report('altered', `the checkpoint of ${when} is not what was written`);
-        return;
-      }
-      for (const [chain, seq, head] of heads) expectHead(chain, { seq, mac: head, by: `the checkpoint of ${when}` });
+    expect,
+
+    since(checkpoint) {
+      if (expect(checkpoint)) from = checkpoint;
     },
+
+    skips: (chain) => Math.max(0, (startOf(chain)?.seq ?? 0) - 1),
 
     take(line) {
       switch (line.kind) {
@@ -307,12 +340,12 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       }
     },
 
-    taken: () => records.decision + records.shown + records.outcome,
+    taken: () => taken,
 
     finish() {
       if (current) leave(current);
       for (const walk of walks.values()) if (walk.state === 'before') leave(walk);
-      for (const [chain, head] of expected) {
+      for (const [chain, head] of sightings.chains()) {
         if (walks.has(chain) || strangers.has(chain)) continue;
         report('missing', `the whole chain is missing; ${head.by} has seen ${head.seq} records of it`, { chain });
       }
@@ -322,7 +355,6 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       if (unchained > allowed) {
         report('added', `${unchained} records are of no chain, and there were ${allowed} when chains began`);
       }
-      const taken = records.decision + records.shown + records.outcome;
       if (ended !== null && ended !== taken)
         report('missing', `there are ${taken} records, and there were ${ended} when they were read`);
       if (ended === null) report('cut_off', 'the export has no end: it was cut off');
@@ -334,6 +366,8 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
           unchained,
           erased,
           shortened: [...walks.values()].filter(({ retention }) => retention !== null).length,
+          unproven: [...walks.values()].filter(({ unproven }) => unproven).length,
+          since: from?.time ?? null,
           problems,
         },
         keyFits: fitting > 0 || walks.size === 0,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { createChainKey } from '../audit/chain.ts';
-import { readCheckpoint } from '../audit/checkpoint.ts';
+import { type Checkpoint, readCheckpoint } from '../audit/checkpoint.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/lines.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
@@ -13,13 +13,15 @@ import { openDatabase } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { reproduceCommand } from './bundle.ts';
 
-const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--json]
+const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--since CHECKPOINT] [--json]
 
 Checks that no record of the audit log was changed, added or taken away, and names the first that was.
 
   --export FILE        checks an export (GET /api/logs/export?format=ndjson, without filters) instead of the database
   --checkpoints FILE   also holds the log to checkpoints that were kept outside of the database: without them, it is not
                        noticed if what came last was cut off
+  --since CHECKPOINT   checks only what was written after the checkpoint, and that every chain still goes on from there. It
+                       says nothing about older records. CHECKPOINT is a file with one checkpoint, or the checkpoint itself
   --json               prints the result as JSON
 
 It needs the master key (MASTER_KEY, or DATA_DIR with master.key), and MASTER_KEY_PREVIOUS for chains from before the key was
@@ -58,6 +60,7 @@ export async function audit(argv: readonly string[]): Promise<number> {
 interface Options {
   readonly export?: string | undefined;
   readonly checkpoints?: string | undefined;
+  readonly since?: string | undefined;
   readonly json: boolean;
 }
 
@@ -66,9 +69,9 @@ function readOptions(args: readonly string[]): Options | null {
   try {
     const { values } = parseArgs({
       args: [...args],
-      options: { export: file, checkpoints: file, json: { type: 'boolean', default: false } },
+      options: { export: file, checkpoints: file, since: file, json: { type: 'boolean', default: false } },
     });
-    return { export: values.export, checkpoints: values.checkpoints, json: values.json ?? false };
+    return { export: values.export, checkpoints: values.checkpoints, since: values.since, json: values.json ?? false };
   } catch {
     return null;
   }
@@ -78,7 +81,10 @@ async function verify(options: Options): Promise<Report> {
   const config = configFromProcess();
   const verification = createVerification(chainKeys(config));
   // First of all: the log may grow while they are read, and must have what they say.
-  if (options.checkpoints !== undefined) await expectCheckpoints(verification, options.checkpoints);
+  if (options.checkpoints !== undefined) {
+    for await (const checkpoint of checkpointsOf(options.checkpoints)) verification.expect(checkpoint);
+  }
+  if (options.since !== undefined) verification.since(await oneCheckpoint(options.since));
   const timer = setInterval(() => {
     process.stderr.write(`portcullis: ${verification.taken()} records checked\n`);
   }, PROGRESS_MS);
@@ -123,15 +129,29 @@ async function* linesOf(file: string): AsyncGenerator<string> {
   }
 }
 
-async function expectCheckpoints(verification: Verification, file: string): Promise<void> {
+async function* checkpointsOf(file: string): AsyncGenerator<Checkpoint> {
   let at = 0;
   for await (const line of linesOf(file)) {
     at++;
     if (line.trim() === '') continue;
     const checkpoint = readCheckpoint(line);
     if (checkpoint === null) throw new AppError('invalid_request', `${file}, line ${at}: this is no checkpoint`);
-    verification.expect(checkpoint);
+    yield checkpoint;
   }
+}
+
+/** The checkpoint that the text is, or that the file of this name holds. */
+async function oneCheckpoint(given: string): Promise<Checkpoint> {
+  const itself = readCheckpoint(given);
+  if (itself !== null) return itself;
+  const found: Checkpoint[] = [];
+  for await (const checkpoint of checkpointsOf(given)) found.push(checkpoint);
+  const [only] = found;
+  if (only !== undefined && found.length === 1) return only;
+  throw new AppError(
+    'invalid_request',
+    `--since takes one checkpoint, and ${given} has ${found.length}: put the line of the one that you mean into a file of its own.`,
+  );
 }
 
 async function takeDatabase(verification: Verification, { database: where }: Config): Promise<void> {
@@ -143,7 +163,7 @@ async function takeDatabase(verification: Verification, { database: where }: Con
   }
   const database = await openDatabase(where, async () => {});
   try {
-    for await (const line of auditLines(database.knex, Date.now(), null)) verification.take(line);
+    for await (const line of auditLines(database.knex, Date.now(), null, verification.skips)) verification.take(line);
   } finally {
     await database.close();
   }
@@ -176,6 +196,10 @@ function inWords(report: Report): string {
   const aside = [
     ...(report.erased > 0 ? [`${report.erased} decisions have their personal data erased`] : []),
     ...(report.shortened > 0 ? [`${report.shortened} chains were shortened by age`] : []),
+    ...(report.unproven > 0 ? [`${report.unproven} of these by an older version: age not proven`] : []),
+    ...(report.since === null
+      ? []
+      : [`checked from the checkpoint of ${new Date(report.since).toISOString()} on; older records were not read`]),
     ...(report.unchained > 0 ? [`${report.unchained} records are from before there were chains, and cannot be checked`] : []),
   ].map((line) => `  ${line}\n`);
   if (report.intact) return `The audit log is whole: ${counted}.\n${aside.join('')}`;

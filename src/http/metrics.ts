@@ -2,7 +2,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { type RequestHandler, Router } from 'express';
-import { Counter, Registry } from 'prom-client';
+import { Counter, Gauge, Registry } from 'prom-client';
 import { isLocal } from './address.ts';
 
 export const METRICS_PATH = '/metrics';
@@ -14,6 +14,8 @@ export interface Metrics {
   readonly decisions: Counter<'effect' | 'reason'>;
   /** Requests on `/mcp` that were refused undecided, because their principal had too many denials. */
   readonly denialsRefused: Counter;
+  /** Chains of the audit log with old records that retention does not remove, because they are not what was written. */
+  readonly retentionKept: Gauge;
   /** Administrators name drafts, and there are only so many at a time. */
   readonly shadowDivergences: Counter<'draft' | 'effect'>;
 }
@@ -38,6 +40,11 @@ export function createMetrics(): Metrics {
     denialsRefused: new Counter({
       name: 'portcullis_denial_limited_requests_total',
       help: 'Requests refused undecided because their principal had too many denials',
+      registers,
+    }),
+    retentionKept: new Gauge({
+      name: 'portcullis_audit_retention_kept_chains',
+      help: 'Chains of the audit log whose old records were not removed because they do not fit their MACs',
       registers,
     }),
     shadowDivergences: new Counter({

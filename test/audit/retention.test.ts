@@ -7,7 +7,7 @@ import { decision, KEY, quietWriter, verified } from './records.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 const NOW = 1_800_000_000_000;
-const quiet = { info: () => {}, warn: () => {} };
+const quiet = { info: () => {}, warn: () => {}, error: () => {} };
 
 async function write(database: Database, ages: readonly number[]) {
   let at = NOW;
@@ -29,7 +29,16 @@ async function write(database: Database, ages: readonly number[]) {
 }
 
 function retention(database: Database, days: number, now = NOW) {
-  return createRetention({ database, key: KEY, days, resume: async () => {}, log: quiet, now: () => now });
+  return createRetention({
+    database,
+    key: KEY,
+    previousKeys: [],
+    days,
+    resume: async () => {},
+    onKept: () => {},
+    log: quiet,
+    now: () => now,
+  });
 }
 
 const count = async (database: Database, table: string): Promise<number> => (await database.knex(table).select('*')).length;

@@ -8,6 +8,7 @@ import { createVerification, type ProblemKind } from '../../src/audit/verify.ts'
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';
 
 const LIST = 3;
@@ -60,6 +61,18 @@ const edited = (table: string, column: string, value: unknown): Tampering => ({
     await knex(table)
       .where(table === 'audit_decisions' ? 'id' : 'decision_id', id)
       .update({ [column]: value });
+    return id;
+  },
+});
+
+/** A decision that people find in the log, and that nobody made. */
+const copied = (at: object, says: RegExp): Tampering => ({
+  problem: 'added',
+  says,
+  async do(knex, { ids }) {
+    const row = await knex('audit_decisions').where('id', ids[4]).first();
+    const { id } = decision();
+    await knex('audit_decisions').insert({ ...row, id, ...at });
     return id;
   },
 });
@@ -180,6 +193,10 @@ const tamperings: Readonly<Record<string, Tampering>> = {
       return undefined;
     },
   },
+  'a row inserted before the first place': copied({ chain_seq: 0 }, /no number/),
+  'a row inserted at a place below all others': copied({ chain_seq: -7 }, /no number/),
+  'a row inserted without a place': copied({ chain_seq: null }, /no number/),
+  'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never was/),
   'a row of a made-up chain inserted': {
     problem: 'added',
     says: /a chain that never was/,
@@ -273,6 +290,17 @@ eachEngine(test.serial, 'every way of tampering is named where it was done', asy
     );
   }
   t.true((await verified(database)).intact);
+});
+
+test.serial('SQLite keeps texts in columns of numbers, and no record hides behind one', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { database, first } = await twoStarts(t, at);
+  const row = await database.knex('audit_decisions').where('id', first.ids[4]).first();
+  await database.knex('audit_decisions').insert({ ...row, id: decision().id, chain_seq: 'x' });
+  const report = await verified(database);
+  t.like(report.problems, [{ problem: 'added', chain: first.chain }]);
+  t.is(report.records.decision, 20, 'the other records are read all the same');
 });
 
 eachEngine(test.serial, 'what came last is missed by a checkpoint alone', async (t, at) => {

@@ -24,15 +24,19 @@ export interface ChainStore {
   openHeads(): Promise<Head[]>;
   /** Records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. */
   records(chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]>;
-  /** A chain whose id is greater than `after` and that records name; null: none. */
-  nextNamedChain(after: string): Promise<string | null>;
+  /** The first records with seq > `after`, in order, without the names that lists showed. */
+  oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]>;
+  /** A chain whose id is greater than `after` (null: any) and that records name; null: none. */
+  nextNamedChain(after: string | null): Promise<string | null>;
+  /** A record that names the chain and has no number that a record can have; null: none. */
+  misnumbered(chainId: string): Promise<ChainedRecord | null>;
   /** Records of no chain, from before there were any. */
   countUnchained(): Promise<number>;
   retention(chainId: string): Promise<RetentionRow | null>;
   /** Takes the chain's record of removals, so that replicas remove one after the other; false: another has it. In a transaction. */
   lockChain(chainId: string): Promise<boolean>;
-  /** Removes the records of the chain up to `row.seq`, and what they alone referred to. In a transaction. */
-  removeUpTo(row: RetentionRow): Promise<void>;
+  /** Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that they alone referred to; says how many records. In a transaction. */
+  removeUpTo(after: number, row: RetentionRow): Promise<number>;
   /** Removes some of the unchained decisions from before `id`, with what belongs to them; says how many decisions. */
   removeUnchained(before: string, limit: number): Promise<number>;
   erasures(): Promise<ErasureRow[]>;
@@ -49,6 +53,9 @@ const KINDS = Object.keys(TABLES) as RecordKind[];
 const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
+/** SQLite keeps a text in a column of numbers, and sorts it behind them. */
+const FIRST_TEXT = '';
+
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
 
 export function chainStore(db: Connection): ChainStore {
@@ -57,7 +64,11 @@ export function chainStore(db: Connection): ChainStore {
   async function extents(): Promise<Extent[]> {
     const ends = KINDS.flatMap((kind) =>
       (['min', 'max'] as const).map((end) =>
-        db(`${TABLES[kind]} as t`).where('t.chain_id', db.ref('c.chain_id'))[end]('t.chain_seq').as(`${kind}_${end}`),
+        db(`${TABLES[kind]} as t`)
+          .where('t.chain_id', db.ref('c.chain_id'))
+          .modify((rows) => void (isMysql || rows.where('t.chain_seq', '<', FIRST_TEXT)))
+          [end]('t.chain_seq')
+          .as(`${kind}_${end}`),
       ),
     );
     const rows: Record<string, unknown>[] = await db('audit_chains as c')
@@ -82,6 +93,22 @@ export function chainStore(db: Connection): ChainStore {
 
   async function retention(chainId: string): Promise<RetentionRow | null> {
     return (await db('audit_retention').where('chain_id', chainId).first<RetentionRow | undefined>()) ?? null;
+  }
+
+  async function readRecords(chainId: string, after: number, upTo: number, limit: number, names: boolean) {
+    const found: ChainedRecord[] = [];
+    for (const kind of KINDS) {
+      const query = db(`${TABLES[kind]} as t`)
+        .where('t.chain_id', chainId)
+        .andWhere('t.chain_seq', '>', after)
+        .andWhere('t.chain_seq', '<=', upTo)
+        .orderBy('t.chain_seq')
+        .limit(limit)
+        .select('t.*');
+      if (names && kind === 'shown') query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
+      for (const row of await query) found.push({ kind, row });
+    }
+    return found.sort((a, b) => a.row.chain_seq - b.row.chain_seq).slice(0, limit);
   }
 
   async function macAt(chainId: string, seq: number): Promise<string | null> {
@@ -118,28 +145,33 @@ export function chainStore(db: Connection): ChainStore {
       return heads;
     },
 
-    async records(chainId, after, upTo, limit) {
-      const among = (table: string) =>
-        db(`${table} as t`).where('t.chain_id', chainId).andWhere('t.chain_seq', '>', after).andWhere('t.chain_seq', '<=', upTo);
-      const found: ChainedRecord[] = [];
-      for (const kind of KINDS) {
-        const query = among(TABLES[kind]).orderBy('t.chain_seq').limit(limit).select('t.*');
-        if (kind === 'shown') query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
-        for (const row of await query) found.push({ kind, row });
-      }
-      return found.sort((a, b) => a.row.chain_seq - b.row.chain_seq).slice(0, limit);
-    },
+    records: (chainId, after, upTo, limit) => readRecords(chainId, after, upTo, limit, true),
+    oldest: (chainId, after, limit) => readRecords(chainId, after, Number.MAX_SAFE_INTEGER, limit, false),
 
     async nextNamedChain(after) {
       let next: string | null = null;
       for (const kind of KINDS) {
         const row = await db(TABLES[kind])
-          .where('chain_id', '>', after)
+          .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
           .orderBy('chain_id')
           .first<{ chain_id: string }>('chain_id');
         if (row && (next === null || row.chain_id < next)) next = row.chain_id;
       }
       return next;
+    },
+
+    async misnumbered(chainId) {
+      for (const kind of KINDS) {
+        const row = await db(TABLES[kind])
+          .where('chain_id', chainId)
+          .andWhere((seq) => {
+            seq.whereNull('chain_seq').orWhere('chain_seq', '<', 1);
+            if (!isMysql) seq.orWhere('chain_seq', '>=', FIRST_TEXT);
+          })
+          .first<ChainedRecord['row'] | undefined>();
+        if (row) return { kind, row };
+      }
+      return null;
     },
 
     async countUnchained() {
@@ -158,19 +190,31 @@ export function chainStore(db: Connection): ChainStore {
       return (await db('audit_chains').where('chain_id', chainId).forUpdate().skipLocked().first('chain_id')) !== undefined;
     },
 
-    async removeUpTo(row) {
-      const among = (kind: RecordKind) => db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '<=', row.seq);
+    async removeUpTo(after, row) {
+      const among = (kind: RecordKind) =>
+        db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '>', after).andWhere('chain_seq', '<=', row.seq);
       const sets: { set_hash: string }[] = await among('shown').distinct('set_hash');
-      for (const kind of KINDS) await among(kind).delete();
+      let removed = 0;
+      for (const kind of KINDS) removed += await among(kind).delete();
       await db('audit_retention').insert(row).onConflict('chain_id').merge();
       const hashes = sets.map(({ set_hash }) => set_hash).sort();
-      if (hashes.length === 0) return;
+      if (hashes.length === 0) return removed;
       // Locked before they are looked for: who is about to refer to one waits, and then finds it gone.
       await db('audit_sets').whereIn('hash', hashes).orderBy('hash').forUpdate().select('hash');
-      const used: { set_hash: string }[] = await db('audit_shown').whereIn('set_hash', hashes).distinct('set_hash');
-      const kept = new Set(used.map(({ set_hash }) => set_hash));
-      const unused = hashes.filter((hash) => !kept.has(hash));
-      if (unused.length > 0) await db('audit_sets').whereIn('hash', unused).delete();
+      // The search for a use ends at the first one: millions of lists may have shown the same names.
+      const unused: { hash: string }[] = await db('audit_sets as n')
+        .whereIn('n.hash', hashes)
+        .whereNotExists(db('audit_shown as s').where('s.set_hash', db.ref('n.hash')).select('s.set_hash'))
+        .select('n.hash');
+      if (unused.length > 0) {
+        await db('audit_sets')
+          .whereIn(
+            'hash',
+            unused.map(({ hash }) => hash),
+          )
+          .delete();
+      }
+      return removed;
     },
 
     async removeUnchained(before, limit) {
