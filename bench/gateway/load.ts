@@ -2,10 +2,9 @@
  * The callers, in a process of their own: sessions of raw MCP, each on a connection that is kept alive, each with one call at a time. Takes
  * orders as POST with JSON: see `Orders` for what each takes and answers. Every answer is looked at; a wrong one ends the order with it.
  */
-import { createServer } from 'node:http';
 import { Client, type Dispatcher } from 'undici';
 import { figuresOf } from '../measure.ts';
-import { announce } from './announce.ts';
+import { takeOrders } from './orders.ts';
 
 export interface Place {
   readonly url: string;
@@ -152,15 +151,4 @@ const ORDERS: { [Name in keyof Orders]: (order: Orders[Name]['takes']) => Promis
   },
 };
 
-await announce(
-  createServer(async (req, res) => {
-    const chunks: Buffer[] = [];
-    for await (const chunk of req) chunks.push(chunk as Buffer);
-    const { name, order } = JSON.parse(Buffer.concat(chunks).toString()) as { name: keyof Orders; order: never };
-    try {
-      res.end(JSON.stringify({ gives: await ORDERS[name](order) }));
-    } catch (error) {
-      res.end(JSON.stringify({ failed: error instanceof Error ? error.message.slice(0, 2_000) : String(error) }));
-    }
-  }),
-);
+await takeOrders<Orders>(ORDERS);

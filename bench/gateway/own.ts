@@ -68,8 +68,41 @@ export interface Portcullis {
   readonly admin: string;
   /** Id of the policy that lets role `user` call. */
   readonly deciding: string;
-  /** A user's token each; all use the same target. */
-  readonly users: readonly Place[];
+  /** All use the same target. */
+  readonly users: readonly User[];
+}
+
+export interface User extends Place {
+  readonly id: string;
+  /** Login token. */
+  readonly login: string;
+  /** API token, the one in `headers`. */
+  readonly token: string;
+}
+
+export interface Api {
+  /** Throws unless the gateway answers with a 2xx. */
+  call<T>(method: string, path: string, token?: string, body?: unknown): Promise<T>;
+  /** Registers, and logs in. */
+  logIn(email: string): Promise<{ readonly id: string; readonly token: string }>;
+}
+
+export function apiAt(origin: string): Api {
+  const call: Api['call'] = async <T>(method: string, path: string, token?: string, body?: unknown) => {
+    const headers = { 'content-type': 'application/json', ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) };
+    const answer = await fetch(origin + path, { method, headers, body: JSON.stringify(body) });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    return (text === '' ? undefined : JSON.parse(text)) as T;
+  };
+  return {
+    call,
+    async logIn(email) {
+      const account = { email, password: `the passphrase of ${email}` };
+      const { id } = await call<{ id: string }>('POST', '/api/auth/register', undefined, account);
+      return { id, token: (await call<{ token: string }>('POST', '/api/auth/login', undefined, account)).token };
+    },
+  };
 }
 
 export async function startPortcullis(
@@ -78,32 +111,21 @@ export async function startPortcullis(
   { users, policies = POLICIES, ...options }: ProcessOptions & { readonly users: number; readonly policies?: number },
 ): Promise<Portcullis> {
   const { pid, origin } = await startProcess(guardian, databaseUrl, options);
-  async function api<T>(method: string, path: string, token?: string, body?: unknown): Promise<T> {
-    const headers = { 'content-type': 'application/json', ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) };
-    const answer = await fetch(origin + path, { method, headers, body: JSON.stringify(body) });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
-    return JSON.parse(text) as T;
-  }
-  async function logIn(email: string): Promise<string> {
-    const account = { email, password: `the passphrase of ${email}` };
-    await api('POST', '/api/auth/register', undefined, account);
-    return (await api<{ token: string }>('POST', '/api/auth/login', undefined, account)).token;
-  }
-  const admin = await logIn('admin@example.com');
+  const api = apiAt(origin);
+  const admin = (await api.logIn('admin@example.com')).token;
   const document = { name: TARGET, transport: 'streamable-http', url: upstream };
-  const target = await api<{ id: string }>('POST', '/api/targets', admin, document);
+  const target = await api.call<{ id: string }>('POST', '/api/targets', admin, document);
   const credential = { type: 'header', name: 'x-api-key', value: randomBytes(16).toString('hex') };
-  await api('PUT', `/api/targets/${target.id}/credentials/default`, admin, credential);
+  await api.call('PUT', `/api/targets/${target.id}/credentials/default`, admin, credential);
   let deciding = '';
   for (const policy of policySet(target.id, policies)) {
-    deciding = (await api<{ id: string }>('POST', '/api/policies', admin, policy)).id;
+    deciding = (await api.call<{ id: string }>('POST', '/api/policies', admin, policy)).id;
   }
-  const places: Place[] = [];
+  const places: User[] = [];
   for (let i = 0; i < users; i++) {
-    const login = await logIn(`user-${i}@example.com`);
-    const { token } = await api<{ token: string }>('POST', '/api/auth/tokens', login, { name: 'bench' });
-    places.push({ url: `${origin}/mcp/${TARGET}`, headers: { authorization: `Bearer ${token}` } });
+    const { id, token: login } = await api.logIn(`user-${i}@example.com`);
+    const { token } = await api.call<{ token: string }>('POST', '/api/auth/tokens', login, { name: 'bench' });
+    places.push({ id, login, token, url: `${origin}/mcp/${TARGET}`, headers: { authorization: `Bearer ${token}` } });
   }
   return { pid, origin, admin, deciding, users: places };
 }

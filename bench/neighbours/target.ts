@@ -1,0 +1,117 @@
+/**
+ * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
+ * the standalone stream with notifications, `/endless` answers a call with a stream that closes its connection and does not end. At every
+ * path but these two the tool `huge` answers with more than a million members, `text` with 12 MiB of text.
+ */
+import { randomUUID } from 'node:crypto';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { announce } from '../gateway/announce.ts';
+
+interface Request {
+  readonly id?: string | number;
+  readonly method?: string;
+  readonly params?: {
+    readonly protocolVersion?: string;
+    readonly name?: string;
+    readonly arguments?: { readonly message?: string };
+  };
+}
+
+const MEMBERS = 1_150_000;
+const TEXT_BYTES = 12 * 1024 * 1024;
+/** Notifications a second. */
+const FLOOD = 2_000;
+const UPDATED =
+  'data: {"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///secret/plan.txt"}}\n\n';
+const PROGRESS = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(60_000)}"}}\n\n`;
+const TICK_MS = 10;
+
+const members = Array.from({ length: MEMBERS }, (_, i) => `"k${i}":0`).join();
+const HUGE = `{"content":[{"type":"text","text":"huge"}],"structuredContent":{${members}}}`;
+const TEXT = `{"content":[{"type":"text","text":"${'a'.repeat(TEXT_BYTES)}"}]}`;
+const TOOLS = ['echo', 'huge', 'text', 'endless'].map((name) => ({ name, inputSchema: { type: 'object' } }));
+
+function resultOf({ method, params }: Request): string | null {
+  switch (method) {
+    case 'initialize':
+      return JSON.stringify({
+        protocolVersion: params?.protocolVersion,
+        capabilities: { tools: {}, resources: { subscribe: true }, logging: {} },
+        serverInfo: { name: 'bad-target', version: '1' },
+      });
+    case 'tools/list':
+      return JSON.stringify({ tools: TOOLS });
+    case 'tools/call':
+      if (params?.name === 'huge') return HUGE;
+      if (params?.name === 'text') return TEXT;
+      return JSON.stringify({ content: [{ type: 'text', text: `Echo: ${params?.arguments?.message}` }] });
+    case 'resources/list':
+      return '{"resources":[]}';
+    case 'resources/templates/list':
+      return '{"resourceTemplates":[]}';
+    case 'prompts/list':
+      return '{"prompts":[]}';
+    default:
+      return '{}';
+  }
+}
+
+const stream = (res: ServerResponse, headers: Record<string, string> = {}): void =>
+  res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache', ...headers }).flushHeaders();
+
+/** A fixed number of events a second, as long as somebody takes them. */
+async function flood(res: ServerResponse, event: string, perSecond: number): Promise<void> {
+  let owed = 0;
+  for (let last = performance.now(); !res.destroyed; ) {
+    await sleep(TICK_MS);
+    const now = performance.now();
+    owed += ((now - last) * perSecond) / 1_000;
+    last = now;
+    if (res.writableNeedDrain) owed = 0;
+    for (; owed >= 1; owed--) res.write(event);
+  }
+}
+
+/** As fast as it is taken. */
+function pour(res: ServerResponse, event: string): void {
+  while (!res.destroyed && res.write(event));
+  if (!res.destroyed) res.once('drain', () => setImmediate(pour, res, event));
+}
+
+function respond(path: string, res: ServerResponse, request: Request): void {
+  const { id, method } = request;
+  if (id === undefined || method === undefined) return void res.writeHead(202).end();
+  if (path === '/endless' && method === 'tools/call') {
+    stream(res, { connection: 'close' });
+    pour(res, PROGRESS);
+    return;
+  }
+  const text = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${resultOf(request)}}`;
+  const session = method === 'initialize' ? { 'mcp-session-id': randomUUID() } : {};
+  res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text), ...session }).end(text);
+}
+
+async function read(req: IncomingMessage): Promise<Request> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of req) chunks.push(chunk as Buffer);
+  return JSON.parse(Buffer.concat(chunks).toString()) as Request;
+}
+
+await announce(
+  createServer((req, res) => {
+    const path = req.url ?? '';
+    res.on('error', () => undefined);
+    if (path === '/hung') return;
+    if (req.method === 'GET') {
+      stream(res);
+      if (path === '/flood') void flood(res, UPDATED, FLOOD);
+      return;
+    }
+    if (req.method !== 'POST') return void req.resume().on('end', () => res.writeHead(200).end());
+    read(req).then(
+      (request) => respond(path, res, request),
+      () => res.destroy(),
+    );
+  }),
+);
