@@ -67,7 +67,7 @@ export const byTargets: readonly Neighbour[] = [
       await addBad(world, world.phase === 'neighbour' ? '/hung' : '/good');
       const list = inSession('/mcp', neighbour.token, 'tools/list', {});
       const workload = { loops: 4, perSecond: 40, first: [], steps: [...opening('/mcp', neighbour.token), list] };
-      const plan = { ...callsOf(victim), url: `${origin}/mcp`, kind: 'session', tool: 'bench__echo', perSecond: 10 } as const;
+      const plan = { ...callsOf(victim), url: `${origin}/mcp`, kind: 'session', tool: 'bench__echo', perSecond: 5 } as const;
       return { workload, instead: { discard }, victim: plan };
     },
   },

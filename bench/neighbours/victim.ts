@@ -3,7 +3,7 @@
  * counts: a gateway that stands still for a second delays all calls of that second. Takes orders as `bench/gateway/load.ts` does.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client } from 'undici';
+import { Pool } from 'undici';
 import { takeOrders } from '../gateway/orders.ts';
 import { figuresOf } from '../measure.ts';
 
@@ -29,46 +29,45 @@ export interface VictimFigures {
 export interface VictimOrders {
   /** Opens what later calls go over. */
   open: { takes: VictimPlan; gives: Record<string, never> };
-  /** One call after the other on each connection, until there were so many. */
+  /** Eight calls at a time, until there were so many. */
   warm: { takes: { readonly calls: number }; gives: Record<string, never> };
   run: { takes: { readonly ms: number }; gives: VictimFigures };
 }
 
-const CONNECTIONS = 8;
+const SESSIONS = 8;
+/** More than calls that a gateway may be late with for two seconds: none is to wait for a connection. */
+const CONNECTIONS = 128;
 const PATIENCE_MS = 30_000;
 const REVISION = '2025-11-25';
 
 class Refused extends Error {}
 
-interface Line {
-  readonly client: Client;
-  /** With its session, if calls go over one. */
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-let plan: VictimPlan | null = null;
-let lines: readonly Line[] = [];
-let counter = 0;
-
 type Headers = Readonly<Record<string, string>>;
 
-async function request(client: Client, method: 'POST' | 'DELETE', headers: Headers, message?: object) {
+let plan: VictimPlan | null = null;
+let pool: Pool | null = null;
+/** Of the open sessions. */
+let sessions: readonly Headers[] = [];
+let counter = 0;
+
+async function request(method: 'POST' | 'DELETE', headers: Headers, message?: object) {
   const path = new URL(plan?.url ?? '').pathname;
   const body = message === undefined ? null : JSON.stringify({ jsonrpc: '2.0', ...message });
-  const answer = await client.request({ path, method, headers, body });
+  if (pool === null) throw new Error('nothing is open');
+  const answer = await pool.request({ path, method, headers, body });
   return { status: answer.statusCode, session: answer.headers['mcp-session-id'], text: await answer.body.text() };
 }
 
 /** Throws `Refused` with what came instead of a result. */
-async function ask(client: Client, headers: Headers, method: string, params: object, expected: string) {
-  const answer = await request(client, 'POST', headers, { id: ++counter, method, params });
+async function ask(headers: Headers, method: string, params: object, expected: string) {
+  const answer = await request('POST', headers, { id: ++counter, method, params });
   if (answer.status !== 200) throw new Refused(`HTTP ${answer.status}`);
   if (!answer.text.includes(expected))
     throw new Refused(`${method}: ${/"code":\s*-?\d+/.exec(answer.text)?.[0] ?? 'another answer'}`);
   return answer;
 }
 
-async function openSession(client: Client): Promise<Headers> {
+async function openSession(): Promise<Headers> {
   const headers = {
     ...plan?.headers,
     'content-type': 'application/json',
@@ -76,23 +75,24 @@ async function openSession(client: Client): Promise<Headers> {
     'mcp-protocol-version': REVISION,
   };
   const params = { protocolVersion: REVISION, capabilities: {}, clientInfo: { name: 'victim', version: '1' } };
-  const { session } = await ask(client, headers, 'initialize', params, '"protocolVersion"');
+  const { session } = await ask(headers, 'initialize', params, '"protocolVersion"');
   const opened = { ...headers, 'mcp-session-id': String(session) };
-  await request(client, 'POST', opened, { method: 'notifications/initialized' });
+  await request('POST', opened, { method: 'notifications/initialized' });
   return opened;
 }
 
-async function call(client: Client, headers: Headers): Promise<void> {
+async function call(headers: Headers): Promise<void> {
   const message = `hello ${++counter}`;
-  await ask(client, headers, 'tools/call', { name: plan?.tool, arguments: { message } }, `Echo: ${message}"`);
+  await ask(headers, 'tools/call', { name: plan?.tool, arguments: { message } }, `Echo: ${message}"`);
 }
 
-async function once({ client, headers }: Line): Promise<void> {
-  if (plan?.kind === 'call') return call(client, headers);
-  const opened = await openSession(client);
-  await ask(client, opened, 'tools/list', {}, `"${plan?.tool}"`);
-  await call(client, opened);
-  await request(client, 'DELETE', opened);
+/** `headers`: of an open session, where calls go over one. */
+async function once(headers: Headers | undefined): Promise<void> {
+  if (headers !== undefined) return call(headers);
+  const opened = await openSession();
+  await ask(opened, 'tools/list', {}, `"${plan?.tool}"`);
+  await call(opened);
+  await request('DELETE', opened);
 }
 
 async function run(ms: number): Promise<VictimFigures> {
@@ -107,11 +107,9 @@ async function run(ms: number): Promise<VictimFigures> {
   let handed = 0;
   for (; handed * every < ms; handed++) {
     await sleep(Math.max(0, began + handed * every - performance.now()));
-    const line = lines[handed % lines.length];
-    if (line === undefined) throw new Error('nothing is open');
     const one = { since: performance.now() };
     waiting.add(one);
-    void once(line).then(
+    void once(sessions[handed % sessions.length]).then(
       () => {
         if (waiting.delete(one)) times.push(performance.now() - one.since);
       },
@@ -133,24 +131,20 @@ async function run(ms: number): Promise<VictimFigures> {
 
 await takeOrders<VictimOrders>({
   async open(order) {
-    for (const { client } of lines) void client.destroy();
-    plan = order;
+    void pool?.destroy();
     const { origin } = new URL(order.url);
-    lines = await Promise.all(
-      Array.from({ length: CONNECTIONS }, async () => {
-        const client = new Client(origin, { keepAliveTimeout: 600_000, keepAliveMaxTimeout: 600_000, headersTimeout: 120_000 });
-        return { client, headers: order.kind === 'call' ? await openSession(client) : {} };
-      }),
-    );
+    const limits = { keepAliveTimeout: 600_000, keepAliveMaxTimeout: 600_000, headersTimeout: 120_000 };
+    pool = new Pool(origin, { ...limits, connections: CONNECTIONS });
+    plan = order;
+    sessions = order.kind === 'call' ? await Promise.all(Array.from({ length: SESSIONS }, openSession)) : [];
     return {};
   },
   async warm({ calls }) {
     let left = calls;
-    await Promise.all(
-      lines.map(async (line) => {
-        while (left-- > 0) await once(line);
-      }),
-    );
+    const loop = async (_: unknown, i: number): Promise<void> => {
+      while (left-- > 0) await once(sessions[i]);
+    };
+    await Promise.all(Array.from({ length: SESSIONS }, loop));
     return {};
   },
   run: ({ ms }) => run(ms),
