@@ -158,9 +158,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const denials = createDenials({ limit: config.rateLimits.denials, log, now, onRefused: () => metrics.denialsRefused.inc() });
   const audit: AuditWriter = {
     ...writer,
-    async decision(record) {
+    async decision(record, cause) {
       await writer.decision(record);
-      if (record.effect === 'deny') denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
+      // What a target sends on its own must not lock out the principal that it is sent to.
+      const isOwn = record.effect === 'deny' && cause !== 'delivery';
+      if (isOwn) denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
       metrics.decisions.inc({ effect: record.effect, reason: record.reason });
     },
   };
@@ -313,6 +315,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       );
     },
     denialLimit: denials.wait,
+    undelivered: () => metrics.undelivered.inc(),
     rateLimit: async ({ address, principal }) => (await limits.mcp(principal ?? '', address))?.retryAfter ?? null,
     now,
     newId,

@@ -58,8 +58,11 @@ export interface OutcomeRecord {
 export type Outcome = 'ok' | 'error' | 'upstream_error' | 'denied' | 'cancelled';
 
 /** Where records go. Rejects with AppError `unavailable` when a record cannot be made durable; the request is then refused. */
+/** What was decided on: a request of the principal, or something that a target sent it on its own. */
+export type DecisionCause = 'request' | 'delivery';
+
 export interface AuditWriter {
-  decision(record: DecisionRecord): Promise<void>;
+  decision(record: DecisionRecord, cause?: DecisionCause): Promise<void>;
   shown(record: ShownRecord): Promise<void>;
   /** Never rejects and is not awaited: an outcome has no effect to guard. */
   outcome(record: OutcomeRecord): void;

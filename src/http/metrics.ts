@@ -16,6 +16,7 @@ export interface Metrics {
   readonly denialsRefused: Counter;
   /** Chains of the audit log with old records that retention does not remove, because they are not what was written. */
   readonly retentionKept: Gauge;
+  readonly undelivered: Counter;
   /** Administrators name drafts, and there are only so many at a time. */
   readonly shadowDivergences: Counter<'draft' | 'effect'>;
 }
@@ -45,6 +46,11 @@ export function createMetrics(): Metrics {
     retentionKept: new Gauge({
       name: 'portcullis_audit_retention_kept_chains',
       help: 'Chains of the audit log whose old records were not removed because they do not fit their MACs',
+      registers,
+    }),
+    undelivered: new Counter({
+      name: 'portcullis_undelivered_notifications_total',
+      help: 'Notifications of targets that were dropped undecided, because there were too many of them',
       registers,
     }),
     shadowDivergences: new Counter({

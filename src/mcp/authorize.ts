@@ -1,7 +1,7 @@
 /** The one place of the request path where policy is asked and its answer recorded, before anything follows from it. */
 
 import { captureArguments } from '../audit/arguments.ts';
-import { type AuditReason, type AuditWriter, decisionRecord } from '../audit/event.ts';
+import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
 import type { JsonObject } from '../http/json.ts';
@@ -16,6 +16,7 @@ export interface Question {
   readonly operation: Operation;
   /** Of the request whose arguments the target may want recorded. */
   readonly params?: JsonObject | undefined;
+  readonly cause?: DecisionCause;
 }
 
 export type Verdict =
@@ -38,7 +39,7 @@ const DENY = { effect: 'deny', policy: null } as const;
 
 /** Rejects when the decision cannot be made durable: then nothing may follow from it. */
 export async function authorize(deps: AuthorizeDeps, question: Question): Promise<Verdict> {
-  const { admission, targetName, method, operation, params } = question;
+  const { admission, targetName, method, operation, params, cause = 'request' } = question;
   const { principal, snapshot } = admission;
   const target = snapshot.targets.get(targetName);
   const object = operation.kind === 'object' ? operation.object : null;
@@ -64,6 +65,7 @@ export async function authorize(deps: AuthorizeDeps, question: Question): Promis
       decision,
       snapshot.engine,
     ),
+    cause,
   );
   if (allowed) return { allowed, decisionId, target };
   return { allowed: false, decisionId, answer: usable ? 'denied' : 'no_target', reason: decision.reason };

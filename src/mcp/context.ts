@@ -8,6 +8,7 @@ import type { SessionStore } from '../sessions/store.ts';
 import type { Access, RoutedTarget } from '../targets/target.ts';
 import type { Aims } from './aggregate/aims.ts';
 import type { Cancellable } from './cancellation.ts';
+import type { Deliveries } from './deliveries.ts';
 import type { Era, SessionRevision } from './era.ts';
 import type { McpLimits } from './limits.ts';
 import type { Links } from './links.ts';
@@ -36,6 +37,7 @@ export interface ExchangeDeps {
   readonly tasks: TaskStore;
   /** For calls, held until they have ended at the target, whether or not the client waits. */
   readonly calls: Places;
+  readonly deliveries: Deliveries;
   readonly limits: McpLimits;
   readonly now: () => number;
   readonly newId: () => string;

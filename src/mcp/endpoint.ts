@@ -13,6 +13,7 @@ import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
 import { type Answer, problem, problemUnavailable, rpcError, unavailable } from './answer.ts';
 import { type Cancellation, createCancellation } from './cancellation.ts';
 import { type ExchangeDeps, REVOKED } from './context.ts';
+import { createDeliveries } from './deliveries.ts';
 import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
@@ -28,7 +29,7 @@ import { createUpstreams } from './upstream/route.ts';
 import type { StdioLimits } from './upstream/stdio.ts';
 import { type Changes, createChanges, createWatch, type Watch, type Watched } from './watch.ts';
 
-export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls'> {
+export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls' | 'deliveries'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
   /** Where no connection to a target goes. */
@@ -50,6 +51,8 @@ export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims
   readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
   /** Seconds to wait, or null: asked where the principal is decided on, which may be another replica than the client's. */
   readonly denialLimit: (principal: string) => number | null;
+  /** Told of each message of a target that was dropped because there were too many. */
+  readonly undelivered: () => void;
 }
 
 /** One request on `/mcp`, over. */
@@ -86,6 +89,12 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const links = createLinks({ ...deps, upstream });
   const watch = createWatch(deps.admit, deps.limits.watchMs);
   const calls = createPlaces(deps.limits.callsPerPrincipal);
+  const deliveries = createDeliveries({
+    limits: deps.limits.deliveries,
+    log: deps.log,
+    now: () => performance.now(),
+    onDropped: deps.undelivered,
+  });
   const endpoint: Endpoint = {
     ...deps,
     upstream,
@@ -93,6 +102,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     aims: createAims(),
     eras,
     calls,
+    deliveries,
     watch,
     streams: new Map(),
     standing: new WeakSet(),

@@ -1,4 +1,5 @@
 /** Bounds on what a request, a target's answer and a principal may take. */
+import type { DeliveryLimits } from './deliveries.ts';
 import type { UpstreamLimits } from './upstream/upstream.ts';
 
 export interface McpLimits extends UpstreamLimits {
@@ -10,6 +11,7 @@ export interface McpLimits extends UpstreamLimits {
   /** For a session to be opened at a target on behalf of a client that does not wait for it by itself. */
   readonly openMs: number;
   readonly keepAliveMs: number;
+  readonly deliveries: DeliveryLimits;
   /** How often the right to what is under way is looked at again. */
   readonly watchMs: number;
 }
@@ -20,6 +22,18 @@ export const DEFAULT_LIMITS: McpLimits = {
   callsPerPrincipal: 512,
   openMs: 20_000,
   keepAliveMs: 15_000,
+  deliveries: {
+    messages: {
+      pair: { perSecond: 500, burst: 5_000 },
+      target: { perSecond: 1_000, burst: 10_000 },
+      all: { perSecond: 2_000, burst: 20_000 },
+    },
+    decided: {
+      pair: { perSecond: 20, burst: 200 },
+      target: { perSecond: 100, burst: 2_000 },
+      all: { perSecond: 200, burst: 4_000 },
+    },
+  },
   watchMs: 1_000,
   connectMs: 5_000,
   headersMs: 60_000,

@@ -5,6 +5,7 @@ import type { Admission } from '../auth/admission.ts';
 import { isObject, type JsonObject, type JsonValue, readJsonText } from '../http/json.ts';
 import type { Answer, OutEvent } from './answer.ts';
 import { authorize, decideShown } from './authorize.ts';
+import { isOverdrawn } from './budgets.ts';
 import { declaresTasks, isWithheldError, mayBeAsked } from './capabilities.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { META_KEYS } from './era.ts';
@@ -14,6 +15,7 @@ import { settingOf } from './links.ts';
 import { ACKNOWLEDGED, acknowledge, farewell, isHeard, TASK_NOTIFICATION } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
 import { type Operation, readOperation } from './operation.ts';
+import { principalKey } from './places.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification, rebuildResponse } from './rebuild.ts';
 import { type Linked, placeOf, type StreamOrigin, sealAskedId, sealEventId, sealState, versionOf } from './sessions.ts';
 import { SseFault } from './sse.ts';
@@ -42,6 +44,8 @@ type Seen =
   | { readonly kind: 'close' };
 
 const DROP: Seen = { kind: 'drop' };
+/** Requests of the target on one stream that are remembered, for their cancellation. */
+const MAX_ASKED = 1_000;
 /** Results may hold numbers and strings that requests may not: they are not decided on, and go on as the text they are. */
 const UPSTREAM_RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: RESULT_SPAN_DEPTH };
 
@@ -90,6 +94,8 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
           yield { data: seen.text, id, retry, final: true };
           return;
         }
+        const pause = deps.deliveries.pace(principalKey(context.caller.claims), context.target);
+        if (pause !== null) await pause;
       }
     }
     // A session's stream may break off before the answer; the client then resumes it, and that stream records the end.
@@ -321,6 +327,8 @@ async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: Rp
     return DROP;
   }
   const id = sealAskedId(deps.seal, caller.admission.principal, placeOf(target), linked, message);
+  const [oldest] = asked.keys();
+  if (asked.size >= MAX_ASKED && oldest !== undefined) asked.delete(oldest);
   asked.set(message.id, id);
   // Tasks at the client are not carried, and who has not offered them does what is asked at once (2025-11-25, tasks).
   const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
@@ -328,6 +336,9 @@ async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: Rp
 }
 
 function refuseAsked(deps: ExchangeDeps, { target, access, caller }: RelayContext, linked: Linked, id: RpcId): void {
+  // A target that asks on and on, and does not take the answers, is not answered any more.
+  const taken = deps.deliveries.refusals.take(target.id, 1);
+  if (isOverdrawn(taken)) return;
   const body = errorMessage(id, { code: CODES.methodNotFound, message: 'Method not found' });
   const sent = deps.upstream.send({
     method: 'POST',
@@ -337,7 +348,7 @@ function refuseAsked(deps: ExchangeDeps, { target, access, caller }: RelayContex
     version: versionOf(caller, linked),
     body,
   });
-  sent.then((answer) => isFault(answer) || answer.discard());
+  sent.then((answer) => isFault(answer) || answer.discard()).finally(taken.giveBack);
 }
 
 async function relayNotification(
@@ -398,10 +409,10 @@ function isAskedId(id: JsonValue | undefined): id is RpcId {
 }
 
 /** An update names a resource, so it is decided when it is delivered, with the state of that moment, and recorded. */
-async function mayLearnOf(deps: ExchangeDeps, { caller }: RelayContext, params: JsonObject | undefined): Promise<boolean> {
+async function mayLearnOf(deps: ExchangeDeps, context: RelayContext, params: JsonObject | undefined): Promise<boolean> {
   // Revision 2026-07-28 names the resource in the same member.
   const operation = readOperation('session', 'resources/subscribe', params);
-  return 'kind' in operation && (await decideNews(deps, caller, 'notifications/resources/updated', operation)) !== null;
+  return 'kind' in operation && (await decideNews(deps, context, 'notifications/resources/updated', operation)) !== null;
 }
 
 interface News {
@@ -410,11 +421,20 @@ interface News {
 }
 
 /** null: it is not told. */
-async function decideNews(deps: ExchangeDeps, caller: Caller, method: string, operation: Operation): Promise<News | null> {
+async function decideNews(
+  deps: ExchangeDeps,
+  { caller, target }: RelayContext,
+  method: string,
+  operation: Operation,
+): Promise<News | null> {
+  if (!deps.deliveries.mayDecide(principalKey(caller.claims), target)) return null;
   const admission = await readmit(deps, caller);
   if (admission === null) return null;
   try {
-    const { allowed, decisionId } = await authorize(deps, { admission, targetName: caller.targetName, method, operation });
+    const { allowed, decisionId } = await authorize(deps, {
+      ...{ admission, targetName: caller.targetName, method, operation },
+      cause: 'delivery',
+    });
     deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
     return allowed ? { admission, decisionId } : null;
   } catch {
@@ -442,7 +462,7 @@ async function relayTaskState(
     const task = tasks.get(upstreamId);
     if (task === undefined) return DROP;
     const operation = toolOf(task);
-    const news = await decideNews(deps, context.caller, method, operation);
+    const news = await decideNews(deps, context, method, operation);
     if (news === null) return DROP;
     const asked = { method, params: context.awaited?.params, operation };
     const filtered = filterTaskParams(located, params, filteredBy(deps, context, asked, news.admission, tasks));

@@ -1,7 +1,9 @@
 import test from 'ava';
 import { createDenials } from '../../src/audit/denials.ts';
 import { apiToken, person, rest, startGateway } from '../support/gateway.ts';
-import { post } from '../support/mcp.ts';
+import { call, openSession, post } from '../support/mcp.ts';
+import { byMethod, startRecording } from '../support/upstreams/recording.ts';
+import { world } from '../support/world.ts';
 
 test.serial('a share of denials is used up by one alone, for the rest of the minute', (t) => {
   let at = 0;
@@ -52,4 +54,24 @@ test.serial('a flood of denials is answered 429 undecided, and stops nobody else
   t.is(body.length, 5);
   const metrics = await (await fetch(`${gateway.url}/metrics`)).text();
   t.regex(metrics, /^portcullis_denial_limited_requests_total 4$/m);
+});
+
+test.serial('a target that sends what its user may not read locks that user out of nothing', async (t) => {
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) => {
+    if (received.message?.method !== 'tools/call') return plain(received, res);
+    const update = { jsonrpc: '2.0', method: 'notifications/resources/updated', params: { uri: 'file:///secret' } };
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (let i = 0; i < 20; i++) res.write(`data: ${JSON.stringify(update)}\n\n`);
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: received.message.id, result: { content: [] } })}\n\n`);
+  });
+  t.teardown(() => upstream.stop());
+  const { allow, mcp, token, admin, user, gateway } = await world(t, null, upstream.url, { DENIAL_RATE_LIMIT: '5' });
+  await allow({ name: 'tools', resource_type: 'tool' });
+  const session = await openSession(mcp, token);
+  const use = (name: string) => post(mcp, token, call(name), { 'mcp-session-id': session });
+  t.deepEqual((await use('x')).message?.result, { content: [] });
+  const { body } = await gateway.rest<object[]>(200, 'GET', `/api/logs?user_id=${user.id}&effect=deny`, { token: admin.token });
+  t.is(body.length, 20, 'each decision is a row');
+  t.is((await use('x')).status, 200);
 });

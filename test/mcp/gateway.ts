@@ -24,6 +24,8 @@ export interface TestGateway {
   readonly rights: Map<string, Right>;
   readonly targets: Map<string, RoutedTarget>;
   readonly decisions: DecisionRecord[];
+  /** Those of the decisions that were made on what targets sent on their own. */
+  readonly delivered: DecisionRecord[];
   readonly shown: ShownRecord[];
   readonly outcomes: OutcomeRecord[];
   readonly revoked: Set<string>;
@@ -101,6 +103,7 @@ function fakeEngine(gateway: TestGateway): Engine {
 
 export async function startGateway({ targets, rights, limits, deps }: Setup): Promise<TestGateway> {
   const decisions: DecisionRecord[] = [];
+  const delivered: DecisionRecord[] = [];
   const shown: ShownRecord[] = [];
   const outcomes: OutcomeRecord[] = [];
   const logged: object[] = [];
@@ -111,6 +114,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     rights: new Map(Object.entries(rights)),
     targets: new Map(targets.map((target) => [target.name, target])),
     decisions,
+    delivered,
     shown,
     outcomes,
     revoked: new Set(),
@@ -148,9 +152,10 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
       };
     },
     audit: {
-      decision: async (record) => {
+      decision: async (record, cause) => {
         if (gateway.auditDown) throw unavailable();
         decisions.push(record);
+        if (cause === 'delivery') delivered.push(record);
       },
       shown: async (record) => {
         if (gateway.auditDown) throw unavailable();
@@ -170,6 +175,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     addressOf: () => '127.0.0.1',
     rateLimit: async () => null,
     denialLimit: () => null,
+    undelivered: () => undefined,
     ended: () => undefined,
     limits: { ...DEFAULT_LIMITS, ...limits },
     addresses: createAddressRule([]),

@@ -58,7 +58,7 @@ export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; reado
       throw cause;
     });
   const audit: ExchangeDeps['audit'] = {
-    decision: (record) => noted(deps.audit.decision(record)),
+    decision: (record, cause) => noted(deps.audit.decision(record, cause)),
     shown: (record) => noted(deps.audit.shown(record)),
     outcome: (record) => deps.audit.outcome(record),
   };

@@ -1,0 +1,103 @@
+/**
+ * What targets send without being asked. Each message takes processor time, and what names an object is decided and recorded,
+ * so a target and a principal can have so much of it. Counted in this process.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Log } from '../log.ts';
+import { createFlow, createStock, type Rate, type Stock } from './budgets.ts';
+
+export interface DeliveryLimits {
+  /** Messages of a target to one principal, of a target, and of all targets: beyond them the target is read more slowly. */
+  readonly messages: Rates;
+  /** The same for what is decided: beyond them it is dropped. */
+  readonly decided: Rates;
+}
+
+interface Rates {
+  readonly pair: Rate;
+  readonly target: Rate;
+  readonly all: Rate;
+}
+
+export interface Deliveries {
+  /** Charges for a message that answers nothing. Resolves when the next one may be read; null: at once. */
+  pace(principal: string, target: DeliveringTarget): Promise<void> | null;
+  /** Charges for a decision on a message. False: the message is to be dropped. */
+  mayDecide(principal: string, target: DeliveringTarget): boolean;
+  /** Answers to targets, by target, that what they asked for is not theirs to ask. */
+  readonly refusals: Stock;
+}
+
+export interface DeliveringTarget {
+  readonly id: string;
+  readonly name: string;
+}
+
+export interface DeliveriesParts {
+  readonly limits: DeliveryLimits;
+  readonly log: Pick<Log, 'warn'>;
+  readonly now: () => number;
+  /** Told of each message that is dropped. */
+  readonly onDropped: () => void;
+}
+
+/** A target that is over its limit is not logged more often. */
+const LOG_EVERY_MS = 60_000;
+const REFUSALS = { perKey: 32, all: 1_024 };
+/** Longer than this no message waits, whatever its target owes. */
+const MAX_PAUSE_S = 1;
+
+export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts): Deliveries {
+  const messages = createPairFlow(limits.messages, now);
+  const decided = createPairFlow(limits.decided, now);
+  const noticed = new Map<string, number>();
+
+  function notice(target: DeliveringTarget, principal: string, what: string): void {
+    const at = now();
+    for (const [id, since] of noticed) if (at - since >= LOG_EVERY_MS) noticed.delete(id);
+    const key = `${what} ${target.id}`;
+    if (noticed.has(key)) return;
+    noticed.set(key, at);
+    log.warn({ target: target.name, principal }, what);
+  }
+
+  return {
+    refusals: createStock('refusals on their way to targets', REFUSALS),
+    pace(principal, target) {
+      const wait = messages.charge(principal, target.id);
+      if (wait === 0) return null;
+      notice(target, principal, 'a target sends more than clients asked for; it is read more slowly');
+      return sleep(1_000 * Math.min(wait, MAX_PAUSE_S), undefined, { ref: false });
+    },
+    mayDecide(principal, target) {
+      if (decided.wait(principal, target.id) > 0) {
+        notice(target, principal, 'a target sends too many notifications; they are dropped undecided');
+        onDropped();
+        return false;
+      }
+      decided.charge(principal, target.id);
+      return true;
+    },
+  };
+}
+
+interface PairFlow {
+  wait(principal: string, targetId: string): number;
+  /** Returns what is to be waited for then. */
+  charge(principal: string, targetId: string): number;
+}
+
+function createPairFlow({ pair, target, all }: Rates, now: () => number): PairFlow {
+  const byPair = createFlow({ perKey: pair, all }, now);
+  const byTarget = createFlow({ perKey: target, all }, now);
+  const wait: PairFlow['wait'] = (principal, targetId) =>
+    Math.max(byPair.wait(JSON.stringify([principal, targetId])), byTarget.wait(targetId));
+  return {
+    wait,
+    charge(principal, targetId) {
+      byPair.charge(JSON.stringify([principal, targetId]), 1);
+      byTarget.charge(targetId, 1);
+      return wait(principal, targetId);
+    },
+  };
+}
