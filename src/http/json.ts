@@ -19,7 +19,7 @@ export interface JsonRules {
   readonly spanDepth: number;
 }
 
-const REQUEST_RULES: JsonRules = { maxDepth: 64, maxValues: 200_000, exact: true, spanDepth: 0 };
+export const REQUEST_RULES: JsonRules = { maxDepth: 64, maxValues: 200_000, exact: true, spanDepth: 0 };
 
 /** Where a value stands in its text, so that it can be carried on without being serialized again. */
 export interface JsonSpan {
@@ -33,10 +33,10 @@ export interface JsonSpan {
 
 /**
  * `reason` is fit for the sender: it names at most a member name of theirs. `repeated` is the path of a member that its
- * object has twice, dotted; null for any other fault.
+ * object has twice, dotted; null for any other fault. `values`: how many there are, of any kind.
  */
 export type JsonReading =
-  | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan }
+  | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan; readonly values: number }
   | { readonly ok: false; readonly reason: string; readonly repeated: string | null };
 
 class JsonFault extends Error {
@@ -49,9 +49,11 @@ class JsonFault extends Error {
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+export const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 /** A decimal with no more digits than this is unharmed by a double (IEEE 754: 15 significant digits). */
 const SAFE_DIGITS = 15;
+/** JSON.parse makes it an own property, but any copy by assignment would set the prototype. */
+export const BAD_NAME = '__proto__';
 const FEW_NAMES = 8;
 /** Of a name that is repeated to the sender. */
 const SHOWN_LENGTH = 64;
@@ -72,15 +74,15 @@ export function readJson(bytes: Uint8Array, rules: Partial<JsonRules> = {}): Jso
 
 export function readJsonText(text: string, rules: Partial<JsonRules> = {}): JsonReading {
   try {
-    const span = scan(text, { ...REQUEST_RULES, ...rules });
-    return { ok: true, text, value: JSON.parse(text) as JsonValue, span };
+    const { span, values } = scan(text, { ...REQUEST_RULES, ...rules });
+    return { ok: true, text, value: JSON.parse(text) as JsonValue, span, values };
   } catch (fault) {
     if (fault instanceof JsonFault) return { ok: false, reason: fault.message, repeated: fault.repeated };
     throw fault;
   }
 }
 
-function scan(text: string, rules: JsonRules): JsonSpan {
+function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readonly values: number } {
   let at = 0;
   let values = 0;
 
@@ -91,8 +93,8 @@ function scan(text: string, rules: JsonRules): JsonSpan {
     throw new JsonFault(`${what} at offset ${at}`, repeated);
   };
   const failTwice = (name: string, depth: number): never => {
-    const shown = [...path.slice(0, depth), name].map((part) => String(part).slice(0, SHOWN_LENGTH));
-    return fail(`a second member ${JSON.stringify(shown.at(-1))}`, shown.join('.'));
+    const { what, repeated } = repeatedName([...path.slice(0, depth), name]);
+    return fail(what, repeated);
   };
 
   function blank(): void {
@@ -208,8 +210,7 @@ function scan(text: string, rules: JsonRules): JsonSpan {
       if (text[at] !== '"') fail('a member name is missing');
       const from = at;
       const name = string() ? (JSON.parse(text.slice(from, at)) as string) : text.slice(from + 1, at - 1);
-      // JSON.parse makes it an own property, but any copy by assignment would set the prototype.
-      if (name === '__proto__') fail('the member name __proto__');
+      if (name === BAD_NAME) fail(`the member name ${BAD_NAME}`);
       if (many === null ? few.includes(name) : many.has(name)) failTwice(name, depth);
       if (many !== null) many.add(name);
       else if (few.push(name) > FEW_NAMES) many = new Set(few);
@@ -260,10 +261,16 @@ function scan(text: string, rules: JsonRules): JsonSpan {
   const root = value(0);
   blank();
   if (at !== text.length) fail('text after the end of the value');
-  return root ?? { start: 0, end: text.length, members: null, items: null };
+  return { span: root ?? { start: 0, end: text.length, members: null, items: null }, values };
 }
 
-function survivesDouble(literal: string): boolean {
+/** Why a text is refused whose object has a member twice: the path leads from the root to the name. */
+export function repeatedName(path: readonly (string | number)[]): { readonly what: string; readonly repeated: string } {
+  const shown = path.map((part) => String(part).slice(0, SHOWN_LENGTH));
+  return { what: `a second member ${JSON.stringify(shown.at(-1))}`, repeated: shown.join('.') };
+}
+
+export function survivesDouble(literal: string): boolean {
   if (literal.length <= SAFE_DIGITS && !/[eE]/.test(literal)) return true;
   const value = Number(literal);
   return Number.isFinite(value) && decimal(literal) === decimal(String(value));

@@ -1,0 +1,147 @@
+/** The member names of the objects that a reader of JSON is in, to find repeated ones without a string for each. */
+
+/** Names of one object that are compared one by one; a table would cost more. */
+const FEW = 32;
+/** Entries live in chunks, and tables in segments that grow apart, so that no growth takes long. */
+const CHUNK = 4_096;
+const SEGMENTS = 64;
+const SEGMENT_SHIFT = 26;
+const FIRST_SLOTS = 64;
+/** A table with more names than this is not kept for the next object. */
+const REUSED = SEGMENTS * FIRST_SLOTS;
+
+/** Secret and odd, so that nobody can choose names that meet in one slot. */
+const SECRET = (Math.floor(Math.random() * 0x7fffffff) << 1) | 1;
+
+/** One step of the hash of a name; it begins with 0. */
+export function hashStep(hash: number, unit: number): number {
+  const mixed = Math.imul(hash ^ unit, SECRET);
+  return mixed ^ (mixed >>> 15);
+}
+
+interface Table {
+  segments: (Int32Array | null)[];
+  counts: Int32Array;
+  size: number;
+}
+
+export function hashOf(name: string): number {
+  let hash = 0;
+  for (let i = 0; i < name.length; i++) hash = hashStep(hash, name.charCodeAt(i));
+  return hash;
+}
+
+export interface OpenNames {
+  /** An object begins; returns what its end must be told. */
+  begin(): number;
+  end(base: number): void;
+  /** False: the innermost object has the name already. Start and end are those of its text. */
+  add(base: number, hash: number, start: number, end: number, hasEscapes: boolean): boolean;
+}
+
+export function createOpenNames(text: string): OpenNames {
+  /** Hash, start and end (its complement where there are escapes) of each name of the objects that are open. */
+  const chunks: Int32Array[] = [];
+  let top = 0;
+  const tables = new Map<number, Table>();
+  let spare: Table | null = null;
+
+  function read(entry: number, field: number): number {
+    return (chunks[Math.floor(entry / CHUNK)] as Int32Array)[(entry % CHUNK) * 3 + field] as number;
+  }
+
+  /** Asked only where two hashes agree, so that escapes are seldom looked into. */
+  function isSame(entry: number, start: number, end: number, hasEscapes: boolean): boolean {
+    const knownEnd = read(entry, 2);
+    return nameAt(read(entry, 1), knownEnd < 0 ? ~knownEnd : knownEnd, knownEnd < 0) === nameAt(start, end, hasEscapes);
+  }
+
+  function nameAt(start: number, end: number, hasEscapes: boolean): string {
+    return hasEscapes ? (JSON.parse(text.slice(start - 1, end + 1)) as string) : text.slice(start, end);
+  }
+
+  /** The slots of the segment hold entries plus 1; 0 is free. */
+  function place(slots: Int32Array, entry: number, hash: number): void {
+    const mask = slots.length - 1;
+    let slot = hash & mask;
+    while (slots[slot] !== 0) slot = (slot + 1) & mask;
+    slots[slot] = entry + 1;
+  }
+
+  function insert(table: Table, entry: number, hash: number): void {
+    const at = hash >>> SEGMENT_SHIFT;
+    let slots = table.segments[at] ?? null;
+    if (slots === null) {
+      slots = new Int32Array(FIRST_SLOTS);
+      table.segments[at] = slots;
+    } else if ((table.counts[at] as number) * 2 >= slots.length) {
+      const grown = new Int32Array(slots.length * 2);
+      for (const kept of slots) if (kept !== 0) place(grown, kept - 1, read(kept - 1, 0));
+      slots = grown;
+      table.segments[at] = slots;
+    }
+    place(slots, entry, hash);
+    table.counts[at] = (table.counts[at] as number) + 1;
+    table.size++;
+  }
+
+  function tableFor(base: number): Table {
+    const table = spare ?? {
+      segments: new Array<Int32Array | null>(SEGMENTS).fill(null),
+      counts: new Int32Array(SEGMENTS),
+      size: 0,
+    };
+    spare = null;
+    for (let entry = base; entry < top; entry++) insert(table, entry, read(entry, 0));
+    tables.set(base, table);
+    return table;
+  }
+
+  function isKnown(base: number, hash: number, start: number, end: number, hasEscapes: boolean): boolean {
+    if (top - base < FEW) {
+      for (let entry = base; entry < top; entry++)
+        if (read(entry, 0) === hash && isSame(entry, start, end, hasEscapes)) return true;
+      return false;
+    }
+    const table = tables.get(base) ?? tableFor(base);
+    const slots = table.segments[hash >>> SEGMENT_SHIFT] ?? null;
+    if (slots === null) return false;
+    const mask = slots.length - 1;
+    for (let slot = hash & mask; slots[slot] !== 0; slot = (slot + 1) & mask) {
+      const entry = (slots[slot] as number) - 1;
+      if (read(entry, 0) === hash && isSame(entry, start, end, hasEscapes)) return true;
+    }
+    return false;
+  }
+
+  return {
+    begin: () => top,
+    end(base) {
+      const table = top - base < FEW ? undefined : tables.get(base);
+      if (table !== undefined) {
+        tables.delete(base);
+        if (table.size <= REUSED) {
+          for (const slots of table.segments) slots?.fill(0);
+          table.counts.fill(0);
+          table.size = 0;
+          spare = table;
+        }
+      }
+      top = base;
+    },
+    add(base, hash, start, end, hasEscapes) {
+      if (isKnown(base, hash, start, end, hasEscapes)) return false;
+      const chunk = Math.floor(top / CHUNK);
+      chunks[chunk] ??= new Int32Array(CHUNK * 3);
+      const at = (top % CHUNK) * 3;
+      const fields = chunks[chunk] as Int32Array;
+      fields[at] = hash;
+      fields[at + 1] = start;
+      fields[at + 2] = hasEscapes ? ~end : end;
+      const table = top - base < FEW ? undefined : tables.get(base);
+      if (table !== undefined) insert(table, top, hash);
+      top++;
+      return true;
+    },
+  };
+}

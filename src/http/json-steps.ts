@@ -1,0 +1,413 @@
+/**
+ * Strict JSON as `json.ts` reads it, of large texts and in steps: between two steps other work runs. The verdict is the same, and
+ * so are spans and values, but what nobody reads is not built: a text of many values must not become a large heap.
+ */
+import {
+  BAD_NAME,
+  type JsonObject,
+  type JsonReading,
+  type JsonRules,
+  type JsonSpan,
+  type JsonValue,
+  NUMBER,
+  REQUEST_RULES,
+  repeatedName,
+  survivesDouble,
+} from './json.ts';
+import { createOpenNames, hashOf, hashStep } from './json-names.ts';
+
+/** Somebody looked into a value that was not built. A fault is a deny: whoever looks must refuse then. */
+export class UnreadFault extends Error {
+  constructor() {
+    super('a part of the message that holds too many values cannot be read');
+    this.name = 'UnreadFault';
+  }
+}
+
+function unread(): never {
+  throw new UnreadFault();
+}
+const TRAPS: ProxyHandler<object> = {
+  get: unread,
+  has: unread,
+  ownKeys: unread,
+  getOwnPropertyDescriptor: unread,
+  getPrototypeOf: unread,
+};
+/** What stands for an object and an array that were not built. */
+const UNREAD_OBJECT = new Proxy({}, TRAPS) as JsonObject;
+const UNREAD_ARRAY = new Proxy([], TRAPS) as JsonValue[];
+
+/** Whether the value is in the text only, at its span. */
+export function isUnread(value: JsonValue | undefined): boolean {
+  return value === UNREAD_OBJECT || value === UNREAD_ARRAY;
+}
+
+/**
+ * Which values are built. A message and its `params`, `result` or `error` are, and so are lists directly in these; what else is in
+ * them is an item, and so is each item of a list.
+ */
+export interface Selection {
+  /** Lists that may be long, by the names under which messages have them in `params` or `result`. */
+  readonly lists: ReadonlySet<string>;
+  /** Objects and arrays under these names are not built. */
+  readonly skipped: ReadonlySet<string>;
+  /** An item with more values than this is not built. */
+  readonly itemValues: number;
+  /** A text of which more than this is to be built is refused. */
+  readonly builtValues: number;
+}
+
+export interface JsonSteps {
+  /** Reads at least as far as this offset, or to the verdict. True: there is one. */
+  advance(until: number): boolean;
+  /** Once there is one. */
+  readonly reading: JsonReading;
+}
+
+/** What comes next. */
+type State = 'value' | 'firstName' | 'name' | 'inName' | 'colon' | 'firstItem' | 'inString' | 'after';
+
+/** What the characters behind a backslash stand for. */
+const ESCAPES = new Map(
+  [...'"\\/bfnrt'].map((kind) => [kind.charCodeAt(0), (JSON.parse(`"\\${kind}"`) as string).charCodeAt(0)]),
+);
+const BAD_HASH = hashOf(BAD_NAME);
+/** Strings up to this length are copied. */
+const COPIED_LENGTH = 1_024;
+
+/** An object or array that is open. */
+interface Frame {
+  readonly isObject: boolean;
+  readonly start: number;
+  /** null: not built. */
+  object: JsonObject | null;
+  array: JsonValue[] | null;
+  members: Map<string, JsonSpan> | null;
+  items: JsonSpan[] | null;
+  /** Of `OpenNames`. */
+  readonly names: number;
+  /** Of the item that is read. */
+  index: number;
+  /** Of the name that was read last; the quotes are not in it. */
+  nameStart: number;
+  nameEnd: number;
+  nameHasEscapes: boolean;
+}
+
+export function readInSteps(text: string, rules: Partial<JsonRules> = {}, selection: Selection): JsonSteps {
+  const { maxDepth, maxValues, exact, spanDepth } = { ...REQUEST_RULES, ...rules };
+  const { length } = text;
+  const names = createOpenNames(text);
+  const frames: Frame[] = [];
+  let frame: Frame | null = null;
+  let at = 0;
+  let state: State = 'value';
+  let values = 0;
+  let built = 0;
+  /** Depth of the object or array that is not built; what is in it is not, either. */
+  let skippedDepth = -1;
+  let itemDepth = -1;
+  let itemBuilt = 0;
+  /** Of containers up to this depth, each value is built. */
+  let spine = 1;
+  let stringStart = 0;
+  let hasEscapes = false;
+  let hash = 0;
+  let reading: JsonReading | null = null;
+
+  function fail(what: string, repeated: string | null = null): false {
+    reading = { ok: false, reason: `${what} at offset ${at}`, repeated };
+    return false;
+  }
+
+  function blank(until: number): void {
+    const limit = until < length ? until : length;
+    while (at < limit) {
+      const c = text.charCodeAt(at);
+      if (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09) return;
+      at++;
+    }
+  }
+
+  function copyOf(start: number, end: number, escapes: boolean): string {
+    // A slice keeps the whole text in memory for as long as it lives; long ones are not worth a copy.
+    if (escapes || (end - start > 12 && end - start <= COPIED_LENGTH))
+      return JSON.parse(text.slice(start - 1, end + 1)) as string;
+    return text.slice(start, end);
+  }
+
+  const nameOf = (of: Frame): string => copyOf(of.nameStart, of.nameEnd, of.nameHasEscapes);
+
+  /** Whether what begins in the object stands there under one of these names. */
+  function isNamed(of: Frame | null, some: ReadonlySet<string>): boolean {
+    if (some.size === 0 || of?.isObject !== true || of.nameEnd - of.nameStart > COPIED_LENGTH) return false;
+    return some.has(of.nameHasEscapes ? nameOf(of) : text.slice(of.nameStart, of.nameEnd));
+  }
+
+  function open(isObject: boolean): boolean {
+    const depth = frames.length;
+    if (depth >= maxDepth) return fail(`deeper than ${maxDepth} levels`);
+    if (depth === 0 && !isObject) spine = 2;
+    if (skippedDepth === -1) {
+      if (isNamed(frame, selection.skipped)) skippedDepth = depth;
+      else if (itemDepth === -1 && depth > spine && !(depth === spine + 1 && !isObject && isNamed(frame, selection.lists))) {
+        itemDepth = depth;
+        itemBuilt = 0;
+      }
+    }
+    const isBuilt = skippedDepth === -1;
+    const hasSpans = isBuilt && depth < spanDepth;
+    frame = {
+      isObject,
+      start: at,
+      object: isBuilt && isObject ? {} : null,
+      array: isBuilt && !isObject ? [] : null,
+      members: hasSpans && isObject ? new Map() : null,
+      items: hasSpans && !isObject ? [] : null,
+      names: isObject ? names.begin() : 0,
+      index: 0,
+      nameStart: 0,
+      nameEnd: 0,
+      nameHasEscapes: false,
+    };
+    frames.push(frame);
+    at++;
+    state = isObject ? 'firstName' : 'firstItem';
+    return true;
+  }
+
+  function close(): boolean {
+    const { isObject, start, object, array, members, items, names: base } = frames.pop() as Frame;
+    if (isObject) names.end(base);
+    const depth = frames.length;
+    frame = frames[depth - 1] ?? null;
+    if (skippedDepth === depth) skippedDepth = -1;
+    if (itemDepth === depth) itemDepth = -1;
+    return end(start, object ?? array ?? (isObject ? UNREAD_OBJECT : UNREAD_ARRAY), members, items);
+  }
+
+  /** A value ends at `at`; it belongs into the innermost container that is still open. */
+  function end(start: number, value: JsonValue, members: Map<string, JsonSpan> | null, items: JsonSpan[] | null): boolean {
+    state = 'after';
+    const depth = frames.length;
+    const span = skippedDepth === -1 && depth <= spanDepth ? { start, end: at, members, items } : null;
+    if (frame === null) {
+      root = { value, span: span as JsonSpan };
+      return true;
+    }
+    if (skippedDepth !== -1) return true;
+    if (++built > selection.builtValues) return fail(`more than ${selection.builtValues} values that the gateway has to read`);
+    if (itemDepth !== -1 && ++itemBuilt > selection.itemValues) return leaveItem();
+    if (frame.isObject) {
+      const name = nameOf(frame);
+      (frame.object as JsonObject)[name] = value;
+      if (span !== null) frame.members?.set(name, span);
+    } else {
+      frame.array?.push(value);
+      if (span !== null) frame.items?.push(span);
+    }
+    return true;
+  }
+  let root: { readonly value: JsonValue; readonly span: JsonSpan } | null = null;
+
+  /** The item has too many values: those that were built are given up. */
+  function leaveItem(): boolean {
+    skippedDepth = itemDepth;
+    for (const given of frames.slice(itemDepth)) {
+      given.object = null;
+      given.array = null;
+      given.members = null;
+      given.items = null;
+    }
+    built -= itemBuilt;
+    return true;
+  }
+
+  function begin(): boolean {
+    if (++values > maxValues) return fail(`more than ${maxValues} values`);
+    const c = text.charCodeAt(at);
+    switch (c) {
+      case 0x7b:
+        return open(true);
+      case 0x5b:
+        return open(false);
+      case 0x22:
+        stringStart = at++;
+        hasEscapes = false;
+        state = 'inString';
+        return true;
+      case 0x74:
+        return word('true', true);
+      case 0x66:
+        return word('false', false);
+      case 0x6e:
+        return word('null', null);
+      default:
+        return at >= length ? fail('the text ends too early') : number();
+    }
+  }
+
+  function word(expected: string, value: JsonValue): boolean {
+    if (!text.startsWith(expected, at)) return fail('an unexpected character');
+    const start = at;
+    at += expected.length;
+    return end(start, value, null, null);
+  }
+
+  function number(): boolean {
+    NUMBER.lastIndex = at;
+    const literal = NUMBER.exec(text)?.[0];
+    if (literal === undefined) return fail('an unexpected character');
+    if (exact && !survivesDouble(literal)) return fail('a number that does not survive a round trip');
+    const start = at;
+    at += literal.length;
+    return end(start, skippedDepth === -1 ? Number(literal) : 0, null, null);
+  }
+
+  /** True: the closing quote is behind `at`. False: there is more to read, or the verdict. */
+  function string(until: number, isName: boolean): boolean {
+    const limit = until < length ? until : length;
+    while (at < limit) {
+      const c = text.charCodeAt(at);
+      if (c === 0x22) {
+        at++;
+        return true;
+      }
+      if (c === 0x5c) {
+        hasEscapes = true;
+        if (!escaped()) return false;
+      } else if (c < 0x20) return fail('a control character in a string');
+      else {
+        if (isName) hash = hashStep(hash, c);
+        at++;
+      }
+    }
+    return at >= length ? fail('an unfinished string') : false;
+  }
+
+  /** The hash is that of the decoded name. */
+  function escaped(): boolean {
+    const kind = text.charCodeAt(at + 1);
+    if (kind !== 0x75) {
+      const meant = ESCAPES.get(kind);
+      if (meant === undefined) return fail('a bad escape');
+      hash = hashStep(hash, meant);
+      at += 2;
+      return true;
+    }
+    const unit = hex();
+    if (unit === -1) return fail('a bad escape');
+    if (!exact) return true;
+    if (unit >= 0xdc00 && unit <= 0xdfff) return fail('a lone surrogate');
+    if (unit < 0xd800 || unit > 0xdbff) return true;
+    if (text.charCodeAt(at) !== 0x5c || text.charCodeAt(at + 1) !== 0x75) return fail('a lone surrogate');
+    const low = hex();
+    if (low === -1) return fail('a bad escape');
+    return (low >= 0xdc00 && low <= 0xdfff) || fail('a lone surrogate');
+  }
+
+  /** -1: there are not four digits. */
+  function hex(): number {
+    let unit = 0;
+    for (let i = at + 2; i < at + 6; i++) {
+      const c = text.charCodeAt(i);
+      const lower = c | 0x20;
+      if (c >= 0x30 && c <= 0x39) unit = unit * 16 + c - 0x30;
+      else if (lower >= 0x61 && lower <= 0x66) unit = unit * 16 + lower - 0x57;
+      else return -1;
+    }
+    at += 6;
+    hash = hashStep(hash, unit);
+    return unit;
+  }
+
+  function endName(of: Frame): boolean {
+    const [start, nameEnd] = [stringStart + 1, at - 1];
+    of.nameStart = start;
+    of.nameEnd = nameEnd;
+    of.nameHasEscapes = hasEscapes;
+    if (hash === BAD_HASH && nameOf(of) === BAD_NAME) return fail(`the member name ${BAD_NAME}`);
+    if (!names.add(of.names, hash, start, nameEnd, hasEscapes)) {
+      const { what, repeated } = repeatedName(frames.map((outer) => (outer.isObject ? nameOf(outer) : outer.index)));
+      return fail(what, repeated);
+    }
+    state = 'colon';
+    return true;
+  }
+
+  function finish(): boolean {
+    if (at !== length) return fail('text after the end of the value');
+    const { value, span } = root as { readonly value: JsonValue; readonly span: JsonSpan };
+    reading = { ok: true, text, value, span, values };
+    return false;
+  }
+
+  /** False: it can go no further, because of `until` or for good. */
+  function step(until: number): boolean {
+    switch (state) {
+      case 'inString': {
+        if (!string(until, false)) return false;
+        const start = stringStart;
+        return end(start, skippedDepth === -1 ? copyOf(start + 1, at - 1, hasEscapes) : '', null, null);
+      }
+      case 'inName':
+        return string(until, true) && endName(frame as Frame);
+      default:
+    }
+    blank(until);
+    if (at >= until && at < length) return false;
+    const c = text.charCodeAt(at);
+    switch (state) {
+      case 'value':
+        return begin();
+      case 'firstItem':
+        if (c !== 0x5d) return begin();
+        at++;
+        return close();
+      case 'firstName':
+      case 'name':
+        if (c === 0x7d && state === 'firstName') {
+          at++;
+          return close();
+        }
+        if (c !== 0x22) return fail('a member name is missing');
+        stringStart = at++;
+        hasEscapes = false;
+        hash = 0;
+        state = 'inName';
+        return true;
+      case 'colon':
+        if (c !== 0x3a) return fail('a colon is missing');
+        at++;
+        state = 'value';
+        return true;
+      case 'after': {
+        if (frame === null) return finish();
+        if (c === (frame.isObject ? 0x7d : 0x5d)) {
+          at++;
+          return close();
+        }
+        if (c !== 0x2c) return fail(`a comma or a closing ${frame.isObject ? 'brace' : 'bracket'} is missing`);
+        at++;
+        frame.index++;
+        state = frame.isObject ? 'name' : 'value';
+        return true;
+      }
+    }
+  }
+
+  if (text.charCodeAt(0) === 0xfeff) fail('a byte order mark');
+  return {
+    advance(until) {
+      while (reading === null && step(until)) {
+        // Each step is short.
+      }
+      return reading !== null;
+    },
+    get reading() {
+      if (reading === null) throw new Error('The text has not been read to its end');
+      return reading;
+    },
+  };
+}

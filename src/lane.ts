@@ -1,0 +1,98 @@
+/**
+ * Long work on the thread that serves everybody: one piece at a time, in short slices, with rests between them. So ordinary
+ * requests keep most of the thread, however many large messages come at once.
+ */
+
+/** Milliseconds of one slice. */
+const SLICE_MS = 2;
+/** After a slice the lane rests for so many times what the slice took: it has at most a third of the thread. */
+const REST = 2;
+
+/** Does a little of the work; returns true once all is done. Each step should take less than a millisecond. */
+export type Step = () => boolean;
+
+export interface Lane {
+  /** Resolves when the work is done; rejects with what a step throws. Owners of work (`key`) take turns, slice by slice. */
+  run(key: string, step: Step): Promise<void>;
+  /** Owners that have work waiting. */
+  readonly waiting: number;
+}
+
+export interface LaneClock {
+  /** Milliseconds. */
+  readonly now: () => number;
+  readonly later: (ms: number, then: () => void) => void;
+}
+
+const CLOCK: LaneClock = { now: () => performance.now(), later: (ms, then) => void setTimeout(then, ms) };
+
+interface Piece {
+  readonly step: Step;
+  readonly done: () => void;
+  readonly failed: (cause: unknown) => void;
+}
+
+export function createLane({ now, later }: LaneClock = CLOCK): Lane {
+  /** The owner whose turn is next comes first. */
+  const queues = new Map<string, Piece[]>();
+  let restsUntil = Number.NEGATIVE_INFINITY;
+  let isArmed = false;
+
+  /** True: the piece is over. */
+  function slice({ step, done, failed }: Piece): boolean {
+    const began = now();
+    try {
+      do {
+        if (!step()) continue;
+        done();
+        return true;
+      } while (now() - began < SLICE_MS);
+      return false;
+    } catch (cause) {
+      failed(cause);
+      return true;
+    } finally {
+      const ended = now();
+      restsUntil = ended + REST * (ended - began);
+    }
+  }
+
+  function arm(): void {
+    if (isArmed || queues.size === 0) return;
+    isArmed = true;
+    later(Math.max(1, restsUntil - now()), turn);
+  }
+
+  function turn(): void {
+    isArmed = false;
+    const [next] = queues;
+    if (next !== undefined) {
+      const [key, pieces] = next;
+      queues.delete(key);
+      const [piece] = pieces;
+      if (piece === undefined || slice(piece)) pieces.shift();
+      if (pieces.length > 0) queues.set(key, pieces);
+    }
+    arm();
+  }
+
+  return {
+    run(key, step) {
+      return new Promise((done, failed) => {
+        const piece: Piece = { step, done, failed };
+        // What is over within one slice waits for nothing while the lane is free.
+        if (queues.size === 0 && now() >= restsUntil && slice(piece)) return;
+        const pieces = queues.get(key);
+        if (pieces === undefined) queues.set(key, [piece]);
+        else pieces.push(piece);
+        arm();
+      });
+    },
+    get waiting() {
+      return queues.size;
+    },
+  };
+}
+
+/** The one of this thread. */
+export const lane = createLane();
