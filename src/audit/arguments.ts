@@ -1,5 +1,6 @@
 /** What the audit log keeps of the arguments of a call, where the target asks for it: secrets masked, and cut to a size. Pure. */
 import type { JsonObject, JsonValue } from '../http/json.ts';
+import { isUnread } from '../http/json-steps.ts';
 
 /** A record has the JSON of this. */
 export interface CapturedArguments {
@@ -28,6 +29,7 @@ const SHORT_TEXT = 256;
 export function captureArguments(mask: readonly string[], method: string, params: JsonObject | undefined): string | null {
   const value = CAPTURED.includes(method) ? params?.['arguments'] : undefined;
   if (value === undefined) return null;
+  if (isUnread(value)) return recordOf('null', true);
   const names = new Set(mask.map(fold));
   const isMasked = (name: string): boolean => {
     const folded = fold(name);

@@ -1,13 +1,13 @@
 /** The Express app: everything over HTTP but `/mcp`, which the server dispatches ahead of it. */
 import { STATUS_CODES } from 'node:http';
-import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
+import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import { type Authenticate, requireRole } from '../auth/authenticate.ts';
 import type { KeyRing } from '../auth/keys.ts';
 import type { Config } from '../config.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { jsonBody } from './body.ts';
+import { ifLarge, jsonBody, LARGE_BODY } from './body.ts';
 import { contextOf, openContext } from './context.ts';
 import { healthRoutes, type Ready } from './health.ts';
 import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
@@ -36,6 +36,8 @@ export interface AppParts {
 
 const OPEN_BODY_BYTES = 16 * 1024;
 const BODY_BYTES = 4 * 1024 * 1024;
+/** Administrators send files of policies; nobody else has reason for a large body. */
+const limitFor = (res: Response): number => (contextOf(res).admission?.principal.role === 'admin' ? BODY_BYTES : LARGE_BODY);
 /** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 /** Of these the last segment is a text of any characters, escaped, or a name whose form is checked where it is read. */
@@ -64,7 +66,9 @@ export function createApp(parts: AppParts): Express {
   for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
   app.use(bodyOf(routeTable(open)));
   for (const { path, router } of open) app.use(path, router);
-  app.use('/api', authenticate.verify, jsonBody(BODY_BYTES), authenticate.admit);
+  // A request arrives with its last byte (law 4): who has sent a large body is admitted before and after it.
+  const early = ifLarge(authenticate.admit);
+  app.use('/api', authenticate.verify, early, jsonBody(limitFor), authenticate.admit);
   for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);
   app.use(() => {
     throw new AppError('not_found', 'Nothing is here.');
@@ -123,7 +127,7 @@ function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
 
 /** Bodies of callers without a token; all others are read once their token is verified. */
 function bodyOf(open: RouteTable): RequestHandler {
-  const read = jsonBody(OPEN_BODY_BYTES);
+  const read = jsonBody(() => OPEN_BODY_BYTES);
   return (req, res, next) => (matchRoute(open, req.path)?.methods.has(req.method) ? read(req, res, next) : next());
 }
 

@@ -1,6 +1,6 @@
 /** Request bodies: bounded, JSON alone, and with one reading (law 9). */
-import type { IncomingMessage } from 'node:http';
-import type { RequestHandler } from 'express';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { RequestHandler, Response } from 'express';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { readJson } from './json.ts';
 
@@ -9,11 +9,29 @@ const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"
 /** Far above the largest policy. Each bad member is named in the answer, so that their number must be bounded. */
 const MAX_VALUES = 10_000;
 
-/** The whole body. Throws AppError `too_large` without reading on, and `invalid_request` when it breaks off. */
-export async function readBytes(req: IncomingMessage, limit: number): Promise<Buffer> {
+/** Bytes from which on a body is large: its sender is admitted before it is read. */
+export const LARGE_BODY = 64 * 1024;
+/** Each chunk has memory beside its own bytes: so many are joined into one. */
+const CHUNKS_AT_ONCE = 1_024;
+
+/** Bytes that the request announces; null: it does not say how many. */
+export function bodyLength(req: IncomingMessage): number | null {
+  return req.headers['transfer-encoding'] === undefined ? Number(req.headers['content-length'] ?? 0) : null;
+}
+
+/**
+ * The whole body. Throws AppError `too_large` without reading on, `invalid_request` when it breaks off, and what `count` refuses:
+ * it is told of the bytes of each chunk.
+ */
+export async function readBytes(
+  req: IncomingMessage,
+  limit: number,
+  count: (bytes: number) => AppError | null = () => null,
+): Promise<Buffer> {
   const tooLarge = (): AppError => new AppError('too_large', `The body must have at most ${limit} bytes.`);
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge();
   const chunks: Buffer[] = [];
+  let joined = 0;
   let size = 0;
   return new Promise((resolve, reject) => {
     const leave = (): void => void req.off('data', take).off('end', whole).off('error', broken).off('close', broken);
@@ -31,12 +49,54 @@ export async function readBytes(req: IncomingMessage, limit: number): Promise<Bu
     };
     const take = (chunk: Buffer): void => {
       size += chunk.length;
-      if (size > limit) stop(tooLarge());
-      else chunks.push(chunk);
+      const refused = size > limit ? tooLarge() : count(chunk.length);
+      if (refused !== null) {
+        stop(refused);
+        return;
+      }
+      chunks.push(chunk);
+      if (chunks.length - joined < CHUNKS_AT_ONCE) return;
+      chunks.push(Buffer.concat(chunks.splice(joined)));
+      joined++;
     };
     req.on('data', take);
     req.on('end', whole).on('error', broken).on('close', broken);
   });
+}
+
+/** After an answer so many bytes and milliseconds of a request are still taken from the client, so that it gets to the answer. */
+const LINGER_BYTES = 16 * 1024 * 1024;
+const LINGER_MS = 2_000;
+
+/**
+ * Ends an answer to a request that may not have been read to its end. A connection that is closed while bytes arrive is reset, and the
+ * client may lose the answer with it: so the rest of a long body is thrown away for a while before the connection is closed.
+ */
+export function endAnswer(res: ServerResponse, text: string): void {
+  const { req } = res;
+  const length = bodyLength(req);
+  if (req.complete || req.destroyed || (length !== null && length <= LARGE_BODY)) {
+    res.end(text);
+    return;
+  }
+  res.setHeader('Connection', 'close');
+  res.setHeader('Content-Length', Buffer.byteLength(text));
+  res.write(text);
+  let size = 0;
+  const close = (): void => {
+    clearTimeout(timer);
+    req.off('data', skip).off('end', close).off('close', close);
+    req.on('error', () => undefined);
+    res.end();
+  };
+  const skip = (chunk: Buffer): void => {
+    size += chunk.length;
+    if (size > LINGER_BYTES) close();
+  };
+  const timer = setTimeout(close, LINGER_MS);
+  req.on('error', () => undefined);
+  req.on('data', skip).on('end', close).on('close', close);
+  req.resume();
 }
 
 function checkContentType(req: IncomingMessage): void {
@@ -55,15 +115,24 @@ const unread = (reason: string, repeated: string | null): FieldError =>
     ? { path: '', message: `the body is not acceptable JSON: ${reason}` }
     : { path: repeated, message: 'is there a second time' };
 
+/** `then` for requests with a large body, or one of unknown length. */
+export function ifLarge(then: RequestHandler): RequestHandler {
+  return (req, res, next) => {
+    const length = bodyLength(req);
+    return length !== null && length <= LARGE_BODY ? next() : then(req, res, next);
+  };
+}
+
 /**
  * Puts the parsed body into `req.body`: undefined where there is none. GET, HEAD and DELETE say all in the address, so
  * that a body there is a mistake that should not go unnoticed.
  */
-export function jsonBody(limit: number): RequestHandler {
+export function jsonBody(limitOf: (res: Response) => number): RequestHandler {
   return async (req, res, next) => {
     req.body = undefined;
     if (!hasBody(req)) return next();
     try {
+      const limit = limitOf(res);
       if (req.method !== 'POST' && req.method !== 'PUT') throw new AppError('invalid_request', `${req.method} takes no body.`);
       checkContentType(req);
       const bytes = await readBytes(req, limit);

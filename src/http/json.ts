@@ -62,14 +62,20 @@ export function isObject(value: JsonValue | undefined): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-export function readJson(bytes: Uint8Array, rules: Partial<JsonRules> = {}): JsonReading {
-  let text: string;
+export const NOT_UTF8: JsonReading = { ok: false, reason: 'the text is not valid UTF-8', repeated: null };
+
+/** null: the bytes are not valid UTF-8. */
+export function decodeUtf8(bytes: Uint8Array): string | null {
   try {
-    text = utf8.decode(bytes);
+    return utf8.decode(bytes);
   } catch {
-    return { ok: false, reason: 'the text is not valid UTF-8', repeated: null };
+    return null;
   }
-  return readJsonText(text, rules);
+}
+
+export function readJson(bytes: Uint8Array, rules: Partial<JsonRules> = {}): JsonReading {
+  const text = decodeUtf8(bytes);
+  return text === null ? NOT_UTF8 : readJsonText(text, rules);
 }
 
 export function readJsonText(text: string, rules: Partial<JsonRules> = {}): JsonReading {

@@ -2,6 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import { AppError, ERRORS, type ErrorCode, type FieldError } from '../errors.ts';
 import type { Log } from '../log.ts';
+import { endAnswer } from './body.ts';
 
 export interface ProblemDocument {
   /** A name, not an address: `urn:portcullis:problem:<code>`. */
@@ -109,5 +110,5 @@ export function sendProblem(res: ServerResponse, problem: Problem): void {
   }
   for (const [name, value] of Object.entries(problem.headers)) res.setHeader(name, value);
   res.statusCode = problem.status;
-  res.end(JSON.stringify(problem.body));
+  endAnswer(res, JSON.stringify(problem.body));
 }

@@ -15,6 +15,7 @@ import type { Links } from './links.ts';
 import type { RpcId } from './message.ts';
 import type { Operation } from './operation.ts';
 import type { Places } from './places.ts';
+import type { TargetReader } from './reading.ts';
 import type { Seal } from './seal.ts';
 import type { Linked } from './sessions.ts';
 import type { TaskStore } from './store.ts';
@@ -38,6 +39,7 @@ export interface ExchangeDeps {
   /** For calls, held until they have ended at the target, whether or not the client waits. */
   readonly calls: Places;
   readonly deliveries: Deliveries;
+  readonly reader: TargetReader;
   readonly limits: McpLimits;
   readonly now: () => number;
   readonly newId: () => string;

@@ -3,14 +3,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Admission, VerifyToken } from '../auth/admission.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { AppError } from '../errors.ts';
-import { readBytes } from '../http/body.ts';
-import { isObject, readJson } from '../http/json.ts';
+import { isObject } from '../http/json.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
 import type { AddressRule } from '../targets/address.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { createAims } from './aggregate/aims.ts';
 import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
 import { type Answer, problem, problemUnavailable, rpcError, unavailable } from './answer.ts';
+import { createFlow } from './budgets.ts';
 import { type Cancellation, createCancellation } from './cancellation.ts';
 import { type ExchangeDeps, REVOKED } from './context.ts';
 import { createDeliveries } from './deliveries.ts';
@@ -18,10 +18,12 @@ import { type Admitting, type Inbound, respond } from './dispatch.ts';
 import { isSessionRevision, MODERN_REVISION } from './era.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './headers.ts';
 import type { Holders } from './holders.ts';
+import { createIntake, type Intake, readBody, receive } from './intake.ts';
 import { createLinks } from './links.ts';
 import { LISTEN } from './listen.ts';
 import { CODES, errorMessage, isId } from './message.ts';
 import { createPlaces, principalKey } from './places.ts';
+import { createTargetReader } from './reading.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
 import { type ClaimedSession, performDelete, performGet } from './session-traffic.ts';
 import { EVERYWHERE, openSession, placeOf, type Session } from './sessions.ts';
@@ -29,7 +31,7 @@ import { createUpstreams } from './upstream/route.ts';
 import type { StdioLimits } from './upstream/stdio.ts';
 import { type Changes, createChanges, createWatch, type Watch, type Watched } from './watch.ts';
 
-export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls' | 'deliveries'> {
+export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls' | 'deliveries' | 'reader'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
   /** Where no connection to a target goes. */
@@ -82,6 +84,7 @@ interface Endpoint extends McpDeps, ExchangeDeps {
   /** Answers that are such streams: the client ends them when it likes. */
   readonly standing: WeakSet<ServerResponse>;
   readonly watch: Watch;
+  readonly intake: Intake;
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
@@ -95,9 +98,12 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     now: () => performance.now(),
     onDropped: deps.undelivered,
   });
+  const { readingOfTarget: perKey, readingOfAll: all } = deps.limits;
+  const reader = createTargetReader(createFlow({ perKey, all }, () => performance.now()));
   const endpoint: Endpoint = {
     ...deps,
     upstream,
+    reader,
     links,
     aims: createAims(),
     eras,
@@ -106,6 +112,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     watch,
     streams: new Map(),
     standing: new WeakSet(),
+    intake: createIntake(deps.limits, () => performance.now()),
   };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
@@ -133,16 +140,26 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   });
   const { publicUrl, log, limits } = endpoint;
   const context = { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs };
+  let giveBack = (): void => undefined;
   try {
-    const answer = await answerRequest(endpoint, req, res);
+    const answer = await answerRequest(endpoint, req, res, (undo) => {
+      giveBack = undo;
+    });
     if (answer !== null) await writeAnswer(res, answer, context);
   } catch (error) {
     writeProblem(res, error, context);
+  } finally {
+    giveBack();
   }
 }
 
-/** null: answered already. */
-async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<Answer | null> {
+/** null: answered already. `taken`: told how to give back what the request has taken, once it is answered. */
+async function answerRequest(
+  endpoint: Endpoint,
+  req: IncomingMessage,
+  res: ServerResponse,
+  taken: (giveBack: () => void) => void,
+): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
   const fromPeer = endpoint.isFromPeer(req);
   const refused = fromPeer ? null : endpoint.checkOrigin(req, res);
@@ -167,13 +184,18 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
 
   const unfit = checkHeaders(req.method, headers);
   if (unfit !== null) return problem(unfit);
-  const body = await readBytes(req, endpoint.limits.bodyBytes).catch((error: AppError) => error);
-  // What is left of the body would be taken for the next request.
-  if (!Buffer.isBuffer(body)) return problem(body, { connection: 'close' });
+  const early = async (): Promise<Answer | null> => {
+    const admission = await admitted(endpoint, claims, targetName);
+    return 'kind' in admission ? admission : null;
+  };
+  const received = await receive(endpoint.intake, endpoint.limits, req, principalKey(claims), early);
+  if ('kind' in received) return received;
+  taken(received.giveBack);
+  const { body } = received;
   if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));
   const claimed = sessionOf(endpoint, claims, targetName, headers);
   const session = claimed === 'missing' ? null : claimed;
-  const inbound = req.method === 'POST' ? readPost(body, headers, session, targetName === EVERYWHERE) : null;
+  const inbound = req.method === 'POST' ? await readPost(endpoint, claims, body, headers, session, targetName) : null;
   if (inbound !== null && 'answer' in inbound) return inbound.answer;
   if (session !== null) {
     endpoint.saw(session.id);
@@ -189,15 +211,10 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const changes = createChanges();
   const admit: Admitting = async (id) => {
     // The request has arrived whole: from here on every fact that it is judged by is read after its last byte.
-    try {
-      const admission = await endpoint.admit(claims);
-      if (isRefusal(admission)) return unauthenticated(endpoint, targetName, admission);
-      return { claims, admission, targetName, arrivedAt, gone, version, changes };
-    } catch (err) {
-      if (!(err instanceof AppError)) endpoint.log.error({ err }, 'the state of the gateway could not be read');
-      const known = err instanceof AppError ? err : undefined;
-      return req.method === 'POST' ? unavailable(id, known?.retryAfter) : problemUnavailable(known);
-    }
+    const admission = await admitted(endpoint, claims, targetName);
+    if (!('kind' in admission)) return { claims, admission, targetName, arrivedAt, gone, version, changes };
+    const isOutage = admission.kind === 'problem' && admission.error.status === 503;
+    return isOutage && req.method === 'POST' ? unavailable(id, admission.error.retryAfter) : admission;
   };
   if (inbound !== null) {
     const { value } = inbound.reading;
@@ -210,6 +227,18 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     return respond(endpoint, inbound, admit);
   }
   return serveSession(endpoint, req.method, headers, claimed, admit, res, gone, changes);
+}
+
+/** The caller as the state knows it that is at least as new as this call; or why there is none. */
+async function admitted(endpoint: Endpoint, claims: TokenClaims, targetName: string): Promise<Admission | Answer> {
+  try {
+    const admission = await endpoint.admit(claims);
+    return isRefusal(admission) ? unauthenticated(endpoint, targetName, admission) : admission;
+  } catch (err) {
+    if (err instanceof AppError) return problemUnavailable(err);
+    endpoint.log.error({ err }, 'the state of the gateway could not be read');
+    return problemUnavailable(undefined);
+  }
 }
 
 /** The session that the request names, of this caller on this target: the owner is in the seal, and the token says who asks. */
@@ -332,14 +361,16 @@ function checkHeaders(method: string, headers: McpHeaders): AppError | null {
   return null;
 }
 
-function readPost(
+async function readPost(
+  { intake }: Endpoint,
+  claims: TokenClaims,
   body: Buffer,
   headers: McpHeaders,
   session: Session | null,
-  everywhere: boolean,
-): Inbound | { readonly answer: Answer } {
-  const reading = readJson(body, { spanDepth: 3 });
-  if (reading.ok) return { reading, headers, session, everywhere };
+  targetName: string,
+): Promise<Inbound | { readonly answer: Answer }> {
+  const reading = await readBody(intake, principalKey(claims), body);
+  if (reading.ok) return { reading, headers, session, everywhere: targetName === EVERYWHERE };
   // 2026-07-28 leaves out an id that could not be read; before, it is null.
   const id = headers.protocol.version === MODERN_REVISION ? undefined : null;
   const text = errorMessage(id, { code: CODES.parse, message: `Parse error: ${reading.reason}` });

@@ -3,6 +3,7 @@
 import type { Outcome } from '../audit/event.ts';
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { isUnread } from '../http/json-steps.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
 import { authorize, decideShown, type Verdict } from './authorize.ts';
@@ -282,7 +283,8 @@ function readState(
 ): { requestState?: string } | null {
   const sealed = params?.requestState;
   if (manner.era === 'session' || sealed === undefined) return {};
-  if (typeof sealed !== 'string') return null;
+  // Arguments that hold too many values to be read cannot be compared with those that the state belongs to.
+  if (typeof sealed !== 'string' || isUnread(params?.arguments)) return null;
   const binding = stateBinding(placeOf(target), method, params);
   const requestState = openState(deps.seal, caller.admission.principal, caller.targetName, binding, sealed, deps.now());
   return requestState === null ? null : { requestState };

@@ -1,9 +1,18 @@
 /** Bounds on what a request, a target's answer and a principal may take. */
+
+import type { Rate } from './budgets.ts';
 import type { DeliveryLimits } from './deliveries.ts';
 import type { UpstreamLimits } from './upstream/upstream.ts';
 
 export interface McpLimits extends UpstreamLimits {
   readonly bodyBytes: number;
+  /** Bytes of large bodies under way: of one principal, and of all. */
+  readonly bodyBytesOfPrincipal: number;
+  readonly bodyBytesOfAll: number;
+  /** Values of JSON that are read for principals, and for targets; 128 bytes count as one. Small messages are free. */
+  readonly readingOfPrincipal: Rate;
+  readonly readingOfTarget: Rate;
+  readonly readingOfAll: Rate;
   /** Standing streams of one principal in this process. */
   readonly streamsPerPrincipal: number;
   /** Calls of one principal under way in this process. */
@@ -18,6 +27,11 @@ export interface McpLimits extends UpstreamLimits {
 
 export const DEFAULT_LIMITS: McpLimits = {
   bodyBytes: 4 * 1024 * 1024,
+  bodyBytesOfPrincipal: 16 * 1024 * 1024,
+  bodyBytesOfAll: 64 * 1024 * 1024,
+  readingOfPrincipal: { perSecond: 300_000, burst: 1_000_000 },
+  readingOfTarget: { perSecond: 500_000, burst: 2_000_000 },
+  readingOfAll: { perSecond: 1_500_000, burst: 6_000_000 },
   streamsPerPrincipal: 256,
   callsPerPrincipal: 512,
   openMs: 20_000,

@@ -12,7 +12,7 @@ export interface Located {
 }
 
 /** Members whose content is between client and target: carried on verbatim, so that `1.0` stays `1.0`. */
-const OPAQUE = ['arguments', 'inputResponses'];
+export const OPAQUE: readonly string[] = ['arguments', 'inputResponses'];
 
 export const MESSAGE_SPAN_DEPTH = 2;
 

@@ -2,7 +2,8 @@
 
 import type { Outcome } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
-import { isObject, type JsonObject, type JsonValue, readJsonText } from '../http/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { UnreadFault } from '../http/json-steps.ts';
 import type { Answer, OutEvent } from './answer.ts';
 import { authorize, decideShown } from './authorize.ts';
 import { isOverdrawn } from './budgets.ts';
@@ -46,8 +47,7 @@ type Seen =
 const DROP: Seen = { kind: 'drop' };
 /** Requests of the target on one stream that are remembered, for their cancellation. */
 const MAX_ASKED = 1_000;
-/** Results may hold numbers and strings that requests may not: they are not decided on, and go on as the text they are. */
-const UPSTREAM_RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: RESULT_SPAN_DEPTH };
+const RULES = { spanDepth: RESULT_SPAN_DEPTH };
 
 /** An answer with HTTP 200. */
 export async function relayAnswer(
@@ -61,7 +61,7 @@ export async function relayAnswer(
   if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
   const bytes = await readAll(answer, deps.limits.answerBytes);
   if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
-  const seen = await inspect(deps, context, bytes.toString('utf8'));
+  const seen = await inspect(deps, context, await deps.reader.decode(context.target.id, bytes));
   // The one message must be the answer.
   const { text, outcome } = seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
   awaited.end(outcome);
@@ -137,7 +137,16 @@ function needsRequest({ method, params, task }: Awaited): boolean {
 }
 
 async function inspect(deps: ExchangeDeps, context: RelayContext, text: string): Promise<Seen> {
-  const reading = readJsonText(text, UPSTREAM_RULES);
+  try {
+    return await inspectRead(deps, context, text);
+  } catch (err) {
+    if (!(err instanceof UnreadFault)) throw err;
+    return malformed(deps, context, err.message);
+  }
+}
+
+async function inspectRead(deps: ExchangeDeps, context: RelayContext, text: string): Promise<Seen> {
+  const reading = await deps.reader.read(context.target.id, text, RULES);
   if (!reading.ok) return malformed(deps, context, reading.reason);
   const message = readMessage(reading.value);
   if (message.kind === 'invalid') return malformed(deps, context, message.reason);
@@ -179,6 +188,7 @@ async function relayResult(
     if (filtered.shown !== null) await deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
     text = filtered.text;
   } catch (err) {
+    if (err instanceof UnreadFault) throw err;
     deps.log.error({ err }, 'what an answer shows, or the task that it begins, could not be recorded; it is not answered');
     return { kind: 'final', ...broken(context, 'The gateway cannot record at the moment; try again') };
   }

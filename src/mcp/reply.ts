@@ -1,6 +1,7 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems where there is no JSON-RPC message to answer. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { setImmediate as immediate } from 'node:timers/promises';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from './answer.ts';
 import { formatEvent, KEEP_ALIVE } from './sse.ts';
@@ -14,12 +15,7 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
   switch (answer.kind) {
     case 'message':
       if (answer.headers !== undefined) setHeaders(res, answer.headers);
-      res.writeHead(answer.status, {
-        'content-type': 'application/json',
-        'content-length': Buffer.byteLength(answer.text),
-        'cache-control': 'no-store',
-      });
-      res.end(answer.text);
+      await writeMessage(res, answer.status, answer.text);
       return;
     case 'empty':
       res.writeHead(answer.status).end();
@@ -29,6 +25,37 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
       return;
     case 'stream':
       await writeStream(res, answer.events, answer.drain, context.keepAliveMs);
+  }
+}
+
+/** Characters that are encoded in one go; a text of many is written in parts, so that its encoding holds up nobody. */
+const PART_LENGTH = 1024 * 1024;
+
+async function writeMessage(res: ServerResponse, status: number, text: string): Promise<void> {
+  res.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(text),
+    'cache-control': 'no-store',
+  });
+  if (text.length > PART_LENGTH) await writeParts(res, text);
+  res.end(text.length > PART_LENGTH ? '' : text);
+}
+
+async function writeParts(res: ServerResponse, text: string): Promise<void> {
+  for (const part of partsOf(text)) {
+    if (res.destroyed) return;
+    if (!res.write(part)) await writable(res);
+    await immediate();
+  }
+}
+
+/** No part ends within a character of two units. */
+function* partsOf(text: string): Generator<string> {
+  for (let from = 0; from < text.length; ) {
+    let to = Math.min(from + PART_LENGTH, text.length);
+    if (to < text.length && text.charCodeAt(to - 1) >= 0xd800 && text.charCodeAt(to - 1) <= 0xdbff) to--;
+    yield text.slice(from, to);
+    from = to;
   }
 }
 
@@ -73,7 +100,9 @@ async function writeStream(
         if (drain) continue;
         break;
       }
-      if (!res.write(formatEvent(event))) await writable(res);
+      const text = formatEvent(event);
+      if (text.length > PART_LENGTH) await writeParts(res, text);
+      else if (!res.write(text)) await writable(res);
     }
   } finally {
     clearInterval(keepAlive);

@@ -102,5 +102,10 @@ export function formatEvent(event: {
 }): string {
   const id = event.id === undefined ? '' : `id: ${event.id}\n`;
   const retry = event.retry === undefined ? '' : `retry: ${event.retry}\n`;
-  return `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: ${event.data.replace(/[\r\n]+/g, ' ')}\n\n`;
+  return `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: ${onOneLine(event.data)}\n\n`;
+}
+
+/** Few texts have line breaks, and looking for one costs less than replacing none. */
+function onOneLine(text: string): string {
+  return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]+/g, ' ') : text;
 }

@@ -67,3 +67,26 @@ test.serial('bodies are JSON with one reading, and bounded', async (t) => {
   t.false(cut.includes(' 200 '));
   t.is((await rest.call('GET', '/health/live')).status, 200);
 });
+
+test.serial('a large body is read only for who is admitted, and only for an administrator', async (t) => {
+  const rest = await start(t);
+  const admin = await rest.account('a@example.com');
+  const user = await rest.account('b@example.com');
+  const body = JSON.stringify({ role: 'x'.repeat(100_000) });
+  const put = (token: string) => rest.call('PUT', `/api/users/${user.id}`, { token, body });
+  t.is((await put(admin.token)).status, 400, 'it is read, and the role is too long');
+  t.is((await put(user.token)).status, 413);
+  t.is((await rest.call('PUT', `/api/users/${user.id}`, { token: admin.token, body: { enabled: false } })).status, 200);
+  // Not a byte of the body is ever sent.
+  const status = await new Promise<number>((resolve, reject) => {
+    const headers = { authorization: `Bearer ${user.token}`, 'content-type': 'application/json', 'content-length': '4000000' };
+    const req = request({ host: '127.0.0.1', port: rest.port, method: 'PUT', path: `/api/users/${user.id}`, headers }, (res) => {
+      res.resume();
+      resolve(res.statusCode ?? 0);
+      req.destroy();
+    });
+    req.on('error', reject);
+    req.flushHeaders();
+  });
+  t.is(status, 401);
+});

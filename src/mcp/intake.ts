@@ -1,0 +1,130 @@
+/**
+ * The body of a request. The sender of a large one is admitted before it is read, because stored state from before the gate may
+ * refuse a request (it never allows one: the gate is passed again after the last byte). Bytes under way are a stock, bytes and
+ * values that were read are a flow, both by principal.
+ */
+import type { IncomingMessage } from 'node:http';
+import { AppError } from '../errors.ts';
+import { bodyLength, LARGE_BODY, readBytes } from '../http/body.ts';
+import { isObject, type JsonReading, type JsonValue, NOT_UTF8 } from '../http/json.ts';
+import { decodeLarge, type LargeRules, readLargeJson } from '../http/json-large.ts';
+import { isUnread } from '../http/json-steps.ts';
+import { type Answer, problem } from './answer.ts';
+import { createFlow, createStock, type Flow, isOverdrawn, type Overdrawn, type Stock, type Taken } from './budgets.ts';
+import type { McpLimits } from './limits.ts';
+import { OPAQUE } from './rebuild.ts';
+
+export interface Intake {
+  /** Bytes of large bodies under way, by principal. */
+  readonly bodies: Stock;
+  /** Values that principals had read. */
+  readonly reading: Flow;
+}
+
+export interface Received {
+  readonly body: Buffer;
+  /** Once the request is answered. */
+  readonly giveBack: () => void;
+}
+
+/** Messages up to this length are neither counted nor made to wait for debts. */
+export const FREE_LENGTH = 4 * 1024;
+/** So many bytes cost as much as a value. */
+const BYTES_PER_VALUE = 128;
+
+export function createIntake(limits: McpLimits, now: () => number): Intake {
+  return {
+    bodies: createStock('bodies of requests', { perKey: limits.bodyBytesOfPrincipal, all: limits.bodyBytesOfAll }),
+    reading: createFlow({ perKey: limits.readingOfPrincipal, all: limits.readingOfAll }, now),
+  };
+}
+
+/** What a text costs its sender. */
+export function costOf(bytes: number, reading: JsonReading): number {
+  // Of a text that was refused it is not known how far it was read.
+  return Math.ceil(bytes / BYTES_PER_VALUE) + (reading.ok ? reading.values : Math.ceil(bytes / 16));
+}
+
+/** For messages of clients. */
+const RULES: LargeRules = {
+  spanDepth: 3,
+  selection: { lists: new Set(), skipped: new Set(), itemValues: 20_000, builtValues: 100_000 },
+};
+const SHOWN_LENGTH = 64;
+
+/** `admit`: null, or why the caller is not admitted at the moment. */
+export async function receive(
+  { bodies, reading }: Intake,
+  limits: McpLimits,
+  req: IncomingMessage,
+  principal: string,
+  admit: () => Promise<Answer | null>,
+): Promise<Received | Answer> {
+  const length = bodyLength(req);
+  if (length === null || length > FREE_LENGTH) {
+    const wait = reading.wait(principal);
+    if (wait > 0)
+      return tooMuch(
+        `You have sent more values and bytes than are read for one caller (${limits.readingOfPrincipal.perSecond} values a second)`,
+        wait,
+      );
+  }
+  if (length !== null && length <= FREE_LENGTH) return read(req, limits.bodyBytes, null);
+  const refused = length === null || length > LARGE_BODY ? await admit() : null;
+  if (refused !== null) return refused;
+  const taken = bodies.take(principal, 0);
+  return isOverdrawn(taken) ? overdrawn(taken) : read(req, limits.bodyBytes, taken);
+}
+
+async function read(req: IncomingMessage, limit: number, taken: Taken | null): Promise<Received | Answer> {
+  let refused: Overdrawn | null = null;
+  const count = (bytes: number): AppError | null => {
+    refused = taken?.grow(bytes) ?? null;
+    return refused === null ? null : new AppError('too_many_requests', overdrawnText(refused), { retryAfter: 1 });
+  };
+  try {
+    const body = await readBytes(req, limit, count);
+    return { body, giveBack: () => taken?.giveBack() };
+  } catch (error) {
+    taken?.giveBack();
+    if (error instanceof AppError) return problem(error);
+    throw error;
+  }
+}
+
+function overdrawnText({ overdrawn, budget, limit }: Overdrawn): string {
+  const whose = overdrawn === 'key' ? 'of yours' : 'of all callers';
+  return `Too many bytes are under way in ${budget} ${whose}: the limit is ${limit}. Try again when others have ended.`;
+}
+
+function overdrawn(refusal: Overdrawn): Answer {
+  return problem(new AppError('too_many_requests', overdrawnText(refusal), { retryAfter: 1 }));
+}
+
+function tooMuch(what: string, wait: number): Answer {
+  const retryAfter = Math.ceil(wait);
+  return problem(new AppError('too_many_requests', `${what}. Try again in ${retryAfter} s.`, { retryAfter }));
+}
+
+/** The body as JSON, charged to the principal. */
+export async function readBody({ reading }: Intake, principal: string, body: Buffer): Promise<JsonReading> {
+  const text = await decodeLarge(body, principal);
+  if (text === null) return NOT_UTF8;
+  const read = await readLargeJson(text, RULES, principal);
+  if (body.length > FREE_LENGTH) reading.charge(principal, costOf(body.length, read));
+  const unread = read.ok ? unreadParam(read.value) : null;
+  if (unread === null) return read;
+  const reason = `more than ${RULES.selection.itemValues} values in params.${unread.slice(0, SHOWN_LENGTH)}`;
+  return { ok: false, reason, repeated: null };
+}
+
+/** What nobody looks into goes on as text, however many values it holds. All else has to be read. */
+function unreadParam(value: JsonValue): string | null {
+  for (const message of Array.isArray(value) ? value : [value]) {
+    const params = isObject(message) && !isUnread(message) ? message.params : undefined;
+    if (!isObject(params) || isUnread(params)) continue;
+    const found = Object.keys(params).find((name) => isUnread(params[name]) && !OPAQUE.includes(name));
+    if (found !== undefined) return found;
+  }
+  return null;
+}

@@ -1,0 +1,47 @@
+/** Messages of targets: each is read strictly, in short steps if it is large, and what it cost is charged to its target. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { JsonReading, JsonRules } from '../http/json.ts';
+import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../http/json-large.ts';
+import type { Flow } from './budgets.ts';
+import { costOf, FREE_LENGTH } from './intake.ts';
+
+/** Lists of results that the gateway looks through, item by item. */
+const LISTS = ['tools', 'prompts', 'resources', 'resourceTemplates', 'content', 'contents', 'messages', 'tasks'];
+/** What these hold is between target and client. */
+const OPAQUE = ['structuredContent', 'inputSchema', 'outputSchema'];
+
+/** Results may hold numbers and strings that requests may not: they are not decided on, and go on as the text they are. */
+const RULES: LargeRules = {
+  exact: false,
+  maxDepth: 256,
+  maxValues: 2_000_000,
+  selection: { lists: new Set(LISTS), skipped: new Set(OPAQUE), itemValues: 20_000, builtValues: 150_000 },
+};
+
+/** So long a message waits for what its target's others have cost, at most. */
+const MAX_WAIT_S = 30;
+
+export interface TargetReader {
+  /** Bytes that are not UTF-8 become U+FFFD. */
+  decode(targetId: string, bytes: Buffer): string | Promise<string>;
+  /** `targetId`: who is charged. A target that has sent too much is read later. */
+  read(targetId: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
+}
+
+export function createTargetReader(flow: Flow): TargetReader {
+  async function readCounted(targetId: string, text: string, rules: LargeRules): Promise<JsonReading> {
+    const wait = flow.wait(targetId);
+    if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
+    const reading = await readLargeJson(text, rules, targetId);
+    flow.charge(targetId, costOf(text.length, reading));
+    return reading;
+  }
+  return {
+    decode: (targetId, bytes) =>
+      bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, targetId, true).then((text) => text ?? ''),
+    read(targetId, text, rules = {}) {
+      const all = { ...RULES, ...rules };
+      return text.length <= FREE_LENGTH ? readLargeJson(text, all, targetId) : readCounted(targetId, text, all);
+    },
+  };
+}
