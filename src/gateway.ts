@@ -14,16 +14,14 @@ import { createRetention } from './audit/retention.ts';
 import { createLogRoutes } from './audit/routes.ts';
 import { createAuditWriter } from './audit/writer.ts';
 import { createAdminister } from './auth/administer.ts';
-import type { Identity } from './auth/admission.ts';
 import { createAuthenticate } from './auth/authenticate.ts';
+import { readIdentities } from './auth/identities.ts';
 import { createDraftToken } from './auth/issue.ts';
 import { createKeyRing, makeKeys } from './auth/keys.ts';
 import { createLogin } from './auth/login.ts';
 import { createPasswords } from './auth/passwords.ts';
-import type { TokenClaims } from './auth/principal.ts';
 import { createRegistration, setupCode } from './auth/registration.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from './auth/routes.ts';
-import { tokenStore } from './auth/store.ts';
 import { createVault, masterKeyFile, type Vault } from './auth/vault.ts';
 import { AUDIENCE, createVerifier, ISSUER } from './auth/verify.ts';
 import type { Config } from './config.ts';
@@ -76,7 +74,6 @@ import { createTargetEdits } from './targets/edit.ts';
 import { createOwnCredentialRoutes, createTargetRoutes } from './targets/routes.ts';
 import { targetStore } from './targets/store.ts';
 import { userRoutes } from './users/routes.ts';
-import { userStore } from './users/store.ts';
 
 export interface Gateway {
   /** Takes requests once it resolves. Rejects if the address cannot be listened on. */
@@ -137,9 +134,9 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     database,
     changes,
     policies: (db) => policyStore(db).all(),
-    targets: (db) => routedTargets(db, vault),
+    targets: (db, ids) => routedTargets(db, vault, ids),
     sessions: (db) => sessionRules(db, now()),
-    identity: findIdentity,
+    identities: readIdentities,
     build: async (policies, revision) => {
       const engine = await createEngine({ module, policies, revision, onFault });
       for (const finding of engine.findings) log.error({ finding, revision }, 'a stored policy cannot be built as it stands');
@@ -370,12 +367,6 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       );
     },
   };
-}
-
-async function findIdentity(db: Connection, claims: TokenClaims): Promise<Identity | null> {
-  const token = await tokenStore(db).find(claims.jti);
-  const user = token && (await userStore(db).find(token.user_id));
-  return user ? { token, user } : null;
 }
 
 function listenOn(server: Server, { host, port }: Config): Promise<void> {

@@ -24,6 +24,8 @@ export interface TokenStore {
   insert(token: TokenRecord): Promise<void>;
   /** Revoked and expired ones, too. */
   find(id: string): Promise<TokenRecord | null>;
+  /** Those of these ids that exist, revoked and expired ones, too. */
+  findAll(ids: readonly string[]): Promise<TokenRecord[]>;
   /** The user's API tokens that are not revoked, oldest first. */
   listOf(userId: string): Promise<TokenRecord[]>;
   /** False if there is no such token, or it was revoked before. */
@@ -51,6 +53,13 @@ export function tokenStore(db: Connection): TokenStore {
         .where({ id })
         .first<TokenRecord | undefined>(...COLUMNS);
       return row ? { ...row } : null;
+    },
+
+    async findAll(ids) {
+      const rows: TokenRecord[] = await db('tokens')
+        .whereIn('id', ids)
+        .select(...COLUMNS);
+      return rows.map((row) => ({ ...row }));
     },
 
     async listOf(userId) {

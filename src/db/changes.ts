@@ -8,6 +8,7 @@ import { batches, bytesOfRow } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
 import { statement } from './statement.ts';
 import { transact } from './transact.ts';
+import { createTurns } from './turns.ts';
 
 /** Where the state of the database is. Two positions with the same sequence and another nonce come from different histories. */
 export interface Position {
@@ -53,7 +54,8 @@ export interface Changes {
   /**
    * Runs `work` in a transaction that holds the counter, so that such transactions run one at a time; records the changes
    * it returns and moves the counter by one for each, and the revision by one if policies are among them, however many: a
-   * revision is the set after a transaction. No changes: nothing moves. Retried whole on deadlock.
+   * revision is the set after a transaction. No changes: nothing moves. Retried whole on deadlock. Changes of this process wait
+   * for each other here, and not on connections of the pool. Throws AppError `too_many_requests` if too many of the actor wait.
    */
   change<T>(
     actor: Actor,
@@ -83,10 +85,30 @@ async function readWritable(db: Connection): Promise<Position> {
   return { sequence, nonce, revision };
 }
 
-/** Whether `position` is part of the history that the database holds now: after a failover or restore it may not be. */
-export async function holds(db: Connection, position: Position): Promise<boolean> {
-  const row = await db('changes').where('sequence', position.sequence).first<{ nonce: string } | undefined>('nonce');
-  return row?.nonce === position.nonce;
+export const samePosition = (a: Position, b: Position): boolean => a.sequence === b.sequence && a.nonce === b.nonce;
+
+/** What a change was made to. A newer version of the gateway may write types that this one does not know. */
+export type Changed = Pick<Change, 'object_id'> & { readonly object_type: string };
+
+/** To follow more changes than this one by one costs more than to load everything. */
+const MOST_FOLLOWED = 1_000;
+
+/**
+ * What was changed after `from`, up to `to`, which is the position of the snapshot that `db` reads. null if the feed cannot tell
+ * that: `from` is not part of the history that the database holds now (after a failover or restore), rows are missing, or there
+ * are too many.
+ */
+export async function changedBetween(db: Connection, from: Position, to: Position): Promise<readonly Changed[] | null> {
+  if (samePosition(from, to)) return [];
+  const count = to.sequence - from.sequence;
+  if (count < 1 || count > MOST_FOLLOWED) return null;
+  const rows: (Changed & Pick<Position, 'sequence' | 'nonce'>)[] = await db('changes')
+    .whereBetween('sequence', [from.sequence, to.sequence])
+    .orderBy('sequence')
+    .select('sequence', 'nonce', 'object_type', 'object_id');
+  const [first, ...later] = rows;
+  const complete = later.length === count && first?.nonce === from.nonce && later.at(-1)?.nonce === to.nonce;
+  return complete ? later : null;
 }
 
 /** Makes the counter row, under the migration lock. */
@@ -99,6 +121,7 @@ const newNonce = (): string => randomBytes(16).toString('hex');
 
 export async function createChanges(database: Database, now: () => number): Promise<Changes> {
   const { knex } = database;
+  const inTurn = createTurns();
   let remembered = await readPosition(knex);
 
   const attempt: Changes['change'] = (actor, work) =>
@@ -141,7 +164,7 @@ export async function createChanges(database: Database, now: () => number): Prom
     known: () => (database.kind === 'sqlite' ? remembered : null),
 
     async change(actor, work) {
-      const done = await attempt(actor, work);
+      const done = await inTurn(actor.id, () => attempt(actor, work));
       if (done.position.sequence > remembered.sequence) remembered = done.position;
       return done;
     },

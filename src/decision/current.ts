@@ -8,21 +8,25 @@
 import type { Admission, Admit, Identity, Snapshot } from '../auth/admission.ts';
 import { judgeIdentity } from '../auth/admission.ts';
 import type { AuthRefusal, TokenClaims } from '../auth/principal.ts';
-import { type Changes, holds, type Position, readPosition } from '../db/changes.ts';
+import { type Changes, changedBetween, type Position, readPosition, samePosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { Policy } from '../policies/document.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { Engine } from './decision.ts';
+import { createIdentities } from './identities.ts';
+import { type Touched, touchedBy } from './touched.ts';
 
 export interface CurrentParts {
   readonly database: Database;
   readonly changes: Changes;
   readonly policies: (db: Connection) => Promise<Policy[]>;
-  readonly targets: (db: Connection) => Promise<ReadonlyMap<string, RoutedTarget>>;
+  /** Enabled targets by name, in the order of their ids: all, or those of `ids`. */
+  readonly targets: (db: Connection, ids: readonly string[] | null) => Promise<ReadonlyMap<string, RoutedTarget>>;
   readonly sessions: (db: Connection) => Promise<SessionRules>;
-  readonly identity: (db: Connection, claims: TokenClaims) => Promise<Identity | null>;
+  /** Of the tokens that have a record and a user. */
+  readonly identities: (db: Connection, tokenIds: readonly string[]) => Promise<readonly Identity[]>;
   /** Compiles, loads and self-tests a policy set. Rejects rather than give an engine that may be wrong. */
   readonly build: (policies: readonly Policy[], revision: number) => Promise<Engine>;
   readonly gateTimeoutMs: number;
@@ -37,14 +41,14 @@ export interface Current {
   readonly admit: Admit;
 }
 
-/** How many callers' identities one state remembers. */
+/** How many callers' identities are remembered. */
 const IDENTITIES_KEPT = 10_000;
 
-interface State extends Snapshot {
+interface State {
   readonly position: Position;
+  readonly snapshot: Snapshot;
   /** Place of the load in the order of reads and loads of this process. */
   readonly began: number;
-  readonly identities: Map<string, Identity>;
 }
 
 interface CounterRead {
@@ -54,13 +58,36 @@ interface CounterRead {
   readonly beganAt: number;
 }
 
+/** A caller whose identity is not remembered. */
+interface Stranger {
+  readonly claims: TokenClaims;
+  readonly resolve: (answer: Admission | AuthRefusal) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** What a load has read. */
+interface Read {
+  readonly position: Position;
+  /** null: everything. */
+  readonly touched: Touched | null;
+  /** null: as before. */
+  readonly policies: readonly Policy[] | null;
+  readonly targets: Snapshot['targets'];
+  readonly sessions: SessionRules;
+  readonly identities: readonly Identity[];
+}
+
 export function createCurrent(parts: CurrentParts): Current {
   const { database, changes } = parts;
   let order = 0;
+  // State and identities belong to the same position. Only `load` moves them, one load at a time and both in one turn of the event
+  // loop. So what is read of both in one turn belongs together.
   let state: State | null = null;
+  const identities = createIdentities(IDENTITIES_KEPT);
+  let strangers: Stranger[] = [];
+  let loading: Promise<void> | null = null;
   let reading: Promise<unknown> = Promise.resolve();
   let nextRead: Promise<CounterRead> | null = null;
-  let loading: Promise<void> | null = null;
   /** When the newest read began that the state was as new as. */
   let confirmedAt = Number.NEGATIVE_INFINITY;
 
@@ -81,22 +108,74 @@ export function createCurrent(parts: CurrentParts): Current {
   const isAtLeast = (candidate: State, read: CounterRead): boolean =>
     candidate.began > read.began || samePosition(candidate.position, read.position);
 
-  async function load(): Promise<void> {
+  /** `db` must be of one moment. */
+  async function read(db: Connection, before: State | null, tokenIds: readonly string[]): Promise<Read> {
+    const position = await readPosition(db);
+    const changed = before && (await changedBetween(db, before.position, position));
+    const touched = changed && touchedBy(changed);
+    const found = tokenIds.length === 0 ? [] : await parts.identities(db, tokenIds);
+    if (before === null || touched === null) {
+      const [targets, sessions] = [await parts.targets(db, null), await parts.sessions(db)];
+      return { position, touched: null, policies: await parts.policies(db), targets, sessions, identities: found };
+    }
+    const { targets, sessions } = before.snapshot;
+    return {
+      position,
+      touched,
+      policies: touched.policies ? await parts.policies(db) : null,
+      targets:
+        touched.targets.size === 0 ? targets : replaced(targets, touched.targets, await parts.targets(db, [...touched.targets])),
+      sessions: touched.sessions ? await parts.sessions(db) : sessions,
+      identities: found,
+    };
+  }
+
+  /** Brings the state to where the database is, and finds strangers, in one snapshot that begins after the call. */
+  async function load(asked: readonly Stranger[]): Promise<void> {
     const began = ++order;
     const before = state;
-    const { position, targets, sessions, policies } = await database.snapshot(async (db) => {
-      const position = await readPosition(db);
-      // The same revision means the same policies only where this state's own change is still part of the history.
-      const unchanged = before !== null && position.revision === before.position.revision && (await holds(db, before.position));
-      return {
-        position,
-        targets: await parts.targets(db),
-        sessions: await parts.sessions(db),
-        policies: unchanged ? null : await parts.policies(db),
-      };
+    const tokenIds = [...new Set(asked.map(({ claims }) => claims.jti))];
+    const { position, touched, policies, targets, sessions, ...found } = await database.snapshot((db) =>
+      read(db, before, tokenIds),
+    );
+    const engine =
+      before !== null && policies === null ? before.snapshot.engine : await parts.build(policies ?? [], position.revision);
+
+    // Nothing may wait from here on: other requests would find state and identities of different positions.
+    if (touched === null) identities.clear();
+    touched?.users.forEach(identities.forgetUser);
+    touched?.tokens.forEach(identities.forgetToken);
+    found.identities.forEach(identities.remember);
+    const hasMoved = before === null || !samePosition(before.position, position);
+    const snapshot = hasMoved ? { sequence: position.sequence, engine, targets, sessions } : before.snapshot;
+    state = { position, snapshot, began };
+    const byToken = new Map(found.identities.map((identity) => [identity.token.id, identity]));
+    for (const { claims, resolve } of asked) resolve(judged(snapshot, claims, byToken.get(claims.jti) ?? null));
+  }
+
+  function loadOnce(): Promise<void> {
+    loading ??= (async () => {
+      const asked = strangers;
+      strangers = [];
+      try {
+        await load(asked);
+      } catch (error) {
+        for (const { reject } of asked) reject(error);
+        throw error;
+      } finally {
+        loading = null;
+        if (strangers.length > 0) loadOnce().catch(toldOtherwise);
+      }
+    })();
+    return loading;
+  }
+
+  /** The caller as a load finds it that begins after the call. */
+  function lookUp(claims: TokenClaims): Promise<Admission | AuthRefusal> {
+    return new Promise((resolve, reject) => {
+      strangers.push({ claims, resolve, reject });
+      if (loading === null) loadOnce().catch(toldOtherwise);
     });
-    const engine = before !== null && policies === null ? before.engine : await parts.build(policies ?? [], position.revision);
-    state = { position, began, sequence: position.sequence, engine, targets, sessions, identities: new Map() };
   }
 
   /** The state, if it is known to be new enough without a read. */
@@ -106,31 +185,16 @@ export function createCurrent(parts: CurrentParts): Current {
     return position !== null && samePosition(position, state.position) ? state : null;
   }
 
-  async function reach(deadline: number): Promise<State> {
+  async function reach(deadline: number): Promise<Snapshot> {
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
-      if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
-      loading ??= load().finally(() => {
-        loading = null;
-      });
-      await withTimeout(loading, deadline - performance.now());
+      if (performance.now() > deadline) {
+        throw new AppError('unavailable', 'The newest state is still being loaded.', { retryAfter: 1 });
+      }
+      await withTimeout(loadOnce(), deadline - performance.now());
     }
     confirmedAt = Math.max(confirmedAt, read.beganAt);
-    return state;
-  }
-
-  /** null: the database has moved on from `from`. */
-  async function lookUp(from: State, claims: TokenClaims): Promise<Identity | 'unknown' | null> {
-    const found = await database.snapshot(async (db) => {
-      if (!samePosition(await readPosition(db), from.position)) return null;
-      return (await parts.identity(db, claims)) ?? 'unknown';
-    });
-    if (found !== null && found !== 'unknown') {
-      const oldest = from.identities.keys().next().value;
-      if (from.identities.size >= IDENTITIES_KEPT && oldest !== undefined) from.identities.delete(oldest);
-      from.identities.set(claims.jti, found);
-    }
-    return found;
+    return state.snapshot;
   }
 
   async function guarded<T>(work: (deadline: number) => Promise<T>): Promise<T> {
@@ -143,34 +207,43 @@ export function createCurrent(parts: CurrentParts): Current {
     }
   }
 
+  /** The state must be known to be new enough. */
+  function recall(claims: TokenClaims): Admission | AuthRefusal | null {
+    const known = identities.get(claims.jti);
+    return known === undefined || state === null ? null : judged(state.snapshot, claims, known);
+  }
+
   return {
     fresh: () => guarded(reach),
     async admit(claims) {
       const near = atHand();
-      const known = near?.identities.get(claims.jti);
       // Most requests need not wait for anything, and so need no timer.
-      if (near !== null && known !== undefined) return judged(near, claims, known);
+      const known = near && recall(claims);
+      if (known !== null) return known;
       return guarded(async (deadline) => {
-        for (let snapshot = near ?? (await reach(deadline)); ; snapshot = await reach(deadline)) {
-          const identity = snapshot.identities.get(claims.jti) ?? (await lookUp(snapshot, claims));
-          if (identity !== null) return judged(snapshot, claims, identity === 'unknown' ? null : identity);
-          if (performance.now() > deadline) throw new AppError('unavailable', STILL_LOADING, { retryAfter: 1 });
-        }
+        if (near === null) await reach(deadline);
+        return recall(claims) ?? lookUp(claims);
       });
     },
   };
 }
 
-function judged(snapshot: State, claims: TokenClaims, identity: Identity | null): Admission | AuthRefusal {
+function judged(snapshot: Snapshot, claims: TokenClaims, identity: Identity | null): Admission | AuthRefusal {
   const principal = judgeIdentity(claims, identity);
   return 'refused' in principal ? principal : { snapshot, principal };
 }
 
+/** `all`, with what is there `now` of those with these ids. */
+function replaced(all: Snapshot['targets'], ids: ReadonlySet<string>, now: Snapshot['targets']): Snapshot['targets'] {
+  const kept = [...all.values()].filter(({ id }) => !ids.has(id));
+  const targets = [...kept, ...now.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
+  return new Map(targets.map((target) => [target.name, target]));
+}
+
+/** Those who wait for the work have been told that it failed. */
+const toldOtherwise = (): void => undefined;
+
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
-const STILL_LOADING = 'The newest state is still being loaded.';
-
-const samePosition = (a: Position, b: Position): boolean => a.sequence === b.sequence && a.nonce === b.nonce;
 
 /** Rejects with AppError `unavailable` after `ms`; the work itself goes on. */
 function withTimeout<T>(work: Promise<T>, ms: number): Promise<T> {

@@ -22,8 +22,8 @@ export interface Watch {
 
 interface Entry {
   readonly watched: Watched;
-  /** What it was last examined in; nothing has changed where it is the same. */
-  snapshot: Admission['snapshot'] | null;
+  /** What it was last examined in. */
+  admission: Admission | null;
   goodAt: number;
 }
 
@@ -45,8 +45,8 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
     }
     entry.goodAt = performance.now();
     if (isRefusal(admission)) return end();
-    if (admission.snapshot === entry.snapshot) return;
-    entry.snapshot = admission.snapshot;
+    if (entry.admission !== null && isAlike(entry.admission, admission)) return;
+    entry.admission = admission;
     if (!goesOn(entry.watched, admission)) end();
   }
 
@@ -71,12 +71,23 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
 
   return {
     add(watched) {
-      const entry: Entry = { watched, snapshot: null, goodAt: performance.now() };
+      const entry: Entry = { watched, admission: null, goodAt: performance.now() };
       entries.add(entry);
       return () => void entries.delete(entry);
     },
     stop: () => clearInterval(timer),
   };
+}
+
+/** Changes of other users make another snapshot, in which everything that matters here is the same. */
+function isAlike(a: Admission, b: Admission): boolean {
+  return (
+    a.snapshot.engine === b.snapshot.engine &&
+    a.snapshot.targets === b.snapshot.targets &&
+    a.snapshot.sessions === b.snapshot.sessions &&
+    a.principal.role === b.principal.role &&
+    a.principal.groups === b.principal.groups
+  );
 }
 
 /** Tells of each state that differs from the one before, while the stream may go on in it. */

@@ -114,16 +114,20 @@ export function credentialJson(vault: Vault, target: Target, row: CredentialRow)
   };
 }
 
-/** Enabled targets by name, with what the request path needs to reach them. `db` must be of one moment. */
-export async function routedTargets(db: Connection, vault: Vault): Promise<Map<string, RoutedTarget>> {
+/** Enabled targets by name, those of `ids` or all, with what the request path needs to reach them. `db` must be of one moment. */
+export async function routedTargets(
+  db: Connection,
+  vault: Vault,
+  ids: readonly string[] | null,
+): Promise<Map<string, RoutedTarget>> {
   const store = targetStore(db);
   const rows = new Map<string, CredentialRow[]>();
-  for (const row of await store.credentials(null)) {
+  for (const row of await store.credentials(ids)) {
     const those = rows.get(row.target_id);
     if (those) those.push(row);
     else rows.set(row.target_id, [row]);
   }
-  const targets = await store.enabled();
+  const targets = await store.enabled(ids);
   return new Map(targets.map((target) => [target.name, routedTarget(vault, target, rows.get(target.id) ?? [])]));
 }
 

@@ -60,7 +60,7 @@ export function createTargetRoutes({ database, vault, edits }: TargetRouteParts)
       const store = targetStore(db);
       const target = await store.find(id);
       if (!target) throw new AppError('not_found', 'No target has this id.');
-      return (await store.credentials(id)).map((row) => credentialJson(vault, target, row));
+      return (await store.credentials([id])).map((row) => credentialJson(vault, target, row));
     });
     res.json(credentials);
   });

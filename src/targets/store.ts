@@ -26,9 +26,10 @@ export interface TargetStore {
   update(target: Target): Promise<void>;
   /** With its credentials. */
   delete(id: string): Promise<void>;
-  enabled(): Promise<Target[]>;
-  /** Of one target, or of all. */
-  credentials(targetId: string | null): Promise<CredentialRow[]>;
+  /** Those with these ids, or all. */
+  enabled(ids: readonly string[] | null): Promise<Target[]>;
+  /** Of these targets, or of all. */
+  credentials(targetIds: readonly string[] | null): Promise<CredentialRow[]>;
   /** Of one subject at one target. */
   credentialsOf(targetId: string, subject: CredentialSubject): Promise<CredentialRow[]>;
   /** Of one user, at every target. */
@@ -157,15 +158,20 @@ export function targetStore(db: Connection): TargetStore {
       await db('target_credentials').where('target_id', id).delete();
       await db('targets').where({ id }).delete();
     },
-    async enabled() {
-      const rows: Row[] = await db('targets').where('enabled', true).orderBy('id');
+    async enabled(ids) {
+      const rows: Row[] = await db('targets')
+        .where('enabled', true)
+        .modify((query) => {
+          if (ids !== null) query.whereIn('id', ids);
+        })
+        .orderBy('id');
       return rows.map(toTarget);
     },
 
-    async credentials(targetId) {
+    async credentials(targetIds) {
       return db('target_credentials')
         .modify((query) => {
-          if (targetId !== null) query.where('target_id', targetId);
+          if (targetIds !== null) query.whereIn('target_id', targetIds);
         })
         .orderBy(['target_id', 'subject_type', 'subject_value', 'key_name']);
     },

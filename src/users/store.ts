@@ -27,6 +27,8 @@ export interface UserStore {
   /** Throws AppError `email_taken`. */
   insert(user: User, passwordHash: string): Promise<void>;
   find(id: string): Promise<User | null>;
+  /** Those of these ids that exist. */
+  findAll(ids: readonly string[]): Promise<User[]>;
   /** `find` that keeps the record from changing until the transaction ends. */
   lock(id: string): Promise<User | null>;
   findByEmail(email: string): Promise<User | null>;
@@ -85,6 +87,13 @@ export function userStore(db: Connection): UserStore {
     },
 
     find: (id) => one({ id }),
+
+    async findAll(ids) {
+      const rows: UserRow[] = await db('users')
+        .whereIn('id', ids)
+        .select(...COLUMNS);
+      return rows.map(toUser);
+    },
 
     async lock(id) {
       const row = await db('users')

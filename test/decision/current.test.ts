@@ -6,6 +6,7 @@ import type { Connection, Database } from '../../src/db/database.ts';
 import { createCurrent } from '../../src/decision/current.ts';
 import type { Engine } from '../../src/decision/decision.ts';
 import { AppError } from '../../src/errors.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
 
 const claims: TokenClaims = {
   iss: 'portcullis',
@@ -27,7 +28,17 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
   const w = {
     position: { sequence: 1, nonce: 'a', revision: 1 } as Position,
     history: new Map<number, string>([[1, 'a']]),
+    /** By sequence, what was changed; a user where nothing is said. */
+    objects: new Map<number, { object_type: string; object_id: string }>(),
     identity: identity('user'),
+    /** Of other users than `u`, by token. */
+    others: new Map<string, Identity>(),
+    /** By id. */
+    targets: new Map<string, RoutedTarget>(),
+    /** What each load has read beside the position. */
+    read: [] as string[],
+    identityGate: null as Promise<void> | null,
+    failLoads: false,
     /** Whether the position is known without a read. */
     known: false,
     reads: 0,
@@ -35,21 +46,26 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     readGate: null as Promise<void> | null,
     buildGate: null as Promise<void> | null,
     failReads: false,
-    move(policies: boolean) {
+    /** A change of policies, of the user, or of something else. */
+    move(policies: boolean, object = { object_type: policies ? 'policy' : 'user', object_id: 'u' }) {
       w.position = {
         sequence: w.position.sequence + 1,
         nonce: `n${w.position.sequence + 1}`,
         revision: w.position.revision + (policies ? 1 : 0),
       };
       w.history.set(w.position.sequence, w.position.nonce);
+      w.objects.set(w.position.sequence, object);
     },
   };
-  // Stands for knex: `counter` gives the position, `changes` the nonce of a sequence.
-  const knex = ((table: string) => ({
-    where: (_: string, sequence: number) => ({
-      first: async () =>
-        table === 'counter' ? w.position : w.history.has(sequence) ? { nonce: w.history.get(sequence) } : undefined,
-    }),
+  // Stands for knex: `counter` gives the position, `changes` the rows of the feed.
+  const feed = ([from, to]: readonly [number, number]) =>
+    [...w.history].flatMap(([sequence, nonce]) => {
+      const object = w.objects.get(sequence) ?? { object_type: 'user', object_id: 'u' };
+      return sequence < from || sequence > to ? [] : [{ sequence, nonce, ...object }];
+    });
+  const knex = (() => ({
+    where: () => ({ first: async () => w.position }),
+    whereBetween: (_: string, range: readonly [number, number]) => ({ orderBy: () => ({ select: async () => feed(range) }) }),
   })) as unknown as Connection;
   const database = {
     kind: 'mysql',
@@ -69,10 +85,27 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
   const current = createCurrent({
     database,
     changes,
-    policies: async () => [],
-    targets: async () => new Map(),
-    sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
-    identity: async () => w.identity,
+    policies: async () => {
+      w.read.push('policies');
+      return [];
+    },
+    targets: async (_, ids) => {
+      w.read.push(ids === null ? 'all targets' : `targets ${ids.join()}`);
+      if (w.failLoads) throw new Error('connection lost');
+      const found = [...w.targets.values()].filter(({ id }) => ids === null || ids.includes(id));
+      return new Map(found.map((target) => [target.name, target]));
+    },
+    sessions: async () => {
+      w.read.push('sessions');
+      return { ended: new Set<string>(), epochOf: () => 0 };
+    },
+    identities: async (_, ids) => {
+      w.read.push(`tokens ${ids.join()}`);
+      if (w.failLoads) throw new Error('connection lost');
+      const found = ids.map((id) => w.others.get(id) ?? { ...w.identity, token: { ...w.identity.token, id } });
+      await w.identityGate;
+      return found;
+    },
     build: async (_, revision) => {
       w.builds.push(revision);
       await w.buildGate;
@@ -271,4 +304,175 @@ test('with a bound one read serves requests for so long, and no longer, and neve
   const fresh = await current.admit(claims);
   t.is('snapshot' in fresh && fresh.snapshot.sequence, 3);
   t.is((await current.fresh()).sequence, 3);
+});
+
+/** What the next request makes the replica read. */
+async function readFor(w: ReturnType<typeof world>['w'], request: () => Promise<unknown>): Promise<string[]> {
+  w.read.length = 0;
+  await request();
+  return w.read;
+}
+
+const other = (token: string, user: string): Identity => ({
+  token: { id: token, user_id: user, kind: 'api', kid: 'k', revoked_at: null },
+  user: { id: user, email: `${user}@x`, role: 'user', groups: [], enabled: true },
+});
+const claimsOf = (jti: string, sub: string): TokenClaims => ({ ...claims, jti, sub });
+
+test('a change of a user or a token makes a replica forget that identity, and read nothing else again', async (t) => {
+  const { w, current } = world();
+  for (const [token, user] of [
+    ['v1', 'v'],
+    ['v2', 'v'],
+    ['x1', 'x'],
+  ] as const)
+    w.others.set(token, other(token, user));
+  const everybody = async (): Promise<void> => {
+    for (const [token, user] of [
+      ['t', 'u'],
+      ['v1', 'v'],
+      ['v2', 'v'],
+      ['x1', 'x'],
+    ] as const) {
+      t.true('principal' in (await current.admit(claimsOf(token, user))), token);
+    }
+  };
+  t.deepEqual(await readFor(w, everybody), [
+    'all targets',
+    'sessions',
+    'policies',
+    'tokens t',
+    'tokens v1',
+    'tokens v2',
+    'tokens x1',
+  ]);
+  t.deepEqual(await readFor(w, everybody), []);
+  w.move(false, { object_type: 'user', object_id: 'v' });
+  t.deepEqual(await readFor(w, everybody), ['tokens v1', 'tokens v2']);
+  w.move(false, { object_type: 'token', object_id: 'v2' });
+  t.deepEqual(await readFor(w, everybody), ['tokens v2']);
+  w.move(false, { object_type: 'key', object_id: 'k' });
+  w.move(false, { object_type: 'draft', object_id: 'd' });
+  t.deepEqual(await readFor(w, everybody), []);
+  t.is((await current.fresh()).sequence, 5);
+});
+
+test('a change of a target makes a replica read that target again, and a snapshot from before stays as it was', async (t) => {
+  const { w, current } = world();
+  const target = (id: string, name: string): RoutedTarget => ({ id, name }) as RoutedTarget;
+  w.targets = new Map([
+    ['1', target('1', 'one')],
+    ['2', target('2', 'two')],
+    ['3', target('3', 'three')],
+  ]);
+  const before = await current.fresh();
+  const names = async () => [...(await current.fresh()).targets].map(([name, { id }]) => `${id} ${name}`).join();
+  t.is(await names(), '1 one,2 two,3 three');
+
+  // Two targets exchange their names, and one comes and one goes.
+  w.targets = new Map([
+    ['0', target('0', 'zero')],
+    ['1', target('1', 'two')],
+    ['2', target('2', 'one')],
+  ]);
+  for (const object_id of ['1', '2', '3']) w.move(false, { object_type: 'target', object_id });
+  w.move(false, { object_type: 'credential', object_id: '0' });
+  t.deepEqual(await readFor(w, names), ['targets 1,2,3,0']);
+  t.is(await names(), '0 zero,1 two,2 one');
+  t.deepEqual([...before.targets.keys()], ['one', 'two', 'three']);
+  t.is((await current.admit(claims).then((a) => ('snapshot' in a ? a.snapshot : null)))?.targets.get('two')?.id, '1');
+});
+
+test('where the feed does not tell all that has changed, everything is read again, and nobody is remembered', async (t) => {
+  const { w, current } = world();
+  const everything = ['all targets', 'sessions', 'policies', 'tokens t'];
+  const afterwards = () => readFor(w, () => current.admit(claims));
+  t.deepEqual(await afterwards(), everything);
+  const user = { object_type: 'user', object_id: 'somebody else' };
+
+  w.move(false, user);
+  w.move(false, user);
+  w.history.delete(w.position.sequence - 1);
+  t.deepEqual(await afterwards(), everything, 'a row is gone');
+
+  w.history.delete(w.position.sequence);
+  w.move(false, user);
+  t.deepEqual(await afterwards(), everything, 'its own row is gone');
+
+  w.move(false, { object_type: 'what a newer version has', object_id: 'x' });
+  t.deepEqual(await afterwards(), everything, 'an unknown type');
+
+  w.position = { ...w.position, nonce: 'restored' };
+  t.deepEqual(await afterwards(), everything, 'the same number in another history');
+
+  w.history.set(w.position.sequence, 'another one yet');
+  w.move(false, user);
+  t.deepEqual(await afterwards(), everything, 'a higher number in another history');
+
+  w.position = { ...w.position, sequence: w.position.sequence - 1, nonce: 'earlier' };
+  t.deepEqual(await afterwards(), everything, 'a lower number');
+
+  for (let i = 0; i < 1_001; i++) w.move(false, user);
+  t.deepEqual(await afterwards(), everything, 'too many changes');
+  for (let i = 0; i < 1_000; i++) w.move(false, user);
+  t.deepEqual(await afterwards(), [], 'many changes in one go');
+});
+
+test('an identity that is being read while its user changes is not remembered from before the change', async (t) => {
+  const { w, current } = world();
+  await current.fresh();
+  const held = latch();
+  w.identityGate = held.promise;
+  const early = current.admit(claims);
+  await turns();
+  t.true(w.read.includes('tokens t'), 'it has been read, and waits');
+  w.identity = identity('demoted');
+  w.move(false);
+  const late = current.admit(claims);
+  await turns();
+  w.identityGate = null;
+  held.open();
+  const [before, after] = [await early, await late];
+  t.true(
+    'principal' in before && before.snapshot.sequence === 1 && before.principal.role === 'user',
+    'it came before the change',
+  );
+  t.true('principal' in after && after.snapshot.sequence === 2 && after.principal.role === 'demoted');
+  t.is(await roleOf(t, current), 'demoted');
+});
+
+test('strangers who wait at one moment are found together, each by the state of that moment', async (t) => {
+  const { w, current } = world();
+  w.known = true;
+  await current.fresh();
+  w.read.length = 0;
+  const held = latch();
+  w.identityGate = held.promise;
+  const first = current.admit(claimsOf('first', 'u'));
+  await turns();
+  const later = Array.from({ length: 50 }, (_, i) => current.admit(claimsOf(`t${i % 25}`, 'u')));
+  await turns();
+  t.deepEqual(w.read, ['tokens first']);
+  held.open();
+  t.true('principal' in (await first));
+  for (const admitted of await Promise.all(later)) t.true('principal' in admitted);
+  t.deepEqual(w.read, ['tokens first', `tokens ${Array.from({ length: 25 }, (_, i) => `t${i}`).join()}`]);
+});
+
+test('a load that fails refuses those who wait for it, and what changed meanwhile is not lost', async (t) => {
+  const { w, current } = world();
+  t.is(await roleOf(t, current), 'user');
+  const refused = async (token: string): Promise<void> => {
+    const error = await t.throwsAsync(current.admit(claimsOf(token, 'u')), { instanceOf: AppError });
+    t.is(error.code, 'unavailable');
+  };
+  w.failLoads = true;
+  await refused('a stranger');
+  t.is(await roleOf(t, current), 'user', 'whoever is known need not wait for that');
+  w.identity = identity('demoted');
+  w.move(false);
+  w.move(false, { object_type: 'target', object_id: '1' });
+  await refused('t');
+  w.failLoads = false;
+  t.is(await roleOf(t, current), 'demoted');
 });

@@ -4,13 +4,13 @@ import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { createAdminister } from '../../src/auth/administer.ts';
 import { createAuthenticate } from '../../src/auth/authenticate.ts';
+import { readIdentities } from '../../src/auth/identities.ts';
 import { createDraftToken } from '../../src/auth/issue.ts';
 import { createKeyRing, type KeyRing, makeKeys } from '../../src/auth/keys.ts';
 import { createLogin } from '../../src/auth/login.ts';
 import { createPasswords } from '../../src/auth/passwords.ts';
 import { createRegistration, setupCode } from '../../src/auth/registration.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../../src/auth/routes.ts';
-import { tokenStore } from '../../src/auth/store.ts';
 import { createVault, type Vault } from '../../src/auth/vault.ts';
 import { AUDIENCE, ISSUER, type TokenRules } from '../../src/auth/verify.ts';
 import { type Config, readConfig } from '../../src/config.ts';
@@ -23,7 +23,6 @@ import { createMetrics } from '../../src/http/metrics.ts';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
 import { createLog } from '../../src/log.ts';
 import { userRoutes } from '../../src/users/routes.ts';
-import { userStore } from '../../src/users/store.ts';
 import { createSqlite } from './databases/sqlite.ts';
 
 export interface Answer {
@@ -111,11 +110,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     policies: async () => [],
     targets: async () => new Map(),
     sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
-    identity: async (db, claims) => {
-      const token = await tokenStore(db).find(claims.jti);
-      const user = token && (await userStore(db).find(token.user_id));
-      return user ? { token, user } : null;
-    },
+    identities: readIdentities,
     build: async (_policies, revision) => denyAll(revision),
     gateTimeoutMs: 5_000,
     boundMs: 0,

@@ -72,13 +72,13 @@ eachEngine(test.serial, 'targets are stored, found, changed and deleted with the
   t.deepEqual(await store.find('a'), a);
   t.deepEqual(await store.findByName('target-b'), b);
   t.is(await store.findByName('Target-b'), null);
-  t.deepEqual(await store.enabled(), [a]);
+  t.deepEqual(await store.enabled(null), [a]);
   await t.throwsAsync(store.insert(target('c', { name: 'target-a' })));
 
   const row = sealCredential(vault, a, setting());
   await store.putCredential(row);
   await store.putCredential({ ...row, updated_at: 3 });
-  t.deepEqual(await store.credentials('a'), [{ ...row, updated_at: 3 }]);
+  t.deepEqual(await store.credentials(['a']), [{ ...row, updated_at: 3 }]);
   t.deepEqual(await store.credentialsOf('a', DEFAULT_SUBJECT), [{ ...row, updated_at: 3 }]);
   await store.update({ ...a, url: 'https://other.example.com/' });
   t.like(await store.find('a'), { url: 'https://other.example.com/' });
@@ -125,7 +125,7 @@ eachEngine(test.serial, 'every kind of target is read as it was written', async 
     await knex('targets')
       .where('id', 'c')
       .update({ [column]: value });
-    await t.throwsAsync(routedTargets(knex, vault), undefined, `${column} ${value}`);
+    await t.throwsAsync(routedTargets(knex, vault, null), undefined, `${column} ${value}`);
   }
   // As it was stored before there was `capture_arguments`.
   const before = '{"denials":"hidden","may_ask":[],"extension_methods":[],"user_credentials":[]}';
@@ -158,7 +158,7 @@ eachEngine(test.serial, 'a credential belongs to its target, subject and name, b
       rows.push(row);
     }
   }
-  const all = await store.credentials('a');
+  const all = await store.credentials(['a']);
   t.is(all.length, rows.length);
   for (const row of rows) {
     const those = await store.credentialsOf('a', row);
@@ -172,7 +172,7 @@ eachEngine(test.serial, 'a credential belongs to its target, subject and name, b
   t.is((await store.credentialsOfUser('Alice')).length, 0);
   const one = rows.find(({ subject_value, key_name }) => subject_value === 'dev ' && key_name === 'x-key') as CredentialRow;
   await store.deleteCredential(one);
-  t.is((await store.credentials('a')).length, rows.length - 1);
+  t.is((await store.credentials(['a'])).length, rows.length - 1);
   t.deepEqual(
     (await store.credentialsOf('a', one)).map(({ key_name }) => key_name),
     ['authorization', 'x'.repeat(256)],
@@ -187,7 +187,7 @@ eachEngine(test.serial, 'the request path gets enabled targets with what each ca
   await store.putCredential(sealCredential(vault, a, setting()));
   await store.putCredential(sealCredential(vault, b, setting()));
   await store.disableCredentials('b');
-  const routed = await routedTargets(knex, vault);
+  const routed = await routedTargets(knex, vault, null);
   t.deepEqual([...routed.keys()], ['target-a', 'target-b', 'target-c']);
   const reached = (name: string) => routed.get(name)?.accessOf(alice).credentials;
   t.like(reached('target-a'), { headers: [['authorization', 'Bearer secret']] });
@@ -205,7 +205,7 @@ eachEngine(test.serial, 'what a user supplied counts while the target takes it',
   const subject = { subject_type: 'user', subject_value: 'alice' } as const;
   const own = sealCredential(vault, a, setting({ subject, supplied_by: 'user', credential: { ...bearer, value: 'mine' } }));
   await store.putCredential(own);
-  const reached = async () => (await routedTargets(knex, vault)).get('target-a')?.accessOf(alice).credentials;
+  const reached = async () => (await routedTargets(knex, vault, null)).get('target-a')?.accessOf(alice).credentials;
   t.like(await reached(), { headers: [['authorization', 'Bearer mine']] });
   for (const user_credentials of [[], [{ type: 'header', name: 'authorization' }], [{ type: 'header', name: 'x' }]] as const) {
     await store.update({ ...a, user_credentials });
@@ -305,8 +305,8 @@ async function migrated(t: ExecutionContext, at: TestDatabase, cutShort: boolean
   const config = readConfig({ DATABASE_URL: at.url }).database;
   const { knex, close } = await openDatabase(config, (db) => resealCredentials(db, vault));
   t.teardown(close);
-  t.deepEqual(await targetStore(knex).enabled(), [a, b, c]);
-  const reached = [...(await routedTargets(knex, vault)).values()].map((one) => {
+  t.deepEqual(await targetStore(knex).enabled(null), [a, b, c]);
+  const reached = [...(await routedTargets(knex, vault, null)).values()].map((one) => {
     const { credentials } = one.accessOf(alice);
     return credentials === 'unusable' ? credentials : String(credentials.headers);
   });
