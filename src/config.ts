@@ -38,6 +38,8 @@ export interface Config {
     readonly login: number;
     /** Requests on `/mcp` a minute, principal and address. */
     readonly mcp: number;
+    /** API tokens that a user may make, and own credentials that they may set or delete, a minute. */
+    readonly changes: number;
     /** API tokens a user may hold. */
     readonly apiTokens: number;
     /** Denials a minute and principal, beyond which its requests are refused undecided. */
@@ -151,6 +153,7 @@ interface Environment {
   LOGIN_RATE_LIMIT: number;
   MCP_RATE_LIMIT: number;
   API_TOKEN_LIMIT: number;
+  CHANGE_RATE_LIMIT: number;
   DENIAL_RATE_LIMIT: number;
   AUDIT_RETENTION_DAYS: number;
   AUDIT_CHECKPOINTS?: string;
@@ -218,6 +221,7 @@ const schema = Joi.object<Environment>({
     .messages(must('LOG_LEVEL must be trace, debug, info, warn, error or silent')),
   LOGIN_RATE_LIMIT: Joi.number().integer().min(1).default(60).messages(must('LOGIN_RATE_LIMIT must be a positive number')),
   MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
+  CHANGE_RATE_LIMIT: Joi.number().integer().min(1).default(30).messages(must('CHANGE_RATE_LIMIT must be a positive number')),
   API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
   FRESHNESS: Joi.string()
     .custom((value: string, helpers: Joi.CustomHelpers) => (freshnessMs(value) <= 60_000 ? value : helpers.error('any.invalid')))
@@ -318,6 +322,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     rateLimits: {
       login: env.LOGIN_RATE_LIMIT,
       mcp: env.MCP_RATE_LIMIT,
+      changes: env.CHANGE_RATE_LIMIT,
       apiTokens: env.API_TOKEN_LIMIT,
       denials: env.DENIAL_RATE_LIMIT,
     },

@@ -48,6 +48,7 @@ for (const [variable, values] of Object.entries({
   STDIO_LIFETIME_MS: ['0', '999', '2147483648'],
   METRICS_TOKEN: ['too-short', 'has a space in the middle', 'x'.repeat(257), 'ä'.repeat(20)],
   DRAIN_DELAY_MS: ['-1', '600001', '5s'],
+  CHANGE_RATE_LIMIT: ['0', '-1', '1.5', 'many'],
   DENIAL_RATE_LIMIT: ['0', '-1', '1.5', 'many'],
   AUDIT_RETENTION_DAYS: ['1', '29', '-1', '30.5', '36501', 'month'],
   AUDIT_CHECKPOINT_MINUTES: ['0', '1441', '0.5', 'hourly'],

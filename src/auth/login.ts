@@ -110,7 +110,8 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       const missing = (): AppError => new AppError('not_found', 'You have no API token with this id.');
       const record = await tokenStore(database.knex).find(id);
       const own = record?.user_id === caller.principal.sub;
-      if (record?.kind !== 'api' || (!own && caller.principal.role !== ADMIN)) throw missing();
+      // Refused before the transaction: changes of everybody wait for each other.
+      if (record?.kind !== 'api' || record.revoked_at !== null || (!own && caller.principal.role !== ADMIN)) throw missing();
       await administer(caller, own ? 'own' : 'admin', async (trx) => {
         if (!(await tokenStore(trx).revoke(id, now()))) throw missing();
         return { result: null, changes: [revoked(id, { name: record.name, user_id: record.user_id })] };

@@ -95,6 +95,8 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
 
   router.post('/tokens', needLogin, async (req, res) => {
     const { name } = validate(newToken, req.body);
+    const refusal = await limits.own(admissionOf(res).principal.sub);
+    if (refusal) throw refusal;
     const { record, token } = await login.createApiToken(callerOf(res), name);
     res.status(201).json({ api_token: apiTokenDocument(record), token });
   });

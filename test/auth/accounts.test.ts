@@ -242,6 +242,42 @@ eachEngine(test.serial, 'API tokens: made with a login, shown once, limited, rev
   t.true((await create(user.token)).status === 201, 'a revoked token makes room');
 });
 
+eachEngine(
+  test.serial,
+  'a user who makes many API tokens is told to wait, can revoke them nevertheless, and hinders nobody else',
+  async (t, database) => {
+    const rest = await startRest(t, database.url, { CHANGE_RATE_LIMIT: '3' });
+    const user = await rest.account('user@example.com');
+    const other = await rest.account('other@example.com');
+    const create = (token: string) => rest.call('POST', '/api/auth/tokens', { token, body: { name: 'ci' } });
+    const made = await Promise.all(Array.from({ length: 3 }, () => create(user.token)));
+    t.deepEqual(
+      made.map(({ status }) => status),
+      [201, 201, 201],
+    );
+    const refused = await create(user.token);
+    t.is(refused.status, 429);
+    t.is(refused.body.code, 'too_many_requests');
+    t.regex(String(refused.body['detail']), /3 times a minute \(CHANGE_RATE_LIMIT\): try again in \d+ s/);
+    t.true(Number(refused.headers['retry-after']) >= 1);
+    t.is((await create(other.token)).status, 201);
+
+    const { sequence } = await rest.changes.position();
+    for (const { body } of made) {
+      const { id } = body['api_token'] as { id: string };
+      t.is((await rest.call('DELETE', `/api/auth/tokens/${id}`, { token: user.token })).status, 204);
+      let attempts = 0;
+      rest.database.knex.on('query', ({ sql }: { sql: string }) => {
+        if (/^update .tokens/.test(sql)) attempts++;
+      });
+      t.is((await rest.call('DELETE', `/api/auth/tokens/${id}`, { token: user.token })).status, 404);
+      rest.database.knex.removeAllListeners('query');
+      t.is(attempts, 0, 'what is revoked already takes no turn among the changes');
+    }
+    t.is((await rest.changes.position()).sequence, sequence + 3);
+  },
+);
+
 eachEngine(test.serial, 'a disabled user has no valid token, and has them again when enabled', async (t, database) => {
   const rest = await startRest(t, database.url);
   const admin = await rest.account('admin@example.com');

@@ -62,6 +62,7 @@ async function startReplica(guardian: Guardian, databaseUrl: string, causal: boo
       MCP_RATE_LIMIT: '10000000',
       DENIAL_RATE_LIMIT: '10000000',
       LOGIN_RATE_LIMIT: '100000',
+      CHANGE_RATE_LIMIT: '100000',
       DRAIN_MS: '500',
     },
   });

@@ -26,6 +26,7 @@ async function battle(
     MCP_RATE_LIMIT: '10000000',
     DENIAL_RATE_LIMIT: '10000000',
     LOGIN_RATE_LIMIT: '100000',
+    CHANGE_RATE_LIMIT: '100000',
     FRESHNESS: freshness,
   };
   const gateways = await Promise.all(Array.from({ length: replicas }, () => runGateway(t, environment)));

@@ -2,7 +2,7 @@ import test from 'ava';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
 
 test('MCP_RATE_LIMIT counts each pair of principal and address', async (t) => {
-  const limits = createRateLimits({ login: 60, mcp: 2 });
+  const limits = createRateLimits({ login: 60, mcp: 2, changes: 30 });
   const ask = async (principal: string, address: string) => (await limits.mcp(principal, address))?.code ?? 'passed';
   t.is(await ask('ann', '192.0.2.1'), 'passed');
   t.is(await ask('ann', '192.0.2.1'), 'passed');

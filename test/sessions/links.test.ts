@@ -259,6 +259,44 @@ test.serial('a change that nobody listened to yet is told to the first who does'
   t.is(told.length, 2);
 });
 
+test.serial('a stream is examined again when something of its own has changed, and not when other users have', async (t) => {
+  const parts = { engine: {}, targets: new Map(), sessions: {} };
+  const groups: string[] = [];
+  let admission = { snapshot: { sequence: 1, ...parts }, principal: { role: 'user', groups } } as unknown as Admission;
+  let admitted = 0;
+  const watch = createWatch(async () => {
+    admitted++;
+    return admission;
+  }, 1);
+  t.teardown(() => watch.stop());
+  let examined = 0;
+  watch.add({
+    claims: {} as never,
+    mayGoOn: () => {
+      examined++;
+      return true;
+    },
+    end: () => undefined,
+  });
+  const after = async (now: object, who: object = {}): Promise<number> => {
+    const { snapshot, principal } = admission;
+    admission = { snapshot: { ...snapshot, ...now }, principal: { ...principal, ...who } } as Admission;
+    const before = admitted;
+    await until('it has looked twice', () => admitted >= before + 2);
+    const found = examined;
+    examined = 0;
+    return found;
+  };
+  t.is(await after({}), 1);
+  t.is(await after({ sequence: 2 }), 0);
+  t.is(await after({ engine: {} }), 1);
+  t.is(await after({ targets: new Map() }), 1);
+  t.is(await after({ sessions: {} }), 1);
+  t.is(await after({}, { role: 'admin' }), 1);
+  t.is(await after({}, { groups: ['red'] }), 1);
+  t.is(await after({ sequence: 3 }), 0);
+});
+
 test.serial('a stream of which nobody can say whether it may go on is ended', async (t) => {
   const snapshot = {} as Admission['snapshot'];
   const watch = createWatch(async () => ({ snapshot, principal: {} }) as Admission, 5);

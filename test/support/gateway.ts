@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { freePort } from '../../demo/everything.ts';
 import { type Config, readConfig } from '../../src/config.ts';
+import type { openDatabase } from '../../src/db/database.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
 import type { Log } from '../../src/log.ts';
 import { createSqlite } from './databases/sqlite.ts';
@@ -54,7 +55,7 @@ export async function startGateway(
   t: ExecutionContext,
   databaseUrl: string | null = null,
   environment: Record<string, string> = {},
-  parts: { readonly config?: Partial<Config>; readonly log?: Log } = {},
+  parts: { readonly config?: Partial<Config>; readonly log?: Log; readonly open?: typeof openDatabase } = {},
 ): Promise<TestGateway> {
   const dataDir = mkdtempSync(join(tmpdir(), 'portcullis-gateway-'));
   const own = databaseUrl === null ? await createSqlite() : null;
@@ -66,10 +67,11 @@ export async function startGateway(
     MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
     LOG_LEVEL: 'silent',
     LOGIN_RATE_LIMIT: '100000',
+    CHANGE_RATE_LIMIT: '100000',
     DRAIN_MS: '500',
     ...environment,
   });
-  const gateway = await createGateway({ ...config, ...parts.config }, parts.log);
+  const gateway = await createGateway({ ...config, ...parts.config }, parts.log, parts.open);
   t.teardown(async () => {
     await gateway.close();
     await own?.drop();

@@ -91,7 +91,8 @@ function denyAll(revision: number): Engine {
 
 /** `url` as in DATABASE_URL. Ends with the test. */
 export async function startRest(t: ExecutionContext, url: string, environment: Record<string, string> = {}): Promise<Rest> {
-  const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', LOGIN_RATE_LIMIT: '100000', ...environment });
+  const limits = { LOGIN_RATE_LIMIT: '100000', CHANGE_RATE_LIMIT: '100000' };
+  const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', ...limits, ...environment });
   const lines: string[] = [];
   const log = createLog(config.logLevel, { write: (line) => lines.push(line) });
   let passed = 0;

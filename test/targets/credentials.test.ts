@@ -27,7 +27,11 @@ interface Setup {
 
 const KEYS = [{ type: 'bearer' }, { type: 'header', name: 'X-Team' }];
 
-async function setUp(t: ExecutionContext, databaseUrl: string | null = null): Promise<Setup> {
+async function setUp(
+  t: ExecutionContext,
+  databaseUrl: string | null = null,
+  environment: Record<string, string> = {},
+): Promise<Setup> {
   const seen: string[] = [];
   const sink = new Writable({
     write(chunk, _encoding, done) {
@@ -35,7 +39,7 @@ async function setUp(t: ExecutionContext, databaseUrl: string | null = null): Pr
       done();
     },
   });
-  const gateway = await startGateway(t, databaseUrl, {}, { log: createLog('trace', sink) });
+  const gateway = await startGateway(t, databaseUrl, environment, { log: createLog('trace', sink) });
   const as: Setup['as'] =
     ({ token }) =>
     async <T>(expected: number, method: string, path: string, body?: unknown) => {
@@ -389,7 +393,7 @@ eachEngine(test.serial, 'the master key is replaced, and nothing that it sealed 
 });
 
 test.serial('changes of what is one user’s own are few, because administrators wait in the same line', async (t) => {
-  const { user, gateway } = await setUp(t);
+  const { user, gateway } = await setUp(t, null, { CHANGE_RATE_LIMIT: '30' });
   const put = () =>
     rest(gateway.url, 'PUT', '/api/credentials/one/authorization', { token: user.token, body: { value: 'mine' } });
   const statuses = (await Promise.all(Array.from({ length: 40 }, put))).map(({ status }) => status);

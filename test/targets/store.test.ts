@@ -395,6 +395,6 @@ eachEngine(
       .update({ stdio: JSON.stringify({ ...whole, env: { GITHUB_HOST: 'evil.example' } }) });
     await resealCredentials(knex, vault);
     t.deepEqual(await targetStore(knex).credentials(null), rows);
-    t.is((await routedTargets(knex, vault)).get('target-a')?.accessOf(alice).credentials, 'unusable');
+    t.is((await routedTargets(knex, vault, null)).get('target-a')?.accessOf(alice).credentials, 'unusable');
   },
 );

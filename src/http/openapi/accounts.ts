@@ -74,7 +74,7 @@ export const ACCOUNT_PATHS: Paths = {
       access: 'login token',
       takes: 'NewApiToken',
       gives: { 201: one('CreatedApiToken') },
-      refuses: [409],
+      refuses: [409, 429],
     },
   },
   '/api/auth/tokens/{id}': {

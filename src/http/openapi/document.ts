@@ -120,6 +120,8 @@ function allowOf(path: string, operations: Paths[string]): string {
 function refusals(path: string, method: string, operation: Operation): number[] {
   const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
   if (operation.access !== 'open') statuses.push(401);
+  // Changes wait in line, and one caller may fill only so much of it.
+  if (operation.access !== 'open' && method !== 'get') statuses.push(429);
   if (method === 'post' || method === 'put') statuses.push(413, 415);
   if (path.includes('{')) statuses.push(404);
   if (operation.conditional) statuses.push(412);

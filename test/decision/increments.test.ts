@@ -1,0 +1,172 @@
+/** What a replica keeps up to date from the feed of changes is what it would load from nothing (law 4). */
+import { isDeepStrictEqual } from 'node:util';
+import test, { type ExecutionContext } from 'ava';
+import type { Snapshot } from '../../src/auth/admission.ts';
+import { readIdentities } from '../../src/auth/identities.ts';
+import { createVault } from '../../src/auth/vault.ts';
+import { type Position, readPosition } from '../../src/db/changes.ts';
+import { type Database, openDatabase } from '../../src/db/database.ts';
+import { type Current, createCurrent } from '../../src/decision/current.ts';
+import { createEngine, loadPolicyModule } from '../../src/decision/engine.ts';
+import { policyStore } from '../../src/policies/store.ts';
+import { sessionRules } from '../../src/sessions/rules.ts';
+import { routedTargets } from '../../src/targets/credentials.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { person, startGateway } from '../support/gateway.ts';
+import { type Administration, administration, randomFrom } from './increments.ts';
+
+const BATCHES = Number(process.env['INCREMENT_BATCHES'] ?? 60);
+const SEED = Number(process.env['INCREMENT_SEED'] ?? Date.now() % 1_000_000);
+/** Of the gateways of tests. */
+const vault = createVault(Buffer.alloc(32, 7));
+const module = await loadPolicyModule();
+
+interface Replica extends Current {
+  /** How often it has loaded everything. */
+  readonly whole: number;
+}
+
+function replica(database: Database): Replica {
+  let whole = 0;
+  const current = createCurrent({
+    database,
+    changes: { position: () => readPosition(database.knex), known: () => null } as never,
+    policies: (db) => policyStore(db).all(),
+    targets: (db, ids) => {
+      if (ids === null) whole++;
+      return routedTargets(db, vault, ids);
+    },
+    sessions: (db) => sessionRules(db, Date.now()),
+    identities: readIdentities,
+    build: (policies, revision) => createEngine({ module, policies, revision }),
+    gateTimeoutMs: 60_000,
+    boundMs: 0,
+  });
+  return {
+    ...current,
+    get whole() {
+      return whole;
+    },
+  };
+}
+
+/** Everything that can be known of a state. */
+async function pictureOf(current: Current, { accounts, tokens, targetIds }: Administration): Promise<object> {
+  const callers: Record<string, unknown> = {};
+  for (const claims of tokens) {
+    const admitted = await current.admit(claims);
+    callers[claims.jti] = 'refused' in admitted ? admitted.refused : admitted.principal;
+  }
+  const { sequence, engine, targets, sessions }: Snapshot = await current.fresh();
+  const principals = accounts.flatMap(({ id }) =>
+    [['red', 'blue'], ['green'], []].map((groups) => ({ sub: id, role: groups.length > 0 ? 'operator' : 'user', groups })),
+  );
+  return {
+    sequence,
+    engine: { revision: engine.revision, dataHash: engine.dataHash },
+    targets: [...targets].map(([name, { accessOf, ...target }]) => ({ name, target, access: principals.map(accessOf) })),
+    ended: [...sessions.ended].sort(),
+    epochs: accounts.flatMap(({ id }) => [...targetIds, 'another'].map((target) => sessions.epochOf(id, target))),
+    callers,
+  };
+}
+
+async function start(t: ExecutionContext, url: string) {
+  let database = null as Database | null;
+  const gateway = await startGateway(
+    t,
+    url,
+    { CHANGE_RATE_LIMIT: '1000000', API_TOKEN_LIMIT: '1000000' },
+    {
+      open: async (...given) => {
+        database = await openDatabase(...given);
+        return database;
+      },
+    },
+  );
+  if (database === null) throw new Error('The gateway has opened no database');
+  const admin = await person(gateway, 'admin@example.com');
+  const made = await administration(gateway.url, database, { ...admin, login: admin.token }, randomFrom(SEED));
+  return { database, made };
+}
+
+eachEngine(
+  test.serial,
+  'after any changes, a replica that has followed the feed is as one that has loaded everything',
+  async (t, at) => {
+    t.timeout(1_200_000);
+    t.log(`INCREMENT_SEED=${SEED}`);
+    const random = randomFrom(SEED + 1);
+    const { database, made } = await start(t, at.url);
+    const following = replica(database);
+    await pictureOf(following, made);
+    t.is(following.whole, 1);
+    let expected = 1;
+    for (let batch = 0; batch < BATCHES; batch++) {
+      // Some changes arrive one by one, some together, some while callers are being looked up.
+      const together = Math.ceil(random() * 4);
+      for (let i = 0; i < together; i++) {
+        const changing = Promise.all(Array.from({ length: random() < 0.3 ? 2 : 1 }, () => made.change()));
+        if (random() < 0.4) await Promise.all(made.tokens.slice(-6).map((claims) => following.admit(claims)));
+        await changing;
+      }
+      if (random() < 0.1) {
+        await following.fresh();
+        await breakHistory(database, random, made);
+        expected++;
+      }
+      const [followed, loaded] = [await pictureOf(following, made), await pictureOf(replica(database), made)];
+      if (!isDeepStrictEqual(followed, loaded)) {
+        t.deepEqual(followed, loaded, `INCREMENT_SEED=${SEED}, batch ${batch}`);
+        return;
+      }
+    }
+    t.true(following.whole <= expected, `everything was loaded ${following.whole} times, and ${expected} were needed`);
+    const actions: { action: string }[] = await database.knex('changes').distinct('action').select('action');
+    t.log(`${(await readPosition(database.knex)).sequence} changes of ${actions.length} kinds, ${made.tokens.length} tokens`);
+    // What is here is not there: a kind that is new must be made above as well.
+    const known = new Set(KINDS);
+    t.deepEqual(
+      actions.filter(({ action }) => !known.has(action)),
+      [],
+    );
+  },
+);
+
+const KINDS: readonly string[] = [
+  ...['create', 'update', 'password', 'reset-password', 'erase'].map((verb) => `user.${verb}`),
+  ...['token.revoke', 'key.rotate', 'session.end', 'session.recycle', 'credential.set', 'credential.delete'],
+  ...['create', 'update', 'delete'].flatMap((verb) => [`target.${verb}`, `policy.${verb}`, `draft.${verb}`]),
+  ...['draft.activate', 'draft.shadow_begin', 'draft.shadow_end'],
+];
+
+/** What retention, a failover or a restore does to the feed, with a change that the feed does not tell of. */
+async function breakHistory(database: Database, random: () => number, { accounts, change }: Administration): Promise<void> {
+  const { knex } = database;
+  const { id } = accounts[Math.floor(random() * accounts.length)] ?? { id: '' };
+  await knex('users')
+    .where({ id })
+    .update({ role: `restored ${Math.floor(random() * 1_000)}` });
+  const { sequence } = await readPosition(knex);
+  switch (Math.floor(random() * 3)) {
+    case 0: {
+      // A backup, and perhaps as many changes after it as there were.
+      const at = await knex('changes')
+        .where('sequence', sequence - 3)
+        .first<Position>('sequence', 'nonce', 'revision');
+      await knex('changes').where('sequence', '>', at.sequence).delete();
+      await knex('counter').update(at);
+      for (let more = random() < 0.5 ? 6 : 0; more > 0; more--) await change();
+      return;
+    }
+    case 1:
+      // Another history of the same length.
+      await knex('changes').where({ sequence }).update({ nonce: 'of another history' });
+      await knex('counter').update({ nonce: 'of another history' });
+      return;
+    default:
+      // Another history that is longer by now, and holds none of the replica's numbers.
+      await knex('changes').update({ nonce: 'of another history' });
+      await knex('counter').update({ nonce: 'of another history' });
+  }
+}
