@@ -176,10 +176,11 @@ export async function administration(
     await newSession();
     await api('DELETE', `/sessions/${pick(await ids('/sessions'))}`);
   }
-  const recycled = (): object => ({
-    ...(chance() ? { user_id: pick(accounts).id } : {}),
-    ...(chance() && targetIds.size > 0 ? { target_id: pick([...targetIds]) } : {}),
-  });
+  const recycled = (): object => {
+    const target_id = pick([...targetIds]);
+    const user_id = pick(accounts).id;
+    return pick([{ all: true }, { user_id }, { target_id }, { user_id, target_id }]);
+  };
 
   async function changePassword(): Promise<void> {
     const account = pick(accounts);
