@@ -301,7 +301,7 @@ test.serial('whoever leaves, leaves nothing open at the target', async (t) => {
     const left = once(theirs, 'close');
     await w.gateway.rest(200, 'POST', '/api/sessions/recycle', {
       token: w.admin.token,
-      body: n === 4 ? {} : { user_id: w.admin.id },
+      body: n === 4 ? { all: true } : { user_id: w.admin.id },
     });
     stream.leave();
     await left;
