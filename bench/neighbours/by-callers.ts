@@ -29,8 +29,8 @@ async function revokedCall({ api, origin, neighbour }: World, args: object): Pro
 /** Files of the form that `portcullis policies plan` sends. */
 function policyFiles(count: number): Record<string, string> {
   const file = (i: number): string =>
-    `name: Policy ${i}\nresource_type: tool\nresource_pattern: ^tool_${i}$\neffect: allow\npriority: ${i % 100}\nsubjects:\n  - group: group-${i % 500}\n`;
-  return Object.fromEntries(Array.from({ length: count }, (_, i) => [`policy-${i}.yaml`, file(i)]));
+    `name: Planned policy ${i}\nresource_type: tool\nresource_pattern: ^tool_${i}$\neffect: allow\npriority: ${i % 100}\nsubjects:\n  - group: group-${i % 500}\n`;
+  return Object.fromEntries(Array.from({ length: count }, (_, i) => [`planned-${i}.yaml`, file(i)]));
 }
 
 export const byCallers: readonly Neighbour[] = [
@@ -97,8 +97,8 @@ export const byCallers: readonly Neighbour[] = [
   },
   {
     name: 'plan',
-    what: `an administrator has ${FILES.toLocaleString('en')} files planned in a loop, the gateway with a heap of 256 MB`,
-    nodeOptions: ['--max-old-space-size=256'],
+    what: `an administrator has ${FILES.toLocaleString('en')} files planned in a loop, the gateway with a heap of 128 MB`,
+    nodeOptions: ['--max-old-space-size=128'],
     async prepare({ admin, discard }) {
       const body = JSON.stringify({ files: policyFiles(FILES) });
       const step: Step = { method: 'POST', path: '/api/policies/plan', headers: jsonHeaders(admin), body };
