@@ -1,7 +1,7 @@
 /**
- * `npm run bench:neighbours`: what bad neighbours, one after the other, do to a caller who calls steadily. `--quick` takes a few seconds for
- * each instead of twenty, `--only=<text>` leaves out neighbours whose name does not contain the text, `--database=mariadb` takes that
- * instead of SQLite, `--json` prints every figure as JSON. Ends with 1 where a bar is missed.
+ * `npm run bench:neighbours`: what bad neighbours, one after the other, do to a caller who calls steadily. `--quick` gives each a few seconds
+ * instead of twenty. `--only=<text>` runs only the neighbours whose name contains the text. `--database=mariadb` or `mysql` replaces SQLite.
+ * `--json` prints every figure as JSON. The exit code is 1 if a bar is missed.
  */
 import { parseArgs } from 'node:util';
 import { type Engine, engines } from '../test/support/databases/engines.ts';
@@ -29,11 +29,11 @@ const { values: options } = parseArgs({
   },
 });
 const { quick } = options;
-/** What is said meanwhile must not get into the JSON. */
+/** Progress must not get into the JSON. */
 const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
 
 const PLAN = quick ? { ms: 4_000, warmUpCalls: 1_000, short: true } : { ms: 20_000, warmUpCalls: 4_000, short: false };
-/** More than this at the start, and the figures are of a machine that does something else. */
+/** A higher load at the start means that the machine does something else too. */
 const QUIET = 0.5;
 
 const sizeOf = (bytes: number): string => (bytes < 2 ** 20 ? `${Math.ceil(bytes / 1024)} KiB` : `${mib(bytes).toFixed(0)} MiB`);

@@ -6,9 +6,9 @@ import type { Tally } from './workload.ts';
 
 export interface PhaseFigures {
   readonly victim: VictimFigures;
-  /** null: no load generator sends it. */
+  /** null: the load generator sent nothing. */
   readonly tally: Tally | null;
-  /** Bytes: the most that were resident, less what was before. */
+  /** Bytes: peak of the resident memory, less the resident memory before. */
   readonly memory: number;
   readonly slices: Slices;
 }
@@ -20,7 +20,7 @@ export interface Measured {
   readonly control: PhaseFigures;
 }
 
-/** The gateway did not live to the end of it, or it could not be measured. */
+/** The gateway ended, or something else went wrong, before all was measured. */
 export interface Failed {
   readonly name: string;
   readonly what: string;

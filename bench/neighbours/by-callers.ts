@@ -55,8 +55,9 @@ export const byCallers: readonly Neighbour[] = [
     what: '150 connections that send bodies of 4 MiB slowly, with a revoked token',
     async prepare(world, ms) {
       const step = await revokedCall(world, { text: 'x'.repeat(4 * 1024 * 1024 - 1_000) });
-      const steps = [{ ...step, sendMs: ms * 0.75 }];
-      return { workload: { loops: 150, first: [], steps }, instead: { discard: world.discard } };
+      const sendMs = ms * 0.75;
+      const workload = { loops: 150, everyMs: sendMs, first: [], steps: [{ ...step, sendMs }] };
+      return { workload, instead: { discard: world.discard } };
     },
   },
   {
@@ -64,7 +65,7 @@ export const byCallers: readonly Neighbour[] = [
     what: 'eight loops of 60 KiB bodies with 30,000 values, of one user, up to 200 a second',
     async prepare({ neighbour: { token }, discard }) {
       const step = echo(token, { values: Array.from({ length: 30_000 }, () => 0) });
-      return { workload: { loops: 8, perSecond: 200, first: opening(BENCH, token), steps: [step] }, instead: { discard } };
+      return { workload: { loops: 8, everyMs: 40, first: opening(BENCH, token), steps: [step] }, instead: { discard } };
     },
   },
   {
@@ -91,8 +92,9 @@ export const byCallers: readonly Neighbour[] = [
         const { id } = await api.call<{ id: string }>('POST', '/api/users', admin, account);
         steps.push({ method: 'PUT', path: `/api/users/${id}`, headers: jsonHeaders(admin), body: '{"groups":["group-{n}"]}' });
       }
-      const perSecond = CHANGES.count / CHANGES.seconds;
-      return { workload: { loops: 4, perSecond, first: [], steps }, instead: { discard } };
+      const loops = 8;
+      const everyMs = (loops * CHANGES.seconds * 1_000) / CHANGES.count;
+      return { workload: { loops, everyMs, first: [], steps }, instead: { discard } };
     },
   },
   {

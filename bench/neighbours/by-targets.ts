@@ -7,6 +7,8 @@ const BAD = '/mcp/bad';
 const ENDLESS = join(import.meta.dirname, 'endless.mjs');
 const UNREAD_STREAMS = 40;
 const UNREAD_ANSWERS = 60;
+/** A client that is refused a stream waits before it asks again. Otherwise this would be a flood of requests. */
+const RETRY_MS = 500;
 
 const call = ({ neighbour: { token } }: World, name: string) =>
   inSession(BAD, token, 'tools/call', { name, arguments: { message: 'hello' } });
@@ -38,7 +40,7 @@ export const byTargets: readonly Neighbour[] = [
     async prepare(world) {
       const target = await addBad(world, '/endless');
       const steps = [{ ...call(world, 'endless'), unread: true }];
-      return { workload: inSessions(world, { loops: UNREAD_STREAMS, steps }), instead: { target } };
+      return { workload: inSessions(world, { loops: UNREAD_STREAMS, everyMs: RETRY_MS, steps }), instead: { target } };
     },
   },
   {
@@ -47,7 +49,7 @@ export const byTargets: readonly Neighbour[] = [
     async prepare(world) {
       const target = await addBad(world, '/good');
       const steps = [{ ...call(world, 'text'), unread: true }];
-      return { workload: inSessions(world, { loops: UNREAD_ANSWERS, steps }), instead: { target } };
+      return { workload: inSessions(world, { loops: UNREAD_ANSWERS, everyMs: RETRY_MS, steps }), instead: { target } };
     },
   },
   {
@@ -66,7 +68,7 @@ export const byTargets: readonly Neighbour[] = [
       const { neighbour, victim, origin, discard } = world;
       await addBad(world, world.phase === 'neighbour' ? '/hung' : '/good');
       const list = inSession('/mcp', neighbour.token, 'tools/list', {});
-      const workload = { loops: 4, perSecond: 40, first: [], steps: [...opening('/mcp', neighbour.token), list] };
+      const workload = { loops: 4, everyMs: 100, first: [], steps: [...opening('/mcp', neighbour.token), list] };
       const plan = { ...callsOf(victim), url: `${origin}/mcp`, kind: 'session', tool: 'bench__echo', perSecond: 5 } as const;
       return { workload, instead: { discard }, victim: plan };
     },

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 const EVENT = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(1_000)}"}}\n`;
 const BLOCK = EVENT.repeat(190);
 const EVERY_MS = 10;
-// Longer than any run: where a run is cut off, nothing of it stays behind.
+// Longer than any run. It ends the process if nobody else does.
 setTimeout(() => process.exit(), 300_000).unref();
 process.stdout.on('error', () => process.exit());
 

@@ -1,4 +1,4 @@
-/** What is measured inside of the gateway's process, and the proof that it measures that. */
+/** Puts `slices.ts` into the gateway's process, reads it, and tries it on work of known size. */
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,14 +8,14 @@ import { startServer } from '../gateway/processes.ts';
 import type { Slice, Slices } from './slices.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-/** A main thread that is held answers no sooner. */
+/** The report comes only when the main thread is free. */
 const PATIENCE_MS = 60_000;
 
 export interface Instrument {
-  /** For the process that is measured. */
+  /** Options and environment of the process that is measured. */
   readonly nodeOptions: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  /** What has been since it was last called. Throws when the process has ended, or its main thread does not come to it. */
+  /** The slices since the last call. Throws if the process has ended, or if its main thread is held too long. */
   slices(pid: number): Promise<Slices>;
 }
 
@@ -27,12 +27,12 @@ function signal(pid: number): void {
   }
 }
 
-/** Plain JavaScript: the gateway is not to have a compiler in its process. */
+/** Compiles the instrument first, so that the gateway's process has no compiler in it. */
 export function installInstrument({ folder }: Guardian): Instrument {
   const file = join(folder, 'slices.mjs');
   writeFileSync(file, tsBlankSpace(readFileSync(join(import.meta.dirname, 'slices.ts'), 'utf8')));
   return {
-    // What it is made of is experimental, and Node would say so in the gateway's log.
+    // Node warns that WASI is experimental.
     nodeOptions: ['--no-warnings', `--import=${file}`],
     env: { BENCH_SLICES: folder },
     async slices(pid) {
@@ -47,7 +47,7 @@ export function installInstrument({ folder }: Guardian): Instrument {
   };
 }
 
-/** Work of a known size, and what is to be read of it. See `known.ts`. */
+/** Works of `known.ts`, and what the instrument must read. */
 const KNOWN: readonly { readonly work: string; readonly ms: number; readonly within: number }[] = [
   { work: 'busy', ms: 80, within: 10 },
   { work: 'wait', ms: 0, within: 10 },
@@ -61,7 +61,7 @@ export interface Reading {
   readonly longest: Slice | undefined;
 }
 
-/** Throws when the instrument reads something else than what was done. */
+/** Throws if the instrument reads something else. */
 export async function checkInstrument(guardian: Guardian, { nodeOptions, env, slices }: Instrument): Promise<Reading[]> {
   const { pid, origin } = await startServer(guardian, {
     name: 'known.ts',

@@ -14,7 +14,7 @@ function burn(ms: number): void {
 const WORKS: Readonly<Record<string, () => unknown>> = {
   '/busy': () => burn(MS),
   '/wait': () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, MS),
-  /** One slice, however many promises. */
+  /** One slice of many promises. */
   '/microtasks': async () => {
     for (const until = spentMs() + MS; spentMs() < until; ) await null;
   },

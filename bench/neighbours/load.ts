@@ -6,18 +6,18 @@ import { type Outcome, type Sending, send } from './wire.ts';
 import { ANSWER_BYTES, type LoadOrders, type Step, type Tally, type Workload } from './workload.ts';
 
 interface Sent {
-  /** Milliseconds from the begin. */
+  /** Milliseconds from the beginning of the phase. */
   readonly at: number;
   readonly tookMs: number;
   readonly sending: Sending;
   readonly outcome: Outcome;
 }
 
-/** By loop. */
+/** What each loop has sent. */
 let remembered: readonly (readonly Sent[])[] = [];
 let counter = 0;
 
-/** Whether it broke off: nothing came, or not the whole of it. */
+/** Whether the answer did not come, or not in full. */
 const brokeOff = ({ how }: Outcome): boolean => !/^\d/.test(how) || how.endsWith('cut');
 
 function tallyOf(loops: readonly (readonly Sent[])[]): Tally {
@@ -31,7 +31,7 @@ function tallyOf(loops: readonly (readonly Sent[])[]): Tally {
   return { outcomes, sentBytes, receivedBytes };
 }
 
-/** Large bodies are made once, and have nothing to be filled in. */
+/** Large bodies are made once. They have no `{name}` in them. */
 const bodies = new Map<string, Buffer>();
 const LARGE = 16 * 1024;
 
@@ -42,7 +42,7 @@ function bodyOf(text: string, filled: (text: string) => string): Buffer {
   return known;
 }
 
-/** null: it needs a value that no answer has given. */
+/** null: the step needs a value that no answer has given. */
 function sendingOf(
   { method, path, headers, body, sendMs = 0, unread = false }: Step,
   values: Map<string, string>,
@@ -62,15 +62,9 @@ function sendingOf(
   return missing ? null : sending;
 }
 
-/** Gives each its time, one after the other; who is late does not catch up. */
-function createPace(perSecond: number | undefined): () => Promise<void> {
-  let next = 0;
-  return async () => {
-    if (perSecond === undefined) return;
-    const at = Math.max(next, performance.now());
-    next = at + 1_000 / perSecond;
-    await sleep(at - performance.now());
-  };
+async function until(at: number, signal: AbortSignal): Promise<void> {
+  const ms = at - performance.now();
+  if (ms > 0) await sleep(ms, undefined, { signal }).catch(() => undefined);
 }
 
 const over = (signal: AbortSignal): Promise<void> =>
@@ -88,21 +82,22 @@ async function phase(ms: number, loops: readonly ((agent: Agent, signal: AbortSi
   for (const agent of agents) agent.destroy();
 }
 
-async function begin(origin: string, { loops, perSecond, first, steps }: Workload, ms: number): Promise<Tally> {
+async function begin(origin: string, { loops, everyMs = 0, first, steps }: Workload, ms: number): Promise<Tally> {
   const began = performance.now();
-  const pace = createPace(perSecond);
   const sent: Sent[][] = Array.from({ length: loops }, () => []);
   const loop = (mine: Sent[]) => async (agent: Agent, signal: AbortSignal) => {
     const values = new Map<string, string>();
+    let notBefore = 0;
     for (let next = 0; !signal.aborted; next = next + 1 < first.length + steps.length ? next + 1 : first.length) {
       const step = first[next] ?? steps[next - first.length];
       const sending = step === undefined ? null : sendingOf(step, values);
-      await (sending === null ? sleep(50) : pace());
+      await until(sending === null ? performance.now() + 50 : notBefore, signal);
       if (step === undefined || sending === null) {
         next = -1;
         continue;
       }
       if (signal.aborted) return;
+      notBefore = performance.now() + everyMs;
       const at = performance.now() - began;
       const outcome = await send(origin, agent, sending, signal);
       mine.push({ at, tookMs: performance.now() - began - at, sending, outcome: { ...outcome, text: '' } });
@@ -110,7 +105,7 @@ async function begin(origin: string, { loops, perSecond, first, steps }: Workloa
       const value = pattern === undefined ? undefined : new RegExp(pattern).exec(outcome.text)?.[1];
       if (name !== undefined) value === undefined ? values.delete(name) : values.set(name, value);
       if (outcome.how.startsWith('404')) next = -1;
-      // A gateway that is gone, or that hangs up at once, is not asked as fast as this process can.
+      // Without a pause this process would only try to connect if the gateway is gone.
       if (brokeOff(outcome)) await sleep(10);
     }
   };
@@ -124,10 +119,10 @@ async function again(instead: LoadOrders['again']['takes']['instead'], ms: numbe
   const done: Sent[][] = remembered.map(() => []);
   const loop = (before: readonly Sent[], i: number) => async (agent: Agent, signal: AbortSignal) => {
     for (const { at, tookMs, sending, outcome } of before) {
-      await sleep(Math.max(0, began + at - performance.now()), undefined, { signal }).catch(() => undefined);
+      await until(began + at, signal);
       if (signal.aborted) return;
       const whole = !brokeOff(outcome) && !outcome.how.endsWith('open');
-      // It lasts no longer than it did.
+      // A request that was cut off lasts no longer here.
       const limit = whole ? signal : AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(tookMs))]);
       const body = sending.body?.subarray(0, outcome.sent) ?? null;
       const [origin, to] =

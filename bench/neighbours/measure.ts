@@ -1,4 +1,4 @@
-/** One neighbour beside the victim, and the control: each at a gateway of its own that has just been started. */
+/** Measures one neighbour and its control, each with a gateway that has just been started. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Guardian, killGroup } from '../../test/support/databases/guardian.ts';
@@ -13,15 +13,15 @@ export interface Parts extends WorldParts {
   readonly load: OrderFrom<LoadOrders>;
   readonly victim: OrderFrom<VictimOrders>;
   createDatabase(): Promise<{ readonly url: string; drop(): Promise<void> }>;
-  /** `short`: neighbours that ask for more time do not get it. */
+  /** `short`: the time that a neighbour asks for is ignored. */
   readonly plan: { readonly ms: number; readonly warmUpCalls: number; readonly short: boolean };
 }
 
 const WARM_UP_SESSIONS = 100;
-/** After the neighbour has ended: what it has left behind is there, too. */
+/** Time after the neighbour has ended in which memory and slices still count. */
 const SETTLE_MS = 1_000;
 
-/** Resident bytes now, and the most since `forgetPeak`. */
+/** Resident bytes now, and their peak since `forgetPeak`. */
 function memoryOf(pid: number): { readonly now: number; readonly peak: number } {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   const bytes = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024;
@@ -30,7 +30,7 @@ function memoryOf(pid: number): { readonly now: number; readonly peak: number } 
 
 const forgetPeak = (pid: number): void => writeFileSync(`/proc/${pid}/clear_refs`, '5');
 
-/** Runs the command for so long. */
+/** Runs the command for `ms`, then kills it. */
 async function shell(guardian: Guardian, command: string, ms: number): Promise<null> {
   const { pid } = guardian.start('/bin/sh', ['-c', command]);
   await sleep(ms);
@@ -75,7 +75,7 @@ async function measurePhase(parts: Parts, neighbour: Neighbour, phase: Phase): P
   }
 }
 
-/** The neighbour first: the control sends what it has sent. */
+/** The neighbour comes first, because the control sends what the neighbour has sent. */
 export async function measureNeighbour(parts: Parts, neighbour: Neighbour): Promise<NeighbourFigures> {
   const { name, what } = neighbour;
   try {

@@ -1,11 +1,12 @@
 /**
- * Runs in the gateway's process, ahead of the gateway (`--import`): the longest slices of its main thread, in processor time of that thread.
+ * Runs in the gateway's process and is loaded ahead of it (`--import`). It finds the longest slices of the main thread, in processor time
+ * of that thread.
  *
- * A slice goes from the begin of one callback of the event loop to the begin of the next: the callback with all microtasks and ticks that
- * follow it, during which nobody else is served. Time in which the thread waits, or another one runs, does not count. Slices that are
- * shorter than a millisecond are counted together with the next, so a figure may be up to that too long.
+ * A slice goes from the start of one callback of the event loop to the start of the next: the callback, with all microtasks and ticks that
+ * follow it. The thread serves nobody else meanwhile. Time in which the thread waits, or another thread runs, does not count. A slice
+ * shorter than a millisecond is counted together with the next one, so a figure may be a millisecond too long.
  *
- * On SIGUSR2 it writes what it has seen since the last time, as a file of the folder that `BENCH_SLICES` names.
+ * On SIGUSR2 it writes the slices since the last signal to a file in the folder that `BENCH_SLICES` names.
  */
 import { AsyncResource, createHook, executionAsyncResource } from 'node:async_hooks';
 import { renameSync, writeFileSync } from 'node:fs';
@@ -16,9 +17,9 @@ import { isMainThread } from 'node:worker_threads';
 export interface Slice {
   /** Processor time of the thread. */
   readonly ms: number;
-  /** The collection of garbage in it, by the clock on the wall: on a busy machine that is more than the processor time. */
+  /** Garbage collection within it, in wall-clock time: on a busy machine this is more than the processor time. */
   gcMs: number;
-  /** The resource whose callback it was, as Node calls it. */
+  /** Node's name for the resource whose callback it was. */
   readonly callback: string;
   /** `performance.now()` */
   readonly from: number;
@@ -34,9 +35,9 @@ export interface Slices {
 
 const OVER_MS = 50;
 const KEPT = 5;
-/** Reading the time of the thread is a system call, so it is not read more often. */
+/** The thread's clock is not read more often than this, because reading it is a system call. */
 const GRAIN_MS = 1;
-/** `CLOCK_THREAD_CPUTIME_ID`. Node 20 has no other way to it: `process.cpuUsage()` is of all threads. */
+/** `CLOCK_THREAD_CPUTIME_ID`. Node 20 gives no other access to it: `process.cpuUsage()` counts all threads. */
 const THREAD_CLOCK = 3;
 
 interface Wasm {
@@ -57,8 +58,8 @@ function threadClock(): () => number {
 }
 
 /**
- * Promises are of no interest, and being told of each would cost the gateway a good part of its time. Node 24 takes the option
- * `trackPromises`; before, it has to be done by hand. If neither works, the figures are the same, and everything is slower.
+ * Turns off the hooks for promises, which would cost the gateway a good part of its time. Node 24 has the option `trackPromises` for this;
+ * earlier versions need the call below. If neither works, the instrument still reads the same, and the gateway is slower.
  */
 function forgetPromises(): void {
   const { binding } = process as unknown as { binding?: (name: string) => { setPromiseHooks?: (...hooks: undefined[]) => void } };
@@ -95,7 +96,7 @@ function measure(folder: string): void {
   const hooks = {
     before() {
       const resource: object | undefined = executionAsyncResource();
-      // None of these is a callback of the event loop: a promise and a tick belong to the slice that they follow.
+      // These are no callbacks of the event loop: a promise, a tick and a resource of JavaScript belong to the slice that they run in.
       if (resource instanceof Promise || resource instanceof AsyncResource || resource?.constructor === Object) return;
       begin(resource?.constructor?.name ?? 'unknown');
     },
@@ -112,7 +113,7 @@ function measure(folder: string): void {
 
   process.on('SIGUSR2', () => {
     begin('SIGUSR2');
-    // Collections are told of later than they were.
+    // The observer hears of a garbage collection some time after it.
     setTimeout(() => {
       const path = `${folder}/slices-${process.pid}.json`;
       writeFileSync(`${path}.new`, JSON.stringify({ longest, over } satisfies Slices));
@@ -123,5 +124,5 @@ function measure(folder: string): void {
   });
 }
 
-// The gateway's workers load this, too.
+// Node loads this into the gateway's worker threads too.
 if (isMainThread) measure(process.env['BENCH_SLICES'] ?? '.');

@@ -1,7 +1,7 @@
 /**
  * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
- * the standalone stream with notifications, `/endless` answers a call with a stream that closes its connection and does not end. At every
- * path but these two the tool `huge` answers with more than a million members, `text` with 12 MiB of text.
+ * the standalone stream with notifications, `/endless` answers a call with a stream that closes its connection and does not end. At
+ * `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -60,7 +60,7 @@ function resultOf({ method, params }: Request): string | null {
 const stream = (res: ServerResponse, headers: Record<string, string> = {}): void =>
   res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache', ...headers }).flushHeaders();
 
-/** A fixed number of events a second, as long as somebody takes them. */
+/** Sends a fixed number of events a second, fewer if the reader is slow. */
 async function flood(res: ServerResponse, event: string, perSecond: number): Promise<void> {
   let owed = 0;
   for (let last = performance.now(); !res.destroyed; ) {
@@ -73,7 +73,7 @@ async function flood(res: ServerResponse, event: string, perSecond: number): Pro
   }
 }
 
-/** As fast as it is taken. */
+/** Sends as fast as the reader takes it. */
 function pour(res: ServerResponse, event: string): void {
   while (!res.destroyed && res.write(event));
   if (!res.destroyed) res.once('drain', () => setImmediate(pour, res, event));

@@ -18,24 +18,24 @@ export interface VictimPlan {
 
 export interface VictimFigures {
   readonly calls: number;
-  /** Milliseconds, of the calls that were served and those that nobody had answered when the patience was over. */
+  /** Milliseconds, over the calls that were served and those that had no answer after `PATIENCE_MS`. */
   readonly p50: number;
   readonly p99: number;
   readonly longest: number;
-  /** How many were not served, by what came instead. */
+  /** Number of calls that were not served, by what came instead. */
   readonly refused: Readonly<Record<string, number>>;
 }
 
 export interface VictimOrders {
-  /** Opens what later calls go over. */
+  /** Opens the sessions for later calls. */
   open: { takes: VictimPlan; gives: Record<string, never> };
-  /** Eight calls at a time, until there were so many. */
+  /** Calls in eight loops until it has made that many. */
   warm: { takes: { readonly calls: number }; gives: Record<string, never> };
   run: { takes: { readonly ms: number }; gives: VictimFigures };
 }
 
 const SESSIONS = 8;
-/** More than calls that a gateway may be late with for two seconds: none is to wait for a connection. */
+/** So many that no call waits for a connection while the gateway is up to two seconds late. */
 const CONNECTIONS = 128;
 const PATIENCE_MS = 30_000;
 const REVISION = '2025-11-25';
@@ -46,7 +46,7 @@ type Headers = Readonly<Record<string, string>>;
 
 let plan: VictimPlan | null = null;
 let pool: Pool | null = null;
-/** Of the open sessions. */
+/** Headers of the open sessions. */
 let sessions: readonly Headers[] = [];
 let counter = 0;
 
@@ -58,7 +58,7 @@ async function request(method: 'POST' | 'DELETE', headers: Headers, message?: ob
   return { status: answer.statusCode, session: answer.headers['mcp-session-id'], text: await answer.body.text() };
 }
 
-/** Throws `Refused` with what came instead of a result. */
+/** Throws `Refused`, with what came instead, unless the result is there. */
 async function ask(headers: Headers, method: string, params: object, expected: string) {
   const answer = await request('POST', headers, { id: ++counter, method, params });
   if (answer.status !== 200) throw new Refused(`HTTP ${answer.status}`);
@@ -86,7 +86,7 @@ async function call(headers: Headers): Promise<void> {
   await ask(headers, 'tools/call', { name: plan?.tool, arguments: { message } }, `Echo: ${message}"`);
 }
 
-/** `headers`: of an open session, where calls go over one. */
+/** `headers` are those of an open session; without them the call opens one. */
 async function once(headers: Headers | undefined): Promise<void> {
   if (headers !== undefined) return call(headers);
   const opened = await openSession();

@@ -1,4 +1,4 @@
-/** One request of a bad neighbour: sent as slowly, and read as little, as it wants. */
+/** Sends one request of a bad neighbour, as slowly as it wants, and reads the answer or does not. */
 import { type Agent, type IncomingMessage, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -14,10 +14,10 @@ export interface Sending {
 export interface Outcome {
   /** See `Tally`. */
   readonly how: string;
-  /** Bytes of the body that were taken, and of the answer that came. */
+  /** Bytes of the body that were sent, and bytes of the answer that were read. */
   readonly sent: number;
   readonly received: number;
-  /** Where the answer begins, with its head. */
+  /** The beginning of the answer, with its headers. */
   readonly text: string;
 }
 
@@ -35,7 +35,7 @@ export async function send(origin: string, agent: Agent, sending: Sending, signa
   let text = '';
 
   const closed = new Promise<false>((resolve) => req.once('close', () => resolve(false)));
-  /** Until the other side has taken it. false: it takes no more. */
+  /** Resolves when the kernel has taken it: with false if the connection has closed. */
   const write = (chunk: Buffer): Promise<boolean> =>
     Promise.race([closed, new Promise<boolean>((resolve) => req.write(chunk, (error) => resolve(!error)))]);
 
@@ -56,7 +56,6 @@ export async function send(origin: string, agent: Agent, sending: Sending, signa
     const head = Object.entries(res.headers).map(([name, value]) => `${name}: ${value}\n`);
     text = `${head.join('')}\n`;
     received = text.length;
-    // What nobody reads stays with the kernel, and with the one who sends it.
     if (unread) return;
     res.on('data', (chunk: Buffer) => {
       received += chunk.length;

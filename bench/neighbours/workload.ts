@@ -1,4 +1,4 @@
-/** What a bad neighbour sends, as data: so that the same can be sent again, to a server that discards it. */
+/** What a bad neighbour sends, as data, so that the control can send the same to a server that discards it. */
 
 export interface Step {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -14,33 +14,33 @@ export interface Step {
 }
 
 export interface Workload {
-  /** How many do it at the same time, each over a connection of its own, each step as soon as the one before is answered. */
+  /** How many do it at the same time. Each has a connection of its own, and sends a step when the one before is answered. */
   readonly loops: number;
-  /** Requests of all loops together. Left out: as many as are answered. */
-  readonly perSecond?: number;
-  /** Once in each loop, and once more when what it gave is no longer known (404). `{n}` is a number that nobody else has. */
+  /** A loop sends no sooner than this after it last sent. Left out: as fast as it is answered. */
+  readonly everyMs?: number;
+  /** Each loop begins with these, and begins again when it gets a 404 or lacks a captured value. `{n}` is a new number each time. */
   readonly first: readonly Step[];
-  /** Again and again. */
+  /** Then each loop repeats these. */
   readonly steps: readonly Step[];
 }
 
-/** What the neighbour got. */
+/** How the neighbour's requests ended. */
 export interface Tally {
-  /** How many requests ended how: `401`, `200`, `200 error 403`, `open`, `ECONNRESET`. */
+  /** Number of requests by how they ended: `401`, `200 error 403`, `open`, `ECONNRESET`. */
   readonly outcomes: Readonly<Record<string, number>>;
   readonly sentBytes: number;
   readonly receivedBytes: number;
 }
 
-/** Where the control sends it: to a server that discards it and answers with as many bytes, or to the target without a gateway between. */
+/** Where the control sends it: to a server that discards it and answers with as many bytes, or directly to the target. */
 export type Instead = { readonly discard: string } | { readonly target: string };
 
 export interface LoadOrders {
-  /** Does it for so long, ends all that is open, and remembers what it sent when. */
+  /** Runs the workload for `ms`, ends what is open then, and remembers what it sent and when. */
   begin: { takes: { readonly origin: string; readonly workload: Workload; readonly ms: number }; gives: Tally };
-  /** Sends what it remembers once more: the same bytes at the same times. */
+  /** Sends what it remembers again: the same bytes at the same times. */
   again: { takes: { readonly instead: Instead; readonly ms: number }; gives: Tally };
 }
 
-/** The discarding server answers with so many bytes. */
+/** Header that tells the discarding server how many bytes to answer with. */
 export const ANSWER_BYTES = 'x-answer-bytes';

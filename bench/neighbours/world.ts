@@ -1,4 +1,4 @@
-/** A gateway of its own for each measurement, the people who use it, and what a bad neighbour is made of. */
+/** The gateway of one measurement with its users, and what a bad neighbour consists of. */
 import type { Guardian } from '../../test/support/databases/guardian.ts';
 import { type Api, apiAt, type Portcullis, startPortcullis, type User } from '../gateway/own.ts';
 import type { Instrument } from './instrument.ts';
@@ -27,19 +27,19 @@ export interface World {
 
 export interface Attack {
   readonly workload: Workload;
-  /** In the control the load generator does it there; or, for what no load generator sends, this command runs meanwhile. */
+  /** Where the control sends the workload. A process that is the bad neighbour is run by the shell instead. */
   readonly instead: Instead | { readonly shell: string };
-  /** Left out: the victim calls over open sessions with the target that all use. */
+  /** Left out: see `callsOf`. */
   readonly victim?: VictimPlan;
 }
 
 export interface Neighbour {
   readonly name: string;
   readonly what: string;
-  /** Of the gateway. */
+  /** Node options and environment of the gateway. */
   readonly nodeOptions?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Left out: as long as the run says. */
+  /** How long it lasts. Left out: as long as all others. */
   readonly ms?: number;
   prepare(world: World, ms: number): Promise<Attack>;
 }
@@ -54,12 +54,12 @@ export interface WorldParts {
 }
 
 const POLICIES = 10;
-/** Empty, a variable is not set: the limits are those that the gateway has by default. */
+/** The gateway takes an empty variable as not set, so these limits have their defaults. */
 const DEFAULT_LIMITS = { MCP_RATE_LIMIT: '', DENIAL_RATE_LIMIT: '', LOGIN_RATE_LIMIT: '' };
 
 export interface StartedWorld {
   readonly world: World;
-  /** Whose calls get the gateway's code compiled. */
+  /** This user's calls warm up the gateway. */
   readonly warmer: User;
 }
 
