@@ -14,6 +14,7 @@ import { createRetention } from './audit/retention.ts';
 import { createLogRoutes } from './audit/routes.ts';
 import { createAuditWriter } from './audit/writer.ts';
 import { createAdminister } from './auth/administer.ts';
+import type { Admit } from './auth/admission.ts';
 import { createAuthenticate } from './auth/authenticate.ts';
 import { readIdentities } from './auth/identities.ts';
 import { createDraftToken } from './auth/issue.ts';
@@ -30,17 +31,20 @@ import { type Connection, type Database, openDatabase } from './db/database.ts';
 import { createDecisionCache } from './decision/cache.ts';
 import { createCurrent } from './decision/current.ts';
 import { createEngine, loadPolicyModule } from './decision/engine.ts';
+import { timedEngine } from './decision/timed.ts';
 import { AppError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import { createApp } from './http/app.ts';
-import { createMetrics } from './http/metrics.ts';
+import { createMetrics, watchLevels } from './http/metrics.ts';
 import { openapiRoutes } from './http/openapi/document.ts';
 import { meetOrigin } from './http/origin.ts';
 import { createRateLimits } from './http/rate-limit.ts';
+import type { Timings } from './http/timings.ts';
 import { createLog, type Log } from './log.ts';
 import { createMcpHandler } from './mcp/endpoint.ts';
 import { createHolders } from './mcp/holders.ts';
 import { DEFAULT_LIMITS } from './mcp/limits.ts';
+import { isRequestMethod } from './mcp/operation.ts';
 import { principalKey } from './mcp/places.ts';
 import { createSeal } from './mcp/seal.ts';
 import { taskStore } from './mcp/store.ts';
@@ -93,6 +97,8 @@ const DECISIONS_KEPT = 50_000;
 /** After the open requests: for what they left to be recorded, and for the connections to be closed. */
 const RELEASE_TIMEOUT_MS = 8_000;
 const MAX_HEADER_BYTES = 16 * 1024;
+/** How long a scrape of the metrics waits for the database. */
+const SCRAPE_TIMEOUT_MS = 1_000;
 /** A request must arrive whole in this time; answers may take as long as they take. */
 const REQUEST_TIMEOUT_MS = 60_000;
 
@@ -140,11 +146,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     build: async (policies, revision) => {
       const engine = await createEngine({ module, policies, revision, onFault });
       for (const finding of engine.findings) log.error({ finding, revision }, 'a stored policy cannot be built as it stands');
-      return decisions.over(engine);
+      return timedEngine(decisions.over(engine), (ms) => metrics.decision.observe(ms));
     },
     gateTimeoutMs: GATE_TIMEOUT_MS,
     boundMs: config.freshnessMs,
   });
+  const admit: Admit = (claims) => timed(metrics.gate, current.admit(claims));
   let reached = await current.fresh();
   const chainKey = (from: Vault) => createChainKey(from.derive('audit chain'));
   const key = chainKey(vault);
@@ -156,7 +163,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const audit: AuditWriter = {
     ...writer,
     async decision(record, cause) {
-      await writer.decision(record);
+      await timed(metrics.auditCommit, writer.decision(record));
       // What a target sends on its own must not lock out the principal that it is sent to.
       const isOwn = record.effect === 'deny' && cause !== 'delivery';
       if (isOwn) denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
@@ -175,7 +182,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   // Callers.
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
   const verify = createVerifier(keys, rules);
-  const authenticate = createAuthenticate(keys, rules, current.admit);
+  const authenticate = createAuthenticate(keys, rules, admit);
   const administer = createAdminister({ changes });
   const passwords = createPasswords();
   const limits = createRateLimits(config.rateLimits);
@@ -288,7 +295,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   });
   const mcp = createMcpHandler({
     verify,
-    admit: current.admit,
+    admit,
     audit,
     seal: createSeal([keys.sealingKey]),
     tasks: taskStore(database.knex),
@@ -311,6 +318,16 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         'mcp',
       );
     },
+    observe: {
+      ended: ({ method, targetName, outcome, tookMs, addedMs }) => {
+        const error = outcome === 'ok' ? '' : outcome;
+        metrics.calls.observe(tookMs, isRequestMethod(method) ? method : '_OTHER', error);
+        if (addedMs === null) return;
+        metrics.added.observe(addedMs);
+        metrics.upstream.observe(tookMs - addedMs, targetName, error);
+      },
+      failed: (target, failure) => metrics.targetFailures.inc({ target, failure }),
+    },
     denialLimit: denials.wait,
     undelivered: () => metrics.undelivered.inc(),
     rateLimit: async ({ address, principal }) => (await limits.mcp(principal ?? '', address))?.retryAfter ?? null,
@@ -319,6 +336,18 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     log,
   });
   presence.whenLapsed(() => mcp.endStreams());
+  watchLevels(metrics, {
+    audit: () => writer.unsettled(),
+    behind: async () => {
+      const newest = await bounded(changes.position(), SCRAPE_TIMEOUT_MS);
+      // A replica without requests has had no reason to load them.
+      await bounded(current.fresh(), SCRAPE_TIMEOUT_MS);
+      const own = current.sequence();
+      return newest === null || own === null ? null : Math.max(0, newest.sequence - own);
+    },
+    connections: () => database.connections(),
+    open: () => mcp.counts(),
+  });
   const server = createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
     (req, res) => {
@@ -377,6 +406,26 @@ function listenOn(server: Server, { host, port }: Config): Promise<void> {
       resolve();
     });
   });
+}
+
+/** The same work; how long it takes is observed, however it ends. */
+async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
+  const began = performance.now();
+  try {
+    return await work;
+  } finally {
+    timings.observe(performance.now() - began);
+  }
+}
+
+/** null: the work failed, or takes longer than `ms`. */
+async function bounded<T>(work: Promise<T>, ms: number): Promise<T | null> {
+  let result: T | null = null;
+  const stored = work.then((value) => {
+    result = value;
+  });
+  await inTime(stored, ms).catch(() => false);
+  return result;
 }
 
 /** Whether the work is done within `ms`. */

@@ -21,9 +21,18 @@ export interface Database {
   readonly reader: Knex;
   /** Reads of one moment: everything that `work` reads belongs to the state at its first read. */
   snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
+  /** The connections of all pools. */
+  connections(): Connections;
   /** Rejects unless the database takes writes. */
   probe(): Promise<void>;
   close(): Promise<void>;
+}
+
+export interface Connections {
+  readonly used: number;
+  readonly free: number;
+  /** What waits for one. */
+  readonly waiting: number;
 }
 
 const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
@@ -58,6 +67,13 @@ function openSqlite(path: string): Knex {
     compileSqlOnError: false,
     log,
   });
+}
+
+/** Of tarn, which knex has no types for. */
+interface Pool {
+  numUsed(): number;
+  numFree(): number;
+  numPendingAcquires(): number;
 }
 
 interface RawConnection {
@@ -166,6 +182,15 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     reader,
     snapshot: (work) =>
       config.kind === 'sqlite' ? reader.transaction(work) : reader.transaction(work, { isolationLevel: 'repeatable read' }),
+    connections() {
+      const pools = [...new Set([opened, reader])].map(({ client }) => client.pool as Pool);
+      const sum = (count: (pool: Pool) => number): number => pools.reduce((total, pool) => total + count(pool), 0);
+      return {
+        used: sum((pool) => pool.numUsed()),
+        free: sum((pool) => pool.numFree()),
+        waiting: sum((pool) => pool.numPendingAcquires()),
+      };
+    },
     probe() {
       // Writes, but changes nothing, and waits for nobody's lock. One at a time, because anybody may ask for readiness.
       probing ??= (async () => {

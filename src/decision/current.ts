@@ -37,6 +37,8 @@ export interface CurrentParts {
 export interface Current {
   /** State at least as new as this call. Throws AppError `unavailable` where that cannot be had in time. */
   fresh(): Promise<Snapshot>;
+  /** Of the state that is there, however old; null: none is. */
+  sequence(): number | null;
   /** `fresh`, and the caller as that state knows it. */
   readonly admit: Admit;
 }
@@ -215,6 +217,7 @@ export function createCurrent(parts: CurrentParts): Current {
 
   return {
     fresh: () => guarded(reach),
+    sequence: () => state?.sequence ?? null,
     async admit(claims) {
       const near = atHand();
       // Most requests need not wait for anything, and so need no timer.

@@ -13,6 +13,7 @@ import type { Era, SessionRevision } from './era.ts';
 import type { McpLimits } from './limits.ts';
 import type { Links } from './links.ts';
 import type { RpcId } from './message.ts';
+import type { Observe } from './observe.ts';
 import type { Operation } from './operation.ts';
 import type { Places } from './places.ts';
 import type { TargetReader } from './reading.ts';
@@ -41,6 +42,7 @@ export interface ExchangeDeps {
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
   readonly limits: McpLimits;
+  readonly observe: Observe;
   readonly now: () => number;
   readonly newId: () => string;
   readonly log: Log;
@@ -52,6 +54,8 @@ export interface Caller {
   readonly admission: Admission;
   readonly targetName: string;
   readonly arrivedAt: number;
+  /** When the last byte of the request was there, on the clock of `performance.now`. */
+  readonly wholeAt: number;
   /** What the version header names, if it names one of the session revisions. */
   readonly version: SessionRevision | undefined;
   /** Aborted when the client is gone, or, for the reason REVOKED, when it may no longer go on. */

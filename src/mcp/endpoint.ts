@@ -22,6 +22,7 @@ import { createIntake, type Intake, readBody, receive } from './intake.ts';
 import { createLinks } from './links.ts';
 import { LISTEN } from './listen.ts';
 import { CODES, errorMessage, isId } from './message.ts';
+import { observed } from './observe.ts';
 import { createPlaces, principalKey } from './places.ts';
 import { createTargetReader } from './reading.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
@@ -70,8 +71,19 @@ export interface McpHandler {
   (req: IncomingMessage, res: ServerResponse, next: () => void): void;
   /** Ends the standing streams, which would keep a server from closing; requests under way go on. */
   endStreams(): void;
+  /** What is open now. */
+  counts(): McpCounts;
   /** Ends every exchange with a target. */
   close(): Promise<void>;
+}
+
+export interface McpCounts {
+  /** Streams that clients listen on. */
+  readonly streams: number;
+  /** Sessions with targets that this process uses. */
+  readonly upstreamSessions: number;
+  /** Processes of `stdio` targets. */
+  readonly processes: number;
 }
 
 const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(?:\\?.*)?$`, 's');
@@ -88,7 +100,8 @@ interface Endpoint extends McpDeps, ExchangeDeps {
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
-  const { upstream, eras } = createUpstreams(deps);
+  const { upstream: targets, eras, processes } = createUpstreams(deps);
+  const upstream = observed(targets, deps.observe.failed);
   const links = createLinks({ ...deps, upstream });
   const watch = createWatch(deps.admit, deps.limits.watchMs);
   const calls = createPlaces(deps.limits.callsPerPrincipal);
@@ -125,7 +138,12 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     watch.stop();
     return upstream.close();
   };
-  return Object.assign(handle, { endStreams, close });
+  const counts = (): McpCounts => ({
+    streams: [...endpoint.streams.values()].reduce((sum, { size }) => sum + size, 0),
+    upstreamSessions: links.count(),
+    processes: processes(),
+  });
+  return Object.assign(handle, { endStreams, counts, close });
 }
 
 async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -192,6 +210,7 @@ async function answerRequest(
   if ('kind' in received) return received;
   taken(received.giveBack);
   const { body } = received;
+  const wholeAt = performance.now();
   if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));
   const claimed = sessionOf(endpoint, claims, targetName, headers);
   const session = claimed === 'missing' ? null : claimed;
@@ -212,7 +231,7 @@ async function answerRequest(
   const admit: Admitting = async (id) => {
     // The request has arrived whole: from here on every fact that it is judged by is read after its last byte.
     const admission = await admitted(endpoint, claims, targetName);
-    if (!('kind' in admission)) return { claims, admission, targetName, arrivedAt, gone, version, changes };
+    if (!('kind' in admission)) return { claims, admission, targetName, arrivedAt, wholeAt, gone, version, changes };
     const isOutage = admission.kind === 'problem' && admission.error.status === 503;
     return isOutage && req.method === 'POST' ? unavailable(id, admission.error.retryAfter) : admission;
   };

@@ -71,7 +71,8 @@ export async function performRequest(
     deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
     return unavailable(id);
   }
-  const end = endOnce(deps, caller, verdict.decisionId, leave);
+  const ending = endOnce(deps, caller, method, verdict.decisionId, leave);
+  const { end } = ending;
   if (!verdict.allowed) {
     end('denied');
     return verdict.answer === 'no_target'
@@ -117,6 +118,7 @@ export async function performRequest(
   };
   const replaced = { ...replacedParams(message, manner, target, place), ...(task && { taskId: task.upstreamId }), ...state };
   const body = rebuildCall(message, located, replaced);
+  ending.forwarded();
   if (manner.era === 'session') {
     const signal = lingering(caller.gone, deps.limits.idleMs);
     const sent = { method: 'POST', target, access, body, signal } as const;
@@ -233,13 +235,29 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
   return call;
 }
 
-function endOnce(deps: ExchangeDeps, caller: Caller, decision_id: string, leave: () => void): (outcome: Outcome) => void {
+interface Ending {
+  /** The request goes to its target now. */
+  forwarded(): void;
+  readonly end: (outcome: Outcome) => void;
+}
+
+function endOnce(deps: ExchangeDeps, caller: Caller, method: string, decision_id: string, leave: () => void): Ending {
+  const { targetName, wholeAt } = caller;
   let ended = false;
-  return (outcome) => {
-    if (ended) return;
-    ended = true;
-    leave();
-    deps.audit.outcome({ decision_id, outcome, duration_ms: deps.now() - caller.arrivedAt });
+  let addedMs: number | null = null;
+  return {
+    forwarded() {
+      addedMs = performance.now() - wholeAt;
+    },
+    end(outcome) {
+      if (ended) return;
+      ended = true;
+      leave();
+      deps.audit.outcome({ decision_id, outcome, duration_ms: deps.now() - caller.arrivedAt });
+      // A stream that a client listens on lasts as long as the client likes.
+      if (method === LISTEN) return;
+      deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });
+    },
   };
 }
 

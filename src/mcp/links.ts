@@ -47,6 +47,8 @@ export interface Links {
   hold(session: Session): void;
   /** The client, as of now, is ready; does nothing where that is known. */
   begin(session: Session, admission: Admission): Promise<void>;
+  /** How many this process has in use, of all sessions. */
+  count(): number;
   /** The client has ended the session, or its half at one target is of no more use. */
   forget(session: Session): void;
 }
@@ -327,6 +329,11 @@ export function createLinks(parts: LinkParts): Links {
       await Promise.all(held.map((half) => tell(session, admission, half)));
     },
     helloOf: (session, targetId) => known.get(session.id)?.get(targetId)?.hello ?? null,
+    count: () =>
+      [...known.values()].reduce(
+        (sum, entries) => sum + [...entries.values()].filter(({ settled }) => settled !== null).length,
+        0,
+      ),
     forget(session) {
       known.delete(session.id);
       waiting.delete(session.id);

@@ -177,6 +177,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     denialLimit: () => null,
     undelivered: () => undefined,
     ended: () => undefined,
+    observe: { ended: () => undefined, failed: () => undefined },
     limits: { ...DEFAULT_LIMITS, ...limits },
     addresses: createAddressRule([]),
     stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },

@@ -12,18 +12,24 @@ export interface UpstreamDeps extends StdioDeps {
   readonly addresses: AddressRule;
 }
 
-export function createUpstreams(deps: UpstreamDeps): { readonly upstream: Upstream; readonly eras: UpstreamEras } {
+export function createUpstreams(deps: UpstreamDeps): {
+  readonly upstream: Upstream;
+  readonly eras: UpstreamEras;
+  /** How many processes there are of `stdio` targets. */
+  readonly processes: () => number;
+} {
   const { limits, addresses, newId, now } = deps;
   const http = createHttpUpstream(limits, addresses);
+  const stdio = createStdioUpstream(deps);
   const byTransport = {
     'streamable-http': http,
     sse: createSseUpstream(limits, newId, addresses),
-    stdio: createStdioUpstream(deps),
+    stdio,
   };
   // The bridge asks for the era, too, and must not be asked itself.
   const eras = createUpstreamEras(routed(byTransport), now);
   const bridge = createBridge({ http, eras, limits, newId, now });
-  return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras };
+  return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras, processes: stdio.processes };
 }
 
 function routed(byTransport: Readonly<Record<'streamable-http' | 'sse' | 'stdio', Upstream>>): Upstream {

@@ -50,6 +50,11 @@ const BACK_OFF_MS = 30_000;
 /** The grace that a process gets, and a little. */
 const CLOSE_MS = 6_000;
 
+export interface StdioUpstream extends Upstream {
+  /** How many processes there are, those included that are ending. */
+  processes(): number;
+}
+
 interface Seat {
   readonly host: Host;
   readonly session: HostSession;
@@ -58,7 +63,7 @@ interface Seat {
   readonly place: string;
 }
 
-export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDeps): Upstream {
+export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDeps): StdioUpstream {
   /** Also those that are ending: they are processes still. */
   const hosts = new Set<Host>();
   const ending = new Set<Host>();
@@ -251,6 +256,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
   }
 
   return {
+    processes: () => hosts.size,
     async send(request) {
       const { target, access, method, signal } = request;
       if (target.transport !== 'stdio') return { fault: 'transport' };

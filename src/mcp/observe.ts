@@ -1,0 +1,42 @@
+/** What is measured of calls, and of the targets that answer them. */
+import type { Outcome } from '../audit/event.ts';
+import { isFault, type Upstream } from './upstream/upstream.ts';
+
+export interface Observe {
+  /** A decided request has ended. */
+  readonly ended: (call: EndedCall) => void;
+  /** A target could not be used, or answered with a failure. */
+  readonly failed: (targetName: string, failure: string) => void;
+}
+
+export interface EndedCall {
+  readonly method: string;
+  readonly targetName: string;
+  readonly outcome: Outcome;
+  /** From the last byte of the request to the last byte of its answer. */
+  readonly tookMs: number;
+  /** From the last byte of the request until it went to the target; null: it did not. */
+  readonly addedMs: number | null;
+}
+
+/** The same targets; their failures are counted. */
+export function observed(upstream: Upstream, failed: Observe['failed']): Upstream {
+  return {
+    async send(request) {
+      const answer = await upstream.send(request);
+      const failure = isFault(answer) ? answer.fault : failureOf(answer.status);
+      // An exchange that the gateway or its client gave up is not the target's failure.
+      if (failure !== null && failure !== 'aborted') failed(request.target.name, failure);
+      return answer;
+    },
+    close: () => upstream.close(),
+  };
+}
+
+/** null: what targets answer in the course of things; 400, 404 and 405 are how they say what they do not know. */
+function failureOf(status: number): string | null {
+  if (status >= 500) return 'http_5xx';
+  if (status === 401 || status === 403) return 'refused_credential';
+  if (status === 429) return 'rate_limited';
+  return status >= 300 && status < 400 ? 'redirect' : null;
+}
