@@ -217,7 +217,7 @@ export function createCurrent(parts: CurrentParts): Current {
 
   return {
     fresh: () => guarded(reach),
-    sequence: () => state?.sequence ?? null,
+    sequence: () => state?.position.sequence ?? null,
     async admit(claims) {
       const near = atHand();
       // Most requests need not wait for anything, and so need no timer.
