@@ -3,6 +3,7 @@
 import type { Outcome } from '../audit/event.ts';
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { readLargeJson } from '../http/json-large.ts';
 import { isUnread } from '../http/json-steps.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { type Answer, noSession, noTarget, refuse, rpcError, tooManyCalls, unavailable } from './answer.ts';
@@ -28,6 +29,7 @@ import { ownError, servedVersions } from './own-error.ts';
 import { type Located, rebuildCall } from './rebuild.ts';
 import { relayAnswer, stateBinding } from './relay.ts';
 import { resolve } from './resolve.ts';
+import { TARGET_RULES } from './selection.ts';
 import { isSessionAt, openState, placeOf, type Session } from './sessions.ts';
 import { listeningStream } from './standing.ts';
 import {
@@ -371,9 +373,10 @@ async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awai
     return isWrongEra(answer.status) ? otherEra(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
   const relayed = await relayAnswer(deps, context, awaited, answer);
   if (relayed.kind !== 'message') return relayed;
-  const message = JSON.parse(relayed.text) as JsonObject;
-  const modern = isObject(message.result) && discoversModern(message.result);
-  deps.eras.learn(context, modern, message.result);
+  const reading = await readLargeJson(relayed.text, TARGET_RULES, context.target.id);
+  const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
+  const modern = isObject(result) && discoversModern(result);
+  deps.eras.learn(context, modern, result);
   return modern ? relayed : fallBack(awaited, SESSION_REVISIONS);
 }
 

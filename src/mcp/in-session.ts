@@ -1,5 +1,6 @@
 /** Requests of the session revisions: the first one opens the session, the others use the target's half of it. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { readLargeJson } from '../http/json-large.ts';
 import type { ClientHello } from '../sessions/store.ts';
 import { type Answer, noSession, unavailable } from './answer.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
@@ -9,6 +10,7 @@ import { isLinkFailure, type LinkFailure, type LinkPlace } from './links.ts';
 import { CODES, errorMessage, type RpcId } from './message.ts';
 import { type OwnError, ownError } from './own-error.ts';
 import { relayAnswer, relayStream } from './relay.ts';
+import { TARGET_RULES } from './selection.ts';
 import { bindingOf, LIST_KINDS, type Linked, placeOf, type Session, sealSession, versionOf } from './sessions.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
@@ -89,7 +91,7 @@ export async function openSession(deps: ExchangeDeps, context: RelayContext, awa
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
   if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
   const text = await initializeResult(deps, context, awaited, answer);
-  const opened = readOpened(text);
+  const opened = await readOpened(text, target.id);
   if (opened === null) return { kind: 'message', status: 200, text };
   const session: Session = {
     id: deps.newId(),
@@ -164,8 +166,12 @@ async function initializeResult(
   return errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' });
 }
 
-function readOpened(text: string): { readonly revision: SessionRevision; readonly capabilities: JsonObject } | null {
-  const { result } = JSON.parse(text) as { result?: { protocolVersion?: JsonValue; capabilities?: JsonValue } };
-  const { protocolVersion, capabilities } = result ?? {};
+async function readOpened(
+  text: string,
+  targetId: string,
+): Promise<{ readonly revision: SessionRevision; readonly capabilities: JsonObject } | null> {
+  const reading = await readLargeJson(text, TARGET_RULES, targetId);
+  const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
+  const { protocolVersion, capabilities } = isObject(result) ? result : {};
   return isSessionRevision(protocolVersion) && isObject(capabilities) ? { revision: protocolVersion, capabilities } : null;
 }

@@ -7,12 +7,13 @@ import type { IncomingMessage } from 'node:http';
 import { AppError } from '../errors.ts';
 import { bodyLength, LARGE_BODY, readBytes } from '../http/body.ts';
 import { isObject, type JsonReading, type JsonValue, NOT_UTF8 } from '../http/json.ts';
-import { decodeLarge, type LargeRules, readLargeJson } from '../http/json-large.ts';
+import { decodeLarge, readLargeJson } from '../http/json-large.ts';
 import { isUnread } from '../http/json-steps.ts';
 import { type Answer, problem } from './answer.ts';
 import { createFlow, createStock, type Flow, isOverdrawn, type Overdrawn, type Stock, type Taken } from './budgets.ts';
 import type { McpLimits } from './limits.ts';
 import { OPAQUE } from './rebuild.ts';
+import { CLIENT_RULES } from './selection.ts';
 
 export interface Intake {
   /** Bytes of large bodies under way, by principal. */
@@ -45,11 +46,6 @@ export function costOf(bytes: number, reading: JsonReading): number {
   return Math.ceil(bytes / BYTES_PER_VALUE) + (reading.ok ? reading.values : Math.ceil(bytes / 16));
 }
 
-/** For messages of clients. */
-const RULES: LargeRules = {
-  spanDepth: 3,
-  selection: { lists: new Set(), skipped: new Set(), itemValues: 20_000, builtValues: 100_000 },
-};
 const SHOWN_LENGTH = 64;
 
 /** `admit`: null, or why the caller is not admitted at the moment. */
@@ -110,11 +106,11 @@ function tooMuch(what: string, wait: number): Answer {
 export async function readBody({ reading }: Intake, principal: string, body: Buffer): Promise<JsonReading> {
   const text = await decodeLarge(body, principal);
   if (text === null) return NOT_UTF8;
-  const read = await readLargeJson(text, RULES, principal);
+  const read = await readLargeJson(text, CLIENT_RULES, principal);
   if (body.length > FREE_LENGTH) reading.charge(principal, costOf(body.length, read));
   const unread = read.ok ? unreadParam(read.value) : null;
   if (unread === null) return read;
-  const reason = `more than ${RULES.selection.itemValues} values in params.${unread.slice(0, SHOWN_LENGTH)}`;
+  const reason = `more than ${CLIENT_RULES.selection.itemValues} values in params.${unread.slice(0, SHOWN_LENGTH)}`;
   return { ok: false, reason, repeated: null };
 }
 

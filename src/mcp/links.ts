@@ -6,7 +6,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { Admission } from '../auth/admission.ts';
-import { isObject, type JsonObject, type JsonValue, readJson, readJsonText } from '../http/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { decodeLarge, readLargeJson } from '../http/json-large.ts';
+import { isUnread } from '../http/json-steps.ts';
 import type { Log } from '../log.ts';
 import type { SessionSetting, SessionStore } from '../sessions/store.ts';
 import type { Access, RoutedTarget } from '../targets/target.ts';
@@ -15,6 +17,7 @@ import { reduceClientCapabilities } from './capabilities.ts';
 import { isSessionRevision } from './era.ts';
 import type { McpLimits } from './limits.ts';
 import type { Seal } from './seal.ts';
+import { TARGET_RULES } from './selection.ts';
 import { bindingOf, EVERYWHERE, type Link, placeOf, type Session } from './sessions.ts';
 import { readAll } from './upstream/http.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
@@ -232,7 +235,7 @@ export function createLinks(parts: LinkParts): Links {
     const body = JSON.stringify({ jsonrpc: '2.0', id: ID, method: 'initialize', params });
     const answer = await upstream.send({ method: 'POST', target, access, body, signal: AbortSignal.timeout(limits.openMs) });
     if (isFault(answer)) return answer.fault === 'aborted' ? { ...answer, fault: 'timeout' } : answer;
-    const result = await resultOf(answer, Math.min(MAX_HELLO_BYTES, limits.answerBytes));
+    const result = await resultOf(answer, Math.min(MAX_HELLO_BYTES, limits.answerBytes), target.id);
     if (result === null || !isSessionRevision(result.protocolVersion) || !isObject(result.capabilities)) {
       return { fault: 'unreachable', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
     }
@@ -286,7 +289,7 @@ export function createLinks(parts: LinkParts): Links {
     const answer = await upstream.send(request);
     if (isFault(answer))
       log.warn({ target: target.name, fault: answer.fault, err: answer.cause }, 'a session could not be set up anew');
-    else if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES);
+    else if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES, target.id);
     else answer.discard();
   }
 
@@ -358,16 +361,17 @@ function causeOf(targetId: string, binding: string, lost: Link | null): string {
 }
 
 /** The result that answers the gateway's own request, however it arrives; null for anything else. */
-async function resultOf(answer: UpstreamAnswer, maxBytes: number): Promise<JsonObject | null> {
+async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
   try {
     if (answer.status !== 200) return null;
     if (answer.type !== 'stream') {
       const bytes = await readAll(answer, maxBytes);
-      return isFault(bytes) ? null : ownResult(readJson(bytes, { exact: false }));
+      const text = isFault(bytes) ? null : await decodeLarge(bytes, targetId);
+      return text === null ? null : ownResult(await readLargeJson(text, TARGET_RULES, targetId));
     }
     for await (const events of answer.events) {
       for (const { data } of events) {
-        const result = data === '' ? null : ownResult(readJsonText(data, { exact: false }));
+        const result = data === '' ? null : ownResult(await readLargeJson(data, TARGET_RULES, targetId));
         if (result !== null) return result;
       }
     }
@@ -381,7 +385,8 @@ async function resultOf(answer: UpstreamAnswer, maxBytes: number): Promise<JsonO
 
 function ownResult(reading: { readonly ok: boolean; readonly value?: JsonValue }): JsonObject | null {
   const message = reading.ok ? reading.value : undefined;
-  return isObject(message) && message.id === ID && isObject(message.result) ? message.result : null;
+  const result = isObject(message) && message.id === ID ? message.result : undefined;
+  return isObject(result) && !isUnread(result) && !isUnread(result.capabilities) ? result : null;
 }
 
 /** Of a request that the target has accepted: what is to be said again to its successor. */

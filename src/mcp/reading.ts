@@ -4,19 +4,7 @@ import type { JsonReading, JsonRules } from '../http/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../http/json-large.ts';
 import type { Flow } from './budgets.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
-
-/** Lists of results that the gateway looks through, item by item. */
-const LISTS = ['tools', 'prompts', 'resources', 'resourceTemplates', 'content', 'contents', 'messages', 'tasks'];
-/** What these hold is between target and client. */
-const OPAQUE = ['structuredContent', 'inputSchema', 'outputSchema'];
-
-/** Results may hold numbers and strings that requests may not: they are not decided on, and go on as the text they are. */
-const RULES: LargeRules = {
-  exact: false,
-  maxDepth: 256,
-  maxValues: 2_000_000,
-  selection: { lists: new Set(LISTS), skipped: new Set(OPAQUE), itemValues: 20_000, builtValues: 150_000 },
-};
+import { TARGET_RULES } from './selection.ts';
 
 /** So long a message waits for what its target's others have cost, at most. */
 const MAX_WAIT_S = 30;
@@ -40,7 +28,7 @@ export function createTargetReader(flow: Flow): TargetReader {
     decode: (targetId, bytes) =>
       bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, targetId, true).then((text) => text ?? ''),
     read(targetId, text, rules = {}) {
-      const all = { ...RULES, ...rules };
+      const all = { ...TARGET_RULES, ...rules };
       return text.length <= FREE_LENGTH ? readLargeJson(text, all, targetId) : readCounted(targetId, text, all);
     },
   };

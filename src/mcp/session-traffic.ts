@@ -1,6 +1,7 @@
 /** What goes on in a session besides requests: notifications, answers to the target's requests, the standing stream, the end. */
 import { AppError } from '../errors.ts';
 import { isObject, type JsonValue } from '../http/json.ts';
+import { LARGE_TEXT } from '../http/json-large.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { ACCEPTED, type Answer, noSession, noTargetText, problem, problemUnavailable, refuse, unavailable } from './answer.ts';
 import { authorize, type Verdict } from './authorize.ts';
@@ -63,6 +64,8 @@ export async function performResponse(
 /** The client repeats which task its answer belongs to (2025-11-25, related task metadata). */
 function ownTaskOf({ seal, now }: ExchangeDeps, caller: Caller, located: Located): MemberTexts {
   const text = located.span.members?.get('result')?.members?.get('_meta');
+  // So much says more than which task it is, and is not read for that.
+  if (text !== undefined && text.end - text.start > LARGE_TEXT) return { _meta: null };
   const meta: JsonValue = text === undefined ? null : (JSON.parse(located.text.slice(text.start, text.end)) as JsonValue);
   const place = taskPlace(caller, seal, now());
   return isObject(meta) && place !== null ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};

@@ -188,6 +188,21 @@ test.serial('others are served while an answer of a million members is read, whi
   t.true(served >= 30, `${served} calls`);
 });
 
+test.serial('others are served while such an answer comes through the endpoint for all targets', async (t) => {
+  const content = `{"content":[{"type":"resource_link","uri":"x:1","name":"x"}],"structuredContent":${keys(500_000)}}`;
+  const world = await start(t, {}, answerOf(content));
+  const path = '/mcp';
+  const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } };
+  const opened = await send(world.gateway, { path, body: { jsonrpc: '2.0', id: 0, method: 'initialize', params } });
+  const session = String(opened.headers['mcp-session-id']);
+  const body = toolCall('{"large":true}').replace('"ok"', '"t__ok"');
+  const large = send(world.gateway, inSession(session, body, { path }));
+  const served = await servedWhile(world, large);
+  t.true((await large).text === `{"jsonrpc":"2.0","id":1,"result":${content.replace('"x:1"', '"t+x:1"')}}`);
+  t.log(`${served} calls were answered meanwhile`);
+  t.true(served >= 30, `${served} calls`);
+});
+
 for (const [what, result, refusal] of [
   ['a repeated name at the very end', `{"content":[],"x":${keys(200_000).slice(0, -1)},"0":1}}`, true],
   ['bytes that end too early', `{"content":[],"x":${keys(200_000).slice(0, -1)}`, true],

@@ -269,7 +269,7 @@ test('what a target asks comes back to it: its id, and its progress token as it 
   });
 });
 
-test('the task that a client speaks of is known to its own target alone', (t) => {
+test('the task that a client speaks of is known to its own target alone', async (t) => {
   const message = request('tools/call', { name: 'x', _meta: { progressToken: 1, [RELATED]: { taskId: 't__T' } } });
   t.deepEqual(bareMeta(message, 't').params, { name: 'x', _meta: { progressToken: 1, [RELATED]: { taskId: 'T' } } });
   t.deepEqual(bareMeta(message, 'other').params, { name: 'x', _meta: { progressToken: 1 } });
@@ -281,9 +281,9 @@ test('the task that a client speaks of is known to its own target alone', (t) =>
   const reading = readJsonText(text, { spanDepth: 4 });
   const span = reading.ok ? reading.span.items?.[1] : undefined;
   if (span === undefined) return t.fail();
-  const { text: own, span: all } = bareResponse('t', { text, span });
+  const { text: own, span: all } = await bareResponse('t', { text, span });
   t.is(own.slice(all.start, all.end), text.slice(4, -1).replace('"t__T"', '"T"'));
-  const others = bareResponse('other', { text, span });
+  const others = await bareResponse('other', { text, span });
   t.is(others.text.slice(others.span.start, others.span.end), text.slice(4, -1));
 });
 

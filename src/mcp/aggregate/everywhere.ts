@@ -20,7 +20,7 @@ import { performNotification, performResponse } from '../session-traffic.ts';
 import { EVERYWHERE, LIST_KINDS, type Session, sealSession } from '../sessions.ts';
 import { TASKS_REVISION } from '../tasks.ts';
 import { listEverywhere } from './lists.ts';
-import { bareMeta, bareResponse, joinName, renameMessage, splitName, splitToken } from './names.ts';
+import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './plan.ts';
 import { askAmong, halvesOf, isLive, noting, recordNobody, usableTargets } from './usable.ts';
 
@@ -137,7 +137,7 @@ export async function performEverywhere(
       try {
         const answer = await performRequest(deps, aimed, manner, plan.message, plan.operation, located);
         streams = answer.kind === 'stream';
-        return renamed(plan.targetName, message.method, answer, done);
+        return await renamed(plan.targetName, message.method, answer, done);
       } finally {
         if (!streams) done();
       }
@@ -250,12 +250,18 @@ export async function answerEverywhere(
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
   const { targetName, name } = aimed;
-  return performResponse(deps, { ...caller, targetName }, session, { ...message, id: name }, bareResponse(targetName, located));
+  return performResponse(
+    deps,
+    { ...caller, targetName },
+    session,
+    { ...message, id: name },
+    await bareResponse(targetName, located),
+  );
 }
 
 /** An answer of one target under the names of all. `done`: called when it has streamed. */
-function renamed(targetName: string, method: string, answer: Answer, done: () => void): Answer {
-  if (answer.kind === 'message') return { ...answer, text: renameMessage(targetName, method, answer.text) };
+async function renamed(targetName: string, method: string, answer: Answer, done: () => void): Promise<Answer> {
+  if (answer.kind === 'message') return { ...answer, text: await renameLarge(targetName, method, answer.text) };
   if (answer.kind !== 'stream') return answer;
   return { ...answer, events: renamedEvents(targetName, method, answer.events, done) };
 }
@@ -269,7 +275,7 @@ export async function* renamedEvents(
   try {
     for await (const event of events) {
       const id = event.id === undefined ? undefined : joinName(targetName, event.id);
-      yield { ...event, data: event.data === '' ? '' : renameMessage(targetName, method, event.data), id };
+      yield { ...event, data: event.data === '' ? '' : await renameLarge(targetName, method, event.data), id };
     }
   } finally {
     done?.();

@@ -1,5 +1,6 @@
 /** Lists of all targets as one: each target's page is decided and recorded as its own, their cursors are sealed into one. */
-import { isObject, type JsonObject, readJsonText } from '../../http/json.ts';
+import { isObject, type JsonObject } from '../../http/json.ts';
+import { type LargeRules, readLargeJson } from '../../http/json-large.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, refuse, unavailable } from '../answer.ts';
 import type { Caller, ExchangeDeps } from '../context.ts';
@@ -7,9 +8,10 @@ import { performRequest } from '../exchange.ts';
 import { CODES, type RpcRequest, resultMessage } from '../message.ts';
 import { methodNotFound } from '../operation.ts';
 import type { Located } from '../rebuild.ts';
+import { TARGET_RULES } from '../selection.ts';
 import { placeOf, type Session } from '../sessions.ts';
 import { TASKS_REVISION } from '../tasks.ts';
-import { renameMessage } from './names.ts';
+import { renameLarge } from './names.ts';
 import type { Plan } from './plan.ts';
 import { askAmong, noting, recordNobody, usableTargets } from './usable.ts';
 
@@ -93,11 +95,12 @@ async function pageOf(
   return text === null ? { target, items: null, next: null } : readPage(target, message.method, plan.member, text);
 }
 
-const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: 2 };
+/** The items are not looked into again. */
+const RULES: LargeRules = { ...TARGET_RULES, maxDepth: 512, maxValues: 4_000_000, spanDepth: 2 };
 
-function readPage(target: RoutedTarget, method: string, member: string, answered: string): Page {
-  const text = renameMessage(target.name, method, answered);
-  const reading = readJsonText(text, RULES);
+async function readPage(target: RoutedTarget, method: string, member: string, answered: string): Promise<Page> {
+  const text = await renameLarge(target.name, method, answered);
+  const reading = await readLargeJson(text, RULES, target.name);
   const message = reading.ok && isObject(reading.value) ? reading.value : {};
   const { result, error } = message;
   // A target without such lists has none of their items; one that may no longer be used is not spoken of.

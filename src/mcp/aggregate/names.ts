@@ -3,10 +3,13 @@
  * resources. A target's name has neither `_` nor `+`, so the first `__` or `+` always ends it. Policies and targets never
  * see the joined text. Pure.
  */
-import { isObject, type JsonObject, type JsonSpan, type JsonValue, readJsonText } from '../../http/json.ts';
+import { isObject, type JsonObject, type JsonReading, type JsonSpan, type JsonValue, readJsonText } from '../../http/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../http/json-large.ts';
+import { UnreadFault } from '../../http/json-steps.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import type { RpcNotification, RpcRequest } from '../message.ts';
 import type { Located } from '../rebuild.ts';
+import { CLIENT_RULES, TARGET_RULES } from '../selection.ts';
 import { RELATED_TASK } from '../tasks.ts';
 import { POINTERS } from '../visible.ts';
 
@@ -88,7 +91,7 @@ export function bareMeta<Message extends RpcRequest | RpcNotification>(message: 
 }
 
 /** The same for a response, which goes on as the text it is. */
-export function bareResponse(targetName: string, located: Located): Located {
+export async function bareResponse(targetName: string, located: Located): Promise<Located> {
   const text = located.text.slice(located.span.start, located.span.end);
   if (!text.includes(RELATED_TASK)) return located;
   const edits: Edit[] = [];
@@ -96,10 +99,11 @@ export function bareResponse(targetName: string, located: Located): Located {
     const aimed = splitName(value);
     if (aimed?.targetName === targetName) edits.push({ start: span.start, end: span.end, text: JSON.stringify(aimed.name) });
   };
-  const reading = readJsonText(text, RULES);
+  const rules = { ...CLIENT_RULES, ...RULES };
+  const reading = await readLargeJson(text, rules, targetName);
   if (!reading.ok) return located;
   at(['result', '_meta', RELATED_TASK, 'taskId'], bare)(reading.value, reading.span, edits);
-  const edited = readJsonText(applyEdits(text, edits), RULES);
+  const edited = await readLargeJson(applyEdits(text, edits), rules, targetName);
   return edited.ok ? edited : located;
 }
 
@@ -120,8 +124,23 @@ type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
 
 /** `text`: a message for the client, as it would be on the target's own endpoint. `method`: of the request that it answers. */
 export function renameMessage(targetName: string, method: string, text: string): string {
-  const spanDepth = method.endsWith('/list') ? LIST_DEPTH : CONTENT_DEPTH;
-  const reading = readJsonText(text, { ...RULES, spanDepth });
+  return renameRead(targetName, method, text, readJsonText(text, rulesFor(method)));
+}
+
+/** The same for a message of any size. What holds too many values to be looked into keeps its names. */
+export async function renameLarge(targetName: string, method: string, text: string): Promise<string> {
+  if (text.length <= LARGE_TEXT) return renameMessage(targetName, method, text);
+  try {
+    return renameRead(targetName, method, text, await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, targetName));
+  } catch (cause) {
+    if (cause instanceof UnreadFault) return text;
+    throw cause;
+  }
+}
+
+const rulesFor = (method: string) => ({ ...RULES, spanDepth: method.endsWith('/list') ? LIST_DEPTH : CONTENT_DEPTH });
+
+function renameRead(targetName: string, method: string, text: string, reading: JsonReading): string {
   if (!reading.ok || !isObject(reading.value)) return text;
   const message = reading.value;
   const edits: Edit[] = [];

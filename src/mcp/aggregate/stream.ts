@@ -1,6 +1,7 @@
 /** The standing stream and the end of a session with all targets. */
 import type { Admission } from '../../auth/admission.ts';
 import { AppError } from '../../errors.ts';
+import { readLargeJson } from '../../http/json-large.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../answer.ts';
 import { authorize, type Verdict } from '../authorize.ts';
@@ -9,6 +10,7 @@ import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../context.ts'
 import { isLinkFailure, type LinkPlace } from '../links.ts';
 import { createMerge } from '../merge.ts';
 import { relayStream } from '../relay.ts';
+import { TARGET_RULES } from '../selection.ts';
 import { type ClaimedSession, endSession, operationOf } from '../session-traffic.ts';
 import { LIST_KINDS, type Linked, openEventId, placeOf, type ResumePoint, type Session, versionOf } from '../sessions.ts';
 import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../standing.ts';
@@ -271,11 +273,16 @@ async function* ownProgress(
   events: AsyncIterable<OutEvent>,
 ): AsyncGenerator<OutEvent> {
   for await (const event of events) {
-    const message = event.data.startsWith(PROGRESS) ? (JSON.parse(event.data) as Progress) : null;
+    const message = event.data.startsWith(PROGRESS) ? await readProgress(targetName, event.data) : null;
     const token = message?.params?.progressToken;
     const at = token === undefined ? null : deps.aims.of(session.id, 'token', token);
     if (at === null || at === targetName) yield event;
   }
+}
+
+async function readProgress(targetName: string, text: string): Promise<Progress | null> {
+  const reading = await readLargeJson(text, TARGET_RULES, targetName);
+  return reading.ok ? (reading.value as Progress) : null;
 }
 
 interface Progress {

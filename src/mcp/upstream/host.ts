@@ -4,6 +4,8 @@
  * that another has caused.
  */
 import { isObject, type JsonObject } from '../../http/json.ts';
+import { readLargeJson } from '../../http/json-large.ts';
+import { isUnread } from '../../http/json-steps.ts';
 import type { Log } from '../../log.ts';
 import type { Cancellable } from '../cancellation.ts';
 import { isSessionRevision, SESSION_REVISIONS } from '../era.ts';
@@ -17,6 +19,7 @@ import {
   resultMessage,
 } from '../message.ts';
 import type { Located } from '../rebuild.ts';
+import { TARGET_RULES } from '../selection.ts';
 import { ABORTED, createCalls } from './calls.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { type Line, printable } from './lines.ts';
@@ -226,7 +229,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
 
   async function openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
     const text = await answerTo(request, located, signal);
-    const opened = typeof text === 'string' && isSessionRevision(readResult(text)?.protocolVersion);
+    const opened = typeof text === 'string' && isSessionRevision((await readResult(text))?.protocolVersion);
     if (!opened || isClosed) {
       end('no session was opened');
       if (typeof text !== 'string') return text;
@@ -246,7 +249,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
       process.kill('it does not answer initialize');
       return text;
     }
-    const result = readResult(text);
+    const result = await readResult(text);
     if (result === null || !isSessionRevision(result.protocolVersion)) {
       process.kill('it speaks no revision that the gateway speaks');
       return { fault: 'unreachable', cause: new Error(`it answers initialize with ${printable(text.slice(0, 500))}`) };
@@ -370,9 +373,10 @@ function withoutTask(message: RpcRequest): RpcRequest {
 }
 
 /** `text` is the answer to a request, and has been read before. */
-function readResult(text: string): JsonObject | null {
-  const { result } = JSON.parse(text) as JsonObject;
-  return isObject(result) ? result : null;
+async function readResult(text: string): Promise<JsonObject | null> {
+  const reading = await readLargeJson(text, TARGET_RULES, 'initialize');
+  const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
+  return isObject(result) && !Object.values(result).some(isUnread) ? result : null;
 }
 
 function textOf(line: Line): string {

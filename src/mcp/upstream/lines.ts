@@ -1,7 +1,10 @@
 /** Messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
 import { isObject, type JsonValue, readJsonText } from '../../http/json.ts';
+import { readLargeJson } from '../../http/json-large.ts';
+import { UnreadFault } from '../../http/json-steps.ts';
 import { isId, type RpcId, type RpcMessage, readMessage } from '../message.ts';
 import type { Located } from '../rebuild.ts';
+import { TARGET_RULES } from '../selection.ts';
 
 export interface LineReader {
   /** Hands over each line that these bytes complete, without its end. False: a line exceeds the limit. */
@@ -56,6 +59,28 @@ export function readLine(text: string): Line {
   if (!reading.ok) return broken(looselyRead(text), reading.reason);
   const message = readMessage(reading.value);
   return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
+}
+
+/** The same for a line of any size, read in turns with other large messages. `owner`: whose turn it is. */
+export async function readLargeLine(text: string, owner: string): Promise<Line> {
+  if (!/^\s*\{/.test(text.slice(0, HEAD_LENGTH))) return GARBAGE;
+  const reading = await readLargeJson(text, { ...TARGET_RULES, ...RULES }, owner);
+  try {
+    if (!reading.ok) return broken(headOf(text), reading.reason);
+    const message = readMessage(reading.value);
+    return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
+  } catch (cause) {
+    if (cause instanceof UnreadFault) return broken(headOf(text), cause.message);
+    throw cause;
+  }
+}
+
+const HEAD_LENGTH = 4 * 1024;
+
+/** As much as the beginning says of a text that cannot be read as a whole: which request it answers. */
+function headOf(text: string): JsonValue {
+  const id = /^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*([0-9]{1,15})\s*,/.exec(text.slice(0, HEAD_LENGTH))?.[1];
+  return id === undefined ? null : { id: Number(id) };
 }
 
 function looselyRead(text: string): JsonValue {

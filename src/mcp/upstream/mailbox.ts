@@ -5,13 +5,16 @@
  */
 import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../http/json-large.ts';
+import { UnreadFault } from '../../http/json-steps.ts';
 import { isId, type RpcId } from '../message.ts';
+import { TARGET_RULES } from '../selection.ts';
 import type { SseEvent } from '../sse.ts';
 import { createEventQueue } from './events.ts';
 
 export interface Mailbox {
   /** A message of the target, as text. Whoever reads it judges it; here it only finds its way. */
-  push(text: string): Unasked | null;
+  push(text: string, envelope?: Envelope): Unasked | null;
   /** To be opened before the request is sent, because the answer may come at once. null: the id is in use. */
   request(asked: MailRequest): MailStream | null;
   /** The standing stream. null: it is open already. */
@@ -171,8 +174,7 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
   }
 
   return {
-    push(text) {
-      const envelope = readEnvelope(text);
+    push(text, envelope = readEnvelope(text)) {
       const { id, method } = envelope;
       if (method === undefined) {
         // An error without an id can only mean a request that is the only one. An answer to none that is under way is nobody's.
@@ -245,13 +247,29 @@ export interface Envelope {
   readonly method: string | undefined;
   readonly progressToken: RpcId | undefined;
   readonly isError: boolean;
+  readonly hasResult: boolean;
   /** Of a cancellation. */
   readonly requestId: RpcId | undefined;
 }
 
 /** Only to find the way: whoever takes the message reads it strictly. */
 export function readEnvelope(text: string): Envelope {
-  const message = parse(text);
+  return envelopeOf(parse(text));
+}
+
+/** The same of a text of any size; null: a large one that cannot be read. */
+export async function readLargeEnvelope(text: string, owner: string): Promise<Envelope | null> {
+  if (text.length <= LARGE_TEXT) return readEnvelope(text);
+  const reading = await readLargeJson(text, TARGET_RULES, owner);
+  try {
+    return reading.ok && isObject(reading.value) ? envelopeOf(reading.value) : null;
+  } catch (cause) {
+    if (cause instanceof UnreadFault) return null;
+    throw cause;
+  }
+}
+
+function envelopeOf(message: JsonObject): Envelope {
   const params = isObject(message.params) ? message.params : {};
   const holder = message.id !== undefined && isObject(params._meta) ? params._meta : params;
   return {
@@ -259,6 +277,7 @@ export function readEnvelope(text: string): Envelope {
     method: typeof message.method === 'string' ? message.method : undefined,
     progressToken: idOf(holder.progressToken),
     isError: isObject(message.error),
+    hasResult: 'result' in message,
     requestId: idOf(params.requestId),
   };
 }

@@ -10,8 +10,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
+import { decodeInLane, LARGE_TEXT } from '../../http/json-large.ts';
 import type { Log } from '../../log.ts';
-import { createLineReader, type Line, printable, readLine, toLine } from './lines.ts';
+import { createLineReader, type Line, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 import type { UpstreamFault } from './upstream.ts';
 
@@ -142,13 +143,41 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     signalGroup('SIGKILL');
   }
 
+  /** Set while a large line is read. Lines that came behind it wait for it. */
+  let reading: Promise<void> | null = null;
+  const behind: Buffer[] = [];
+  let isPaused = false;
+
   function takeLine(bytes: Buffer): void {
     if (ending !== null || bytes.length === 0) return;
-    const text = bytes.toString('utf8');
-    const line = readLine(text);
+    if (reading !== null) behind.push(bytes);
+    else if (bytes.length > LARGE_TEXT) {
+      stdout.pause();
+      reading = takeLargeLine(bytes);
+    } else {
+      const text = bytes.toString('utf8');
+      take(bytes.length, text, readLine(text));
+    }
+  }
+
+  async function takeLargeLine(bytes: Buffer): Promise<void> {
+    try {
+      const text = (await decodeInLane(bytes, spec.name, true)) ?? '';
+      take(bytes.length, text, await readLargeLine(text, spec.name));
+    } catch (err) {
+      log.warn({ ...about, err }, 'a large message of a target cannot be passed on');
+    }
+    reading = null;
+    for (let next = behind.shift(); next !== undefined; next = reading === null ? behind.shift() : undefined) takeLine(next);
+    await reading;
+    if (!isPaused) stdout.resume();
+  }
+
+  function take(size: number, text: string, line: Line): void {
+    if (ending !== null) return;
     if (line.kind === 'garbage') {
       logLine(printable(hide(text.slice(0, 2 * SHOWN_LENGTH))).slice(0, SHOWN_LENGTH), 'a target prints what is no message');
-      garbage += bytes.length;
+      garbage += size;
       if (garbage > GARBAGE_BYTES) kill('it prints what is no message');
       return;
     }
@@ -196,7 +225,9 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     const how = signal === null ? `ended with exit code ${code}` : `ended by ${signal}`;
     // However late that is noticed, what waits in the pipes is read first.
     const late = sleep(DRAIN_MS).then(() => immediate());
-    void Promise.race([closed, late]).then(() => finish(how));
+    void Promise.race([closed, late])
+      .then(() => reading)
+      .then(() => finish(how));
   });
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'a process of a target has started');
 
@@ -210,9 +241,14 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
       return 'sent';
     },
     pause() {
-      if (ending === null && !hasExited()) stdout.pause();
+      if (ending !== null || hasExited()) return;
+      isPaused = true;
+      stdout.pause();
     },
-    resume: () => void stdout.resume(),
+    resume() {
+      isPaused = false;
+      if (reading === null) stdout.resume();
+    },
     end,
     kill,
     gone,

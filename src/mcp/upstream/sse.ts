@@ -7,11 +7,11 @@ import { type AddressRule, createAddressRule } from '../../targets/address.ts';
 import { addressOf, type Credentials } from '../../targets/target.ts';
 import { type Cancellable, signalOf } from '../cancellation.ts';
 import { CODES, errorMessage, resultMessage } from '../message.ts';
-import type { SseEvent } from '../sse.ts';
+import { type SseEvent, SseFault } from '../sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
 import { createAgent } from './connect.ts';
 import { eventsOf, faultOf } from './http.ts';
-import { createMailbox, type Mailbox, type MailStream, readEnvelope, type Unasked } from './mailbox.ts';
+import { createMailbox, type Envelope, type Mailbox, type MailStream, readLargeEnvelope, type Unasked } from './mailbox.ts';
 import {
   isFault,
   type Upstream,
@@ -20,6 +20,9 @@ import {
   type UpstreamLimits,
   type UpstreamRequest,
 } from './upstream.ts';
+
+/** What a message says that cannot be read. */
+const UNREADABLE: Partial<Envelope> = {};
 
 /** Connections of all targets together. */
 const MAX_SESSIONS = 1_000;
@@ -132,7 +135,9 @@ export function createSseUpstream(
   /** Not before the streams have room, so that a client that reads slowly slows its target down. */
   async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
     if (event.event !== undefined) return;
-    const unasked = mailbox.push(event.data);
+    const envelope = await readLargeEnvelope(event.data, sent.request.target.id);
+    if (envelope === null) throw new SseFault('a large message of the target cannot be read');
+    const unasked = mailbox.push(event.data, envelope);
     if (unasked !== null) {
       const { request, ...rest } = sent;
       const { target, access, version } = request;
@@ -192,7 +197,7 @@ export function createSseUpstream(
 
   async function ask(session: SseSession, sent: Sent, isFirst: boolean): Promise<UpstreamAnswer | UpstreamFault> {
     const { body = '', signal } = sent.request;
-    const { id, progressToken } = readEnvelope(body);
+    const { id, progressToken } = (await readLargeEnvelope(body, sent.request.target.id)) ?? UNREADABLE;
     if (id === undefined) return statusAnswer(400);
     const stream = session.mailbox.request({ id, progressToken, takesOthers: !isFirst });
     if (stream === null) {
@@ -235,7 +240,7 @@ export function createSseUpstream(
         session.end(new errors.RequestAbortedError('the session was ended'));
         return statusAnswer(200);
       case 'POST': {
-        const message = readEnvelope(body);
+        const message = (await readLargeEnvelope(body, sent.request.target.id)) ?? UNREADABLE;
         const isRequest = message.id !== undefined && message.method !== undefined;
         const answer = isRequest ? await ask(session, sent, false) : await post(sent, session.endpoint);
         if (!isFault(answer) && answer.status === 404) session.end(new Error('the target does not know the session'));
@@ -254,7 +259,8 @@ export function createSseUpstream(
       if (request.modern) return statusAnswer(400);
       const sent: Sent = { request, url: new URL(target.url), credentials };
       if (named === undefined) {
-        const isOpening = request.method === 'POST' && readEnvelope(request.body ?? '').method === 'initialize';
+        const opening = request.method === 'POST' ? await readLargeEnvelope(request.body ?? '', target.id) : null;
+        const isOpening = opening?.method === 'initialize';
         return isOpening ? start(sent) : statusAnswer(400);
       }
       const session = sessions.get(named.upstreamId ?? '');
@@ -275,7 +281,7 @@ async function* firstEvents(session: SseSession, stream: MailStream): AsyncGener
   let isOpen = false;
   try {
     for await (const events of stream.events) {
-      isOpen ||= events.some(({ data }) => 'result' in (JSON.parse(data) as object));
+      for (const { data } of events) isOpen ||= (await readLargeEnvelope(data, session.targetId))?.hasResult === true;
       yield events;
     }
   } finally {

@@ -3,12 +3,14 @@
  * sessions live and end with it. How many there are, how long they stay idle and how old they get is bounded.
  */
 
-import { readJsonText } from '../../http/json.ts';
+import type { JsonReading } from '../../http/json.ts';
+import { readLargeJson } from '../../http/json-large.ts';
 import type { Log } from '../../log.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
 import { type RpcMessage, readMessage } from '../message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../rebuild.ts';
+import { CLIENT_RULES } from '../selection.ts';
 import type { EventQueue } from './events.ts';
 import { type Host, type HostSession, type Posted, startHost } from './host.ts';
 import {
@@ -271,8 +273,11 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
       const isOwn = seat !== undefined && seat.place === placeOf(target, access);
       if (request.session !== undefined && !isOwn) return plain(404);
       if (method === 'GET') return isOwn ? listen(seat, signal) : plain(400);
-      const readable = read(request.body);
+      const reading = read(request.body ?? '', target.id);
+      const readable = readableOf('then' in reading ? await reading : reading);
       if (readable === null) return plain(400);
+      // What was sent meanwhile may have ended the session.
+      if (isOwn && seats.get(seat.session.id) !== seat) return plain(404);
       return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
     },
     async close() {
@@ -295,8 +300,11 @@ function placeOf(target: StdioTarget & { readonly id: string }, access: Access):
 type Readable = { readonly message: RpcMessage; readonly located: Located };
 
 /** The text is one that the gateway has built: within its own bounds, and in its own form. */
-function read(body: string | undefined): Readable | null {
-  const reading = readJsonText(body ?? '', { exact: false, spanDepth: MESSAGE_SPAN_DEPTH });
+function read(body: string, targetId: string): JsonReading | Promise<JsonReading> {
+  return readLargeJson(body, { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH }, targetId);
+}
+
+function readableOf(reading: JsonReading): Readable | null {
   if (!reading.ok) return null;
   const message = readMessage(reading.value);
   return message.kind === 'invalid' ? null : { message, located: reading };

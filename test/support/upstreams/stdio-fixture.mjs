@@ -69,6 +69,8 @@ const tools = {
   /** Reads nothing any more. */
   deaf: () => {
     process.stdin.pause();
+    // Nothing else keeps it alive.
+    setInterval(() => undefined, 1000);
     return {};
   },
   closeOutput: () => {
