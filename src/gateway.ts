@@ -82,6 +82,8 @@ import { userRoutes } from './users/routes.ts';
 export interface Gateway {
   /** Takes requests once it resolves. Rejects if the address cannot be listened on. */
   listen(): Promise<void>;
+  /** Whether there is no administrator yet: the next registration becomes one. */
+  awaitsAdministrator(): Promise<boolean>;
   /** What the first registration needs, while it needs it and nobody has registered. */
   setupCode(): Promise<string | null>;
   /**
@@ -373,6 +375,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       await listenOn(server, config);
       log.info({ url: config.publicUrl, database: database.kind }, 'the gateway takes requests');
     },
+    awaitsAdministrator: () => registration.firstPending(),
     setupCode: async () => ((await registration.setupCodePending()) ? setupCode(vault) : null),
     async close(delayMs = 0) {
       draining = true;

@@ -28,10 +28,18 @@ const reason = (error: unknown): string => (error instanceof Error ? error.messa
 const config = readConfiguration();
 const gateway = await createGateway(config).catch((error: unknown) => fail([reason(error)]));
 await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
-// Not through the log: whatever its level, without the code nobody can begin.
-const code = await gateway.setupCode();
-if (code !== null)
-  process.stderr.write(`portcullis: the first registration needs the setup code ${code} (header Portcullis-Setup-Code)\n`);
+// Not through the log: whatever its level, without this nobody can begin.
+if (await gateway.awaitsAdministrator()) {
+  const code = await gateway.setupCode();
+  const setup = code === null ? '' : ` -H 'Portcullis-Setup-Code: ${code}'`;
+  if (code !== null)
+    process.stderr.write(`portcullis: the first registration needs the setup code ${code} (header Portcullis-Setup-Code)\n`);
+  process.stderr.write(
+    `portcullis: there is no administrator yet; register the first one in another terminal, with your e-mail and a password of at least 8 characters:
+curl -s ${config.publicUrl}/api/auth/register -H 'content-type: application/json'${setup} -d '{"email":"you@example.com","password":"..."}'
+`,
+  );
+}
 
 let ending = false;
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {

@@ -8,12 +8,13 @@ import { freePort } from '../demo/everything.ts';
 import { dataDir, runGateway } from './support/process.ts';
 
 const ROOT = join(import.meta.dirname, '..');
-const HEADING = '## From nothing to a call';
+const QUICKSTART = '## From nothing to a call';
+const LOCAL_SERVER = '## Put a local server behind it';
 /** Stands alone on a line before the output of each block. */
 const MARK = 'next block of the README';
 
-function quickstart(): string[] {
-  const [, section = ''] = readFileSync(join(ROOT, 'README.md'), 'utf8').split(`\n${HEADING}\n`);
+function blocksOf(heading: string): string[] {
+  const [, section = ''] = readFileSync(join(ROOT, 'README.md'), 'utf8').split(`\n${heading}\n`);
   const [own = ''] = section.split('\n## ');
   return [...own.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, commands = '']) => commands);
 }
@@ -21,7 +22,7 @@ function quickstart(): string[] {
 const hasCurl = spawnSync('curl', ['--version']).error === undefined;
 
 test.serial('the quickstart of the README leads from nothing to a call that works', async (t) => {
-  const blocks = quickstart();
+  const blocks = blocksOf(QUICKSTART);
   t.is(blocks.length, 7);
   if (!hasCurl) {
     t.log('not run: curl is not here');
@@ -32,9 +33,7 @@ test.serial('the quickstart of the README leads from nothing to a call that work
   const targetPort = String(await freePort());
   const commands = blocks.map((block) => {
     const here = block.replace(/8080|3001/g, (written) => (written === '8080' ? port : targetPort));
-    // A reader is slower than a target starts; a script is not.
-    const wait = `until curl -s -o /dev/null 127.0.0.1:${targetPort}; do sleep 0.1; done\n`;
-    return `printf '\\n${MARK}\\n'\n${here}${here.includes(' &\n') ? wait : ''}`;
+    return `printf '\\n${MARK}\\n'\n${here}`;
   });
   // A group of its own, which ends together with the target that the commands start in the background.
   const shell = spawn('sh', ['-eu'], { cwd: ROOT, env: { PATH: process.env['PATH'] }, detached: true });
@@ -95,4 +94,31 @@ test.serial('the quickstart of the README leads from nothing to a call that work
       ['get-env', 'deny'],
     ],
   );
+});
+
+test.serial('what README says of a local server leads to a file that is read through the gateway', async (t) => {
+  const [start = '', ...commands] = blocksOf(LOCAL_SERVER);
+  t.is(commands.length, 3);
+  if (!hasCurl) {
+    t.log('not run: curl is not here');
+    return;
+  }
+  const folder = dataDir(t);
+  const [, allowed = ''] = /STDIO_ALLOWED=\$PWD(\S+) npm start/.exec(start) ?? [];
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), LOG_LEVEL: 'silent', STDIO_ALLOWED: join(ROOT, allowed) });
+  const [login = '', , , apiToken = ''] = blocksOf(QUICKSTART);
+  const script = [login, apiToken, ...commands].join('\n').replaceAll('8080', new URL(gateway.url).port);
+  const shell = spawn('sh', ['-eu'], { cwd: ROOT, env: { PATH: process.env['PATH'] } });
+  let output = '';
+  for (const stream of [shell.stdout, shell.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+  }
+  shell.stdin.end(script.replaceAll('/tmp/files', folder));
+  const [code] = await once(shell, 'close');
+  t.is(code, 0, output);
+  t.regex(output, /"name":"files"/);
+  const [, answer = ''] = /(\{[^\n]*"id":2[^\n]*\})/.exec(output) ?? [];
+  t.deepEqual(JSON.parse(answer || '{}').result?.content, [{ type: 'text', text: 'hello\n' }], output);
 });

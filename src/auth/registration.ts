@@ -12,6 +12,8 @@ import type { Vault } from './vault.ts';
 export interface Registration {
   /** Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
   register(account: { readonly email: string; readonly password: string }, code: string | undefined): Promise<User>;
+  /** Whether the next registration becomes the administrator. */
+  firstPending(): Promise<boolean>;
   /** Whether an operator has to hand out the setup code: it is required, and nobody has used it yet. */
   setupCodePending(): Promise<boolean>;
 }
@@ -71,6 +73,7 @@ export function createRegistration({ database, passwords, vault, config, now }: 
       });
     },
 
+    firstPending: async () => !(await userStore(database.knex).hasFirstAdministrator()),
     setupCodePending: async () => config.setupCodeRequired && !(await userStore(database.knex).hasFirstAdministrator()),
   };
 }

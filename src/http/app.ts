@@ -10,6 +10,7 @@ import type { Log } from '../log.ts';
 import { ifLarge, jsonBody, LARGE_BODY } from './body.ts';
 import { contextOf, openContext } from './context.ts';
 import { healthRoutes, type Ready } from './health.ts';
+import { homeRoutes } from './home.ts';
 import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from './origin.ts';
 import { problemOf, sendProblem } from './problem.ts';
@@ -51,6 +52,7 @@ export function createApp(parts: AppParts): Express {
 
   const administrator = [authenticate.verify, authenticate.admit, requireRole('admin')];
   const documents: readonly Mount[] = [
+    { path: '', router: homeRoutes(parts.config.publicUrl) },
     { path: '/health', router: healthRoutes(parts.ready) },
     { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl) },
     {

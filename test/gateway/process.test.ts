@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
+import { until } from '../support/listener.ts';
 import { dataDir, program, runGateway, spawnGateway } from '../support/process.ts';
 
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
@@ -70,11 +71,40 @@ test.serial('logs are JSON lines without secrets', async (t) => {
   await rest(gateway.url, 'GET', '/api/users', { token: `${body.token}x` });
   gateway.child.kill('SIGTERM');
   await gateway.ended;
-  const lines = gateway.output().trim().split('\n');
+  // What tells people how to begin is no part of the log.
+  const lines = gateway
+    .output()
+    .trim()
+    .split('\n')
+    .filter((line) => !/^(portcullis:|curl) /.test(line));
   t.true(lines.length >= 4);
   for (const line of lines) t.notThrows(() => JSON.parse(line), line);
   t.false(gateway.output().includes(account.password));
   t.false(gateway.output().includes(body.token));
+});
+
+test.serial('the gateway says how to register the first administrator until there is one, and the command works', async (t) => {
+  const folder = dataDir(t);
+  const first = await runGateway(t, { DATA_DIR: folder, LOG_LEVEL: 'silent', PUBLIC_URL: 'http://127.0.0.1:1' });
+  await until('it is said', () => first.output().includes('\ncurl '));
+  t.regex(first.output(), /^portcullis: there is no administrator yet; register the first one/m);
+  const [command = ''] = /^curl .*$/m.exec(first.output()) ?? [];
+  t.true(command.includes('http://127.0.0.1:1/api/auth/register'), command);
+  const [, body = ''] = /-d '(.*)'$/.exec(command) ?? [];
+  const register = (text: string) => rest(first.url, 'POST', '/api/auth/register', { body: text });
+  t.is((await register(body)).status, 400, 'nobody gets a password that is known');
+  t.is((await register(body.replace('...', account.password))).status, 201);
+  first.child.kill('SIGTERM');
+  await first.ended;
+  const second = await runGateway(t, { DATA_DIR: folder, LOG_LEVEL: 'silent' });
+  second.child.kill('SIGTERM');
+  await second.ended;
+  t.is(second.output(), '');
+
+  const reachable = await runGateway(t, { DATA_DIR: dataDir(t), PUBLIC_URL: 'https://gateway.example.com', LOG_LEVEL: 'silent' });
+  await until('it is said', () => reachable.output().includes('\ncurl '));
+  const [, code] = /the setup code (\S+) /.exec(reachable.output()) ?? [];
+  t.true(reachable.output().includes(`-H 'Portcullis-Setup-Code: ${code}'`));
 });
 
 test.serial('a replica with another master key does not start', async (t) => {

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { homePage } from '../../src/http/home.ts';
 import { PASSWORD, sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
 
 test.serial('every answer has an id and its headers, every refusal is a problem', async (t) => {
@@ -225,6 +226,23 @@ test.serial('well-known documents are the same for every target name', async (t)
   }
   for (const path of ['/mcp/', '/mcp/Upper', '/mcp/a/b', '/mcp/-x', `/mcp/${'a'.repeat(64)}`, '/api'])
     t.is((await read(path)).status, 404, path);
+});
+
+test.serial('the address of the gateway is a page for browsers and JSON for programs, under the check of Host', async (t) => {
+  const rest = await start(t, { PUBLIC_URL: 'https://gateway.example.com' });
+  const page = await rest.call('GET', '/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } });
+  t.is(page.status, 200);
+  t.is(page.headers['content-type'], 'text/html; charset=utf-8');
+  t.is(page.headers['content-security-policy'], "default-src 'none'; frame-ancestors 'none'");
+  t.regex(page.text, /<html lang="en">/);
+  t.regex(page.text, /https:&#47;|https:\/\/gateway\.example\.com\/mcp/);
+  t.notRegex(page.text, /<script|<style|style=|onload/);
+  for (const [, path = ''] of page.text.matchAll(/href="([^"]+)"/g)) t.not((await rest.call('HEAD', path)).status, 405, path);
+  const program = await rest.call('GET', '/');
+  t.is(program.body['mcp'], 'https://gateway.example.com/mcp');
+  t.is((await rest.call('GET', '/', { headers: { host: 'evil.example' } })).status, 403);
+  t.is((await rest.call('POST', '/')).headers.allow, 'GET, HEAD');
+  t.true(homePage('https://x/"><script>').includes('https://x/&#34;&#62;&#60;script&#62;/mcp'));
 });
 
 test.serial('metrics are for this host and for administrators', async (t) => {

@@ -11,10 +11,17 @@ export const GATEWAY_SCHEMAS = {
     authorization_servers: listOf(string),
     bearer_methods_supported: listOf(string),
   }),
+  Home: object({ about: string, mcp: string, openapi: string }),
   OpenApi: { type: 'object' },
 } satisfies Record<string, Schema>;
 
 export const GATEWAY_PATHS: Paths = {
+  '/': {
+    get: get('getHome', 'What this is and where to go: a page for browsers.', 'open', {
+      ...one('Home'),
+      orMediaType: 'text/html',
+    }),
+  },
   '/api/openapi.json': { get: get('getOpenApi', 'This document.', 'open', one('OpenApi')) },
   '/health/live': { get: get('getLiveness', 'The process runs.', 'open', one('Live')) },
   '/health/ready': {
