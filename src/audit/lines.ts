@@ -15,7 +15,8 @@ export type AuditLine =
   /** The last. */
   | { readonly kind: 'end'; readonly records: number };
 
-const PAGE = 1000;
+/** Rows of one read: few, because calls that record their decisions wait for it. */
+const PAGE = 200;
 
 /**
  * Reads what was there when it began, while the log goes on: records are only ever added behind, and removed in front, where

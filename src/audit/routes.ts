@@ -1,11 +1,13 @@
 /** `/api/logs`. Mounted behind authentication of administrators and auditors. */
 import { pipeline } from 'node:stream/promises';
-import { type Request, Router } from 'express';
+import { type Request, type Response, Router } from 'express';
 import Joi from 'joi';
 import type { Administer } from '../auth/administer.ts';
 import type { Connection, Database } from '../db/database.ts';
+import { createTurns, eachInTurn, type InTurn } from '../db/turns.ts';
 import { AppError, invalidRequest } from '../errors.ts';
 import { callerOf } from '../http/caller.ts';
+import { admissionOf } from '../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../http/page.ts';
 import { pathId, text, validate } from '../http/validate.ts';
 import { chainStore } from './chains/store.ts';
@@ -14,11 +16,12 @@ import type { Erasure } from './erasure.ts';
 import { csvOf, type ExportedEntry, ndjsonOf, wholeLog } from './export.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from './filter.ts';
 import type { Heads } from './heads.ts';
-import { auditLines } from './lines.ts';
-import { type AuditPage, auditStore } from './store.ts';
+import { type AuditLine, auditLines } from './lines.ts';
+import { type AuditEntry, type AuditPage, type AuditStore, auditStore } from './store.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
-const EXPORT_PAGE = 500;
+/** Rows of one read: few, because calls may wait for it. */
+const READ_ROWS = 100;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
 type Format = keyof typeof FORMATS;
 
@@ -35,10 +38,13 @@ const erasing = Joi.object<{ user_id: string }>({ user_id: text(256).required() 
 export function createLogRoutes({ database, administer, heads, erasure, now }: LogRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
   const store = auditStore(database.knex);
+  /** Calls that record their decisions wait for one short read at most, however many administrators read the log. */
+  const inTurn = createTurns();
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const { entries, next } = await store.page(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
+    const read = pageInParts(store, inTurn, ownerOf(res));
+    const { entries, next } = await read(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
     if (next !== null) linkNext(req, res, page, next);
     res.json(entries.map(logJson));
   });
@@ -55,9 +61,10 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     const whole = format === 'ndjson' && Object.keys(filter).length === 0;
     const at = now();
     const name = `audit-${new Date(at).toISOString().replaceAll(':', '')}.${format}`;
-    const entries = (): AsyncGenerator<ExportedEntry> => allEntries(database.knex, filter);
-    const lines = async (): Promise<AsyncGenerator<string>> =>
-      whole ? wholeLog(auditLines(database.knex, at, await heads.checkpoint())) : ndjsonOf(entries());
+    const entries = (): AsyncGenerator<ExportedEntry> => eachInTurn(inTurn, ownerOf(res), allEntries(database.knex, filter));
+    const all = async (): Promise<AsyncGenerator<AuditLine>> =>
+      eachInTurn(inTurn, ownerOf(res), auditLines(database.knex, at, await heads.checkpoint()));
+    const lines = async (): Promise<AsyncGenerator<string>> => (whole ? wholeLog(await all()) : ndjsonOf(entries()));
     const texts = format === 'csv' ? csvOf(entries()) : await lines();
     res.setHeader('Content-Type', FORMATS[format]);
     res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
@@ -82,13 +89,30 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
   return router;
 }
 
+const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
+
+/** A page of the log, read in parts. */
+function pageInParts(store: AuditStore, inTurn: InTurn, owner: string): AuditStore['page'] {
+  return async (filter, limit, cursor) => {
+    const entries: AuditEntry[] = [];
+    for (let next = cursor; ; ) {
+      const wanted = Math.min(READ_ROWS, limit - entries.length);
+      const part = await inTurn(owner, () => store.page(filter, wanted, next));
+      entries.push(...part.entries);
+      next = part.next;
+      // A part that is not full has looked at as many rows as a page may.
+      if (next === null || part.entries.length < wanted || entries.length === limit) return { entries, next };
+    }
+  };
+}
+
 /** Newest first, and only what was there when it began, however long the reader takes. */
 async function* allEntries(db: Connection, filter: LogFilter): AsyncGenerator<ExportedEntry> {
   const store = auditStore(db);
   const lastOf = new Map((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));
   let cursor: string | null = null;
   do {
-    const page: AuditPage = await store.page(filter, EXPORT_PAGE, cursor);
+    const page: AuditPage = await store.page(filter, READ_ROWS, cursor);
     for (const entry of page.entries) {
       const { chain_id, chain_seq } = entry;
       if (chain_id === null || (chain_seq ?? 0) <= (lastOf.get(chain_id) ?? 0)) yield { ...logJson(entry), chain_id, chain_seq };

@@ -1,5 +1,6 @@
 /** Password hashes: argon2id with the parameters of OWASP's password storage cheat sheet, a bounded number at a time. */
 import { randomBytes } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import { hash, type Options, verify } from '@node-rs/argon2';
 import { AppError } from '../errors.ts';
 
@@ -12,15 +13,17 @@ export interface Passwords {
 
 // `algorithm` stays at its default, argon2id: the library's constant is an ambient const enum, which isolated modules cannot read.
 const OWASP: Options = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
-const AT_ONCE = 2;
+const MAX_AT_ONCE = 2;
 const WAITING = 64;
 
-export function createPasswords(): Passwords {
+/** Each hash keeps a core busy for some 50 ms, so one of the machine's `cores` is left to requests where there are several. */
+export function createPasswords(cores: number = availableParallelism()): Passwords {
+  const atOnce = Math.max(1, Math.min(MAX_AT_ONCE, cores - 1));
   let running = 0;
   const waiting: (() => void)[] = [];
 
   async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-    if (running < AT_ONCE) running++;
+    if (running < atOnce) running++;
     else if (waiting.length >= WAITING) {
       throw new AppError('too_many_requests', 'Too many passwords are being checked at the moment.', { retryAfter: 2 });
     } else await new Promise<void>((resolve) => waiting.push(resolve));

@@ -29,7 +29,7 @@ export function createTurns(): InTurn {
     if (busy) {
       const line = lines.get(principal) ?? [];
       if (line.length >= MOST_WAITING) {
-        const detail = `${MOST_WAITING} changes of yours are waiting already: send fewer at a time, and try again in 1 s.`;
+        const detail = `${MOST_WAITING} requests of yours are waiting for their turn already. Send fewer at a time, and try again in 1 s.`;
         throw new AppError('too_many_requests', detail, { retryAfter: 1 });
       }
       lines.set(principal, line);
@@ -42,4 +42,17 @@ export function createTurns(): InTurn {
       next();
     }
   };
+}
+
+/** Takes each item of `source` in a turn of its own. */
+export async function* eachInTurn<T>(inTurn: InTurn, principal: string, source: AsyncGenerator<T>): AsyncGenerator<T> {
+  try {
+    for (;;) {
+      const step = await inTurn(principal, () => source.next());
+      if (step.done === true) return;
+      yield step.value;
+    }
+  } finally {
+    await source.return(undefined);
+  }
 }

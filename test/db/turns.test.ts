@@ -1,0 +1,70 @@
+import test from 'ava';
+import { createTurns, eachInTurn } from '../../src/db/turns.ts';
+
+/** Work that ends when it is told to, and says when it begins. */
+function manualWork(begun: string[]) {
+  const ends = new Map<string, () => void>();
+  return {
+    of: (name: string) => () => {
+      begun.push(name);
+      return new Promise<string>((resolve) => ends.set(name, () => resolve(name)));
+    },
+    end: (name: string) => ends.get(name)?.(),
+  };
+}
+
+test('one read runs at a time, and owners take turns', async (t) => {
+  const inTurn = createTurns();
+  const begun: string[] = [];
+  const work = manualWork(begun);
+  const reads = ['a1', 'a2', 'a3', 'b1'].map((name) => inTurn(name.charAt(0), work.of(name)));
+  t.deepEqual(begun, ['a1']);
+  const order = ['a1', 'a2', 'b1', 'a3'];
+  for (const [index, name] of order.entries()) {
+    t.deepEqual(begun, order.slice(0, index + 1));
+    work.end(name);
+    await reads[['a1', 'a2', 'a3', 'b1'].indexOf(name)];
+    await Promise.resolve();
+  }
+  t.is(await inTurn('c', async () => 'free again'), 'free again');
+});
+
+test('a read that fails gives its turn to the next', async (t) => {
+  const inTurn = createTurns();
+  const failing = inTurn('a', () => Promise.reject(new Error('lost')));
+  const next = inTurn('b', async () => 'read');
+  await t.throwsAsync(failing, { message: 'lost' });
+  t.is(await next, 'read');
+});
+
+test('an owner with too many waiting reads is refused, and no other owner is', async (t) => {
+  const inTurn = createTurns();
+  const work = manualWork([]);
+  const first = inTurn('a', work.of('first'));
+  const waiting = Array.from({ length: 100 }, () => inTurn('a', async () => 'read'));
+  await t.throwsAsync(
+    inTurn('a', async () => 'read'),
+    { code: 'too_many_requests' },
+  );
+  const other = inTurn('b', async () => 'read');
+  work.end('first');
+  t.deepEqual(await Promise.all([first, other, ...waiting]), ['first', ...Array.from({ length: 101 }, () => 'read')]);
+});
+
+test('an export lets others read between its items, and ends its source when its reader leaves', async (t) => {
+  const inTurn = createTurns();
+  const events: string[] = [];
+  async function* source(): AsyncGenerator<number> {
+    try {
+      for (let item = 0; ; item++) yield item;
+    } finally {
+      events.push('ended');
+    }
+  }
+  for await (const item of eachInTurn(inTurn, 'export', source())) {
+    events.push(`item ${item}`);
+    if (item === 2) break;
+    await inTurn('other', async () => events.push('page'));
+  }
+  t.deepEqual(events, ['item 0', 'page', 'item 1', 'page', 'item 2', 'ended']);
+});
