@@ -15,6 +15,8 @@ export interface Overdrawn {
 export interface Taken {
   /** Takes so much more for the same key. null: taken. */
   grow(amount: number): Overdrawn | null;
+  /** Takes more or gives some back, so that so much is held. null: it is. */
+  set(amount: number): Overdrawn | null;
   /** Once or more often. */
   giveBack(): void;
 }
@@ -54,19 +56,26 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
       const refused = add(key, amount);
       if (refused !== null) return refused;
       let held = amount;
+      const release = (less: number): void => {
+        const left = (byKey.get(key) ?? 0) - less;
+        if (left > 0) byKey.set(key, left);
+        else byKey.delete(key);
+        taken -= less;
+        held -= less;
+      };
+      const grow = (more: number): Overdrawn | null => {
+        const refused = add(key, more);
+        if (refused === null) held += more;
+        return refused;
+      };
       return {
-        grow(more) {
-          const refused = add(key, more);
-          if (refused === null) held += more;
-          return refused;
+        grow,
+        set(wanted) {
+          if (wanted > held) return grow(wanted - held);
+          release(held - wanted);
+          return null;
         },
-        giveBack() {
-          const left = (byKey.get(key) ?? 0) - held;
-          if (left > 0) byKey.set(key, left);
-          else byKey.delete(key);
-          taken -= held;
-          held = 0;
-        },
+        giveBack: () => release(held),
       };
     },
   };

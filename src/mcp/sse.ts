@@ -12,14 +12,23 @@ export interface SseEvent {
 export class SseFault extends Error {}
 
 export interface SseReader {
+  /** Memory that the unfinished event takes, in characters. */
+  readonly pending: number;
   /** The events that these bytes complete. Throws SseFault for a text that is no event stream or exceeds the limit. */
   push(bytes: Uint8Array): SseEvent[];
 }
+
+/** A line of data takes memory beside its text. */
+const LINE_COST = 16;
+const PARTS = 1024;
 
 /** Lines end in CR, LF or CRLF, and chunks end anywhere, also within a character or between CR and LF. */
 export function createSseReader(maxEventLength: number): SseReader {
   const decoder = new TextDecoder('utf-8', { fatal: true });
   let line = '';
+  /** What follows in the line: added one by one, many short texts would take far more memory than they have. */
+  let parts: string[] = [];
+  let partsLength = 0;
   let afterCr = false;
   let data: string[] = [];
   let dataLength = 0;
@@ -42,6 +51,15 @@ export function createSseReader(maxEventLength: number): SseReader {
     else if (member === 'event') name = value;
   }
 
+  function keep(part: string): void {
+    if (part === '') return;
+    partsLength += part.length;
+    if (parts.push(part) < PARTS) return;
+    line += parts.join('');
+    parts = [];
+    partsLength = 0;
+  }
+
   function dispatch(events: SseEvent[]): void {
     if (data.length > 0 || id !== undefined || retry !== undefined) {
       const named = name === '' || name === 'message' ? {} : { event: name };
@@ -55,6 +73,17 @@ export function createSseReader(maxEventLength: number): SseReader {
   }
 
   return {
+    get pending() {
+      return (
+        line.length +
+        partsLength +
+        LINE_COST * parts.length +
+        dataLength +
+        LINE_COST * data.length +
+        (id?.length ?? 0) +
+        name.length
+      );
+    },
     push(bytes) {
       const events: SseEvent[] = [];
       let text: string;
@@ -75,14 +104,16 @@ export function createSseReader(maxEventLength: number): SseReader {
         }
         if (c !== 0x0a && c !== 0x0d) continue;
         afterCr = c === 0x0d;
-        const complete = line + text.slice(from, at);
+        const complete = line + parts.join('') + text.slice(from, at);
         line = '';
+        parts = [];
+        partsLength = 0;
         from = at + 1;
         if (complete === '') dispatch(events);
         else field(complete);
       }
-      line += text.slice(from);
-      if (line.length > maxEventLength) throw new SseFault('a line exceeds the limit');
+      keep(text.slice(from));
+      if (line.length + partsLength > maxEventLength) throw new SseFault('a line exceeds the limit');
       return events;
     },
   };

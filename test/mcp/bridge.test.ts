@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
 import { createUpstreamEras } from '../../src/mcp/upstream/eras.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
+import { createUnread } from '../../src/mcp/upstream/unread.ts';
 import type { Upstream, UpstreamLimits } from '../../src/mcp/upstream/upstream.ts';
 import {
   ACCESS,
@@ -23,7 +24,14 @@ let lastId = 0;
 function bridgeOf(t: ExecutionContext, limits: Partial<UpstreamLimits> = {}, now: () => number = Date.now): Upstream {
   const all = { ...LIMITS, ...limits };
   const http = createHttpUpstream(all);
-  const bridge = createBridge({ http, eras: createUpstreamEras(http, now), limits: all, newId: () => `own-${++lastId}`, now });
+  const bridge = createBridge({
+    http,
+    eras: createUpstreamEras(http, now),
+    limits: all,
+    newId: () => `own-${++lastId}`,
+    now,
+    unread: createUnread(),
+  });
   t.teardown(() => bridge.close());
   return bridge;
 }

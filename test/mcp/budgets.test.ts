@@ -77,3 +77,17 @@ test('a flow forgets keys that have paid', (t) => {
   t.true(flow.wait('debtor') > 0);
   t.is(flow.size, 2);
 });
+
+test('what is held can be set, and what was refused changes nothing', (t) => {
+  const stock = createStock('x', { perKey: 10, all: 100 });
+  const taken = stock.take('a', 0);
+  if (isOverdrawn(taken)) return t.fail();
+  t.is(taken.set(8), null);
+  t.is(stock.taken, 8);
+  t.like(taken.set(11), { overdrawn: 'key', limit: 10 });
+  t.is(stock.taken, 8);
+  t.is(taken.set(3), null);
+  t.is(stock.taken, 3);
+  taken.giveBack();
+  t.is(stock.taken, 0);
+});

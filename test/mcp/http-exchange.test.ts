@@ -2,9 +2,11 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { createStock } from '../../src/mcp/budgets.ts';
 import { createCancellation } from '../../src/mcp/cancellation.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
-import { isFault, type UpstreamAnswer, type UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
+import { createUnread, type Unread } from '../../src/mcp/upstream/unread.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
 
 const LIMITS = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, answerBytes: 4 * 1024 * 1024 };
@@ -20,7 +22,11 @@ interface Wire {
 }
 
 /** `answer` is called for each request, with how many there were before. */
-async function wire(t: ExecutionContext, answer: (socket: Socket, before: number) => void): Promise<Wire> {
+async function wire(
+  t: ExecutionContext,
+  answer: (socket: Socket, before: number) => void,
+  unread: Unread = createUnread(),
+): Promise<Wire> {
   const sockets = new Set<Socket>();
   let requests = 0;
   let close: () => void = () => undefined;
@@ -37,7 +43,7 @@ async function wire(t: ExecutionContext, answer: (socket: Socket, before: number
   await once(server, 'listening');
   const address = server.address();
   if (address === null || typeof address === 'string') throw new Error('no port');
-  const upstream = createHttpUpstream({ ...LIMITS });
+  const upstream = createHttpUpstream({ ...LIMITS }, undefined, unread);
   t.teardown(async () => {
     await upstream.close();
     for (const socket of sockets) socket.destroy();
@@ -117,10 +123,65 @@ test.serial('a stream that cannot be paused is bounded', async (t) => {
   });
   const answer = await send();
   await closed;
-  t.true(sent > LIMITS.answerBytes);
+  t.true(sent > LIMITS.answerBytes / 2);
   await t.throwsAsync(async () => {
     for await (const _ of eventsOf(answer));
   });
+});
+
+for (const [what, head] of [
+  ['that cannot be paused', UNTIL_THE_END],
+  ['of a connection that is kept', UNTIL_THE_END.replace('Connection: close', 'Transfer-Encoding: chunked')],
+] as const) {
+  const isChunked = head !== UNTIL_THE_END;
+  const encode = (text: string): string => (isChunked ? `${text.length.toString(16)}\r\n${text}\r\n` : text);
+
+  test.serial(`unread streams ${what} take no more than their target may have`, async (t) => {
+    // An event that never ends is read on, whether or not the connection can be paused.
+    const part = encode(`data: ${'x'.repeat(60_000)}`);
+    const stock = createStock('unread', { perKey: 1024 * 1024, all: 64 * 1024 * 1024 });
+    const opened = await wire(
+      t,
+      (socket) => {
+        const more = (): void => {
+          while (!socket.destroyed && socket.write(part));
+          socket.once('drain', more);
+        };
+        socket.write(head);
+        more();
+      },
+      createUnread(stock),
+    );
+    const answers = await Promise.all(Array.from({ length: 8 }, () => opened.send()));
+    for (const answer of answers) {
+      const fault = await t.throwsAsync(async () => {
+        for await (const _ of eventsOf(answer));
+      });
+      t.regex(fault?.message ?? '', /too much of this target waits/);
+      t.true(stock.taken <= 1024 * 1024);
+    }
+    t.is(stock.taken, 0);
+  });
+}
+
+test.serial('an answer in parts counts against its target until it is whole', async (t) => {
+  const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
+  const { send } = await wire(
+    t,
+    (socket, before) => {
+      const length = before === 0 ? 1_000_000 : 100_000;
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${'1'.repeat(length)}`);
+    },
+    createUnread(stock),
+  );
+  const read = async (): Promise<Buffer | UpstreamFault> => {
+    const answer = await send();
+    return answer.type === 'stream' ? Buffer.alloc(0) : answer.read();
+  };
+  const [large, small] = [await read(), await read()];
+  t.is(isFault(large) ? large.fault : '', 'busy');
+  t.is(isFault(small) ? 0 : small.length, 100_000);
+  t.is(stock.taken, 0);
 });
 
 test.serial(

@@ -61,3 +61,15 @@ test('what is written is one event with the same JSON, whatever is in it', (t) =
   );
   t.is(formatEvent({ data: '', id: '1', retry: 5 }), 'id: 1\nretry: 5\ndata: \n\n');
 });
+
+test('a line that comes in single characters is whole, and what waits of it is known', (t) => {
+  const reader = createSseReader(1_000_000);
+  const text = `data: ${'ä😀x'.repeat(5_000)}`;
+  for (const byte of Buffer.from(text)) reader.push(Buffer.of(byte));
+  t.true(reader.pending >= text.length && reader.pending < text.length + 64 * 1024);
+  t.deepEqual(
+    reader.push(Buffer.from('\n\n')).map(({ data }) => data),
+    [text.slice('data: '.length)],
+  );
+  t.is(reader.pending, 0);
+});

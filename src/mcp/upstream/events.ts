@@ -2,11 +2,11 @@
 import type { SseEvent } from '../sse.ts';
 
 export interface EventQueue {
-  /** Characters that are not read yet. */
+  /** Characters that are not read yet, and the memory that their events take. */
   readonly pending: number;
-  push(data: string): void;
-  /** What is there is still read. */
-  end(): void;
+  push(data: string, rest?: Omit<SseEvent, 'data'>): void;
+  /** What is there is still read; then the reader gets the cause, if there is one. */
+  end(cause?: Error): void;
   /** What is there is not read any more. */
   fail(cause: Error): void;
   /** By the reader: it wants nothing more. */
@@ -21,6 +21,10 @@ export interface QueueWatcher {
   /** Once: the reader has read to the end, or has gone, or the stream has failed. */
   closed(): void;
 }
+
+/** An event takes memory beside its data: many that are empty must not pass for none. */
+const EVENT_COST = 128;
+const NO_MORE = { id: undefined, retry: undefined };
 
 type Step = IteratorResult<readonly SseEvent[]>;
 const DONE: Step = { done: true, value: undefined };
@@ -78,20 +82,25 @@ export function createEventQueue(watcher: QueueWatcher): EventQueue {
     get pending() {
       return pending;
     },
-    push(data) {
+    push(data, rest = NO_MORE) {
       if (state !== 'open') return;
-      const event: SseEvent = { data, id: undefined, retry: undefined };
+      const event: SseEvent = { data, ...rest };
       if (reader === null) {
         waiting.push(event);
-        return move(data.length);
+        return move(data.length + EVENT_COST);
       }
       const { resolve } = reader;
       reader = null;
       resolve({ done: false, value: [event] });
     },
-    end() {
+    end(cause) {
       if (state !== 'open') return;
-      if (reader !== null) return close();
+      if (reader !== null) {
+        if (cause !== undefined) reader.reject(cause);
+        if (cause !== undefined) reader = null;
+        return close();
+      }
+      failure = cause ?? null;
       state = 'ended';
     },
     fail(cause) {

@@ -24,12 +24,11 @@ import { ABORTED, createCalls } from './calls.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { type Line, printable } from './lines.ts';
 import { ProcessFault, type ProcessSpec, startProcess } from './process.ts';
+import type { UnreadAccount } from './unread.ts';
 import type { UpstreamFault, UpstreamLimits } from './upstream.ts';
 
 /** Characters that nobody has read yet, from which on the process of one session waits until they are. */
 const UNREAD_LENGTH = 1024 * 1024;
-/** Of all sessions of a shared process, which waits for none: whoever is most behind loses its stream. */
-const SHARED_UNREAD_LENGTH = 64 * 1024 * 1024;
 /** Kept for a client that has no stream open. */
 const HELD_MESSAGES = 64;
 const HELD_LENGTH = 1024 * 1024;
@@ -82,11 +81,13 @@ export interface HostDeps {
   readonly newId: () => string;
   readonly now: () => number;
   readonly log: Log;
+  /** For the one process. */
+  readonly unread: UnreadAccount;
 }
 
 /** `closed`: once, when its sessions have ended. `failed` says that the process ended by itself, or for what it did. */
 export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, closed: (failed: boolean) => void): Host {
-  const { limits, newId, now } = deps;
+  const { limits, newId, now, unread: account } = deps;
   const startedAt = now();
   const sessions = new Map<string, HostSession>();
   const queues = new Set<EventQueue>();
@@ -125,6 +126,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     isClosed = true;
     calls.fail(why);
     for (const { standing } of sessions.values()) standing?.end();
+    account.close();
     closed(failed);
     sessions.clear();
   }
@@ -140,7 +142,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     const queue = createEventQueue({
       moved(delta) {
         unread += delta;
-        relieve();
+        relieve(account.set(unread));
       },
       closed() {
         queues.delete(queue);
@@ -153,14 +155,15 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     return queue;
   }
 
-  function relieve(): void {
-    if (!shared) {
-      if (unread > UNREAD_LENGTH) process.pause();
-      else process.resume();
-    } else if (unread > SHARED_UNREAD_LENGTH) {
-      const [fullest] = [...queues].sort((a, b) => b.pending - a.pending);
-      fullest?.fail(new ProcessFault('busy', 'the stream was not read in time'));
-    }
+  /** Its own process waits for a session. Where too much of a target waits, the stream that is most behind is given up. */
+  function relieve(fault: Error | null): void {
+    if (fault !== null) fullest()?.fail(new ProcessFault('busy', fault.message));
+    else if (!shared && unread > UNREAD_LENGTH) process.pause();
+    else if (!shared) process.resume();
+  }
+
+  function fullest(): EventQueue | undefined {
+    return [...queues].sort((a, b) => b.pending - a.pending)[0];
   }
 
   function take(line: Exclude<Line, { kind: 'garbage' }>): void {

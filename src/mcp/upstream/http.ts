@@ -1,12 +1,13 @@
 /** Targets that speak Streamable HTTP: the gateway's own headers and credential, nothing of the caller's but the rebuilt message. */
 import type { IncomingHttpHeaders } from 'node:http';
-import { Readable } from 'node:stream';
 import { type Dispatcher, errors } from 'undici';
 import { type AddressRule, createAddressRule } from '../../targets/address.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
-import { createSseReader, type SseEvent } from '../sse.ts';
+import { createSseReader, type SseEvent, type SseReader } from '../sse.ts';
 import { createAgent } from './connect.ts';
+import { createEventQueue, type EventQueue } from './events.ts';
+import { createUnread, type Unread, type UnreadAccount, UnreadFault } from './unread.ts';
 import {
   isFault,
   type Upstream,
@@ -16,7 +17,11 @@ import {
   type UpstreamRequest,
 } from './upstream.ts';
 
-export function createHttpUpstream(limits: UpstreamLimits, denied: AddressRule = createAddressRule([])): Upstream {
+export function createHttpUpstream(
+  limits: UpstreamLimits,
+  denied: AddressRule = createAddressRule([]),
+  unread: Unread = createUnread(),
+): Upstream {
   const agent = createAgent(limits.connectMs, denied);
   const addresses = new WeakMap<RoutedTarget, { readonly origin: string; readonly path: string }>();
   function addressOf(target: RoutedTarget & HttpTarget): { readonly origin: string; readonly path: string } {
@@ -32,7 +37,7 @@ export function createHttpUpstream(limits: UpstreamLimits, denied: AddressRule =
       const { target, access } = request;
       if (access.credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
       if (target.transport !== 'streamable-http') return Promise.resolve({ fault: 'transport' });
-      const exchange = new Exchange(request.signal, limits.answerBytes);
+      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id));
       try {
         const { origin, path } = addressOf(target);
         // Redirects are not followed: undici follows none unless told to.
@@ -59,6 +64,9 @@ export function createHttpUpstream(limits: UpstreamLimits, denied: AddressRule =
 
 const CHUNKS_AT_ONCE = 1024;
 
+/** Characters of events that wait for their reader, from which on the target has to wait. */
+const PAUSE_LENGTH = 64 * 1024;
+
 /**
  * One request and its answer. A body is collected as it comes, in bounded memory; events come at the pace of whoever reads them.
  * A promise, streams and listeners for each body, as undici's own `request` has them, cost more than the rest of the exchange.
@@ -69,8 +77,11 @@ class Exchange implements Dispatcher.DispatchHandler {
   private readonly signal: Cancellable | undefined;
   private readonly maxBytes: number;
   private controller: Dispatcher.DispatchController | null = null;
-  private stream: Readable | null = null;
-  private mayPause = false;
+  private stream: { readonly reader: SseReader; readonly queue: EventQueue; readonly mayPause: boolean } | null = null;
+  private paused = false;
+  /** What came was no event stream: nothing more is taken of it, and what was there before is still read. */
+  private over = false;
+  private readonly unread: UnreadAccount;
   private chunks: Buffer[] = [];
   /** How many of the chunks, the first ones, are many that were joined. */
   private joined = 0;
@@ -79,9 +90,10 @@ class Exchange implements Dispatcher.DispatchHandler {
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
 
-  constructor(signal: Cancellable | undefined, maxBytes: number) {
+  constructor(signal: Cancellable | undefined, maxBytes: number, unread: UnreadAccount) {
     this.signal = signal;
     this.maxBytes = maxBytes;
+    this.unread = unread;
     this.answer = new Promise((resolve) => {
       this.settle = resolve;
     });
@@ -96,7 +108,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (this.outcome !== null) controller.abort(new errors.RequestAbortedError());
   }
 
-  onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+  onResponseStart(_controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
     if (status < 200) return;
     const type = one(headers['content-type'])?.split(';')[0]?.trim().toLowerCase();
     const sessionId = one(headers['mcp-session-id']) ?? null;
@@ -115,31 +127,45 @@ class Exchange implements Dispatcher.DispatchHandler {
       });
       return;
     }
-    const stream = new Readable({
-      read: () => controller.resume(),
-      destroy: (error, done) => {
-        this.abort();
-        done(error);
-      },
-    });
-    // Whoever reads learns of it; that nobody does is no error.
-    stream.on('error', () => undefined);
-    this.stream = stream;
-    this.mayPause = outlivesItsEnd(headers);
-    const events = eventsOf(stream, this.maxBytes);
-    this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events });
+    const reader = createSseReader(this.maxBytes);
+    // Whoever reads learns of its end; that nobody does is no error.
+    const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
+    this.stream = { reader, queue, mayPause: outlivesItsEnd(headers) };
+    this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+  /** What waits of the stream, for its reader or for the end of an event. */
+  private count(): void {
+    const { stream } = this;
+    if (stream === null || this.outcome !== null) return;
+    const { pending } = stream.queue;
+    const fault = this.unread.set(pending + stream.reader.pending);
+    if (fault !== null) this.fail({ fault: 'busy', cause: fault });
+    else if (stream.mayPause && pending > PAUSE_LENGTH) {
+      this.paused = true;
+      this.controller?.pause();
+    } else if (this.paused) {
+      this.paused = false;
+      this.controller?.resume();
+    } else if (pending > this.maxBytes) {
+      const cause = new UnreadFault({ overdrawn: 'key', budget: 'a stream', limit: this.maxBytes });
+      this.fail({ fault: 'too_large', cause });
+    }
+  }
+
+  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.stream !== null) {
-      if (this.stream.push(chunk)) return;
-      if (this.mayPause) controller.pause();
-      else if (this.stream.readableLength > this.maxBytes) this.fail({ fault: 'too_large' });
+      this.take(this.stream, chunk);
       return;
     }
     this.size += chunk.length;
     if (this.size > this.maxBytes) {
       this.fail({ fault: 'too_large' });
+      return;
+    }
+    const fault = this.unread.set(this.size);
+    if (fault !== null) {
+      this.fail({ fault: 'busy', cause: fault });
       return;
     }
     this.chunks.push(chunk);
@@ -150,10 +176,24 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
   }
 
+  private take({ reader, queue }: NonNullable<Exchange['stream']>, chunk: Buffer): void {
+    let events: SseEvent[];
+    try {
+      events = reader.push(chunk);
+    } catch (cause) {
+      this.over = true;
+      queue.end(cause instanceof Error ? cause : new Error(String(cause)));
+      this.controller?.abort(new errors.RequestAbortedError());
+      return;
+    }
+    for (const { data, ...rest } of events) queue.push(data, rest);
+    this.count();
+  }
+
   onResponseEnd(): void {
     if (this.stream !== null) {
       // What has come may still wait for its reader: until then it can be aborted.
-      this.stream.push(null);
+      this.stream.queue.end();
       return;
     }
     const [first] = this.chunks;
@@ -161,7 +201,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {
-    this.fail({ fault: faultOf(cause), cause });
+    if (!this.over) this.fail({ fault: faultOf(cause), cause });
   }
 
   private readonly read = (): Promise<Buffer | UpstreamFault> =>
@@ -173,13 +213,14 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.end(fault);
     const error = fault.cause instanceof Error ? fault.cause : new errors.RequestAbortedError();
     this.controller?.abort(error);
-    this.stream?.destroy(error);
+    this.stream?.queue.fail(error);
     this.settle(fault);
   }
 
   private end(outcome: Buffer | UpstreamFault): void {
     this.outcome ??= outcome;
     this.chunks = [];
+    this.unread.close();
     this.signal?.removeEventListener('abort', this.abort);
     this.told?.(this.outcome);
   }
@@ -213,11 +254,21 @@ function outlivesItsEnd(headers: IncomingHttpHeaders): boolean {
   return hasLength && !/\bclose\b/i.test(String(headers.connection ?? ''));
 }
 
-export async function* eventsOf(body: AsyncIterable<Uint8Array>, maxEventLength: number): AsyncGenerator<readonly SseEvent[]> {
+export async function* eventsOf(
+  body: AsyncIterable<Uint8Array>,
+  maxEventLength: number,
+  unread: UnreadAccount,
+): AsyncGenerator<readonly SseEvent[]> {
   const reader = createSseReader(maxEventLength);
-  for await (const chunk of body) {
-    const events = reader.push(chunk);
-    if (events.length > 0) yield events;
+  try {
+    for await (const chunk of body) {
+      const events = reader.push(chunk);
+      const fault = unread.set(reader.pending);
+      if (fault !== null) throw fault;
+      if (events.length > 0) yield events;
+    }
+  } finally {
+    unread.close();
   }
 }
 
@@ -235,6 +286,7 @@ export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise
 export function faultOf(cause: unknown): UpstreamFault['fault'] {
   if (cause instanceof errors.HeadersTimeoutError || cause instanceof errors.BodyTimeoutError) return 'timeout';
   if (cause instanceof errors.ConnectTimeoutError) return 'timeout';
+  if (cause instanceof UnreadFault) return 'busy';
   if (cause instanceof Error && (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError)) return 'aborted';
   return 'unreachable';
 }

@@ -11,6 +11,7 @@ import { isId, type RpcId } from '../message.ts';
 import { TARGET_RULES } from '../selection.ts';
 import type { SseEvent } from '../sse.ts';
 import { createEventQueue } from './events.ts';
+import type { UnreadAccount } from './unread.ts';
 
 export interface Mailbox {
   /** A message of the target, as text. Whoever reads it judges it; here it only finds its way. */
@@ -71,7 +72,7 @@ interface Waiting {
 }
 
 /** `idleMs`: how long the stream of a request may stay silent. `quiet`: told when the last stream has been closed. */
-export function createMailbox(idleMs: number, quiet: () => void = () => undefined): Mailbox {
+export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined): Mailbox {
   /** By age. */
   const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: MailRequest }>();
   const lanes = new Set<Lane>();
@@ -84,7 +85,14 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
 
   function count(length: number): void {
     unread += length;
+    const fault = account.set(unread + waitingLength);
+    if (fault !== null) fail(fault);
     if (unread <= ROOM) settleRoom();
+  }
+
+  function fail(cause: Error): void {
+    for (const lane of lanes) lane.breakOff(cause);
+    settleRoom();
   }
 
   function settleRoom(): void {
@@ -235,8 +243,10 @@ export function createMailbox(idleMs: number, quiet: () => void = () => undefine
     },
     isQuiet: () => lanes.size === 0,
     fail(cause) {
-      for (const lane of lanes) lane.breakOff(cause);
-      settleRoom();
+      waiting.length = 0;
+      waitingLength = 0;
+      fail(cause);
+      account.close();
     },
   };
 }

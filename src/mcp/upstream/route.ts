@@ -5,9 +5,10 @@ import { createUpstreamEras, type UpstreamEras } from './eras.ts';
 import { createHttpUpstream } from './http.ts';
 import { createSseUpstream } from './sse.ts';
 import { createStdioUpstream, type StdioDeps } from './stdio.ts';
+import { createUnread } from './unread.ts';
 import type { Upstream } from './upstream.ts';
 
-export interface UpstreamDeps extends StdioDeps {
+export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
   /** Where no connection goes. */
   readonly addresses: AddressRule;
 }
@@ -19,16 +20,17 @@ export function createUpstreams(deps: UpstreamDeps): {
   readonly processes: () => number;
 } {
   const { limits, addresses, newId, now } = deps;
-  const http = createHttpUpstream(limits, addresses);
-  const stdio = createStdioUpstream(deps);
+  const unread = createUnread();
+  const http = createHttpUpstream(limits, addresses, unread);
+  const stdio = createStdioUpstream({ ...deps, unread });
   const byTransport = {
     'streamable-http': http,
-    sse: createSseUpstream(limits, newId, addresses),
+    sse: createSseUpstream(limits, newId, addresses, unread),
     stdio,
   };
   // The bridge asks for the era, too, and must not be asked itself.
   const eras = createUpstreamEras(routed(byTransport), now);
-  const bridge = createBridge({ http, eras, limits, newId, now });
+  const bridge = createBridge({ http, eras, limits, newId, now, unread });
   return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras, processes: stdio.processes };
 }
 

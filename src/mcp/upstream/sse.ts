@@ -12,6 +12,7 @@ import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
 import { createAgent } from './connect.ts';
 import { eventsOf, faultOf } from './http.ts';
 import { createMailbox, type Envelope, type Mailbox, type MailStream, readLargeEnvelope, type Unasked } from './mailbox.ts';
+import { createUnread, type Unread } from './unread.ts';
 import {
   isFault,
   type Upstream,
@@ -53,6 +54,7 @@ export function createSseUpstream(
   limits: UpstreamLimits,
   newId: () => string,
   addresses: AddressRule = createAddressRule([]),
+  unread: Unread = createUnread(),
 ): Upstream {
   const agent = createAgent(limits.connectMs, addresses);
   /** The longest unused first. */
@@ -116,7 +118,7 @@ export function createSseUpstream(
   ): Promise<void> {
     let session: SseSession | null = null;
     try {
-      for await (const events of eventsOf(body, limits.answerBytes)) {
+      for await (const events of eventsOf(body, limits.answerBytes, unread.open(sent.request.target.id))) {
         for (const event of events) {
           if (session !== null) await take(session, sent, event);
           else if (event.event === 'endpoint') {
@@ -155,7 +157,7 @@ export function createSseUpstream(
       address: addressOf(request.target),
       binding: request.access.binding,
       endpoint,
-      mailbox: createMailbox(limits.idleMs, () => sessions.has(id) && session.touch()),
+      mailbox: createMailbox(limits.idleMs, unread.open(request.target.id), () => sessions.has(id) && session.touch()),
       touch() {
         sessions.delete(id);
         sessions.set(id, session);

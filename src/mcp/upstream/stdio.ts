@@ -13,6 +13,7 @@ import { type Located, MESSAGE_SPAN_DEPTH } from '../rebuild.ts';
 import { CLIENT_RULES } from '../selection.ts';
 import type { EventQueue } from './events.ts';
 import { type Host, type HostSession, type Posted, startHost } from './host.ts';
+import type { Unread } from './unread.ts';
 import {
   isFault,
   type Upstream,
@@ -37,6 +38,7 @@ export interface StdioDeps {
   readonly log: Log;
   readonly newId: () => string;
   readonly now: () => number;
+  readonly unread: Unread;
 }
 
 /** Where all places are taken, a process that has been idle for so long gives way. */
@@ -65,7 +67,7 @@ interface Seat {
   readonly place: string;
 }
 
-export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDeps): StdioUpstream {
+export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps): StdioUpstream {
   /** Also those that are ending: they are processes still. */
   const hosts = new Set<Host>();
   const ending = new Set<Host>();
@@ -138,11 +140,16 @@ export function createStdioUpstream({ limits, stdio, log, newId, now }: StdioDep
     longest?.end('it was idle, and another one needs its place');
   }
 
-  function start(target: StdioTarget, credentials: Credentials, key: string | null, owner: string | null): Host {
+  function start(
+    target: StdioTarget & { readonly id: string },
+    credentials: Credentials,
+    key: string | null,
+    owner: string | null,
+  ): Host {
     const { name, command, args, cwd } = target;
     const env = { ...target.env, ...credentials.env };
     const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env) };
-    const host: Host = startHost(spec, key !== null, { limits, newId, now, log }, (failed) => {
+    const host: Host = startHost(spec, key !== null, { limits, newId, now, log, unread: unread.open(target.id) }, (failed) => {
       ending.add(host);
       for (const id of host.sessions.keys()) seats.delete(id);
       if (key === null) return;

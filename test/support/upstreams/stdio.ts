@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import type { ExecutionContext } from 'ava';
 import type { JsonObject } from '../../../src/http/json.ts';
 import { createStdioUpstream, type StdioLimits } from '../../../src/mcp/upstream/stdio.ts';
+import { createUnread } from '../../../src/mcp/upstream/unread.ts';
 import {
   isFault,
   type Upstream,
@@ -61,6 +62,7 @@ export function startStdio(
     log: { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') } as never,
     newId: randomUUID,
     now: () => clock() + offset,
+    unread: createUnread(),
   });
   t.teardown(() => upstream.close());
   return {

@@ -7,6 +7,7 @@ import { LOG_LEVELS } from '../../era.ts';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../message.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import type { UpstreamEras } from '../eras.ts';
+import type { Unread } from '../unread.ts';
 import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
 import { createOpening } from './opening.ts';
@@ -19,6 +20,7 @@ export interface BridgeDeps {
   readonly limits: UpstreamLimits;
   readonly newId: () => string;
   readonly now: () => number;
+  readonly unread: Unread;
 }
 
 const MAX_SUBSCRIPTIONS = 1_000;

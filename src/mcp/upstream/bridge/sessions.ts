@@ -4,6 +4,7 @@ import { isObject, type JsonObject } from '../../../http/json.ts';
 import { addressOf } from '../../../targets/target.ts';
 import type { RpcId } from '../../message.ts';
 import { createMailbox, type Mailbox } from '../mailbox.ts';
+import type { Unread } from '../unread.ts';
 import type { Upstream, UpstreamLimits } from '../upstream.ts';
 import { createListener, type Listener, type Reach } from './listen.ts';
 import { type ClientTraits, envelope } from './messages.ts';
@@ -40,6 +41,7 @@ export interface BridgedSessionsDeps {
   readonly limits: UpstreamLimits;
   readonly newId: () => string;
   readonly now: () => number;
+  readonly unread: Unread;
 }
 
 interface Kept extends BridgedSession {
@@ -62,7 +64,7 @@ export function isBridged(id: string): boolean {
   return id.startsWith(PREFIX);
 }
 
-export function createBridgedSessions({ http, limits, newId, now }: BridgedSessionsDeps): BridgedSessions {
+export function createBridgedSessions({ http, limits, newId, now, unread }: BridgedSessionsDeps): BridgedSessions {
   /** The longest unused first. */
   const sessions = new Map<string, Kept>();
 
@@ -79,7 +81,7 @@ export function createBridgedSessions({ http, limits, newId, now }: BridgedSessi
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
       .filter(([, capability]) => isObject(capability) && capability['listChanged'] === true)
       .map(([list]) => list);
-    const mailbox = createMailbox(limits.idleMs, () => touch(session));
+    const mailbox = createMailbox(limits.idleMs, unread.open(target.id), () => touch(session));
     const session: Kept = {
       id: PREFIX + newId(),
       targetId: target.id,
