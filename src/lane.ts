@@ -96,3 +96,14 @@ export function createLane({ now, later }: LaneClock = CLOCK): Lane {
 
 /** The one of this thread. */
 export const lane = createLane();
+
+/** Takes the steps of a generator in the lane, and gives what it returns. */
+export async function laneSteps<T>(key: string, steps: Generator<unknown, T>): Promise<T> {
+  const results: T[] = [];
+  await lane.run(key, () => {
+    const { done, value } = steps.next();
+    if (done) results.push(value as T);
+    return done === true;
+  });
+  return results[0] as T;
+}

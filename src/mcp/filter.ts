@@ -4,6 +4,7 @@
  */
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../http/json.ts';
+import { isUnread } from '../http/json-steps.ts';
 import type { ResourceType } from '../policies/document.ts';
 import type { Askable } from '../targets/target.ts';
 import { declaredCapabilities, isOffered, reduceClientCapabilities, reduceServerCapabilities } from './capabilities.ts';
@@ -46,6 +47,16 @@ export interface ResultContext {
   readonly sealTask: ((upstreamId: string) => Task) | null;
   /** The caller's own tasks among those that the answer names (`taskIdsIn`), by the ids that the target gave them. */
   readonly tasks: ReadonlyMap<string, Task>;
+  /** A list of the result that was filtered before; its text stands in for it. */
+  readonly done?: DoneList;
+  /** The result is a part of a list: what is left of it is told even if nothing is hidden. */
+  readonly isPart?: boolean;
+}
+
+interface DoneList {
+  readonly member: string;
+  readonly text: string;
+  readonly shown: Shown | null;
 }
 
 const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects`;
@@ -78,6 +89,71 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   const filtered = filterComplete(draft, context);
   if (filtered.ok) forbidCaching(draft, context);
   return finish(draft, filtered);
+}
+
+/** Items that are filtered in one step. */
+const ITEMS_AT_ONCE = 50;
+
+/** The same as `filterResult` for a long list, in short steps: its items are filtered apart from each other. */
+export function* filterInSteps(
+  located: Located,
+  result: JsonObject,
+  context: ResultContext,
+  itemsAtOnce = ITEMS_AT_ONCE,
+): Generator<undefined, FilteredResult> {
+  const member = context.operation.kind === 'list' ? context.operation.list.member : LIST_OF.get(context.method);
+  const list = member === undefined ? undefined : located.span.members?.get('result')?.members?.get(member);
+  const items = member === undefined ? undefined : result[member];
+  const isLong = Array.isArray(items) && !isUnread(items) && list?.items?.length === items.length && items.length > itemsAtOnce;
+  if (member === undefined || !isLong || (context.operation.kind === 'list' && items.length > MAX_DECIDED)) {
+    return filterResult(located, result, context);
+  }
+  const texts: string[] = [];
+  const names: string[] = [];
+  let hidden = 0;
+  for (let from = 0; from < items.length; from += itemsAtOnce) {
+    const part = filterPart(located.text, member, items, list?.items ?? [], from, from + itemsAtOnce, context);
+    if (!part.ok) return part;
+    if (part.text !== '') texts.push(part.text);
+    for (const name of part.shown?.names ?? []) names.push(name);
+    hidden += part.shown?.hidden ?? 0;
+    if (context.operation.kind !== 'list' && new Set(names).size > MAX_DECIDED) return fault(TOO_MANY);
+    yield;
+  }
+  const isTold = context.operation.kind === 'list' || member === 'tasks' || hidden > 0;
+  const resource_type =
+    context.operation.kind === 'list' ? context.operation.list.resource_type : member === 'tasks' ? 'tool' : 'resource';
+  const done: DoneList = { member, text: `[${texts.join()}]`, shown: isTold ? { resource_type, names, hidden } : null };
+  return filterResult(located, result, { ...context, done });
+}
+
+/** Lists by the method whose results have them. */
+const LIST_OF: ReadonlyMap<string, string> = new Map([
+  ['tools/call', 'content'],
+  ['tasks/result', 'content'],
+  ['prompts/get', 'messages'],
+  ['resources/read', 'contents'],
+  ['tasks/list', 'tasks'],
+]);
+
+/** Some items of a list, as a result of their own. `text`: the items that are left, joined. */
+function filterPart(
+  text: string,
+  member: string,
+  items: readonly JsonValue[],
+  spans: readonly JsonSpan[],
+  from: number,
+  to: number,
+  context: ResultContext,
+): FilteredResult {
+  const some = spans.slice(from, to);
+  const [start, end] = [some[0]?.start ?? 0, some.at(-1)?.end ?? 0];
+  const list: JsonSpan = { start, end, members: null, items: some };
+  const result: JsonSpan = { start, end, members: new Map([[member, list]]), items: null };
+  const located: Located = { text, span: { start, end, members: new Map([['result', result]]), items: null } };
+  // Within a session nothing but the list is touched.
+  const filtered = filterResult(located, { [member]: items.slice(from, to) }, { ...context, era: 'session', isPart: true });
+  return filtered.ok ? { ...filtered, text: filtered.text.slice(1, -1) } : filtered;
 }
 
 /** For the state of a task that the target tells of on its own: `params` of the notification. */
@@ -169,7 +245,16 @@ function filterComplete(draft: Draft, context: ResultContext): Filtered {
   }
 }
 
+/** null: the list is still to be filtered. */
+function doneBefore(draft: Draft, member: string, { done }: ResultContext): Filtered | null {
+  if (done?.member !== member) return null;
+  replaceMember(draft, member, done.text);
+  return { ok: true, shown: done.shown };
+}
+
 function filterList(draft: Draft, shape: ListShape, context: ResultContext): Filtered {
+  const done = doneBefore(draft, shape.member, context);
+  if (done !== null) return done;
   const items = draft.value[shape.member];
   const spans = draft.span.members?.get(shape.member)?.items;
   if (!Array.isArray(items) || !spans) return fault(`the answer has no list of ${shape.member}`);
@@ -250,6 +335,8 @@ const imitatesTask = imitationOf('taskId _meta');
 
 /** A target lists the tasks of all who share its credential: the caller sees its own, of tools that it may call. */
 function filterTasks(draft: Draft, context: ResultContext): Filtered {
+  const done = doneBefore(draft, 'tasks', context);
+  if (done !== null) return done;
   const items = draft.value.tasks;
   const spans = draft.span.members?.get('tasks')?.items;
   if (!Array.isArray(items) || !spans) return fault('the answer has no list of tasks');
@@ -311,15 +398,18 @@ function filterItems(
   draft: Draft,
   member: string,
   see: (item: JsonValue, sight: Sight) => JsonValue | undefined,
-  { decide }: ResultContext,
+  context: ResultContext,
 ): Filtered {
+  const done = doneBefore(draft, member, context);
+  if (done !== null) return done;
+  const { decide, isPart } = context;
   const value = draft.value[member];
   if (value === undefined) return UNCHANGED;
   const items = Array.isArray(value) ? value : [value];
   const looked = look((sight) => items.map((item) => see(item, sight)), decide);
   if (looked === null) return fault(TOO_MANY);
   const { result: seen, names, hidden } = looked;
-  if (seen.some((item, index) => item !== items[index])) {
+  if (isPart || seen.some((item, index) => item !== items[index])) {
     const spans = draft.span.members?.get(member)?.items ?? [];
     const texts = seen.flatMap((item, index) => {
       const span = item === items[index] ? spans[index] : undefined;
@@ -328,7 +418,7 @@ function filterItems(
     });
     replaceMember(draft, member, `[${texts.join()}]`);
   }
-  return { ok: true, shown: hidden === 0 ? null : { resource_type: 'resource', names, hidden } };
+  return { ok: true, shown: hidden === 0 && !isPart ? null : { resource_type: 'resource', names, hidden } };
 }
 
 /** A read of one URI may answer with contents of others. */

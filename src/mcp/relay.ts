@@ -3,7 +3,9 @@
 import type { Outcome } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
+import { LARGE_TEXT } from '../http/json-large.ts';
 import { UnreadFault } from '../http/json-steps.ts';
+import { laneSteps } from '../lane.ts';
 import type { Answer, OutEvent } from './answer.ts';
 import { authorize, decideShown } from './authorize.ts';
 import { isOverdrawn } from './budgets.ts';
@@ -11,7 +13,15 @@ import { declaresTasks, isWithheldError, mayBeAsked } from './capabilities.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { META_KEYS } from './era.ts';
 import { NOT_ITS_TO_ASK, relayFailure, upstreamFault } from './failure.ts';
-import { filterError, filterResult, filterTaskParams, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from './filter.ts';
+import {
+  filterError,
+  filterInSteps,
+  filterResult,
+  filterTaskParams,
+  RESULT_SPAN_DEPTH,
+  type ResultContext,
+  taskIdsIn,
+} from './filter.ts';
 import { settingOf } from './links.ts';
 import { ACKNOWLEDGED, acknowledge, farewell, isHeard, TASK_NOTIFICATION } from './listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest, readMessage, resultMessage } from './message.ts';
@@ -182,7 +192,11 @@ async function relayResult(
   try {
     const named = taskIdsIn(result);
     const tasks = namesNoTask(context, named) ? NO_TASKS : await ownTasks(deps, context, named);
-    const filtered = filterResult(located, result, filteredBy(deps, context, awaited, context.caller.admission, tasks));
+    const by = filteredBy(deps, context, awaited, context.caller.admission, tasks);
+    const isLarge = located.text.length > LARGE_TEXT;
+    const filtered = isLarge
+      ? await laneSteps(context.target.id, filterInSteps(located, result, by))
+      : filterResult(located, result, by);
     if (!filtered.ok) return malformed(deps, context, filtered.fault);
     if (filtered.created !== null) await rememberTask(deps, context, filtered.created);
     if (filtered.shown !== null) await deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
