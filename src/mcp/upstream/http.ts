@@ -7,7 +7,7 @@ import type { Cancellable } from '../cancellation.ts';
 import { createSseReader, type SseEvent, type SseReader } from '../sse.ts';
 import { createAgent } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
-import { createUnread, type Unread, type UnreadAccount, UnreadFault } from './unread.ts';
+import { BacklogFault, createUnread, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,
   type Upstream,
@@ -148,7 +148,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.paused = false;
       this.controller?.resume();
     } else if (pending > this.maxBytes) {
-      const cause = new UnreadFault({ overdrawn: 'key', budget: 'a stream', limit: this.maxBytes });
+      const cause = new BacklogFault({ overdrawn: 'key', budget: 'a stream', limit: this.maxBytes });
       this.fail({ fault: 'too_large', cause });
     }
   }
@@ -286,7 +286,7 @@ export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise
 export function faultOf(cause: unknown): UpstreamFault['fault'] {
   if (cause instanceof errors.HeadersTimeoutError || cause instanceof errors.BodyTimeoutError) return 'timeout';
   if (cause instanceof errors.ConnectTimeoutError) return 'timeout';
-  if (cause instanceof UnreadFault) return 'busy';
+  if (cause instanceof BacklogFault) return 'busy';
   if (cause instanceof Error && (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError)) return 'aborted';
   return 'unreachable';
 }

@@ -6,7 +6,7 @@ const FREE = 64 * 1024;
 const LIMITS = { perKey: 32 * 1024 * 1024, all: 96 * 1024 * 1024 };
 
 /** Why an answer or a stream was given up; the message is for administrators. */
-export class UnreadFault extends Error {
+export class BacklogFault extends Error {
   constructor({ overdrawn, limit }: Overdrawn) {
     const whose = overdrawn === 'key' ? 'of this target' : 'of all targets';
     super(`too much ${whose} waits for clients to read it, or for its end: the limit is ${limit / (1024 * 1024)} MiB`);
@@ -20,7 +20,7 @@ export interface Unread {
 
 export interface UnreadAccount {
   /** What waits now. A fault: it is too much, and has to be given up. */
-  set(bytes: number): UnreadFault | null;
+  set(bytes: number): BacklogFault | null;
   close(): void;
 }
 
@@ -33,11 +33,11 @@ export function createUnread(stock: Stock = createStock('unread answers', LIMITS
           if (taken === null) {
             if (bytes <= FREE) return null;
             const first = stock.take(targetId, 0);
-            if (isOverdrawn(first)) return new UnreadFault(first);
+            if (isOverdrawn(first)) return new BacklogFault(first);
             taken = first;
           }
           const refused = taken.set(Math.max(0, bytes - FREE));
-          return refused === null ? null : new UnreadFault(refused);
+          return refused === null ? null : new BacklogFault(refused);
         },
         close() {
           taken?.giveBack();
