@@ -56,6 +56,7 @@ import { createDraftRoutes } from './policies/drafts/routes.ts';
 import { createShadows } from './policies/drafts/shadow.ts';
 import { draftStore } from './policies/drafts/store.ts';
 import { createPolicyEdits } from './policies/edit.ts';
+import { createHeavyWork } from './policies/heavy/heavy.ts';
 import { createQuestionRoutes } from './policies/question-routes.ts';
 import { createReplayRoutes } from './policies/replay/routes.ts';
 import { createPolicyRoutes } from './policies/routes.ts';
@@ -202,12 +203,19 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null,
   });
   const allTargets = (db: Connection) => targetStore(db).page(null, null);
-  const policySets = createPolicySets({ ...policyParts, targets: allTargets });
+  const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
+  const heavy = createHeavyWork({ database, targets: allTargets, findDraft });
+  const policySets = createPolicySets({
+    ...policyParts,
+    targets: allTargets,
+    readFiles: heavy.readFiles,
+    tryPolicies: heavy.build,
+  });
   const moments = createMoments({
     ...{ database, sets: policySets, targets: allTargets },
-    findDraft: (db, name) => draftStore(db).find(name),
+    findDraft,
   });
-  const applyTested = createApplyTested({ sets: policySets, module });
+  const applyTested = createApplyTested({ sets: policySets, test: heavy.test });
   const engineOf = createSetEngines(module);
   const drafts = createDrafts({ database, administer, sets: policySets, applyTested, now });
   const addresses = createAddressRule(config.allowedAddresses);
@@ -273,7 +281,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits, limits }) },
       {
         path: '/policies',
-        router: createPolicySetRoutes({ database, sets: policySets, applyTested, targets: allTargets }),
+        router: createPolicySetRoutes({ database, sets: policySets, applyTested, heavy, targets: allTargets }),
         roles: ['admin'],
       },
       { path: '/policies', router: createAccessRoutes({ database, moments, engineOf }), roles: ['admin'] },
@@ -282,7 +290,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/policies', router: createBundleRoutes({ database, keys, engineOf }), roles: ['admin'] },
       {
         path: '/policies',
-        router: createQuestionRoutes({ database, module, moments, engineOf }),
+        router: createQuestionRoutes({ database, module, moments, engineOf, heavy }),
         roles: ['admin'],
       },
       { path: '/policies', router: createPolicyRoutes({ database, edits: policyEdits }), roles: ['admin'] },
@@ -364,6 +372,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     await presence.stop();
     await upkeep.stop();
     await shadows.stop();
+    await heavy.close();
     await retention.stop();
     await writer.close();
     await heads.stop();

@@ -14,6 +14,16 @@ export function createPause(): () => Promise<void> {
   };
 }
 
+/** The same steps, of which `say` is told. */
+export function* telling<Step, T>(steps: Generator<Step, T>, say: (step: Step) => void): Generator<Step, T> {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    say(step.value);
+    yield step.value;
+  }
+}
+
 /** Runs to the end in one turn. */
 export function atOnce<T>(steps: Generator<unknown, T>): T {
   for (;;) {

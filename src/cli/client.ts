@@ -19,11 +19,29 @@ export interface Client {
   /** Throws CommandError with what the gateway says where it refuses, or why there was no answer. */
   call<T>(method: Method, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<T>;
   /** Of what answers in lines while it works: `said` gets the progress. Throws as `call` does. */
-  follow<T, P>(path: string, body: unknown, said: (progress: P) => void): Promise<T>;
+  follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T>;
   /** A list, with all of its pages. */
   list<T>(path: string): Promise<T[]>;
   /** Of what is no JSON. Throws as `call` does. */
   download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }>;
+}
+
+export interface Progress {
+  readonly done: number;
+  readonly total: number;
+}
+export type Say = (progress: string) => void;
+
+const SAY_EVERY_MS = 2_000;
+
+/** Tells people now and then how far the gateway is. */
+export function progressOf(say: Say): (progress: Progress) => void {
+  let said = Date.now();
+  return ({ done, total }) => {
+    if (done >= total || Date.now() - said < SAY_EVERY_MS) return;
+    said = Date.now();
+    say(`${done} of ${total} policies`);
+  };
 }
 
 const PATIENCE_MS = 300_000;
@@ -78,8 +96,8 @@ export function connect(given: Given): Client {
       }
       return all;
     },
-    async follow<T, P>(path: string, body: unknown, said: (progress: P) => void) {
-      const response = await ask('POST', path, body, { headers: { accept: 'application/x-ndjson' } });
+    async follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void) {
+      const response = await ask(method, path, body, { headers: { accept: 'application/x-ndjson' } });
       if (!response.ok || response.body === null)
         throw refusal(url, response.status, parsed(await read(url, () => response.text())));
       const lines = createInterface({ input: Readable.fromWeb(response.body) })[Symbol.asyncIterator]();
@@ -89,6 +107,7 @@ export function connect(given: Given): Client {
         if (typeof line !== 'object' || line === null) break;
         if ('result' in line) return line.result as T;
         if ('progress' in line) said(line.progress as P);
+        if ('error' in line) throw refusal(url, 200, line.error);
       }
       throw new CommandError(`${url} ended before there was a result: try again, and see its log`, 'no_answer');
     },

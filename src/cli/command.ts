@@ -77,6 +77,7 @@ export class CommandError extends Error {
 const COMMON = {
   json: { help: 'prints one JSON document instead of text' },
   help: { help: 'prints this' },
+  version: { help: 'prints the version' },
 } as const satisfies Record<string, Option>;
 
 /** The exit code. */

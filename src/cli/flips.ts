@@ -22,6 +22,8 @@ const WHAT = {
 } as const satisfies Record<DecisionChanges['verdict'], string>;
 
 const NAMES_SHOWN = 10;
+/** Of each effect. */
+const FLIPS_SHOWN = 10;
 
 /** `sides`: what the two sets are called. */
 export function flipsText({ verdict, changes }: DecisionChangesJson, sides: Sides): string {
@@ -29,7 +31,9 @@ export function flipsText({ verdict, changes }: DecisionChangesJson, sides: Side
   const flips = [...new Map(changes.flatMap(({ flips }) => flips ?? []).map((flip) => [JSON.stringify(flip), flip])).values()];
   const shown = (effect: Flip['after']['effect'], head: string): string => {
     const texts = flips.filter(({ after }) => after.effect === effect).map((flip) => flipText(flip, sides));
-    return texts.length === 0 ? '' : `\n${head}, for example:\n\n${texts.join('')}`;
+    const rest = texts.length - FLIPS_SHOWN;
+    const more = rest > 0 ? `  and ${rest} more: --json has them all\n` : '';
+    return texts.length === 0 ? '' : `\n${head}, for example:\n\n${texts.slice(0, FLIPS_SHOWN).join('')}${more}`;
   };
   const without = changes.filter(({ flips }) => flips?.length === 0);
   const open = changes.filter(({ flips }) => flips === null);

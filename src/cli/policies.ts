@@ -5,7 +5,7 @@ import { policyFileSchemaText, testFileSchemaText } from '../policies/file-schem
 import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/yaml.ts';
-import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from './client.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from './client.ts';
 import {
   type Command,
   CommandError,
@@ -41,7 +41,12 @@ interface Plan {
   readonly unmanaged: number;
 }
 
+interface Warning {
+  readonly message: string;
+}
+
 interface PlanWithFlips extends Plan, DecisionChangesJson {
+  readonly warnings: readonly Warning[];
   readonly changes: readonly (Change & DecisionChangesJson['changes'][number])[];
 }
 
@@ -79,7 +84,7 @@ yet get one, named after the policy; "apply --adopt" makes it theirs.`,
     const dir = given.text('dir') ?? 'policies';
     const query = new URLSearchParams({ owner: ownerOf(given) });
     const { files } = await client.call<{ files: Record<string, string> }>('GET', `/api/policies/export?${query}`);
-    const there = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
+    const there = existsSync(dir) ? readPolicyFolder(dir, join(dir, 'tests')) : new Map<string, string>();
     const texts = mergedFiles(dir, new Map(Object.entries(files)), there);
 
     const written = [...texts].filter(([file, text]) => there.get(file) !== text).map(([file]) => file);
@@ -134,13 +139,13 @@ What it does to decisions is worked out over all requests that can be made, as c
     ...FILE_OPTIONS,
     'detailed-exitcode': { help: `exits with ${EXIT.changes} where there is something to change` },
   },
-  async run(given) {
-    const answer = await sendFiles<PlanWithFlips>(given, '/api/policies/plan');
+  async run(given, say) {
+    const answer = await sendFiles<PlanWithFlips>(given, '/api/policies/plan', {}, say);
     const changes = answer.changes.length > 0;
-    const decisions = changes ? `\n${flipsText(answer, { before: 'now', after: 'then' })}` : '';
+    const decisions = changes ? `${flipsText(answer, { before: 'now', after: 'then' })}${warningsText(answer)}\n` : '';
     return {
       code: changes && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
-      text: planText(answer, changes ? `Revision ${answer.revision} would become:` : '') + decisions,
+      text: decisions + planText(answer, changes ? `Revision ${answer.revision} would become:` : ''),
       json: answer,
     };
   },
@@ -168,7 +173,8 @@ function testsIn(given: Given): object {
   return tests.size === 0 ? {} : { tests: Object.fromEntries(tests) };
 }
 
-function sendFiles<T>(given: Given, path: string, more: object = {}): Promise<T> {
+/** `say`: where the gateway is to tell how far it is. */
+function sendFiles<T>(given: Given, path: string, more: object, say?: Say): Promise<T> {
   const client = connect(given);
   const dir = dirOf(given);
   const expected = given.text('expect-revision');
@@ -180,7 +186,9 @@ function sendFiles<T>(given: Given, path: string, more: object = {}): Promise<T>
     ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
     ...(reason === undefined ? {} : { reason }),
   };
-  return pointing(dir, join(dir, 'tests'), () => client.call<T>('POST', path, body));
+  return pointing(dir, join(dir, 'tests'), () =>
+    say === undefined ? client.call<T>('POST', path, body) : client.follow<T, Progress>('POST', path, body, progressOf(say)),
+  );
 }
 
 const history: Command = {
@@ -242,8 +250,9 @@ const compare: Command = {
   summary: 'says what two revisions decide otherwise: equal, stricter, looser or incomparable, with requests that show it',
   help: `The second is that of now, if not given. All requests that can be made are looked at, not examples: docs/policies.md says
 over which, and within which bounds.`,
-  async run(given) {
-    const answer = await connect(given).call<Between & DecisionChangesJson>('GET', `/api/policies/compare?${betweenOf(given)}`);
+  async run(given, say) {
+    const path = `/api/policies/compare?${betweenOf(given)}`;
+    const answer = await connect(given).follow<Between & DecisionChangesJson, Progress>('GET', path, undefined, progressOf(say));
     const { from, to } = answer;
     return {
       text: `From revision ${from} to ${to}. ${flipsText(answer, { before: `at ${from}`, after: `at ${to}` })}`,
@@ -255,25 +264,40 @@ over which, and within which bounds.`,
 const rollback: Command = {
   name: 'rollback',
   takes: '<revision>',
-  summary: 'makes the policies what they were at a revision, as a new revision',
-  help: 'Files are not touched: export writes them anew, or git goes back to where they said so.',
-  options: { 'expect-revision': EXPECT, reason: REASON },
-  async run(given) {
+  summary: 'makes the policies what they were at a revision, as a new revision; without --yes, shows what that would change',
+  help: `With --owner, only policies of this owner go back: those that are theirs now, and those that were theirs then and are nobody else's now.
+Files are not touched: export writes them anew, or git goes back to where they said so.
+Exit code: 0 done, or nothing to do; 1 not done, as without --yes.`,
+  options: {
+    yes: { help: 'rolls back, to what the plan shows: if the policies are changed meanwhile, nothing is changed' },
+    owner: { value: 'NAME', help: 'only policies of this owner; every policy, if not given' },
+    'expect-revision': EXPECT,
+    reason: REASON,
+  },
+  async run(given, say) {
     const client = connect(given);
-    const expected = given.text('expect-revision');
-    const reason = given.text('reason');
+    const [expected, reason, owner] = ['expect-revision', 'reason', 'owner'].map((option) => given.text(option));
     const revision = revisionOf(given.args[0] ?? '');
+    const body = { revision, ...(owner === undefined ? {} : { owner }) };
+    const planned = await client.follow<PlanWithFlips, Progress>(
+      'POST',
+      '/api/policies/rollback/plan',
+      { ...body, ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }) },
+      progressOf(say),
+    );
+    if (planned.changes.length === 0) return { text: `The policies are as at revision ${revision} already.\n`, json: planned };
+    const decisions = `${flipsText(planned, { before: 'now', after: 'then' })}${warningsText(planned)}\n`;
+    if (!given.flag('yes')) {
+      const changes = changesText(planned.changes, `As at revision ${revision}, revision ${planned.revision} would become:`);
+      return { code: EXIT.failed, text: `${decisions}${changes}\nNothing is changed. Add --yes to roll back.\n`, json: planned };
+    }
     const answer = await client.call<{ revision: number; changes: Change[] }>('POST', '/api/policies/rollback', {
-      revision,
-      ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
+      ...body,
+      expected_revision: planned.revision,
       ...(reason === undefined ? {} : { reason }),
     });
-    const head = `As at revision ${revision}, as revision ${answer.revision}:`;
     return {
-      text:
-        answer.changes.length === 0
-          ? `The policies are as at revision ${revision} already.\n`
-          : changesText(answer.changes, head),
+      text: decisions + changesText(answer.changes, `As at revision ${revision}, as revision ${answer.revision}:`),
       json: answer,
     };
   },
@@ -347,7 +371,21 @@ function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): 
 
 const SIGNS = { create: '+', update: '~', adopt: '~', delete: '-' } as const;
 
-const changesText = (changes: readonly Change[], head: string): string => `${head}\n\n${changes.map(changeText).join('\n')}`;
+/** Of very many nobody reads each. */
+const CHANGES_SHOWN = 50;
+const WARNINGS_SHOWN = 20;
+
+const more = (all: readonly unknown[], shown: number, what: string): string =>
+  all.length > shown ? `and ${all.length - shown} more ${what}: --json has them all\n` : '';
+
+const changesText = (changes: readonly Change[], head: string): string =>
+  `${head}\n\n${changes.slice(0, CHANGES_SHOWN).map(changeText).join('\n')}${changes.length > CHANGES_SHOWN ? '\n' : ''}${more(changes, CHANGES_SHOWN, 'changes')}`;
+
+function warningsText({ warnings }: Pick<PlanWithFlips, 'warnings'>): string {
+  if (warnings.length === 0) return '';
+  const lines = warnings.slice(0, WARNINGS_SHOWN).map(({ message }) => `warning: ${message}\n`);
+  return `\n${lines.join('')}${more(warnings, WARNINGS_SHOWN, 'warnings')}`;
+}
 
 function changeText({ action, file, policy_id, name, members, before, after }: Change): string {
   const sign = SIGNS[action];

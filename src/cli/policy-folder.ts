@@ -1,6 +1,6 @@
 /** The policy files of a folder, and nothing that is outside of it. */
 import { lstatSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { join, sep } from 'node:path';
+import { join, resolve, sep } from 'node:path';
 import { TextDecoder } from 'node:util';
 import { FILE_NAME } from '../policies/files.ts';
 import { describePolicyFileError } from '../policies/yaml.ts';
@@ -10,12 +10,16 @@ const MAX_BYTES = 1024 * 1024;
 
 /**
  * Texts by name, in the order of names. What is named like YAML is meant to be a policy and is here, or an error: a policy that
- * is left out unseen may be the one that denies. Names that begin with a dot, and folders inside, are not looked at.
+ * is left out unseen may be the one that denies. So are folders inside that have such files, but for the one at `apart`, which is read by itself. Names
+ * that begin with a dot are not looked at.
  */
-export function readPolicyFolder(dir: string): Map<string, string> {
-  const names = namesIn(dir).filter((name) => !name.startsWith('.') && /\.ya?ml$/i.test(name));
+export function readPolicyFolder(dir: string, apart: string | null = null): Map<string, string> {
+  const all = namesIn(dir).filter((name) => !name.startsWith('.'));
+  const names = all.filter(isYaml);
   const root = realpathSync(dir);
-  const errors: string[] = [];
+  const errors = all
+    .filter((name) => !isYaml(name) && (apart === null || resolve(dir, name) !== resolve(apart)) && hasYaml(join(root, name)))
+    .map((name) => `${join(dir, name)} is a folder with YAML files, and folders are not read: move its files into ${dir}`);
   const texts = new Map<string, string>();
   for (const name of names.sort()) {
     const read = readText(root, join(root, name));
@@ -25,6 +29,10 @@ export function readPolicyFolder(dir: string): Map<string, string> {
   if (errors.length > 0) throw new CommandError(errors.join('\n'), 'invalid_file');
   return texts;
 }
+
+const isYaml = (name: string): boolean => /\.ya?ml$/i.test(name);
+const hasYaml = (path: string): boolean =>
+  lstatSync(path).isDirectory() && readdirSync(path, { recursive: true, encoding: 'utf8' }).some(isYaml);
 
 function namesIn(dir: string): string[] {
   try {

@@ -11,7 +11,7 @@ import { parseTestFile, type TestCase } from '../policies/test-file.ts';
 import { failureText, type PolicyRef, runTests, type TestReport } from '../policies/test-run.ts';
 import { describePolicyFileError, type PolicyFileError } from '../policies/yaml.ts';
 import { inSlices } from '../slices.ts';
-import { connect } from './client.ts';
+import { connect, type Progress, progressOf } from './client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
 import {
@@ -328,12 +328,12 @@ Exit code: 0 nothing, or nothing so severe; 1 a finding of this severity.`,
       help: 'fails on findings of this severity or above: error, warning or info; error, if not given',
     },
   },
-  async run(given) {
+  async run(given, say) {
     const severity = given.text('severity') ?? 'error';
     const level = SEVERITIES.indexOf(severity);
     if (level === -1) throw new UsageError(`--severity is error, warning or info, and not ${severity}`);
     const report = given.flag('live')
-      ? await connect(given).call<LintReport>('GET', '/api/policies/lint')
+      ? await connect(given).follow<LintReport, Progress>('GET', '/api/policies/lint', undefined, progressOf(say))
       : await lintHere(given);
     const severe = report.findings.some((finding) => SEVERITIES.indexOf(finding.severity) <= level);
     const lines = report.findings.map((finding) => {

@@ -27,7 +27,7 @@ show nothing is recorded, so it is not known which of them would be shown.`,
     const body = { ...(given.flag('live') ? {} : setOf(given)), ...rangeOf(given) };
     let said = Date.now();
     const report = await pointing(dirOf(given), '', () =>
-      connect(given).follow<ReportJson, { done: number; at: string }>('/api/policies/replay', body, ({ done, at }) => {
+      connect(given).follow<ReportJson, { done: number; at: string }>('POST', '/api/policies/replay', body, ({ done, at }) => {
         if (Date.now() - said < PROGRESS_MS) return;
         said = Date.now();
         say(`${done} decisions, until ${at}`);

@@ -34,7 +34,7 @@ export const fileSetOf = (given: Given) => ({
 
 export function policyFiles(given: Given): Map<string, string> {
   const dir = dirOf(given);
-  const files = readPolicyFolder(dir);
+  const files = readPolicyFolder(dir, given.text('tests') ?? join(dir, 'tests'));
   if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
   return files;
 }

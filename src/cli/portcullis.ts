@@ -1,20 +1,21 @@
 #!/usr/bin/env node
 /** The `portcullis` command: what an operator does on the host, without a token, and what administrators do over the API. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { createPasswords } from '../auth/passwords.ts';
 import { setupCode } from '../auth/registration.ts';
 import { tokenStore } from '../auth/store.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
-import { ConfigError, configFromProcess } from '../config.ts';
+import { configFromProcess } from '../config.ts';
 import { createChanges, makeCounter } from '../db/changes.ts';
 import { openDatabase } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import { userStore } from '../users/store.ts';
 import { audit } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
+import { type CommandGroup, EXIT, printable, runGroup } from './command.ts';
 import { drafts } from './drafts.ts';
 import { policies } from './policies.ts';
 
@@ -28,12 +29,14 @@ const USAGE = `Usage: portcullis <command>
   policies <command>             policies as files in git, their history, and questions (portcullis policies --help)
   drafts <command>               changes of the policies, tried before they are made (portcullis drafts --help)
 
+Every command takes --help and --version.
+
 policies, drafts, bundle and audit reproduce speak to a gateway, with a token; policies test and lint need none. All others work on the
 host, on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database belongs to the
 running gateway: stop that first (setup-code needs no database).
 `;
 
-async function resetPassword(email: string): Promise<void> {
+async function resetPassword(email: string): Promise<string> {
   const { database: where } = configFromProcess();
   if (where.kind === 'sqlite' && !existsSync(where.path)) {
     throw new AppError(
@@ -62,39 +65,90 @@ async function resetPassword(email: string): Promise<void> {
       } as const;
       return { result: user, changes: [change] };
     });
-    process.stdout.write(`${password}\n`);
+    return password;
   } finally {
     await database.close();
   }
 }
 
-async function run(argv: readonly string[]): Promise<number> {
-  if (argv[0] === 'audit') return audit(argv.slice(1));
-  if (argv[0] === 'bundle') return bundleCommand(argv.slice(1));
-  if (argv[0] === 'policies') return policies(argv.slice(1));
-  if (argv[0] === 'drafts') return drafts(argv.slice(1));
-  const [noun, verb, email, ...rest] = argv;
-  if (noun === undefined || noun === 'help' || noun === '--help') {
-    process.stdout.write(USAGE);
-    return 0;
-  }
-  if (noun === 'user' && verb === 'reset-password' && email !== undefined && rest.length === 0) {
-    await resetPassword(email);
-    return 0;
-  }
-  if (noun === 'setup-code' && verb === undefined) {
-    const { masterKey, dataDir } = configFromProcess();
-    process.stdout.write(`${setupCode(createVault(masterKey ?? masterKeyFile(join(dataDir, 'master.key'))))}\n`);
-    return 0;
-  }
-  process.stderr.write(`portcullis: no such command\n\n${USAGE}`);
-  return 2;
+const HOST_NOTES = `It works on the host, on what the gateway's environment variables name (docs/configuration.md).
+Exit code: 0 done, 1 not done, 2 called wrongly.`;
+
+const user: CommandGroup = {
+  path: 'portcullis user',
+  about: 'Users, on the host, without a token.',
+  notes: `${HOST_NOTES} A SQLite database belongs to the running gateway: stop that first.`,
+  options: {},
+  commands: [
+    {
+      name: 'reset-password',
+      takes: '<e-mail>',
+      summary: "gives the user a new password, prints it, and ends the user's logins",
+      async run({ args: [email = ''] }) {
+        const password = await resetPassword(email);
+        return { text: `${password}\n`, json: { password } };
+      },
+    },
+  ],
+};
+
+const setup: CommandGroup = {
+  path: 'portcullis',
+  about: 'The first registration.',
+  notes: HOST_NOTES,
+  options: {},
+  commands: [
+    {
+      name: 'setup-code',
+      summary: 'prints the code that the first registration needs',
+      async run() {
+        const { masterKey, dataDir } = configFromProcess();
+        const code = setupCode(createVault(masterKey ?? masterKeyFile(join(dataDir, 'master.key'))));
+        return { text: `${code}\n`, json: { setup_code: code } };
+      },
+    },
+  ],
+};
+
+/** Of the package: two folders above this file, in `src` as in `dist`. */
+function version(): string {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
 }
 
-process.exitCode = await run(process.argv.slice(2)).catch((error: unknown) => {
-  if (error instanceof AppError || error instanceof ConfigError) {
-    process.stderr.write(`portcullis: ${error.message}\n`);
-    return 1;
+async function run(argv: readonly string[]): Promise<number> {
+  const [noun, ...rest] = argv;
+  if (argv.includes('--version')) {
+    process.stdout.write(`portcullis ${version()}\n`);
+    return EXIT.ok;
   }
-  throw error;
+  switch (noun) {
+    case undefined:
+    case 'help':
+    case '--help':
+      process.stdout.write(USAGE);
+      return EXIT.ok;
+    case 'audit':
+      return audit(rest);
+    case 'bundle':
+      return bundleCommand(rest);
+    case 'policies':
+      return policies(rest);
+    case 'drafts':
+      return drafts(rest);
+    case 'user':
+      return runGroup(user, rest, process);
+    case 'setup-code':
+      return runGroup(setup, argv, process);
+    default:
+      process.stderr.write(`portcullis: there is no command ${printable(noun)}\n\n${USAGE}`);
+      return EXIT.usage;
+  }
+}
+
+// Whoever reads the output may have read enough, as `head` has. What the command does it does to the end.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
 });
+
+process.exitCode = await run(process.argv.slice(2));

@@ -45,6 +45,9 @@ const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 const TEXT_PATH =
   /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+|policies\/drafts)\/[^/]+$/;
 
+/** Under `/api`: bodies that may be large, and that a thread of their own reads. */
+const LEFT_BODIES = /^\/policies\/(plan|rollback\/plan|simulate|test)$/;
+
 export function createApp(parts: AppParts): Express {
   const { authenticate, metrics } = parts;
   const app = express();
@@ -70,7 +73,13 @@ export function createApp(parts: AppParts): Express {
   for (const { path, router } of open) app.use(path, router);
   // A request arrives with its last byte (law 4): who has sent a large body is admitted before and after it.
   const early = ifLarge(authenticate.admit);
-  app.use('/api', authenticate.verify, early, jsonBody(limitFor), authenticate.admit);
+  app.use(
+    '/api',
+    authenticate.verify,
+    early,
+    jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path)),
+    authenticate.admit,
+  );
   for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);
   app.use(() => {
     throw new AppError('not_found', 'Nothing is here.');

@@ -123,11 +123,21 @@ export function ifLarge(then: RequestHandler): RequestHandler {
   };
 }
 
+/** The value that the whole body says. Throws AppError `invalid_request`. */
+export function parseBody(bytes: Uint8Array): unknown {
+  const reading = readJson(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), { maxValues: MAX_VALUES });
+  if (!reading.ok) throw invalidRequest([unread(reading.reason, reading.repeated)]);
+  return reading.value;
+}
+
 /**
  * Puts the parsed body into `req.body`: undefined where there is none. GET, HEAD and DELETE say all in the address, so
- * that a body there is a mistake that should not go unnoticed.
+ * that a body there is a mistake that should not go unnoticed. `isLeft`: the bytes of this one are left to whom it is for.
  */
-export function jsonBody(limitOf: (res: Response) => number): RequestHandler {
+export function jsonBody(
+  limitOf: (res: Response) => number,
+  isLeft: (req: IncomingMessage & { readonly path: string }) => boolean = () => false,
+): RequestHandler {
   return async (req, res, next) => {
     req.body = undefined;
     if (!hasBody(req)) return next();
@@ -136,11 +146,7 @@ export function jsonBody(limitOf: (res: Response) => number): RequestHandler {
       if (req.method !== 'POST' && req.method !== 'PUT') throw new AppError('invalid_request', `${req.method} takes no body.`);
       checkContentType(req);
       const bytes = await readBytes(req, limit);
-      if (bytes.length > 0) {
-        const reading = readJson(bytes, { maxValues: MAX_VALUES });
-        if (!reading.ok) throw invalidRequest([unread(reading.reason, reading.repeated)]);
-        req.body = reading.value;
-      }
+      if (bytes.length > 0) req.body = isLeft(req) ? bytes : parseBody(bytes);
     } catch (error) {
       // What is left of the body would be taken for the next request.
       if (!req.complete) res.setHeader('Connection', 'close');

@@ -6,12 +6,20 @@ import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 export const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 const CONTROL = /\p{Cc}/u;
+/** All but tabs and line breaks. */
+const CONTROL_IN_LINES = /(?!\r?\n|\t)\p{Cc}/u;
 
 /** A string of 1 to `max` code points without control characters, compared byte for byte: nothing is trimmed or normalized. */
-export function text(max: number): Joi.StringSchema {
+export const text = (max: number): Joi.StringSchema => textWithout(CONTROL, 'must not contain control characters', max);
+
+/** The same, with line breaks and tabs. */
+export const lines = (max: number): Joi.StringSchema =>
+  textWithout(CONTROL_IN_LINES, 'must not contain control characters other than line breaks and tabs', max);
+
+function textWithout(refused: RegExp, refusal: string, max: number): Joi.StringSchema {
   return Joi.string().custom((value: string, helpers) => {
     if (!value.isWellFormed()) return helpers.message({ custom: 'must be well-formed Unicode' });
-    if (CONTROL.test(value)) return helpers.message({ custom: 'must not contain control characters' });
+    if (refused.test(value)) return helpers.message({ custom: refusal });
     if ([...value].length > max) return helpers.message({ custom: `must have at most ${max} characters` });
     return value;
   });
@@ -30,20 +38,24 @@ export const instant = (): Joi.StringSchema =>
   });
 
 /** Joi's sentences begin with the name of the member, which is in `path` already; the whole has no name, and is the body. */
-function fieldErrors(error: Joi.ValidationError): FieldError[] {
+function fieldErrors(error: Joi.ValidationError, hints: Hints): FieldError[] {
   return error.details.map(({ path, type, message }) => ({
     path: path.join('.'),
     message:
       type === 'object.unknown'
-        ? 'is not a member of this object'
+        ? ['is not a member of this object', ...(hints.get(String(path.at(-1))) ?? [])].join(': ')
         : message.replace(/^"[^"]*" /, path.length === 0 ? 'the body ' : ''),
   }));
 }
 
+/** For members that do not exist but have another name elsewhere, by that name: what to write instead. */
+export type Hints = ReadonlyMap<string, readonly [string]>;
+const NO_HINTS: Hints = new Map();
+
 /** Throws AppError `invalid_request`. Nothing is converted: "1" is no number. */
-export function validate<T>(schema: Joi.Schema<T>, value: unknown): T {
+export function validate<T>(schema: Joi.Schema<T>, value: unknown, hints: Hints = NO_HINTS): T {
   const result = schema.validate(value, { abortEarly: false, convert: false, errors: { wrap: { label: '"' } } });
-  if (result.error) throw invalidRequest(fieldErrors(result.error));
+  if (result.error) throw invalidRequest(fieldErrors(result.error, hints));
   return result.value as T;
 }
 

@@ -20,10 +20,11 @@ import {
   holderOfUser,
   namedHolders,
 } from './access.ts';
+import { objectMembers } from './asked.ts';
 import type { ResourceType } from './document.ts';
-import { findUser, objectMembers } from './question-routes.ts';
 import { showRevision } from './routes.ts';
 import type { SetEngines } from './set-engine.ts';
+import { findUser } from './users.ts';
 import type { Moment, Moments } from './would-be.ts';
 
 export interface AccessRouteParts {

@@ -37,13 +37,14 @@ export function createBundleRoutes(deps: {
     const files = bundleFiles(parts);
     const signer = signed === 'true' ? await keys.signer() : null;
     const signature = signer && (await signer.signAs(BUNDLE_TYPE, bundleStatement(files, signer.kid)));
+    const archive = await bundleArchive(files, signature);
     // OPA polls with If-None-Match. A signature is another one each time, and says the same.
     const about = [parts.revision, parts.dataHash.slice(0, 16), parts.engineHash.slice(0, 16), signer?.kid ?? 'unsigned'];
     res
       .setHeader('ETag', `"${about.join('.')}"`)
       .setHeader('Content-Disposition', `attachment; filename="portcullis-${parts.revision}.tar.gz"`)
       .type('application/gzip')
-      .send(bundleArchive(files, signature));
+      .send(archive);
   });
 
   router.get('/rego', async (req, res) => {

@@ -3,7 +3,10 @@
  * gives the same bytes. https://www.openpolicyagent.org/docs/management-bundles
  */
 import { createHash } from 'node:crypto';
-import { gzipSync } from 'node:zlib';
+import { promisify } from 'node:util';
+import { gzip } from 'node:zlib';
+
+const compressed = promisify(gzip);
 
 /** The Rego as it is reviewed, by file name. */
 export type RegoSources = Readonly<Record<'reference.rego' | 'gateway.rego', string>>;
@@ -42,10 +45,10 @@ export function bundleStatement(files: ReadonlyMap<string, string>, keyId: strin
 }
 
 /** The archive. `signature`: the JWS of the statement, if it is signed. */
-export function bundleArchive(files: ReadonlyMap<string, string>, signature: string | null): Buffer {
+export async function bundleArchive(files: ReadonlyMap<string, string>, signature: string | null): Promise<Buffer> {
   const all = new Map(files);
   if (signature !== null) all.set('.signatures.json', JSON.stringify({ signatures: [signature] }));
-  return gzipSync(tar(all));
+  return compressed(tar(all));
 }
 
 /** OPA hashes JSON as its own encoder writes it, with members in order. It escapes the two line ends that JSON leaves as they are. */

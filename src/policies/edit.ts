@@ -1,6 +1,6 @@
 /** Changes to the policy set. What they would make of it is known before they are stored, so that no two can add up to something refused. */
 import type { Administer, Caller } from '../auth/administer.ts';
-import type { Change, Position } from '../db/changes.ts';
+import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
 import { etagOf, requireMatch } from '../http/etag.ts';
@@ -24,8 +24,8 @@ export interface PolicyEditParts {
   readonly administer: Administer;
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
-  /** Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. */
-  readonly tryPolicies: (policies: readonly Policy[]) => Promise<unknown>;
+  /** Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: whose turn it takes. */
+  readonly tryPolicies: (policies: readonly Policy[], by: string) => Promise<unknown>;
   /** UUIDv7: ids are in order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
@@ -63,22 +63,31 @@ export interface EditPlan<T> {
   readonly apply: ((store: PolicyStore, trx: Transaction) => Promise<readonly Change[]>) | null;
 }
 
-/** `plan` must give the same for the same policies. */
-export type PolicyEdit = <T>(caller: Caller, plan: (db: Connection) => Promise<EditPlan<T>>) => Promise<Edited<T>>;
+export interface EditWork<T, State> {
+  /** What the state depends on, in short: where that is the same, so is the state. */
+  glance(db: Connection): Promise<object>;
+  read(db: Connection): Promise<State>;
+  /** Without the database, whose connection is free meanwhile. Must give the same for the same state. */
+  plan(state: State): Promise<EditPlan<T>>;
+}
+
+export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
 
 export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies'>): PolicyEdit {
   const { database, administer } = parts;
-  const tryOut = (wouldBe: readonly Policy[]): Promise<void> => tryPolicySet(parts, wouldBe);
-  /**
-   * Everything is checked under the lock, but for the trial: it takes long and needs no database, so it is made before,
-   * and again under the lock only if the set has moved meanwhile.
-   */
-  return async (caller, plan) => {
-    const early = await database.snapshot(plan);
-    if (early.wouldBe) await tryOut(early.wouldBe);
+  /** Everything is worked out before the lock is taken, and once more under it only if something has moved meanwhile. */
+  return async (caller, { glance, read, plan }) => {
+    const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
+    const work = async (state: Awaited<ReturnType<typeof read>>) => {
+      const planned = await plan(state);
+      if (planned.wouldBe !== null) await tryPolicySet(parts, planned.wouldBe, caller.principal?.sub ?? '');
+      return planned;
+    };
+    const { glanced, state } = await database.snapshot(look);
+    const early = await work(state);
     return administer(caller, 'admin', async (trx) => {
-      const { result, wouldBe, apply } = await plan(trx);
-      if (wouldBe && JSON.stringify(wouldBe) !== JSON.stringify(early.wouldBe)) await tryOut(wouldBe);
+      const holds = JSON.stringify(await glance(trx)) === glanced;
+      const { result, apply } = holds ? early : await work(await read(trx));
       return { result, changes: apply ? await apply(policyStore(trx), trx) : [] };
     });
   };
@@ -88,9 +97,10 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
 export async function tryPolicySet(
   { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
   wouldBe: readonly Policy[],
+  by: string,
 ): Promise<void> {
   try {
-    await tryPolicies(wouldBe);
+    await tryPolicies(wouldBe, by);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError('invalid_request', 'The policies cannot be compiled with this change, so it is not stored.', {
@@ -99,28 +109,33 @@ export async function tryPolicySet(
   }
 }
 
+/** A policy, and those beside it. */
+interface OneState {
+  /** null: none has the id. */
+  readonly before: StoredPolicy | null;
+  /** Every policy; empty where nobody looks at them. */
+  readonly policies: readonly StoredPolicy[];
+  /** Of the target that the request names, if it names one. */
+  readonly targetExists: boolean;
+}
+
+/** What a request makes of a policy. */
+type OneChange<T> =
+  | { readonly verb: null; readonly result: T }
+  | { readonly verb: string; readonly after: StoredPolicy | null; readonly isSound: boolean; readonly result: T };
+
 export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
   const { newId, now } = parts;
   const edit = createPolicyEdit(parts);
 
-  const requirePolicy = async (db: Connection, id: string, ifMatch: string | undefined): Promise<StoredPolicy> => {
-    const policy = await policyStore(db).find(id);
-    if (!policy) throw new AppError('not_found', 'No policy has this id.');
-    requireMatch(ifMatch, policyEtag(policy));
-    return policy;
-  };
-
   /** The set with `policy` in it. Throws AppError `invalid_request`. */
-  async function soundSetWith(db: Connection, policy: StoredPolicy): Promise<Policy[]> {
+  async function soundSetWith(policy: StoredPolicy, { policies, targetExists }: OneState): Promise<Policy[]> {
     const errors: FieldError[] = [];
-    if (policy.target_id !== null && !(await parts.targetExists(db, policy.target_id))) {
-      errors.push({ path: 'target_id', message: 'no target has this id' });
-    }
+    if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
     const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
     if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
     if (errors.length > 0) throw invalidRequest(errors);
-    const others = (await policyStore(db).all()).filter(({ id }) => id !== policy.id);
-    const wouldBe = [...others, policy];
+    const wouldBe = [...policies.filter(({ id }) => id !== policy.id), policy];
     for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
@@ -128,20 +143,46 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     return wouldBe;
   }
 
-  const replacing = async <T>(
-    db: Connection,
-    before: StoredPolicy,
-    after: StoredPolicy,
-    verb: string,
-    result: T,
-  ): Promise<EditPlan<T>> => ({
-    result,
-    wouldBe: await soundSetWith(db, after),
-    apply: async (store) => {
-      await store.update(before, after);
-      return [changeOf(verb, before, after)];
-    },
-  });
+  /** `targetId`: the one that the request names. `adds`: it may do more than take away. */
+  function editOne<T>(
+    caller: Caller,
+    {
+      id,
+      targetId = null,
+      adds,
+    }: { readonly id: string | null; readonly targetId?: string | null | undefined; readonly adds: boolean },
+    change: (before: StoredPolicy | null) => OneChange<T>,
+  ): Promise<Edited<T>> {
+    const targetExists = async (db: Connection): Promise<boolean> => targetId === null || parts.targetExists(db, targetId);
+    return edit<T, OneState>(caller, {
+      glance: async (db) => ({ revision: (await readPosition(db)).revision, targetExists: await targetExists(db) }),
+      read: async (db) => ({
+        before: id === null ? null : await policyStore(db).find(id),
+        policies: adds ? await policyStore(db).all() : [],
+        targetExists: await targetExists(db),
+      }),
+      async plan(state) {
+        const { before } = state;
+        const changed = change(before);
+        if (changed.verb === null) return { result: changed.result, wouldBe: null, apply: null };
+        const { verb, after, isSound, result } = changed;
+        return {
+          result,
+          wouldBe: after === null || isSound ? null : await soundSetWith(after, state),
+          apply: async (store) => {
+            await store.change([{ before, after }]);
+            return [changeOf(verb, before, after)];
+          },
+        };
+      },
+    });
+  }
+
+  const required = (policy: StoredPolicy | null, ifMatch: string | undefined): StoredPolicy => {
+    if (!policy) throw new AppError('not_found', 'No policy has this id.');
+    requireMatch(ifMatch, policyEtag(policy));
+    return policy;
+  };
 
   return {
     create(caller, document) {
@@ -155,13 +196,8 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
         created_at: time,
         updated_at: time,
       };
-      return edit(caller, async (db) => ({
-        result: policy,
-        wouldBe: await soundSetWith(db, policy),
-        apply: async (store) => {
-          await store.insert(policy);
-          return [changeOf('create', null, policy)];
-        },
+      return editOne(caller, { id: null, targetId: document.target_id, adds: true }, () => ({
+        ...{ verb: 'create', after: policy, isSound: false, result: policy },
       }));
     },
 
@@ -173,58 +209,43 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
         ids.set(key, made);
         return made;
       };
-      return edit(caller, async (db) => {
-        const before = await requirePolicy(db, id, ifMatch);
+      return editOne(caller, { id, targetId: update.target_id, adds: true }, (found) => {
+        const before = required(found, ifMatch);
         const after = updated(before, update, idOf, time);
-        if (after === before) return { result: before, wouldBe: null, apply: null };
-        return replacing(db, before, after, 'update', after);
+        if (after === before) return { verb: null, result: before };
+        return { verb: 'update', after, isSound: false, result: after };
       });
     },
 
     delete: (caller, id, ifMatch) =>
-      edit(caller, async (db) => {
-        const policy = await requirePolicy(db, id, ifMatch);
-        return {
-          result: null,
-          wouldBe: null,
-          apply: async (store) => {
-            await store.delete(id);
-            return [changeOf('delete', policy, null)];
-          },
-        };
+      editOne(caller, { id, adds: false }, (found) => {
+        required(found, ifMatch);
+        return { verb: 'delete', after: null, isSound: true, result: null };
       }),
 
     addSubject(caller, id, document, ifMatch) {
       const time = now();
       const subject: PolicySubject = { ...document, id: newId() };
-      return edit<AddedSubject>(caller, async (db) => {
-        const before = await requirePolicy(db, id, ifMatch);
+      return editOne<AddedSubject>(caller, { id, adds: true }, (found) => {
+        const before = required(found, ifMatch);
         const there = before.subjects.find((known) => subjectKey(known) === subjectKey(subject));
-        if (there) return { result: { subject: there, added: false }, wouldBe: null, apply: null };
+        if (there) return { verb: null, result: { subject: there, added: false } };
         if (before.subjects.length >= POLICY_LIMITS.subjects) {
           throw new AppError('limit_reached', `A policy has at most ${POLICY_LIMITS.subjects} subjects.`);
         }
         const after = { ...before, subjects: sortedSubjects([...before.subjects, subject]), updated_at: time };
-        return replacing(db, before, after, 'add_subject', { subject, added: true });
+        return { verb: 'add_subject', after, isSound: false, result: { subject, added: true } };
       });
     },
 
     removeSubject(caller, id, subjectId, ifMatch) {
       const time = now();
-      return edit(caller, async (db) => {
-        const before = await requirePolicy(db, id, ifMatch);
+      return editOne(caller, { id, adds: false }, (found) => {
+        const before = required(found, ifMatch);
         const subjects = before.subjects.filter((subject) => subject.id !== subjectId);
         if (subjects.length === before.subjects.length)
           throw new AppError('not_found', 'The policy has no subject with this id.');
-        const after = { ...before, subjects, updated_at: time };
-        return {
-          result: null,
-          wouldBe: null,
-          apply: async (store) => {
-            await store.update(before, after);
-            return [changeOf('remove_subject', before, after)];
-          },
-        };
+        return { verb: 'remove_subject', after: { ...before, subjects, updated_at: time }, isSound: true, result: null };
       });
     },
   };

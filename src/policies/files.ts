@@ -14,9 +14,14 @@ export const DEFAULT_OWNER = 'default';
 
 export const managedAs = (owner: string, file: string): string => `${owner}/${file.replace(/\.yaml$/, '')}`;
 
+/** `managed`: `managed_as` of a policy. */
+export const isOf = (managed: string | null, owner: string): boolean => managed?.startsWith(`${owner}/`) === true;
+
 /** null: it is of no file, or of one of another owner. */
 export function managedFile(policy: StoredPolicy, owner: string): string | null {
-  return policy.managed_as?.startsWith(`${owner}/`) ? `${policy.managed_as.slice(owner.length + 1)}.yaml` : null;
+  return policy.managed_as !== null && isOf(policy.managed_as, owner)
+    ? `${policy.managed_as.slice(owner.length + 1)}.yaml`
+    : null;
 }
 
 /**

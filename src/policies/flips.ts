@@ -1,7 +1,8 @@
 /** What a change of the policies does to decisions, as people read it: policies and targets by name. */
 import type { PrincipalFacts } from '../decision/decision.ts';
-import { inSlices } from '../slices.ts';
+import { inSlices, telling } from '../slices.ts';
 import { type ComparisonVerdict, compareInSteps, type Difference } from './analysis/compare.ts';
+import type { Progress } from './analysis/search.ts';
 import type { Answer, NamedSubject } from './analysis/witness.ts';
 import type { Effect, ResourceType, StoredPolicy } from './document.ts';
 import { type PolicyRef, policyRef } from './test-run.ts';
@@ -40,11 +41,13 @@ export async function decisionChanges(
   after: readonly StoredPolicy[],
   targets: readonly { readonly id: string; readonly name: string }[],
   isStored: (id: string) => boolean,
+  say: (progress: Progress | undefined) => void = () => {},
 ): Promise<DecisionChanges> {
   if (before.length === after.length && before.every((policy, i) => policy === after[i])) {
     return { verdict: 'equal', flipsOf: () => [] };
   }
-  const { verdict, flips } = await inSlices(compareInSteps(before, after, { targets: targets.map(({ id }) => id) }));
+  const steps = compareInSteps(before, after, { targets: targets.map(({ id }) => id) });
+  const { verdict, flips } = await inSlices(telling(steps, say));
   const names = new Map(targets.map(({ id, name }) => [id, name]));
   const [old, now] = [before, after].map((set) => new Map(set.map((policy) => [policy.id, policy])));
   const decided = ({ effect, policy_id }: Answer, set: ReadonlyMap<string, StoredPolicy> | undefined): Decided => {

@@ -4,7 +4,7 @@ import type { StoredPolicy } from './document.ts';
 import { DEFAULT_OWNER, FILE_NAME, FILE_NAME_RULE } from './files.ts';
 import { checkPolicySet, type PatternCheck } from './pattern.ts';
 import { planFiles } from './plan.ts';
-import { type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from './yaml.ts';
+import { errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from './yaml.ts';
 
 export interface OfflineSet {
   readonly policies: readonly StoredPolicy[];
@@ -31,7 +31,7 @@ export function offlineSet(
     files.set(file, parsed);
     const { resource_pattern: pattern } = parsed.policy;
     const refusal = pattern === null ? null : checkPattern(pattern);
-    if (refusal !== null) errors.push(parsed.errorAt('resource_pattern', `is refused. ${refusal}`));
+    if (refusal !== null) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
   }
   const named = [...files.values()].flatMap(({ policy }) => policy.target ?? []);
   const known = [...new Set([...named, ...targets])].sort().map((name) => ({ id: idFor(`target ${name}`), name }));
@@ -41,7 +41,7 @@ export function offlineSet(
   const fileOf = new Map(plan.changes.map(({ file, after }) => [after?.id, files.get(file ?? '')]));
   for (const { message, policyIds } of checkPolicySet(plan.wouldBe)) {
     const parsed = fileOf.get(policyIds[0]);
-    if (parsed !== undefined) errors.push(parsed.errorAt('resource_pattern', `is one too many. ${message}`));
+    if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `is one too many. ${message}`));
   }
   return errors.length > 0 ? { errors } : { policies: plan.wouldBe, targets: known };
 }

@@ -3,7 +3,7 @@ import { atOnce } from '../slices.ts';
 import type { PolicySubject, StoredPolicy } from './document.ts';
 import { fileNames, fileOf, managedAs, managedFile, possibleNames } from './files.ts';
 import { sortedSubjects, subjectKey } from './schema.ts';
-import { changedKeys, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from './yaml.ts';
+import { changedKeys, errorAt, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from './yaml.ts';
 
 export interface PolicyChange {
   /** `adopt`: an update of a policy that was made over the API, and is the file's from then on. */
@@ -64,14 +64,14 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
 
   for (const [file, parsed] of [...files].sort(([a], [b]) => compareText(a, b))) {
     yield;
-    const { policy: wanted, errorAt } = parsed;
+    const { policy: wanted } = parsed;
     if (wanted.target !== null && !targetIds.has(wanted.target)) {
-      errors.push(errorAt('target', `is ${wanted.target}, and no target has this name`));
+      errors.push(errorAt(parsed, 'target', `is ${wanted.target}, and no target has this name`));
       continue;
     }
     const known = meant.get(file);
     if (known !== undefined && 'ambiguous' in known) {
-      errors.push(errorAt('name', `could be any of ${known.ambiguous} policies made over the API: ${RENAME}`));
+      errors.push(errorAt(parsed, 'name', `could be any of ${known.ambiguous} policies made over the API: ${RENAME}`));
       continue;
     }
     const before = known ?? null;
@@ -85,7 +85,7 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
     if (before !== null && !differs && (owned || !adopt)) {
       unchanged++;
     } else if (before !== null && !owned && !adopt) {
-      errors.push(errorAt('name', `is that of policy ${before.id}, which was made over the API and differs: ${ADOPT}`));
+      errors.push(errorAt(parsed, 'name', `is that of policy ${before.id}, which was made over the API and differs: ${ADOPT}`));
     } else {
       const after = become(before, wanted, file, request, context, targetIds);
       changes.push({ action: before === null ? 'create' : owned ? 'update' : 'adopt', file, before, after });

@@ -1,6 +1,6 @@
 /** Policies on the wire: what a request may hold, and how a policy is shown. */
 import Joi from 'joi';
-import { text, uuid, validate } from '../http/validate.ts';
+import { type Hints, lines, text, uuid, validate } from '../http/validate.ts';
 import {
   EFFECTS,
   type Policy,
@@ -34,7 +34,7 @@ export interface PolicyUpdate extends Partial<PolicyDocument> {
 }
 
 const name = text(POLICY_LIMITS.name);
-const description = text(POLICY_LIMITS.description).allow(null, '');
+const description = lines(POLICY_LIMITS.description).allow(null, '');
 const resourceType = Joi.valid(...RESOURCE_TYPES, 'all');
 const resourcePattern = text(POLICY_LIMITS.pattern).allow(null);
 const effect = Joi.valid(...EFFECTS);
@@ -75,9 +75,26 @@ const subjectMembers = {
     ],
   }),
 };
+const subjectForm = (type: SubjectType): string => `{"subject_type": "${type}", "subject_value": "..."}`;
+const everyoneForm = '{"subject_type": "everyone"}';
+
+/** Policy files have these names for what is called otherwise here. */
+const FILE_NAMES: Hints = new Map([
+  ['target', ['policy files name the target; here it is `target_id`, the id of the target (GET /api/targets)']],
+  ['role', [`policy files write it so; here a subject is ${subjectForm('role')}`]],
+  ['group', [`policy files write it so; here a subject is ${subjectForm('group')}`]],
+  ['user', [`policy files write it so; here a subject is ${subjectForm('user')}`]],
+  ['everyone', [`policy files write it so; here a subject is ${everyoneForm}`]],
+]);
+
 const newSubject = Joi.object<SubjectInput>(subjectMembers);
 const knownSubject = Joi.object<SubjectInput>({ id: uuid(), ...subjectMembers });
-const listOf = (subject: Joi.ObjectSchema) => Joi.array().items(subject).max(POLICY_LIMITS.subjects);
+const listOf = (subject: Joi.ObjectSchema) =>
+  Joi.array()
+    .items(
+      subject.messages({ 'object.base': 'must be an object with `subject_type` and `subject_value`; `everyone` has no value' }),
+    )
+    .max(POLICY_LIMITS.subjects);
 
 const newPolicy = Joi.object<PolicyInput>({
   ...policyMembers,
@@ -127,19 +144,25 @@ export const sortedSubjects = (subjects: readonly PolicySubject[]): PolicySubjec
 
 /** Throws AppError `invalid_request`, as the others here do. */
 export function readPolicy(value: unknown): PolicyDocument {
-  const { description = null, target_id = null, resource_pattern = null, enabled = true, ...rest } = validate(newPolicy, value);
+  const {
+    description = null,
+    target_id = null,
+    resource_pattern = null,
+    enabled = true,
+    ...rest
+  } = validate(newPolicy, value, FILE_NAMES);
   const subjects = new Map(rest.subjects.map((subject) => [subjectKey(subject), readySubject(subject)]));
   return { ...rest, description, target_id, resource_pattern, enabled, subjects: [...subjects.values()] };
 }
 
 /** The same subject may still be there twice: which of them carries the right id is for the update to say. */
 export function readPolicyUpdate(value: unknown): PolicyUpdate {
-  const { subjects, ...rest } = validate(changedPolicy, value);
+  const { subjects, ...rest } = validate(changedPolicy, value, FILE_NAMES);
   return subjects === undefined ? rest : { ...rest, subjects: subjects.map(readySubject) };
 }
 
 export function readSubject(value: unknown): SubjectDocument {
-  return readySubject(validate(newSubject.required(), value));
+  return readySubject(validate(newSubject.required(), value, FILE_NAMES));
 }
 
 const readySubject = (subject: SubjectInput): SubjectDocument => ({

@@ -1,21 +1,32 @@
 /** Engines of policy sets that are asked about, beside the one that decides requests. */
+import { createHash } from 'node:crypto';
 import { createEngine, type LoadedEngine, type PolicyModule } from '../decision/engine.ts';
+import { inSlices } from '../slices.ts';
 import type { Policy } from './document.ts';
 
 /** Of a stored set. The last one is kept: compiling takes long, and most questions are about the set of the question before. */
 export type SetEngines = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
 
 export function createSetEngines(module: PolicyModule): SetEngines {
-  let last: { readonly json: string; readonly engine: Promise<LoadedEngine> } | null = null;
-  return (policies, revision) => {
-    const json = JSON.stringify([revision, policies]);
-    if (last?.json === json) return last.engine;
+  let last: { readonly hash: string; readonly engine: Promise<LoadedEngine> } | null = null;
+  return async (policies, revision) => {
+    const hash = await inSlices(hashInSteps(policies, revision));
+    if (last?.hash === hash) return last.engine;
     const engine = createEngine({ module, policies, revision });
-    const made = { json, engine };
+    const made = { hash, engine };
     last = made;
     engine.catch(() => {
       if (last === made) last = null;
     });
     return engine;
   };
+}
+
+function* hashInSteps(policies: readonly Policy[], revision: number): Generator<undefined, string> {
+  const hash = createHash('sha256').update(String(revision));
+  for (const policy of policies) {
+    hash.update(JSON.stringify(policy));
+    yield;
+  }
+  return hash.digest('base64');
 }

@@ -5,7 +5,7 @@ import type { Connection } from '../db/database.ts';
 import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from './document.ts';
 
 export interface PolicyStore {
-  /** Every policy, by id, each with its subjects by id, all of one moment. */
+  /** Every policy, by id, each with its subjects by id. All of one moment where `db` is a snapshot, or holds the counter. */
   all(): Promise<StoredPolicy[]>;
   /** As `all`: at most `limit` policies (null: every one) whose ids come after `after` (null: from the first). */
   page(limit: number | null, after: string | null): Promise<StoredPolicy[]>;
@@ -73,6 +73,9 @@ const subjectRow = (policyId: string, { id, subject_type, subject_value }: Polic
   subject_value: subject_value ?? '',
 });
 
+/** Policies of one answer of the database: reading it takes a few milliseconds, in which nothing else runs. */
+const AT_ONCE = 500;
+
 const bytesOfId = (id: string): number => id.length;
 
 export function policyStore(db: Connection): PolicyStore {
@@ -85,6 +88,11 @@ export function policyStore(db: Connection): PolicyStore {
       .orderBy([{ column: 'p.id' }, { column: 's.id' }]);
     return assemble(rows);
   };
+  const page = (limit: number | null, after: string | null): Promise<StoredPolicy[]> =>
+    read((policies) => {
+      const later = after === null ? policies : policies.where('id', '>', after);
+      return limit === null ? later : later.orderBy('id').limit(limit);
+    });
   const insert = async (table: string, rows: Iterable<object>): Promise<void> => {
     for (const batch of batches(rows, bytesOfRow)) await db(table).insert(batch);
   };
@@ -120,12 +128,15 @@ export function policyStore(db: Connection): PolicyStore {
   }
 
   return {
-    all: () => read((policies) => policies),
-    page: (limit, after) =>
-      read((policies) => {
-        const later = after === null ? policies : policies.where('id', '>', after);
-        return limit === null ? later : later.orderBy('id').limit(limit);
-      }),
+    async all() {
+      const found: StoredPolicy[] = [];
+      for (;;) {
+        const some = await page(AT_ONCE, found.at(-1)?.id ?? null);
+        for (const policy of some) found.push(policy);
+        if (some.length < AT_ONCE) return found;
+      }
+    },
+    page,
     find: async (id) => (await read((policies) => policies.where({ id })))[0] ?? null,
 
     insert: (policy) => change([{ before: null, after: policy }]),

@@ -5,10 +5,10 @@ import { AppError, invalidRequest } from '../errors.ts';
 import { createPause } from '../slices.ts';
 import type { StoredPolicy } from './document.ts';
 import { FILE_NAME, FILE_NAME_RULE } from './files.ts';
-import { setBefore } from './plan.ts';
-import { type Alongside, type ApplyRequest, badFiles, type PolicySets, type TargetName } from './sets.ts';
+import { badFiles, type TargetName } from './planning.ts';
+import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 import { parseTestFile, type TestCase } from './test-file.ts';
-import { failureText, runTests, type TestReport } from './test-run.ts';
+import { failureText, runTests, type TestReport, type TestResult } from './test-run.ts';
 import type { PolicyFileError } from './yaml.ts';
 
 /** Of all files together. */
@@ -65,30 +65,32 @@ export type ApplyTested = (
   alongside?: Alongside,
 ) => ReturnType<PolicySets['apply']>;
 
-const FAILURES_NAMED = 200;
+export interface ApplyTestedParts {
+  readonly sets: PolicySets;
+  /** Of tests on a set: `all` is how many there are, `failures` the first that failed. `by`: whose turn it takes. */
+  readonly test: (
+    texts: ReadonlyMap<string, string>,
+    set: Pick<SetToTest, 'policies' | 'targets'>,
+    by: string,
+  ) => Promise<{ readonly failed: number; readonly all: number; readonly failures: readonly TestResult[] }>;
+}
 
-export function createApplyTested({ sets, module }: { readonly sets: PolicySets; readonly module: PolicyModule }): ApplyTested {
+export function createApplyTested({ sets, test }: ApplyTestedParts): ApplyTested {
   return async (caller, request, tests, alongside) => {
     if (tests.size === 0) return sets.apply(caller, request, alongside);
-    const cases = await readTests(tests);
-    const { plan, targets, position } = await sets.plan(request);
-    const stored = setBefore(plan.wouldBe, plan.changes);
-    const { failed, results } = await testSet(module, cases, { policies: plan.wouldBe, stored, targets });
+    const by = caller.principal.sub;
+    const { plan, targets, position } = await sets.plan(request, by);
+    const { failed, all, failures } = await test(tests, { policies: plan.wouldBe, targets }, by);
     if (failed > 0) {
-      const errors = results
-        .filter((result) => !result.passed)
-        .slice(0, FAILURES_NAMED)
-        .map((result) => {
-          const { file, line, column, test, principal, request } = result;
-          return {
-            path: `tests.${file}`,
-            message: `${test}: ${principal}, ${request}: ${failureText(result)}`,
-            file,
-            line,
-            column,
-          };
-        });
-      throw new AppError('tests_failed', `Nothing is applied, because tests fail: ${failed} of ${results.length}.`, { errors });
+      const errors = failures.map((result) => {
+        const { file, line, column, test, principal, request } = result;
+        return {
+          path: `tests.${file}`,
+          message: `${test}: ${principal}, ${request}: ${failureText(result)}`,
+          ...{ file, line, column },
+        };
+      });
+      throw new AppError('tests_failed', `Nothing is applied, because tests fail: ${failed} of ${all}.`, { errors });
     }
     // What was tested is what is applied.
     return sets.apply(caller, { ...request, expectedRevision: position.revision, expectedTargets: targets }, alongside);

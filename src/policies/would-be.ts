@@ -1,13 +1,13 @@
 /** The policy set as it is, and as files or a draft would make it: what questions, tests and replays are about. */
-import Joi from 'joi';
 import { type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { StoredPolicy } from './document.ts';
-import { DRAFT_NAME, type Draft } from './drafts/draft.ts';
+import type { Draft } from './drafts/draft.ts';
 import { type PolicyChange, setBefore } from './plan.ts';
-import { type PlanBody, planMembers, requestOf } from './set-routes.ts';
-import type { PolicySets, TargetName } from './sets.ts';
+import type { TargetName } from './planning.ts';
+import { type PlanBody, requestOf, type SetSource } from './set-bodies.ts';
+import type { PolicySets } from './sets.ts';
 import { policyStore } from './store.ts';
 
 /** The set of one moment, and what else questions are asked about. */
@@ -21,30 +21,6 @@ export interface Moment {
   readonly changes: readonly PolicyChange[];
 }
 
-/** Files as `apply` takes them, or the name of a draft, which has the same; or neither: the set as it is. */
-export interface SetSource extends Partial<PlanBody> {
-  draft?: string;
-}
-
-export const sourceMembers = {
-  ...planMembers,
-  files: planMembers.files.optional(),
-  draft: Joi.string().pattern(DRAFT_NAME).messages({ 'string.pattern.base': 'must be the name of a draft' }),
-};
-
-/** What goes with files goes with files alone. `needed`: there must be files or a draft. */
-export const withSource = <T>(schema: Joi.ObjectSchema<T>, needed: boolean): Joi.ObjectSchema<T> =>
-  (needed ? schema.xor('files', 'draft') : schema.oxor('files', 'draft'))
-    .with('owner', 'files')
-    .with('prune', 'files')
-    .with('adopt', 'files')
-    .messages({
-      'object.with': 'is for `files`, which are not there',
-      'object.missing': 'must have `files`, or `draft`',
-      'object.xor': 'must have `files`, or `draft`, and not both',
-      'object.oxor': 'must have `files`, or `draft`, and not both',
-    });
-
 export interface MomentParts {
   readonly database: Database;
   readonly sets: PolicySets;
@@ -54,8 +30,8 @@ export interface MomentParts {
 
 export interface Moments {
   now(db: Connection): Promise<Moment>;
-  /** Throws AppError `not_found` where there is no such draft, and whatever `PolicySets.plan` throws: what could not be applied is refused. */
-  of(source: SetSource): Promise<Moment>;
+  /** Throws AppError `not_found` where there is no such draft, and whatever `PolicySets.plan` throws: what could not be applied is refused. `by`: whose turn it takes. */
+  of(source: SetSource, by: string): Promise<Moment>;
 }
 
 export function createMoments({ database, sets, targets, findDraft }: MomentParts): Moments {
@@ -73,10 +49,10 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
 
   return {
     now,
-    async of(source) {
+    async of(source, by) {
       const body = await planOf(source);
       if (body === null) return database.snapshot(now);
-      const { plan, position } = await sets.plan(requestOf(body));
+      const { plan, position } = await sets.plan(requestOf(body), by);
       return {
         position,
         policies: plan.wouldBe,

@@ -49,11 +49,19 @@ export function describePolicyFileError({ file, line, column, message }: PolicyF
   return `${file}:${line}:${column}: ${message}`;
 }
 
+/** Plain data: it is sent from thread to thread. */
 export interface ParsedPolicyFile {
+  readonly file: string;
   readonly policy: PolicyFile;
-  /** A refusal for a reason that the file alone does not show, at the place of this key, or of what is missing. */
-  readonly errorAt: (key: keyof PolicyFile, message: string) => PolicyFileError;
+  /** Where each key stands, or what it is missing from. */
+  readonly places: Readonly<Record<keyof PolicyFile, Pick<PolicyFileError, 'line' | 'column'>>>;
 }
+
+/** A refusal for a reason that the file alone does not show. */
+export const errorAt = ({ file, places }: ParsedPolicyFile, key: keyof PolicyFile, message: string): PolicyFileError => ({
+  ...{ file, line: places[key].line, column: places[key].column },
+  message: `${key} ${message}`,
+});
 
 export type PolicyFileResult = ParsedPolicyFile | { readonly errors: readonly PolicyFileError[] };
 
@@ -98,7 +106,12 @@ const schema = Joi.object<Written>({
 export function parsePolicyFile(text: string, file: string): PolicyFileResult {
   const read = readStrictYaml(text, file, schema, 'one policy a file');
   if ('errors' in read) return read;
-  return { policy: policyOf(read.value), errorAt: (key, message) => read.errorAt([key], `${key} ${message}`) };
+  const policy = policyOf(read.value);
+  const places = Object.keys(policy).map((key) => {
+    const { line, column } = read.errorAt([key], '');
+    return [key, { line, column }];
+  });
+  return { file, policy, places: Object.fromEntries(places) as ParsedPolicyFile['places'] };
 }
 
 export interface StrictYaml<T> {

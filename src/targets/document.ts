@@ -2,7 +2,7 @@
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../errors.ts';
-import { text, uuid, validate } from '../http/validate.ts';
+import { lines, text, uuid, validate } from '../http/validate.ts';
 import { isRequestMethod } from '../mcp/operation.ts';
 import { RESOURCE_TYPES } from '../policies/document.ts';
 import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
@@ -86,7 +86,7 @@ const members = {
   name: Joi.string()
     .pattern(TARGET_NAME)
     .messages({ 'string.pattern.base': 'must begin with a letter a-z and hold only a-z, 0-9 and -, at most 63 in all' }),
-  description: text(TARGET_LIMITS.description).allow(null, ''),
+  description: lines(TARGET_LIMITS.description).allow(null, ''),
   transport: Joi.valid(...TRANSPORTS),
   url: checked(Joi.string(), urlProblem),
   command: absolutePath,

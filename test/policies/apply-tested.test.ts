@@ -6,10 +6,11 @@ import { createChanges } from '../../src/db/changes.ts';
 import { loadPolicyModule } from '../../src/decision/engine.ts';
 import { AppError } from '../../src/errors.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
+import { readFiles, type TargetName } from '../../src/policies/planning.ts';
 import { readPolicy } from '../../src/policies/schema.ts';
-import { createPolicySets, type TargetName } from '../../src/policies/sets.ts';
+import { createPolicySets } from '../../src/policies/sets.ts';
 import { policyStore } from '../../src/policies/store.ts';
-import { createApplyTested } from '../../src/policies/test-set.ts';
+import { createApplyTested, readTests, testSet } from '../../src/policies/test-set.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
@@ -92,7 +93,7 @@ test.serial('the tests have passed on what is applied, or nothing is', async (t)
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
-  const caller = { requestId: 'r' } as Caller;
+  const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   const module = await loadPolicyModule();
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
@@ -104,9 +105,16 @@ test.serial('the tests have passed on what is applied, or nothing is', async (t)
   const sets = createPolicySets({
     ...parts,
     targets: async () => targets,
+    readFiles,
     tryPolicies: async () => await meanwhile.shift()?.(),
   });
-  const applyTested = createApplyTested({ sets, module });
+  const applyTested = createApplyTested({
+    sets,
+    async test(texts, set) {
+      const { failed, results } = await testSet(module, await readTests(texts), { ...set, stored: [] });
+      return { failed, all: results.length, failures: results.filter(({ passed }) => !passed) };
+    },
+  });
   const apply = (what: string) => {
     const files = new Map([[`${what.replaceAll(' ', '-')}.yaml`, file({ name: what, target: 'everything' })]]);
     const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null, files };

@@ -9,6 +9,7 @@ import { compile } from '../../src/policies/compile.ts';
 import type { StoredPolicy } from '../../src/policies/document.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { policiesAt } from '../../src/policies/history.ts';
+import { readFiles } from '../../src/policies/planning.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { createPolicySets } from '../../src/policies/sets.ts';
 import { policyStore } from '../../src/policies/store.ts';
@@ -34,7 +35,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
-  return { database, changes, edits, sets: createPolicySets({ ...parts, targets: async () => [] }) };
+  return { database, changes, edits, sets: createPolicySets({ ...parts, targets: async () => [], readFiles }) };
 }
 
 const live = (database: Database): Promise<{ revision: number; policies: StoredPolicy[] }> =>
@@ -84,7 +85,7 @@ eachEngine(test.serial, 'each revision is what was live then, whatever was chang
         });
         return;
       case 'rollback':
-        await sets.rollback(caller, it.which % (revision + 1), revision);
+        await sets.rollback(caller, { revision: it.which % (revision + 1), owner: null, expectedRevision: revision });
         return;
       case 'update':
         if (policy) await edits.update(caller, policy.id, readPolicyUpdate({ priority: it.value, description: 'x' }), none);
@@ -122,7 +123,7 @@ eachEngine(test.serial, 'each revision is what was live then, whatever was chang
   for (const revision of [0, Math.floor(seen.size / 2), seen.size - 1]) {
     t.is(hash(await at(database, revision)), hash(seen.get(revision) ?? []));
     // Going back makes the same policies, but for the time of the change.
-    await sets.rollback(caller, revision, null);
+    await sets.rollback(caller, { revision: revision, owner: null, expectedRevision: null });
     const { policies } = await live(database);
     t.is(hash(policies), hash(seen.get(revision) ?? []));
   }

@@ -199,9 +199,9 @@ test.serial('who counts for a shadow that begins anew meanwhile leaves the new o
   const slow = replica('a', {
     moments: {
       ...moments,
-      async of(source) {
+      async of(source, by) {
         await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, Date.now())));
-        return moments.of(source);
+        return moments.of(source, by);
       },
     },
   });
@@ -314,12 +314,12 @@ test.serial('what a live change explains is so already, and a draft that fails k
     moments: {
       ...moments,
       // The policy that allowed it is gone from the live set, too.
-      of: async (source) => {
+      of: async (source, by) => {
         if (source.draft === 'broken') {
           faults++;
           throw new Error('a fault');
         }
-        return { ...(await moments.of(source)), stored: [] };
+        return { ...(await moments.of(source, by)), stored: [] };
       },
     },
   }).follow();

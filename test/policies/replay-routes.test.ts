@@ -2,8 +2,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import express, { type ErrorRequestHandler } from 'express';
+import type { Admission } from '../../src/auth/admission.ts';
 import { createEngine, loadPolicyModule } from '../../src/decision/engine.ts';
 import { AppError, ERRORS } from '../../src/errors.ts';
+import { openContext } from '../../src/http/context.ts';
 import type { Policy } from '../../src/policies/document.ts';
 import { createReplayRoutes } from '../../src/policies/replay/routes.ts';
 import type { Moment } from '../../src/policies/would-be.ts';
@@ -40,6 +42,10 @@ test.serial('whoever leaves while a replay is planned gives the place back', asy
   };
   const app = express()
     .use(express.json())
+    .use((_req, res, next) => {
+      openContext(res, { requestId: 'r', admission: { principal: { sub: 'admin' } } as Admission });
+      next();
+    })
     .use(createReplayRoutes({ database, module, moments, engineOf, now: Date.now }))
     .use(refuse);
   const server = createServer(app);

@@ -138,7 +138,7 @@ eachEngine(test.serial, 'whatever is wrong is refused, named, and not stored', a
     [{ name: '\ud800' }, ['']],
     [{ name: 'x'.repeat(257) }, ['name']],
     [{ name: 5, priority: '1', enabled: 'true' }, ['name', 'priority', 'enabled']],
-    [{ description: 'two\nlines' }, ['description']],
+    [{ description: 'two\u0007lines' }, ['description']],
     [{ priority: 2147483648 }, ['priority']],
     [{ priority: 1.5 }, ['priority']],
     [{ effect: 'Allow' }, ['effect']],

@@ -8,6 +8,7 @@ import { tokenStore } from '../../src/auth/store.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import { AppError } from '../../src/errors.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
+import { readFiles } from '../../src/policies/planning.ts';
 import { readPolicyUpdate } from '../../src/policies/schema.ts';
 import { createPolicySets } from '../../src/policies/sets.ts';
 import { policyStore } from '../../src/policies/store.ts';
@@ -513,6 +514,7 @@ eachEngine(test.serial, 'who is no administrator any more when the change is mad
   let meanwhile: () => Promise<unknown> = async () => undefined;
   const sets = createPolicySets({
     ...{ database, administer: createAdminister({ changes }), newId: uuidv7, now: Date.now, checkPattern: () => null },
+    readFiles,
     targets: async () => [],
     // Between the first look and the lock.
     tryPolicies: () => meanwhile(),
@@ -523,7 +525,7 @@ eachEngine(test.serial, 'who is no administrator any more when the change is mad
   const apply = (priority: number) => sets.apply(caller, { ...request, files: new Map([['a.yaml', file({ priority })]]) });
   await apply(1);
   meanwhile = () => database.knex('users').where('id', admin.id).update({ role: 'user' });
-  for (const work of [() => apply(2), () => sets.rollback(caller, 0, null)]) {
+  for (const work of [() => apply(2), () => sets.rollback(caller, { revision: 0, owner: null, expectedRevision: null })]) {
     t.is((await t.throwsAsync<AppError>(work(), { instanceOf: AppError }))?.code, 'forbidden');
   }
   t.deepEqual(
@@ -541,12 +543,13 @@ eachEngine(
     const changes = await createChanges(database, Date.now);
     const administer: Administer = (_caller, _right, work) =>
       changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
-    const caller = { requestId: 'r' } as Caller;
+    const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
     let meanwhile: () => Promise<unknown> = async () => undefined;
     const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
     const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
     const sets = createPolicySets({
       ...parts,
+      readFiles,
       targets: async () => [],
       tryPolicies: () => {
         const work = meanwhile();
@@ -588,7 +591,15 @@ test.serial('many files leave turns to other work, and each pattern is looked at
     if (!ended) setImmediate(turn);
   };
   const sets = createPolicySets({
-    ...{ database, administer, newId: uuidv7, now: Date.now, tryPolicies: async () => undefined, targets: async () => [] },
+    ...{
+      database,
+      administer,
+      newId: uuidv7,
+      now: Date.now,
+      tryPolicies: async () => undefined,
+      targets: async () => [],
+      readFiles,
+    },
     checkPattern: (pattern) => {
       looked.push(pattern);
       for (const began = performance.now(); performance.now() - began < 2; );
@@ -598,7 +609,7 @@ test.serial('many files leave turns to other work, and each pattern is looked at
   const files = new Map(Array.from({ length: 200 }, (_, i) => [`p${i}.yaml`, file({ resource_pattern: `^t${i}$` })]));
   turn();
   const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null };
-  await sets.apply({ requestId: 'r' } as Caller, { ...request, files });
+  await sets.apply({ requestId: 'r', principal: { sub: 'admin' } } as Caller, { ...request, files });
   ended = true;
   t.is(looked.length, 200);
   t.true(longest < 20, `${longest} patterns in one turn`);

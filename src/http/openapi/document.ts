@@ -101,7 +101,7 @@ const PROBLEMS: Readonly<Record<number, string>> = {
   405: 'The path has other methods.',
   409: 'In conflict with what is there.',
   412: 'The resource is not the one that If-Match names, or the policies are not at the expected revision.',
-  413: 'The body is too large.',
+  413: 'The body is too large, or the answer takes too much memory or time.',
   415: 'The body is not JSON.',
   429: 'Too many requests; Retry-After says when.',
   500: 'The gateway failed.',
@@ -125,6 +125,7 @@ function refusals(path: string, method: string, operation: Operation): number[] 
   if (method === 'post' || method === 'put') statuses.push(413, 415);
   if (path.includes('{')) statuses.push(404);
   if (operation.conditional) statuses.push(412);
+  if (operation.heavy) statuses.push(413, 429);
   return [...new Set(statuses)].filter((status) => !(status in operation.gives)).sort((a, b) => a - b);
 }
 

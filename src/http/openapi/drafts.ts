@@ -53,6 +53,7 @@ export const DRAFT_PATHS: Paths = {
       gives: { 200: one('PolicyDraft', 'ETag'), 201: one('PolicyDraft', 'ETag', 'Location') },
       refuses: [409],
       conditional: true,
+      heavy: true,
     },
     delete: {
       id: 'deleteDraft',
@@ -71,6 +72,7 @@ export const DRAFT_PATHS: Paths = {
       gives: { 200: one('PolicyPlan', REVISION) },
       refuses: [409],
       conditional: true,
+      heavy: true,
     },
   },
   '/api/policies/drafts/{name}/shadow': {

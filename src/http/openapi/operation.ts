@@ -18,6 +18,8 @@ export interface Operation {
   readonly headers?: readonly Schema[];
   /** Whether `If-Match` is honoured. */
   readonly conditional?: boolean;
+  /** Worked out in a thread of limited memory and time, for which callers wait their turn. */
+  readonly heavy?: boolean;
 }
 
 export interface Given {
@@ -50,6 +52,8 @@ export const many = (name: SchemaName, ...headers: HeaderName[]): Given => ({
   ...one(name, ...headers),
   schema: listOf(ref(name)),
 });
+/** Also in lines, with the progress: `{"progress": …}`, at last `{"result": …}` or `{"error": {"code", "detail", "errors"}}`. */
+export const inLines = (given: Given): Given => ({ ...given, orMediaType: 'application/x-ndjson' });
 export const nothing = (...headers: HeaderName[]): Given => ({ schema: null, headers, mediaType: '' });
 
 export const parameter = (where: 'query' | 'header', name: string, schema: Schema, description: string): Schema => ({

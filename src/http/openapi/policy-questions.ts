@@ -2,7 +2,7 @@
 import { MISFITS } from '../../decision/explain.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
 import { USER_LIMITS } from '../../users/document.ts';
-import { one, type Paths, REVISION } from './operation.ts';
+import { inLines, one, type Paths, REVISION } from './operation.ts';
 import { objectShown, policyRef, policyRefMembers } from './policies.ts';
 import { policyFiles, sourceMembers } from './policy-sets.ts';
 import {
@@ -172,7 +172,8 @@ export const POLICY_QUESTION_PATHS: Paths = {
       summary: 'How requests are decided now, and how they would be if files were applied. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyFilesToSimulate',
-      gives: { 200: one('PolicySimulation', REVISION) },
+      gives: { 200: inLines(one('PolicySimulation', REVISION)) },
+      heavy: true,
       refuses: [404, 412],
     },
   },
@@ -182,7 +183,8 @@ export const POLICY_QUESTION_PATHS: Paths = {
       summary: 'Run tests on the policies, or on those that files would make. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyTests',
-      gives: { 200: one('PolicyTestReport', REVISION) },
+      gives: { 200: inLines(one('PolicyTestReport', REVISION)) },
+      heavy: true,
       refuses: [404, 412],
     },
   },

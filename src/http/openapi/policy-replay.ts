@@ -101,7 +101,8 @@ export const POLICY_REPLAY_PATHS: Paths = {
       access: 'admin',
       takes: 'PolicyReplay',
       gives: { 200: { ...one('PolicyReplayReport', REVISION), orMediaType: 'application/x-ndjson' } },
-      refuses: [404, 412, 429],
+      refuses: [404, 412],
+      heavy: true,
     },
   },
 };

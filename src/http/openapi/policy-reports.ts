@@ -1,6 +1,6 @@
 /** What the policies come to: who can use what, and what of them is wrong or of no use. */
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
-import { get, many, one, type Paths, paging, parameter, REVISION } from './operation.ts';
+import { get, inLines, many, one, type Paths, paging, parameter, REVISION } from './operation.ts';
 import { objectFound, principalFound, subjectType } from './policies.ts';
 import {
   described,
@@ -102,7 +102,8 @@ export const POLICY_REPORT_PATHS: Paths = {
       'lintPolicies',
       'What is wrong, or of no use, in the policies: over all requests that can be made.',
       'admin',
-      one('PolicyLint', REVISION),
+      inLines(one('PolicyLint', REVISION)),
+      { heavy: true },
     ),
   },
 };

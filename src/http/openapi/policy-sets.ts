@@ -3,7 +3,7 @@ import { EFFECTS } from '../../policies/document.ts';
 import { DRAFT_NAME } from '../../policies/drafts/draft.ts';
 import { FILE_NAME, OWNER } from '../../policies/files.ts';
 import { REASON_MAX } from '../caller.ts';
-import { get, one, type Paths, parameter, REVISION } from './operation.ts';
+import { get, inLines, one, type Paths, parameter, REVISION } from './operation.ts';
 import { objectFound, policyMembers, policyRef, principalFound, subjectFound } from './policies.ts';
 import {
   boolean,
@@ -126,6 +126,27 @@ const policyPlan = {
   unmanaged: described('Policies that are of no file, even where one says the same and has not adopted it.', integer),
 };
 
+const warnings = described(
+  'Roles, groups and users that changed policies name and that nobody has.',
+  listOf(
+    named(
+      'PolicyWarning',
+      object({
+        code: oneOf(['unknown_role', 'unknown_group', 'unknown_user']),
+        file: orNull(string),
+        policy: string,
+        message: string,
+      }),
+    ),
+  ),
+);
+
+const rollbackMembers = {
+  revision: { type: 'integer', minimum: 0 },
+  owner: described('Only policies of this owner go back. Left out: every policy.', ownerName),
+  expected_revision: planMembers.expected_revision,
+};
+
 const twoRevisions = [
   { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The revision before.'), required: true },
   parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The one after; absent: that of now.'),
@@ -148,10 +169,15 @@ export const POLICY_SET_SCHEMAS = {
     ['files'],
   ),
   PolicyPlan: object(policyPlan),
-  PolicyPlanWithFlips: object({ ...policyPlan, verdict, changes: policyChangesWithFlips }),
-  Rollback: strict({ revision: { type: 'integer', minimum: 0 }, expected_revision: planMembers.expected_revision, reason }, [
-    'revision',
-  ]),
+  PolicyPlanWithFlips: object({ ...policyPlan, verdict, warnings, changes: policyChangesWithFlips }),
+  Rollback: strict({ ...rollbackMembers, reason }, ['revision']),
+  RollbackToPlan: strict(rollbackMembers, ['revision']),
+  RollbackPlan: object({
+    revision: described('That the plan was made on.', integer),
+    verdict,
+    warnings,
+    changes: policyChangesWithFlips,
+  }),
   RolledBack: object({ revision: described('The new one; that of now where nothing changed.', integer), changes: policyChanges }),
 } satisfies Record<string, Schema>;
 
@@ -167,15 +193,17 @@ export const POLICY_SET_PATHS: Paths = {
       'compareRevisions',
       'What two revisions decide otherwise: over all requests that can be made.',
       'admin',
-      one('PolicyComparison', REVISION),
+      inLines(one('PolicyComparison', REVISION)),
       {
+        heavy: true,
         query: twoRevisions,
         refuses: [404],
       },
     ),
   },
   '/api/policies/export': {
-    get: get('exportPolicies', 'The policies as files.', 'admin', one('PolicyFiles', REVISION), {
+    get: get('exportPolicies', 'The policies as files.', 'admin', inLines(one('PolicyFiles', REVISION)), {
+      heavy: true,
       query: [parameter('query', 'owner', ownerName, 'Whose files; policies of no file are among them. Absent: `default`.')],
     }),
   },
@@ -185,7 +213,8 @@ export const POLICY_SET_PATHS: Paths = {
       summary: 'What applying these files would change, and which decisions. What could not be applied is refused.',
       access: 'admin',
       takes: 'PolicyFilesToPlan',
-      gives: { 200: one('PolicyPlanWithFlips', REVISION) },
+      gives: { 200: inLines(one('PolicyPlanWithFlips', REVISION)) },
+      heavy: true,
       refuses: [412],
     },
   },
@@ -196,6 +225,7 @@ export const POLICY_SET_PATHS: Paths = {
       access: 'admin',
       takes: 'PolicyFilesToApply',
       gives: { 200: one('PolicyPlan', REVISION) },
+      heavy: true,
       refuses: [409, 412],
     },
   },
@@ -206,6 +236,18 @@ export const POLICY_SET_PATHS: Paths = {
       access: 'admin',
       takes: 'Rollback',
       gives: { 200: one('RolledBack', REVISION) },
+      heavy: true,
+      refuses: [404, 412],
+    },
+  },
+  '/api/policies/rollback/plan': {
+    post: {
+      id: 'planRollback',
+      summary: 'What a rollback would change, and which decisions.',
+      access: 'admin',
+      takes: 'RollbackToPlan',
+      gives: { 200: inLines(one('RollbackPlan', REVISION)) },
+      heavy: true,
       refuses: [404, 412],
     },
   },

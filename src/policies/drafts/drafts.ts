@@ -70,7 +70,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > DRAFT_LIMITS.bytes) {
         throw new AppError('too_large', `A draft has at most ${DRAFT_LIMITS.bytes} bytes, files and tests together.`);
       }
-      await sets.plan(applyRequestOf(content, null));
+      await sets.plan(applyRequestOf(content, null), caller.principal.sub);
       await readTests(new Map(Object.entries(content.tests)));
       const at = now();
       const { principal } = caller;

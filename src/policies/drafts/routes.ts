@@ -6,12 +6,15 @@ import { readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import { AppError } from '../../errors.ts';
 import { callerOf, REASON_MAX } from '../../http/caller.ts';
+import { admissionOf } from '../../http/context.ts';
 import { text, validate } from '../../http/validate.ts';
 import { DEFAULT_OWNER } from '../files.ts';
 import { reportOf } from '../replay/report.ts';
 import { showRevision } from '../routes.ts';
 import { timestamp } from '../schema.ts';
-import { type PlanBody, planJson, planMembers, texts } from '../set-routes.ts';
+import { sendChanges } from '../send-changes.ts';
+import { type PlanBody, planMembers, texts } from '../set-bodies.ts';
+import { planCounts } from '../set-json.ts';
 import type { Moment, Moments } from '../would-be.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary, type Shadow } from './draft.ts';
 import { type Drafts, draftEtag } from './drafts.ts';
@@ -73,17 +76,17 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
       { ifMatch: req.get('If-Match'), expectedRevision: expected_revision ?? null },
     );
     showRevision(res, position);
-    res.json(planJson(result.plan, result.targets, position));
+    await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
   });
 
   router.put('/drafts/:name/shadow', async (req, res) => {
     const name = nameOf(req.params.name);
     const begun = await drafts.beginShadow(callerOf(res), name);
-    res.status(begun ? 201 : 200).json(await shadowJson(name));
+    res.status(begun ? 201 : 200).json(await shadowJson(name, admissionOf(res).principal.sub));
   });
 
   router.get('/drafts/:name/shadow', async (req, res) => {
-    res.json(await shadowJson(nameOf(req.params.name)));
+    res.json(await shadowJson(nameOf(req.params.name), admissionOf(res).principal.sub));
   });
 
   router.delete('/drafts/:name/shadow', async (req, res) => {
@@ -101,11 +104,11 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
     return { draft, shadow };
   }
 
-  async function shadowJson(name: string) {
+  async function shadowJson(name: string, by: string) {
     const { shadow } = await find(name);
     if (shadow === null) throw new AppError('not_found', `The draft ${name} has no shadow.`);
     const { since, progress, flips } = shadow;
-    const now = await momentOf(name);
+    const now = await momentOf(name, by);
     const problem = 'problem' in now ? now.problem : progress.problem;
     const moment = 'problem' in now ? { changes: [], stored: [], position: await readPosition(database.knex) } : now;
     return {
@@ -119,9 +122,9 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   }
 
   /** Of a draft that cannot be applied any more there is no telling what it changes. */
-  async function momentOf(draft: string): Promise<Moment | { readonly problem: string }> {
+  async function momentOf(draft: string, by: string): Promise<Moment | { readonly problem: string }> {
     try {
-      return await moments.of({ draft });
+      return await moments.of({ draft }, by);
     } catch (error) {
       if (error instanceof AppError && error.code === 'invalid_request') return { problem: error.message };
       throw error;

@@ -63,7 +63,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
 
   async function makeCandidate(draft: string): Promise<Candidate['set']> {
     try {
-      const moment = await moments.of({ draft });
+      const moment = await moments.of({ draft }, 'shadow');
       const wouldBe = await createEngine({ module, policies: moment.policies, revision: 0 });
       const live = await createEngine({ module, policies: moment.stored, revision: 0 });
       return { wouldBe, now: live, ...tallyPartsOf(moment) };

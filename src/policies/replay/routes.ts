@@ -4,11 +4,13 @@ import Joi from 'joi';
 import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../decision/engine.ts';
 import { AppError, invalidRequest } from '../../errors.ts';
+import { admissionOf } from '../../http/context.ts';
 import { instant, validate } from '../../http/validate.ts';
 import { showRevision } from '../routes.ts';
 import { timestamp } from '../schema.ts';
+import { type SetSource, sourceMembers, withSource } from '../set-bodies.ts';
 import type { SetEngines } from '../set-engine.ts';
-import { type Moment, type Moments, type SetSource, sourceMembers, withSource } from '../would-be.ts';
+import type { Moment, Moments } from '../would-be.ts';
 import { type ReplayProgress, type ReplayRange, replay } from './replay.ts';
 import { reportOf, tallyPartsOf } from './report.ts';
 
@@ -49,7 +51,7 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
     const leaving = new AbortController();
     res.once('close', () => leaving.abort(new AppError('unavailable', 'Whoever asked has left.')));
     try {
-      const moment = await moments.of(source);
+      const moment = await moments.of(source, admissionOf(res).principal.sub);
       showRevision(res, moment.position);
       const work = (said: (progress: ReplayProgress) => void) => run(moment, range, said, leaving.signal);
       if (req.accepts(['json', NDJSON]) === NDJSON) await inLines(res, work);

@@ -1,0 +1,126 @@
+/** Heavy work on policies, as the rest of the gateway asks for it: what the thread needs of the database is read here. */
+
+import { readPosition } from '../../db/changes.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import { AppError } from '../../errors.ts';
+import { userStore } from '../../users/store.ts';
+import type { Progress } from '../../work/messages.ts';
+import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../work/work.ts';
+import type { Policy } from '../document.ts';
+import type { Draft } from '../drafts/draft.ts';
+import { policiesAt } from '../history.ts';
+import type { TargetName } from '../planning.ts';
+import { policyStore } from '../store.ts';
+import type { TestResult } from '../test-run.ts';
+import type { SetToTest } from '../test-set.ts';
+import type { Holders } from '../unknown.ts';
+import { findUser } from '../users.ts';
+import type { ParsedPolicyFile } from '../yaml.ts';
+import type { HeavyAnswer, Stored } from './jobs.ts';
+
+/** Who asks, and what they hear meanwhile. */
+export interface AskedBy {
+  readonly by: string;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: Progress) => void;
+}
+
+export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'export' | 'simulate' | 'test';
+
+/** All reject as `Work.run` does. */
+export interface HeavyWork {
+  answer(name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer>;
+  readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>>;
+  /** Rejects where no engine can be made of the policies. */
+  build(policies: readonly Policy[], by: string): Promise<void>;
+  test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested>;
+  close(): Promise<void>;
+}
+
+export interface Tested {
+  readonly failed: number;
+  readonly all: number;
+  /** The first of them. */
+  readonly failures: readonly TestResult[];
+}
+
+export interface HeavyParts {
+  readonly database: Database;
+  readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
+  readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
+  readonly limits?: Partial<WorkLimits>;
+}
+
+const USERS_AT_ONCE = 1_000;
+
+export function createHeavyWork({ database, targets, findDraft, limits = {} }: HeavyParts): HeavyWork {
+  const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
+  const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
+
+  const storedNow = async (db: Connection): Promise<Stored> => ({
+    position: await readPosition(db),
+    targets: (await targets(db)).map(({ id, name, enabled }) => ({ id, name, enabled })),
+  });
+  const host = {
+    now: () => database.snapshot(storedNow),
+    async state(give: Give) {
+      const { policies, ...stored } = await database.snapshot(async (db) => ({
+        ...(await storedNow(db)),
+        policies: await policyStore(db).all(),
+      }));
+      await give(policies);
+      return stored;
+    },
+    async at(give: Give, revision: number) {
+      await give(await database.snapshot((db) => policiesAt(db, revision)));
+      return null;
+    },
+    async draft(_: Give, name: string) {
+      const found = await findDraft(database.knex, name);
+      if (found === null) throw new AppError('not_found', `There is no draft ${name}.`);
+      const { files, owner, prune, adopt, tests } = found;
+      return { files, owner, prune, adopt, tests };
+    },
+    user: (_: Give, name: string) => findUser(database.knex, name),
+    async holders(): Promise<Holders> {
+      const holders = { roles: new Set<string>(), groups: new Set<string>(), users: new Set<string>() };
+      for (let after: string | null = null; ; ) {
+        const some = await userStore(database.knex).page(USERS_AT_ONCE, after);
+        for (const { id, role, groups } of some) {
+          holders.users.add(id);
+          holders.roles.add(role);
+          for (const group of groups) holders.groups.add(group);
+        }
+        after = some.at(-1)?.id ?? null;
+        if (some.length < USERS_AT_ONCE) return holders;
+      }
+    },
+  } satisfies Host;
+
+  return {
+    answer: (name, input, asked) => work.run<HeavyAnswer>({ ...asked, name, input, host }),
+    async readFiles(texts, by) {
+      const files = new Map<string, ParsedPolicyFile>();
+      const onItems = (items: readonly unknown[]): void => {
+        for (const parsed of items as ParsedPolicyFile[]) files.set(parsed.file, parsed);
+      };
+      await work.run({ name: 'read', input: { texts: [...texts] }, by, host: {}, onItems });
+      return files;
+    },
+    async build(policies, by) {
+      const given = async (give: Give): Promise<null> => {
+        await give(policies);
+        return null;
+      };
+      await work.run({ name: 'build', input: {}, by, host: { policies: given } });
+    },
+    test(texts, set, by) {
+      const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
+        await give(set.policies);
+        return { targets: set.targets.map(({ id, name }) => ({ id, name })) };
+      };
+      return work.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
+    },
+    close: work.close,
+  };
+}

@@ -1,0 +1,230 @@
+/** What a thread works out about policies. Bodies of requests are read here, and answers written here, because both can be large. */
+
+import { v7 as uuidv7 } from 'uuid';
+import type { Position } from '../../db/changes.ts';
+import { createEngine, loadPolicyModule, type PolicyModule } from '../../decision/engine.ts';
+import { AppError } from '../../errors.ts';
+import { parseBody } from '../../http/body.ts';
+import { validate } from '../../http/validate.ts';
+import { inSlices, telling } from '../../slices.ts';
+import type { User } from '../../users/store.ts';
+import type { Progress } from '../../work/messages.ts';
+import type { Desk } from '../../work/thread.ts';
+import { analyseInSteps } from '../analysis/analyse.ts';
+import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../asked.ts';
+import type { Policy, StoredPolicy } from '../document.ts';
+import type { DraftContent } from '../drafts/draft.ts';
+import { fileNames, fileOf } from '../files.ts';
+import { decisionChanges } from '../flips.ts';
+import { lintJson } from '../lint-report.ts';
+import { changesBetween, setBefore } from '../plan.ts';
+import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../planning.ts';
+import { type Answered, decideEach } from '../questions.ts';
+import { planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../set-bodies.ts';
+import { changesJson, planJson, withFlips } from '../set-json.ts';
+import { readTests, type SetToTest, testSet } from '../test-set.ts';
+import { type Holders, nobodyHas } from '../unknown.ts';
+import type { Moment } from '../would-be.ts';
+import { formatPolicyFile } from '../yaml.ts';
+
+/** Of a request: JSON in UTF-8, and the revision that it is about. */
+export interface HeavyAnswer {
+  readonly json: Uint8Array;
+  readonly position: Position;
+}
+
+/** What a job asks the gateway for. Policies come as items. */
+export interface Stored {
+  readonly position: Position;
+  readonly targets: Moment['targets'];
+}
+
+let loaded: Promise<PolicyModule> | null = null;
+function policyModule(): Promise<PolicyModule> {
+  loaded ??= loadPolicyModule();
+  return loaded;
+}
+
+const textOf = new TextEncoder();
+const answerOf = (position: Position, value: unknown): HeavyAnswer => ({ position, json: textOf.encode(JSON.stringify(value)) });
+const bodyOf = (body: Uint8Array | null): unknown => (body === null ? undefined : parseBody(body));
+
+async function stateOf(desk: Desk): Promise<SetState & Stored> {
+  const { value, items } = await desk.ask<Stored, StoredPolicy>('state');
+  return { ...value, policies: items };
+}
+
+const policiesAt = async (desk: Desk, revision: number): Promise<readonly StoredPolicy[]> =>
+  (await desk.ask<null, StoredPolicy>('at', revision)).items;
+
+async function partsOf() {
+  const { checkPattern } = await policyModule();
+  return { checkPattern, newId: uuidv7, now: Date.now };
+}
+
+/** Refuses what no engine can be made of. */
+async function build(policies: readonly Policy[]) {
+  const module = await policyModule();
+  return createEngine({ module, policies, revision: 0 }).catch((cause: unknown) => {
+    throw new AppError('invalid_request', 'The policies cannot be compiled with this change.', { cause });
+  });
+}
+
+/** The set that a question is about. */
+async function momentOf(desk: Desk, { draft, files, ...rest }: SetSource): Promise<Moment> {
+  const body =
+    draft === undefined
+      ? files === undefined
+        ? null
+        : { ...rest, files }
+      : (await desk.ask<DraftContent>('draft', draft)).value;
+  const parsed = body === null ? null : await readFiles(new Map(Object.entries(body.files)));
+  const state = await stateOf(desk);
+  if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };
+  const plan = await planOn(state, { ...requestOf(body), files: parsed }, madeForRequest(await partsOf()));
+  return { ...state, policies: plan.wouldBe, stored: setBefore(plan.wouldBe, plan.changes), changes: plan.changes };
+}
+
+const saying = (desk: Desk) => (progress: Progress | undefined) => {
+  if (progress !== undefined) desk.progress(progress);
+};
+
+export const jobs = {
+  async plan({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+    const request = requestOf(validate(planBody, bodyOf(body)));
+    const files = await readFiles(request.files);
+    const state = await stateOf(desk);
+    const { position, targets } = state;
+    const plan = await planOn(state, { ...request, files }, madeForRequest(await partsOf()));
+    if (plan.changes.some(({ after }) => after !== null)) await build(plan.wouldBe);
+    const stored = new Set(state.policies.map(({ id }) => id));
+    const isStored = (id: string): boolean => stored.has(id);
+    const { verdict, flipsOf } = await decisionChanges(state.policies, plan.wouldBe, targets, isStored, saying(desk));
+    const holders = (await desk.ask<Holders>('holders')).value;
+    const { changes, ...rest } = planJson(plan, targets, position);
+    return answerOf(position, {
+      ...rest,
+      verdict,
+      warnings: nobodyHas(plan.changes, holders),
+      // What is not made yet has no id.
+      changes: withFlips(changes, flipsOf).map((change) =>
+        change.action === 'create' ? { ...change, policy_id: null } : change,
+      ),
+    });
+  },
+
+  async rollbackPlan({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+    const request = rollbackOf(validate(rollbackPlanBody, bodyOf(body)));
+    const state = await stateOf(desk);
+    const { position, targets, policies } = state;
+    const old = await policiesAt(desk, request.revision);
+    const { changes, wouldBe } = await planRollback(state, old, request, madeForRequest(await partsOf()));
+    if (changes.some(({ after }) => after !== null)) await build(wouldBe);
+    const stored = new Set(policies.map(({ id }) => id));
+    const { verdict, flipsOf } = await decisionChanges(policies, wouldBe, targets, (id) => stored.has(id), saying(desk));
+    const holders = (await desk.ask<Holders>('holders')).value;
+    return answerOf(position, {
+      revision: position.revision,
+      verdict,
+      warnings: nobodyHas(changes, holders),
+      changes: withFlips(changesJson(changes, targets), flipsOf),
+    });
+  },
+
+  async compare({ from, to }: { from: number; to: number | null }, desk: Desk): Promise<HeavyAnswer> {
+    const { value } = await desk.ask<Stored>('now');
+    const last = to ?? value.position.revision;
+    const after = await policiesAt(desk, last);
+    const before = await policiesAt(desk, from);
+    const { verdict, flipsOf } = await decisionChanges(before, after, value.targets, () => true, saying(desk));
+    const changes = withFlips(changesJson(changesBetween(before, after), value.targets), flipsOf);
+    return answerOf(value.position, { from, to: last, verdict, changes });
+  },
+
+  async lint(_: object, desk: Desk): Promise<HeavyAnswer> {
+    const { position, policies, targets } = await stateOf(desk);
+    const { roles, groups, users } = (await desk.ask<Holders>('holders')).value;
+    const known = { targets: new Set(targets.map(({ id }) => id)), roles, groups, users };
+    const report = await inSlices(telling(analyseInSteps(policies, known), saying(desk)));
+    const names = new Map(targets.map(({ id, name }) => [id, name]));
+    return answerOf(position, { revision: position.revision, ...lintJson(report, policies, (id) => names.get(id)) });
+  },
+
+  async export({ owner }: { owner: string }, desk: Desk): Promise<HeavyAnswer> {
+    const { position, policies, targets } = await stateOf(desk);
+    const names = new Map(targets.map(({ id, name }) => [id, name]));
+    const files = fileNames(policies, owner);
+    const written: [string, string][] = [];
+    for (const [done, policy] of policies.entries()) {
+      const file = files.get(policy.id);
+      if (file !== undefined) written.push([file, formatPolicyFile(fileOf(policy, (id) => names.get(id)))]);
+      desk.progress({ done, total: policies.length });
+    }
+    return answerOf(position, { owner, files: Object.fromEntries(written.sort(([a], [b]) => (a < b ? -1 : 1))) });
+  },
+
+  async simulate({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+    const { requests, ...source } = validate(simulateBody, bodyOf(body));
+    const { position, stored, policies, targets } = await momentOf(desk, source);
+    const find = async (user: string) => (await desk.ask<User | null>('user', user)).value;
+    const asked = await readRequests(requests, targets, (i) => `requests.${i}.`, find);
+    const questions = asked.map(({ question }) => question);
+    const before = await decideEach(await build(stored), questions);
+    const after = await decideEach(await build(policies), questions);
+    const [old, known] = [stored, policies].map((set) => new Map(set.map((policy) => [policy.id, policy]))) as [
+      Map<string, StoredPolicy>,
+      Map<string, StoredPolicy>,
+    ];
+    const results = asked.map(({ principal, target, question }, i) => {
+      const [was, is] = [before[i] ?? UNANSWERED, after[i] ?? UNANSWERED];
+      return {
+        principal,
+        target,
+        ...objectJson(question.object),
+        now: answerJson(was, old, (id) => old.has(id)),
+        would_be: answerJson(is, known, (id) => old.has(id)),
+        change: changeFrom(was, is),
+      };
+    });
+    const changed = results.filter(({ change }) => change !== 'none').length;
+    return answerOf(position, { revision: position.revision, changed, results });
+  },
+
+  async test({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+    const { tests, ...source } = validate(testBody, bodyOf(body));
+    const cases = await readTests(new Map(Object.entries(tests)));
+    const tested = await momentOf(desk, source);
+    const { position } = tested;
+    return answerOf(position, { revision: position.revision, ...(await testSet(await policyModule(), cases, tested)) });
+  },
+
+  /** Gives the files, as they are read. */
+  async read({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk): Promise<null> {
+    desk.give((await readFiles(new Map(texts))).values());
+    return null;
+  },
+
+  /** Makes an engine of a set, to see whether one can be made. */
+  async build(_: object, desk: Desk): Promise<null> {
+    await build((await desk.ask<null, Policy>('policies')).items);
+    return null;
+  },
+
+  /** The tests of a request, on the set that it would make. */
+  async tests({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk) {
+    const cases = await readTests(new Map(texts));
+    const { value, items } = await desk.ask<Pick<SetToTest, 'targets'>, StoredPolicy>('set');
+    const { failed, results } = await testSet(await policyModule(), cases, { ...value, policies: items, stored: items });
+    return { failed, all: results.length, failures: results.filter(({ passed }) => !passed).slice(0, FAILURES_NAMED) };
+  },
+};
+
+/** More would tell no more. */
+const FAILURES_NAMED = 200;
+
+const UNANSWERED: Answered = { effect: 'deny', reason: 'error', policy: null };
+
+function changeFrom(was: Answered, is: Answered): 'none' | 'grants' | 'refuses' | 'policy' {
+  if (was.effect !== is.effect) return is.effect === 'allow' ? 'grants' : 'refuses';
+  return was.policy?.id === is.policy?.id && was.reason === is.reason ? 'none' : 'policy';
+}

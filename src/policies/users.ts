@@ -1,0 +1,7 @@
+/** Users as questions about policies name them. */
+import type { Connection } from '../db/database.ts';
+import { UUID } from '../http/validate.ts';
+import { type User, userStore } from '../users/store.ts';
+
+export const findUser = (db: Connection, user: string): Promise<User | null> =>
+  UUID.test(user) ? userStore(db).find(user) : userStore(db).findByEmail(user);

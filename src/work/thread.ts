@@ -1,0 +1,96 @@
+/** The side of the thread: does one job at a time, and asks the gateway for what only the gateway has. */
+import { platform, setPriority } from 'node:os';
+import { parentPort, type TransferListItem } from 'node:worker_threads';
+import { errorOf, type FromThread, failureOf, type Progress, type ToThread } from './messages.ts';
+
+/** What a job has besides its input. */
+export interface Desk {
+  /** `items`: what was given along the way. Rejects as the gateway's answer does. */
+  ask<T, Item = never>(
+    name: string,
+    ...args: readonly unknown[]
+  ): Promise<{ readonly value: T; readonly items: readonly Item[] }>;
+  /** Many results, a few at a time, so that reading them does not hold the event loop of the gateway. */
+  give(items: Iterable<unknown>): void;
+  progress(progress: Progress): void;
+}
+
+export type Jobs = Readonly<Record<string, (input: never, desk: Desk) => Promise<unknown>>>;
+
+/** Items of one message: reading them takes the other side about a millisecond. */
+export const ITEMS_AT_ONCE = 100;
+const PROGRESS_MS = 500;
+
+export function* bunchesOf<T>(items: Iterable<T>): Generator<T[]> {
+  let bunch: T[] = [];
+  for (const item of items) {
+    bunch.push(item);
+    if (bunch.length < ITEMS_AT_ONCE) continue;
+    yield bunch;
+    bunch = [];
+  }
+  if (bunch.length > 0) yield bunch;
+}
+
+export function serve(jobs: Jobs): void {
+  // Requests come first. Only Linux has priorities of threads: elsewhere this would be about the whole process.
+  if (platform() === 'linux') setPriority(10);
+  const send = (message: FromThread, transfer: readonly TransferListItem[] = []): void =>
+    parentPort?.postMessage(message, [...transfer]);
+  const open = new Map<number, { items: unknown[]; resolve(value: unknown): void; reject(error: Error): void }>();
+  let last = 0;
+
+  function deskOfJob(): Desk {
+    let said = performance.now();
+    return {
+      async ask<T, Item>(name: string, ...args: readonly unknown[]) {
+        const question = ++last;
+        const items: unknown[] = [];
+        const value = await new Promise<unknown>((resolve, reject) => {
+          open.set(question, { items, resolve, reject });
+          send({ kind: 'question', question, name, args });
+        });
+        return { value: value as T, items: items as Item[] };
+      },
+      give(items) {
+        for (const bunch of bunchesOf(items)) send({ kind: 'items', items: bunch });
+      },
+      progress(progress) {
+        if (performance.now() - said < PROGRESS_MS) return;
+        said = performance.now();
+        send({ kind: 'progress', progress });
+      },
+    };
+  }
+
+  async function work(name: string, input: unknown): Promise<void> {
+    try {
+      const job = jobs[name];
+      if (job === undefined) throw new Error(`There is no job ${name}`);
+      const value = await job(input as never, deskOfJob());
+      send({ kind: 'done', value }, buffersOf(value));
+    } catch (error) {
+      send({ kind: 'failed', failure: failureOf(error) });
+    }
+  }
+
+  parentPort?.on('message', (message: ToThread) => {
+    if (message.kind === 'job') {
+      work(message.name, message.input).catch(() => undefined);
+      return;
+    }
+    const asked = open.get(message.question);
+    if (message.kind === 'items') for (const item of message.items) asked?.items.push(item);
+    else {
+      open.delete(message.question);
+      if (message.kind === 'answer') asked?.resolve(message.value);
+      else asked?.reject(errorOf(message.failure));
+    }
+  });
+}
+
+/** Bytes of a result are handed over, not copied. */
+const buffersOf = (value: unknown): ArrayBuffer[] =>
+  typeof value === 'object' && value !== null
+    ? Object.values(value).flatMap((member) => (member instanceof Uint8Array ? [member.buffer as ArrayBuffer] : []))
+    : [];

@@ -1,0 +1,58 @@
+/** What holds for every command, as a process of its own. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { readPolicyFolder } from '../../src/cli/policy-folder.ts';
+import { file } from '../policies/sets.ts';
+import { program } from '../support/process.ts';
+import { folder, portcullis } from './cli.ts';
+
+/** Those that no other test asks for their help. */
+const HELPED = ['user', 'user reset-password', 'setup-code', 'audit verify'];
+const VERSIONED = ['', 'user reset-password', 'policies plan'];
+const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };
+
+test.serial('every command has its help and tells its version, and needs nothing for it', async (t) => {
+  t.timeout(300_000);
+  const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
+  for (const command of HELPED) {
+    const help = await portcullis({}, ...wordsOf(command), '--help');
+    t.is(help.code, 0, `${command}: ${help.err}`);
+    t.regex(help.out, /^Usage: portcullis/, command);
+  }
+  for (const command of VERSIONED) {
+    t.deepEqual(await portcullis({}, ...wordsOf(command), '--version'), { code: 0, out: `portcullis ${version}\n`, err: '' });
+  }
+  for (const wrong of [['nothing'], ['user', 'reset-password']]) {
+    const { code, err } = await portcullis({}, ...wrong);
+    t.is(code, 2, `${wrong.join(' ')}: ${err}`);
+  }
+});
+
+test.serial('a reader who leaves early ends nothing, and breaks nothing', async (t) => {
+  // Far more than a pipe holds.
+  const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'schema'], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { PATH: process.env['PATH'] },
+  });
+  child.stdout.destroy();
+  const err: string[] = [];
+  child.stderr.setEncoding('utf8').on('data', (text: string) => void err.push(text));
+  const [code] = await once(child, 'close');
+  t.deepEqual([code, err.join('')], [0, '']);
+});
+
+test('a folder inside that has policies is refused by its name, but for that of the tests', (t) => {
+  const dir = folder(t);
+  writeFileSync(join(dir, 'a.yaml'), file());
+  for (const name of ['tests', 'docs', '.git']) mkdirSync(join(dir, name));
+  writeFileSync(join(dir, 'docs', 'notes.md'), '');
+  for (const name of ['tests', '.git']) writeFileSync(join(dir, name, 'b.yaml'), '');
+  t.deepEqual([...readPolicyFolder(dir, join(dir, 'tests')).keys()], ['a.yaml']);
+  mkdirSync(join(dir, 'docs', 'deep'));
+  writeFileSync(join(dir, 'docs', 'deep', 'b.YML'), '');
+  const error = t.throws(() => readPolicyFolder(dir, join(dir, 'tests')));
+  t.is(error?.message, `${join(dir, 'docs')} is a folder with YAML files, and folders are not read: move its files into ${dir}`);
+});

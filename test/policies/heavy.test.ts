@@ -1,0 +1,167 @@
+/** Heavy work of administrators over REST: refused where it takes too much, ended where nobody waits for it. */
+import type { AddressInfo } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import express from 'express';
+import type { Admission } from '../../src/auth/admission.ts';
+import { AppError } from '../../src/errors.ts';
+import { openContext } from '../../src/http/context.ts';
+import { answerWork } from '../../src/policies/heavy/answer.ts';
+import type { AskedBy } from '../../src/policies/heavy/heavy.ts';
+import type { HeavyAnswer } from '../../src/policies/heavy/jobs.ts';
+import { person, rest, startGateway } from '../support/gateway.ts';
+import { dataDir, runGateway } from '../support/process.ts';
+import { policyBody } from './policies.ts';
+import { file, policySets } from './sets.ts';
+
+const many = (count: number): Record<string, string> =>
+  Object.fromEntries(
+    Array.from({ length: count }, (_, i) => [
+      `p${i}.yaml`,
+      file({
+        name: `P${i}`,
+        resource_pattern: `^tool_${i}_(read|write)$`,
+        subjects: [{ subject_type: 'group', subject_value: `g${i % 300}` }],
+      }),
+    ]),
+  );
+
+test.serial('a plan that does not fit into memory is refused, and the gateway lives on', async (t) => {
+  t.timeout(300_000);
+  const gateway = await runGateway(t, {
+    DATA_DIR: dataDir(t),
+    LOG_LEVEL: 'silent',
+    NODE_OPTIONS: '--max-old-space-size=80',
+  });
+  const password = 'correct horse battery staple';
+  const account = { email: 'admin@example.com', password };
+  await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
+  const { body } = await rest<{ access_token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
+  const token = body.access_token;
+  const planned = await rest<{ code: string; detail: string }>(gateway.url, 'POST', '/api/policies/plan', {
+    token,
+    body: { files: many(9_800) },
+  });
+  t.is(planned.status, 413);
+  t.like(planned.body, { code: 'too_large' });
+  t.regex(planned.body.detail, /takes more memory than .* MiB\).* --max-old-space-size/);
+  t.is((await rest(gateway.url, 'POST', '/api/policies', { token, body: policyBody() })).status, 201);
+  t.is((await rest(gateway.url, 'POST', '/api/policies/plan', { token, body: { files: { 'a.yaml': file() } } })).status, 200);
+  t.is(gateway.child.exitCode, null);
+});
+
+async function serve(t: ExecutionContext, work: (asked: AskedBy) => Promise<HeavyAnswer>): Promise<string> {
+  const app = express()
+    .use((_req, res, next) => {
+      openContext(res, { requestId: 'r', admission: { principal: { sub: 'admin' } } as Admission });
+      next();
+    })
+    .get('/', (req, res) => answerWork(req, res, work));
+  const server = app.listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
+
+test('a client that leaves ends the work', async (t) => {
+  const leaving = new AbortController();
+  let ended: unknown;
+  const over = new Promise<void>((resolve) => {
+    void serve(t, ({ by, signal }) => {
+      t.is(by, 'admin');
+      return new Promise((_, reject) => {
+        signal?.addEventListener('abort', () => {
+          ended = signal.reason;
+          reject(signal.reason);
+          resolve();
+        });
+        leaving.abort();
+      });
+    }).then((url) => fetch(url, { signal: leaving.signal }).catch(() => undefined));
+  });
+  await over;
+  t.true(ended instanceof AppError);
+});
+
+test('whoever takes lines hears of the progress, and what failed afterwards', async (t) => {
+  const answer: HeavyAnswer = {
+    json: new TextEncoder().encode('{"a":1}'),
+    position: { sequence: 1, nonce: 'n', revision: 7 },
+  };
+  let fails = false;
+  const url = await serve(t, async ({ onProgress }) => {
+    onProgress?.({ done: 1, total: 2 });
+    if (fails) throw new AppError('too_large', 'Too much.');
+    return answer;
+  });
+  const lines = { headers: { accept: 'application/x-ndjson' } };
+  const plain = await fetch(url);
+  t.deepEqual([plain.headers.get('portcullis-revision'), await plain.text()], ['7', '{"a":1}']);
+  t.is(await (await fetch(url, lines)).text(), '{"progress":{"done":1,"total":2}}\n{"result":{"a":1}}\n');
+  fails = true;
+  const failed = (await (await fetch(url, lines)).text()).split('\n');
+  t.deepEqual(JSON.parse(failed[1] ?? ''), { error: { code: 'too_large', detail: 'Too much.' } });
+});
+
+test.serial('a plan warns of roles and groups that nobody has, and of none that somebody has', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const { call } = policySets(gateway, admin.token);
+  const subjects = [
+    { subject_type: 'role' as const, subject_value: 'admin' },
+    { subject_type: 'role' as const, subject_value: 'ghost' },
+    { subject_type: 'group' as const, subject_value: 'nowhere' },
+  ];
+  const files = { 'a.yaml': file({ name: 'A', subjects }), 'off.yaml': file({ name: 'Off', enabled: false, subjects }) };
+  const { body } = await call<{ warnings: object[] }>(200, 'POST', '/plan', { files });
+  t.deepEqual(body.warnings, [
+    { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names a group that nobody has: "nowhere".' },
+    { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names a role that nobody has: "ghost".' },
+  ]);
+});
+
+test.serial('a rollback of one owner leaves the policies of others, and its plan changes nothing', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const { call, apply, policies, revision } = policySets(gateway, admin.token);
+  const set = async (): Promise<string[]> => (await policies()).map(({ name, priority }) => `${name} ${priority}`).sort();
+  await apply({ 'a.yaml': file({ name: 'A', priority: 1 }) }, { owner: 'one' });
+  await apply({ 'a.yaml': file({ name: 'B', priority: 1 }) }, { owner: 'two' });
+  await apply({ 'a.yaml': file({ name: 'A', priority: 2 }), 'new.yaml': file({ name: 'New', priority: 2 }) }, { owner: 'one' });
+  await apply({ 'a.yaml': file({ name: 'B', priority: 2 }) }, { owner: 'two' });
+  await call(201, 'POST', '', policyBody({ name: 'By hand' }));
+  const before = await set();
+
+  const { body } = await call<{ verdict: string; changes: { action: string; name: string }[] }>(200, 'POST', '/rollback/plan', {
+    ...{ revision: 2, owner: 'one' },
+  });
+  t.deepEqual(body.changes.map(({ action, name }) => `${action} ${name}`).sort(), ['delete New', 'update A']);
+  t.deepEqual(await set(), before);
+  t.is(await revision(), 5);
+  await call(200, 'POST', '/rollback', { revision: 2, owner: 'one', expected_revision: 5 });
+  t.deepEqual(await set(), ['A 1', 'B 2', 'By hand 10']);
+  await call(412, 'POST', '/rollback/plan', { revision: 2, expected_revision: 5 });
+  await call(404, 'POST', '/rollback/plan', { revision: 99 });
+});
+
+test.serial('names of the file format get a hint of the member that is meant, and descriptions have lines', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const { call } = policySets(gateway, admin.token);
+  const wrong = policyBody({ target: 'everything', subjects: [{ role: 'dev' }, 'everyone'] });
+  const { errors } = (await call<{ errors: { path: string; message: string }[] }>(400, 'POST', '', wrong)).body;
+  const messageAt = (path: string): string | undefined => errors.find((error) => error.path === path)?.message;
+  t.regex(messageAt('target') ?? '', /^is not a member of this object: .*`target_id`/);
+  t.regex(messageAt('subjects.0.role') ?? '', /\{"subject_type": "role", "subject_value": "\.\.\."\}/);
+  t.regex(messageAt('subjects.1') ?? '', /`subject_type`.*`everyone` has no value/);
+
+  const description = 'Why:\n\t- a reason\r\n\n  - another \n';
+  const made = await call<{ id: string; description: string }>(201, 'POST', '', policyBody({ description }));
+  t.is(made.body.description, description);
+  const files = (await call<{ files: Record<string, string> }>(200, 'GET', '/export')).body.files;
+  t.like((await call<{ changes: unknown[] }>(200, 'POST', '/plan', { files })).body, { changes: [], unchanged: 1 });
+  for (const bad of ['a\u0000', 'a\rb', '\u001b[0m']) await call(400, 'POST', '', policyBody({ description: bad }));
+  await call(400, 'POST', '', policyBody({ name: 'a\nb' }));
+});
