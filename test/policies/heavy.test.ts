@@ -35,8 +35,8 @@ test.serial('a plan that does not fit into memory is refused, and the gateway li
   const password = 'correct horse battery staple';
   const account = { email: 'admin@example.com', password };
   await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
-  const { body } = await rest<{ access_token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
-  const token = body.access_token;
+  const { body } = await rest<{ token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
+  const { token } = body;
   const planned = await rest<{ code: string; detail: string }>(gateway.url, 'POST', '/api/policies/plan', {
     token,
     body: { files: many(9_800) },
@@ -115,11 +115,14 @@ test.serial('a plan warns of roles and groups that nobody has, and of none that 
     { subject_type: 'group' as const, subject_value: 'nowhere' },
   ];
   const files = { 'a.yaml': file({ name: 'A', subjects }), 'off.yaml': file({ name: 'Off', enabled: false, subjects }) };
-  const { body } = await call<{ warnings: object[] }>(200, 'POST', '/plan', { files });
-  t.deepEqual(body.warnings, [
-    { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names a group that nobody has: "nowhere".' },
-    { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names a role that nobody has: "ghost".' },
-  ]);
+  const { body } = await call<{ warnings: { code: string }[] }>(200, 'POST', '/plan', { files });
+  t.deepEqual(
+    body.warnings.toSorted((a, b) => (a.code < b.code ? -1 : 1)),
+    [
+      { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names a group that nobody has: "nowhere".' },
+      { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names a role that nobody has: "ghost".' },
+    ],
+  );
 });
 
 test.serial('a rollback of one owner leaves the policies of others, and its plan changes nothing', async (t) => {
