@@ -1,9 +1,10 @@
 /** What was decided is decided again: by stock OPA from a bundle, and by the command (law 3). */
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { createPublicKey } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
+import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { request } from 'undici';
@@ -13,6 +14,7 @@ import { inProcess } from '../cli/cli.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
 import { findOpa, OPA_HINT } from '../support/opa.ts';
+import { program } from '../support/process.ts';
 import { policyBody } from './policies.ts';
 import { addTarget } from './sets.ts';
 
@@ -294,6 +296,19 @@ withOpa('stock OPA accepts the signature, and refuses what was changed after it'
       { encoding: 'utf8', stdio: 'pipe' },
     );
   t.notThrows(() => verify(out));
+
+  // The commands of the page, as they stand.
+  const page = readFileSync(new URL('../../docs/policies.md', import.meta.url), 'utf8');
+  const [, commands = ''] = /```sh\n(portcullis bundle --signed\n.*?)```/s.exec(page) ?? [];
+  const words = [process.execPath, ...program('cli/portcullis')].map((word) => JSON.stringify(word)).join(' ');
+  const here = process.cwd();
+  const script = `set -eu\nportcullis() { (out=$PWD; cd ${JSON.stringify(here)}; ${words} "$@" --out "$out/portcullis.tar.gz"); }\n${commands}`;
+  const { stdout: printed } = await promisify(execFile)('bash', ['-c', script], {
+    cwd: folder,
+    encoding: 'utf8',
+    env: { ...environment, PATH: `${dirname(opa ?? '')}${delimiter}${process.env['PATH']}` },
+  });
+  t.regex(printed, /"effect": "(allow|deny)"/);
 
   execFileSync('tar', ['-xzf', out], { cwd: folder });
   writeFileSync(join(folder, 'data.json'), JSON.stringify({ policies: [], index: {}, order: [], unmatched: 0 }));
