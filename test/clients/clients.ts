@@ -20,8 +20,11 @@ const password = 'a long passphrase';
 /** Resolves with whether the command ran and ended with 0. Shows what it prints. */
 async function run(command: string, args: readonly string[], env: Record<string, string> = {}, cwd = here): Promise<boolean> {
   const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'inherit', 'inherit'] });
-  const ended = once(child, 'close').then(([code]) => code === 0);
-  return Promise.race([ended, once(child, 'error').then(() => false)]);
+  // Rejects where the command is not there.
+  return once(child, 'close').then(
+    ([code]) => code === 0,
+    () => false,
+  );
 }
 
 const folder = mkdtempSync(join(tmpdir(), 'portcullis-clients-'));
