@@ -54,8 +54,10 @@ export interface Config {
   };
   /** How old the state may be that a request is decided with, in milliseconds; 0: as new as the request. */
   readonly freshnessMs: number;
-  /** How long an upstream may take until its answer begins, milliseconds. */
+  /** How long a target may be silent while a request is under way, milliseconds, unless the target says otherwise. */
   readonly upstreamTimeoutMs: number;
+  /** Largest answer of a target, and largest single event or line. */
+  readonly upstreamAnswerBytes: number;
   /** Addresses and networks that targets may have although they are denied by default. */
   readonly allowedAddresses: readonly string[];
   readonly stdio: {
@@ -160,6 +162,7 @@ interface Environment {
   AUDIT_CHECKPOINT_MINUTES: number;
   FRESHNESS: string;
   UPSTREAM_TIMEOUT_MS: number;
+  UPSTREAM_ANSWER_BYTES: number;
   UPSTREAM_ALLOWED_ADDRESSES: string[];
   STDIO_ALLOWED: string[];
   STDIO_MAX_PROCESSES: number;
@@ -172,6 +175,8 @@ interface Environment {
 
 /** What a timer of Node can wait: a longer one would fire at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
+/** Each answer is held in memory while it is read and filtered. */
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 const must = (what: string) => ({ '*': what });
 
@@ -242,7 +247,18 @@ const schema = Joi.object<Environment>({
     .max(1440)
     .default(10)
     .messages(must('AUDIT_CHECKPOINT_MINUTES must be a number from 1 to 1440')),
-  UPSTREAM_TIMEOUT_MS: Joi.number().integer().min(100).default(60_000).messages(must('UPSTREAM_TIMEOUT_MS must be at least 100')),
+  UPSTREAM_TIMEOUT_MS: Joi.number()
+    .integer()
+    .min(100)
+    .max(MAX_TIMER_MS)
+    .default(600_000)
+    .messages(must(`UPSTREAM_TIMEOUT_MS must be a number from 100 to ${MAX_TIMER_MS}`)),
+  UPSTREAM_ANSWER_BYTES: Joi.number()
+    .integer()
+    .min(64 * 1024)
+    .max(MAX_ANSWER_BYTES)
+    .default(16_777_216)
+    .messages(must(`UPSTREAM_ANSWER_BYTES must be a number from 65536 to ${MAX_ANSWER_BYTES}`)),
   UPSTREAM_ALLOWED_ADDRESSES: Joi.string()
     .custom(networks)
     .default([])
@@ -333,6 +349,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     },
     freshnessMs: freshnessMs(env.FRESHNESS),
     upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
+    upstreamAnswerBytes: env.UPSTREAM_ANSWER_BYTES,
     allowedAddresses: env.UPSTREAM_ALLOWED_ADDRESSES,
     stdio: {
       allowed: env.STDIO_ALLOWED,

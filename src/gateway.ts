@@ -48,6 +48,7 @@ import { isRequestMethod } from './mcp/operation.ts';
 import { principalKey } from './mcp/places.ts';
 import { createSeal } from './mcp/seal.ts';
 import { taskStore } from './mcp/store.ts';
+import { createHealth } from './mcp/upstream/health.ts';
 import { createAccessRoutes } from './policies/access-routes.ts';
 import { createBundleRoutes } from './policies/bundle-routes.ts';
 import type { Policy } from './policies/document.ts';
@@ -219,6 +220,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const engineOf = createSetEngines(module);
   const drafts = createDrafts({ database, administer, sets: policySets, applyTested, now });
   const addresses = createAddressRule(config.allowedAddresses);
+  const health = createHealth(now);
   const targetEdits = createTargetEdits({
     administer,
     vault,
@@ -277,7 +279,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/users', router: createUserRecycleRoute({ administer, now }), roles: ['admin'] },
       { path: '/sessions', router: createSessionRoutes({ database, administer, now }), roles: ['admin'] },
       { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
-      { path: '/targets', router: createTargetRoutes({ database, vault, edits: targetEdits }), roles: ['admin'] },
+      {
+        path: '/targets',
+        router: createTargetRoutes({ database, vault, edits: targetEdits, health: health.report, replicaId: presence.id }),
+        roles: ['admin'],
+      },
       { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targetEdits, limits }) },
       {
         path: '/policies',
@@ -315,9 +321,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     isFromPeer: peers.isFromPeer,
     saw: upkeep.saw,
     publicUrl: config.publicUrl,
-    limits: { ...DEFAULT_LIMITS, headersMs: config.upstreamTimeoutMs },
+    limits: { ...DEFAULT_LIMITS, silenceMs: config.upstreamTimeoutMs, answerBytes: config.upstreamAnswerBytes },
     stdio: config.stdio,
     addresses,
+    health,
     checkOrigin: (req, res) => meetOrigin(req, res, config),
     addressOf: (req) => addressOf(req, config.trustProxy),
     ended: ({ requestId, method, status, tookMs }) => {

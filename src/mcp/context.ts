@@ -22,6 +22,7 @@ import type { Linked } from './sessions.ts';
 import type { TaskStore } from './store.ts';
 import type { Task } from './tasks.ts';
 import type { UpstreamEras } from './upstream/eras.ts';
+import type { Health } from './upstream/health.ts';
 import type { Upstream } from './upstream/upstream.ts';
 import type { Changes } from './watch.ts';
 
@@ -36,6 +37,7 @@ export interface ExchangeDeps {
   /** Of this process, as sessions name the one that holds them. */
   readonly replicaId: string;
   readonly eras: UpstreamEras;
+  readonly health: Health;
   readonly tasks: TaskStore;
   /** For calls, held until they have ended at the target, whether or not the client waits. */
   readonly calls: Places;

@@ -30,7 +30,7 @@ import { type Located, rebuildCall } from './rebuild.ts';
 import { relayAnswer, stateBinding } from './relay.ts';
 import { resolve } from './resolve.ts';
 import { TARGET_RULES } from './selection.ts';
-import { isSessionAt, openState, placeOf, type Session } from './sessions.ts';
+import { EVERYWHERE, isSessionAt, openState, placeOf, type Session } from './sessions.ts';
 import { listeningStream } from './standing.ts';
 import {
   inwardMeta,
@@ -93,7 +93,8 @@ export async function performRequest(
     return refuse(id, methodNotFound(manner.era));
   }
   const awaited: Awaited = { id, method, params, operation, task, decisionId, end };
-  const access = target.accessOf(caller.admission.principal);
+  const { principal } = caller.admission;
+  const access = target.accessOf(principal);
   const context: RelayContext = {
     caller,
     target,
@@ -106,6 +107,12 @@ export async function performRequest(
   };
   const refused = isTaskMethod(method) ? await refuseTask(deps, context, awaited, session) : null;
   if (refused !== null) return refused;
+  // A half that is not open yet asks for itself.
+  const isList = session?.place === EVERYWHERE && method.endsWith('/list');
+  if (isList && deps.links.open({ session, target, access, admission: caller.admission }) !== null) {
+    const refusal = deps.health.refusal({ target, access, principal: principal.sub });
+    if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
+  }
   const state = readState(deps, caller, target, message, manner);
   if (state === null) {
     end('error');
@@ -354,8 +361,15 @@ async function performModern(
 ): Promise<Answer> {
   const { target, access, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
+  const asked = { target, access, principal: caller.admission.principal.sub };
+  const refusal = deps.health.refusal(asked);
+  if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
   const modern = await deps.eras.speaksModern({ target, access }, caller.gone);
-  if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
+  if (typeof modern !== 'boolean') {
+    deps.health.failed(asked, modern.fault);
+    return upstreamFault(deps, context, awaited, modern);
+  }
+  deps.health.answered(asked);
   if (!modern) return fallBack(awaited, SESSION_REVISIONS);
   const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);

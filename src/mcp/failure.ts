@@ -1,15 +1,17 @@
 /** What a client is told when its target did not give a proper answer. */
 import { isObject } from '../http/json.ts';
+import type { Target } from '../targets/target.ts';
 import { type Answer, refuse, rpcError } from './answer.ts';
 import { decideShown } from './authorize.ts';
 import { isWithheldError } from './capabilities.ts';
 import type { Awaited, ExchangeDeps, RelayContext } from './context.ts';
 import { unsupportedVersion } from './era.ts';
 import { filterError } from './filter.ts';
+import type { McpLimits } from './limits.ts';
 import { CODES } from './message.ts';
 import { type OwnError, ownError, servedVersions } from './own-error.ts';
 import { rebuildResponse } from './rebuild.ts';
-import type { UpstreamAnswer, UpstreamFault } from './upstream/upstream.ts';
+import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from './upstream/upstream.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
@@ -38,9 +40,14 @@ export async function relayFailure(
   }
   awaited.end('upstream_error');
   if (context.era === 'modern') deps.eras.forget(context);
-  deps.log.warn({ target: context.target.name, status: answer.status }, 'a target answered with a failure');
-  const text = errorTextFor(context.target.name, answer.status);
-  const failure = rpcError(id, CODES.internal, text);
+  const { target } = context;
+  const location = answer.location ?? undefined;
+  deps.log.warn({ target: target.name, status: answer.status, location }, 'a target answered with a failure');
+  const isSse =
+    awaited.method === 'initialize' && NO_SUCH_POST.includes(answer.status) && (await isSseServer(deps.upstream, context));
+  const text = isSse ? IS_SSE : errorTextFor(answer.status);
+  deps.health.note(target, 'http', location === undefined ? text : `${text}: it redirects to ${location}`, null);
+  const failure = rpcError(id, CODES.internal, `The target \`${target.name}\` ${text}`);
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };
 }
@@ -56,28 +63,97 @@ export function isLostSession(status: number, own: OwnError | null): boolean {
 }
 
 /** Nothing of what the target said: its challenges and locations are between it and the gateway. */
-function errorTextFor(targetName: string, status: number): string {
-  const target = `The target \`${targetName}\``;
-  if (status === 401 || status === 403) return `${target} refuses the gateway's credential`;
-  if (status === 429) return `${target} is limiting the rate of requests`;
-  if (status >= 300 && status < 400) return `${target} redirects, which the gateway does not follow`;
-  return `${target} failed (HTTP ${status})`;
+function errorTextFor(status: number): string {
+  if (status === 401 || status === 403) return `refuses the gateway's credential (HTTP ${status})`;
+  if (status === 429) return 'is limiting the rate of requests';
+  if (status >= 300 && status < 400) {
+    return 'redirects, which the gateway does not follow: an administrator must set the address that it redirects to';
+  }
+  return `failed (HTTP ${status})`;
 }
 
-const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string>> = {
-  credential: 'has an unusable credential: an administrator must set it again',
-  transport: 'uses a transport that this gateway does not serve',
-  timeout: 'did not answer in time',
-  aborted: 'was not waited for',
-  unreachable: 'cannot be reached',
-  too_large: 'sent an answer that is too large',
-  busy: 'cannot be used: the gateway has too much open for its targets',
-};
+/** How servers answer a POST that they do not take. */
+const NO_SUCH_POST = [400, 404, 405, 406];
+const IS_SSE = 'speaks HTTP with SSE, not Streamable HTTP: an administrator must set its transport to `sse`';
+const PROBE_MS = 3_000;
+
+/** Whether a GET is answered with a stream that begins with an `endpoint` event (2025-11-25, backwards compatibility). */
+async function isSseServer(upstream: Upstream, { target, access }: Pick<RelayContext, 'target' | 'access'>): Promise<boolean> {
+  if (target.transport !== 'streamable-http') return false;
+  const answer = await upstream.send({ method: 'GET', target, access, signal: AbortSignal.timeout(PROBE_MS) });
+  if (isFault(answer)) return false;
+  try {
+    if (answer.type !== 'stream') return false;
+    for await (const [first] of answer.events) return first?.event === 'endpoint';
+    return false;
+  } catch {
+    return false;
+  } finally {
+    answer.discard();
+  }
+}
+
+/**
+ * What a caller may know of a fault: its kind, the limit and the setting of that. No address, and nothing that the target has
+ * said or printed. `opening`: it happened while a session was opened.
+ */
+export function faultText(
+  limits: McpLimits,
+  target: Pick<Target, 'timeout_ms'>,
+  { fault, until = 0, withinMs }: UpstreamFault,
+  opening: boolean,
+): string {
+  const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
+  switch (fault) {
+    case 'credential':
+      return 'has an unusable credential: an administrator must set it again';
+    case 'transport':
+      return 'uses a transport or a command that this gateway does not serve: an administrator must change it';
+    case 'timeout':
+      return opening || withinMs !== undefined
+        ? `did not open a session within ${seconds(withinMs ?? openingOf(target, limits))}`
+        : `did not answer in time: it may be silent for ${seconds(silenceOf(target, limits))} (\`timeout_ms\` of the target, or UPSTREAM_TIMEOUT_MS)`;
+    case 'aborted':
+      return 'was not waited for';
+    case 'unreachable':
+      return 'cannot be reached';
+    case 'denied_address':
+      return 'has an address that the gateway does not connect to: an administrator must change it';
+    case 'crashed':
+      return 'ended before it answered';
+    case 'broken_off':
+      return 'closed the connection before its answer was complete';
+    case 'malformed':
+      return 'sent no valid answer';
+    case 'too_large':
+      return `sent an answer that is too large: at most ${limits.answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`;
+    case 'busy':
+      return 'cannot be used: the gateway has too much open for its targets';
+    case 'suspended':
+      return `failed before and is not asked again until ${new Date(until).toISOString()}`;
+  }
+}
 
 export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, fault: UpstreamFault): Answer {
   awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
-  if (fault.fault !== 'aborted') {
-    deps.log.warn({ target: context.target.name, fault: fault.fault, err: fault.cause }, 'a target could not be used');
+  const text = noteFault(deps, context, fault, awaited.method);
+  const answer = rpcError(awaited.id, CODES.internal, text);
+  if (fault.fault !== 'suspended') return answer;
+  const wait = Math.max(1, Math.ceil(((fault.until ?? 0) - deps.now()) / 1_000));
+  return { ...answer, headers: { 'retry-after': String(wait) } };
+}
+
+/** What the caller is told; administrators find the whole of it in the log, and with the health of the target. */
+export function noteFault(
+  deps: ExchangeDeps,
+  { target }: RelayContext,
+  fault: UpstreamFault,
+  method: string | undefined,
+): string {
+  const text = faultText(deps.limits, target, fault, method === 'initialize');
+  if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {
+    deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'a target could not be used');
+    deps.health.note(target, fault.fault, text, fault.cause);
   }
-  return rpcError(awaited.id, CODES.internal, `The target \`${context.target.name}\` ${FAULT_TEXTS[fault.fault]}`);
+  return `The target \`${target.name}\` ${text}`;
 }

@@ -87,8 +87,16 @@ export async function performInSession(
 export async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: Sent): Promise<Answer> {
   const { caller, target, access } = context;
   const { principal, snapshot } = caller.admission;
+  const asked = { target, access, principal: principal.sub };
+  const refusal = deps.health.refusal(asked);
+  if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
   const answer = await deps.upstream.send({ ...sent, version: caller.version });
-  if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
+  if (isFault(answer)) {
+    deps.health.failed(asked, answer.fault);
+    return upstreamFault(deps, context, awaited, answer);
+  }
+  if (answer.status >= 500) deps.health.failed(asked, 'broken_off');
+  else deps.health.answered(asked);
   if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
   const text = await initializeResult(deps, context, awaited, answer);
   const opened = await readOpened(text, target.id);

@@ -19,6 +19,8 @@ export interface McpLimits extends UpstreamLimits {
   readonly callsPerPrincipal: number;
   /** For a session to be opened at a target on behalf of a client that does not wait for it by itself. */
   readonly openMs: number;
+  /** How long a request to all targets waits for the slowest. */
+  readonly joinMs: number;
   readonly keepAliveMs: number;
   readonly deliveries: DeliveryLimits;
   /** How often the right to what is under way is looked at again. */
@@ -35,6 +37,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   streamsPerPrincipal: 256,
   callsPerPrincipal: 512,
   openMs: 20_000,
+  joinMs: 3_000,
   keepAliveMs: 15_000,
   deliveries: {
     messages: {
@@ -51,6 +54,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   watchMs: 1_000,
   connectMs: 5_000,
   headersMs: 60_000,
+  silenceMs: 600_000,
   idleMs: 600_000,
   answerBytes: 16 * 1024 * 1024,
 };

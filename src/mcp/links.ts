@@ -19,6 +19,7 @@ import type { McpLimits } from './limits.ts';
 import type { Seal } from './seal.ts';
 import { TARGET_RULES } from './selection.ts';
 import { bindingOf, EVERYWHERE, type Link, placeOf, type Session } from './sessions.ts';
+import type { Asked, Health } from './upstream/health.ts';
 import { readAll } from './upstream/http.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
@@ -66,6 +67,7 @@ export interface LinkParts {
   readonly sessions: SessionStore;
   readonly seal: Seal;
   readonly limits: McpLimits;
+  readonly health: Health;
   readonly now: () => number;
   readonly log: Log;
 }
@@ -101,7 +103,7 @@ interface Entry {
 }
 
 export function createLinks(parts: LinkParts): Links {
-  const { upstream, sessions, seal, limits, now, log } = parts;
+  const { upstream, sessions, seal, limits, health, now, log } = parts;
   /** By session, then by target; the oldest sessions are looked up again when they are needed. */
   const known = new Map<string, Map<string, Entry>>();
   const listeners = new Map<string, (targetId: string) => void>();
@@ -153,9 +155,10 @@ export function createLinks(parts: LinkParts): Links {
   function bounded(finding: Promise<Link | LinkFailure>): Promise<Link | LinkFailure> {
     return new Promise((resolve) => {
       const late = new Error('the session could not be opened at the target in time');
-      const timer = setTimeout(() => resolve({ fault: 'timeout', cause: late }), 3 * limits.openMs).unref();
+      const withinMs = 3 * limits.openMs;
+      const timer = setTimeout(() => resolve({ fault: 'timeout', cause: late, withinMs }), withinMs).unref();
       finding
-        .catch((cause: unknown) => ({ fault: 'unreachable', cause }) as const)
+        .catch((cause: unknown) => ({ fault: 'broken_off', cause }) as const)
         .then((found) => {
           clearTimeout(timer);
           resolve(found);
@@ -224,6 +227,22 @@ export function createLinks(parts: LinkParts): Links {
   }
 
   async function openAt(
+    place: LinkPlace,
+    client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
+  ): Promise<{ link: Link; hello: ServerHello | null } | UpstreamFault> {
+    const asked = askedAt(place);
+    const refusal = health.refusal(asked);
+    if (refusal !== null) return refusal;
+    const opened = await introduce(place, client);
+    if (!isFault(opened)) health.answered(asked);
+    else {
+      health.failed(asked, opened.fault);
+      if (opened.fault !== 'suspended') health.note(place.target, opened.fault, 'no session could be opened', opened.cause);
+    }
+    return opened;
+  }
+
+  async function introduce(
     { target, access, session }: LinkPlace,
     client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
   ): Promise<{ link: Link; hello: ServerHello | null } | UpstreamFault> {
@@ -233,11 +252,14 @@ export function createLinks(parts: LinkParts): Links {
       clientInfo: client.clientInfo,
     };
     const body = JSON.stringify({ jsonrpc: '2.0', id: ID, method: 'initialize', params });
-    const answer = await upstream.send({ method: 'POST', target, access, body, signal: AbortSignal.timeout(limits.openMs) });
-    if (isFault(answer)) return answer.fault === 'aborted' ? { ...answer, fault: 'timeout' } : answer;
+    const signal = AbortSignal.timeout(limits.openMs);
+    const late: UpstreamFault = { fault: 'timeout', withinMs: limits.openMs };
+    const answer = await upstream.send({ method: 'POST', target, access, body, signal });
+    if (isFault(answer)) return answer.fault === 'aborted' ? { ...late, cause: answer.cause } : answer;
     const result = await resultOf(answer, Math.min(MAX_HELLO_BYTES, limits.answerBytes), target.id);
     if (result === null || !isSessionRevision(result.protocolVersion) || !isObject(result.capabilities)) {
-      return { fault: 'unreachable', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
+      if (signal.aborted) return late;
+      return { fault: 'malformed', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
     }
     const { protocolVersion, capabilities } = result;
     const link: Link = { upstreamId: answer.sessionId, revision: protocolVersion };
@@ -297,7 +319,11 @@ export function createLinks(parts: LinkParts): Links {
     current(place) {
       const binding = bindingAt(place);
       const entry = known.get(place.session.id)?.get(place.target.id);
-      if (entry?.binding === binding) return entry.link;
+      // An opening that has taken too long for others is not waited for here either.
+      if (entry?.binding === binding) {
+        const refusal = entry.settled === null ? health.refusal(askedAt(place)) : null;
+        return refusal === null ? entry.link : Promise.resolve(refusal);
+      }
       const { session } = place;
       if (entry === undefined && session.place !== EVERYWHERE && session.binding === binding) return Promise.resolve(session);
       return settle(place, binding, null, entry !== undefined);
@@ -348,6 +374,11 @@ function bindingAt({ session, access, admission, target }: LinkPlace): string {
   const binding = bindingOf(access, admission.snapshot.sessions.epochOf(admission.principal.sub, target.id));
   // A session with all targets outlives their moves, and what the old server gave out is not for the new one.
   return session.place === EVERYWHERE ? JSON.stringify([placeOf(target), binding]) : binding;
+}
+
+/** On whose behalf the target is asked for a session. */
+export function askedAt({ target, access, admission }: LinkPlace): Asked {
+  return { target, access, principal: admission.principal.sub };
 }
 
 function request(method: string, params: JsonObject): object {

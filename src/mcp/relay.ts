@@ -12,7 +12,7 @@ import { isOverdrawn } from './budgets.ts';
 import { declaresTasks, isWithheldError, mayBeAsked } from './capabilities.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
 import { META_KEYS } from './era.ts';
-import { NOT_ITS_TO_ASK, relayFailure, upstreamFault } from './failure.ts';
+import { NOT_ITS_TO_ASK, noteFault, relayFailure, upstreamFault } from './failure.ts';
 import {
   filterError,
   filterInSteps,
@@ -29,7 +29,6 @@ import { type Operation, readOperation } from './operation.ts';
 import { principalKey } from './places.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification, rebuildResponse } from './rebuild.ts';
 import { type Linked, placeOf, type StreamOrigin, sealAskedId, sealEventId, sealState, versionOf } from './sessions.ts';
-import { SseFault } from './sse.ts';
 import {
   openTask,
   RELATED_TASK,
@@ -113,7 +112,7 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
     if (!resumable && awaited !== null)
       yield { data: broken(context, 'The target ended its answer too early').text, final: true };
   } catch (cause) {
-    const fault = cause instanceof SseFault ? 'malformed' : faultOf(cause);
+    const fault = faultOf(cause);
     if (fault === 'aborted') {
       // By the client, or by the gateway, whose word the client may be waiting for.
       const end = parting(context);
@@ -121,8 +120,8 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
       return;
     }
     outcome = resumable ? null : 'upstream_error';
-    deps.log.warn({ target: context.target.name, fault, err: cause }, 'the stream of a target broke off');
-    if (!resumable && awaited !== null) yield { data: broken(context, 'The answer of the target broke off').text, final: true };
+    const text = noteFault(deps, context, { fault: fault === 'unreachable' ? 'broken_off' : fault, cause }, awaited?.method);
+    if (!resumable && awaited !== null) yield { data: broken(context, text).text, final: true };
   } finally {
     answer.discard();
     if (outcome !== null) awaited?.end(outcome);

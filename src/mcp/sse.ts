@@ -11,6 +11,9 @@ export interface SseEvent {
 
 export class SseFault extends Error {}
 
+/** An event beyond the limit. */
+export class TooLarge extends SseFault {}
+
 export interface SseReader {
   /** Memory that the unfinished event takes, in characters. */
   readonly pending: number;
@@ -45,7 +48,7 @@ export function createSseReader(maxEventLength: number): SseReader {
     if (member === 'data') {
       data.push(value);
       dataLength += value.length + 1;
-      if (dataLength > maxEventLength) throw new SseFault('an event exceeds the limit');
+      if (dataLength > maxEventLength) throw new TooLarge('an event exceeds the limit');
     } else if (member === 'id' && !value.includes('\0')) id = value;
     else if (member === 'retry' && /^[0-9]{1,9}$/.test(value)) retry = Number(value);
     else if (member === 'event') name = value;
@@ -113,7 +116,7 @@ export function createSseReader(maxEventLength: number): SseReader {
         else field(complete);
       }
       keep(text.slice(from));
-      if (line.length + partsLength > maxEventLength) throw new SseFault('a line exceeds the limit');
+      if (line.length + partsLength > maxEventLength) throw new TooLarge('a line exceeds the limit');
       return events;
     },
   };

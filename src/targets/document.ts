@@ -50,6 +50,9 @@ export const TARGET_LIMITS = {
   userCredentials: 16,
   mask: 64,
   maskedName: 128,
+  /** Milliseconds. */
+  minTimeout: 1_000,
+  maxTimeout: 86_400_000,
 } as const;
 
 /** Why the gateway does not connect to such a URL, or null. */
@@ -120,6 +123,7 @@ const members = {
   capture_arguments: Joi.object<ArgumentCapture>({
     mask: Joi.array().items(text(TARGET_LIMITS.maskedName)).unique().max(TARGET_LIMITS.mask).required(),
   }).allow(null),
+  timeout_ms: Joi.number().integer().min(TARGET_LIMITS.minTimeout).max(TARGET_LIMITS.maxTimeout).strict().allow(null),
 };
 
 /** Names and values are checked here, so that no message shows a value. */
@@ -175,6 +179,7 @@ const DEFAULTS = {
   extension_methods: [],
   user_credentials: [],
   capture_arguments: null,
+  timeout_ms: null,
 } as const satisfies Partial<TargetDocument>;
 const STDIO_DEFAULTS = { args: [], cwd: null, env: {}, isolation: 'per_user' } as const satisfies Partial<StdioTarget>;
 
@@ -196,9 +201,10 @@ export function changedDocument(before: Target, update: TargetUpdate): TargetDoc
     .filter((name) => given[name] !== undefined)
     .map((path) => ({ path, message: `is not for the transport ${transport}` }));
   if (errors.length > 0) throw invalidRequest(errors);
-  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments } = before;
-  const kept = { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments };
-  return documentOf({ ...kept, ...given, transport }, before);
+  const { name, description, enabled, denials, may_ask, extension_methods } = before;
+  const { user_credentials, capture_arguments, timeout_ms } = before;
+  const kept = { name, description, enabled, denials, may_ask, extension_methods };
+  return documentOf({ ...kept, user_credentials, capture_arguments, timeout_ms, ...given, transport }, before);
 }
 
 /** `before` gives the members of the transport's kind that are not there; null: a new target. */
@@ -206,9 +212,10 @@ function documentOf(
   given: Members & Required<Pick<TargetDocument, keyof typeof DEFAULTS | 'name' | 'transport'>>,
   before: Target | null,
 ): TargetDocument {
-  const { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments } = given;
-  const base = { name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments };
-  const { transport } = given;
+  const { name, description, enabled, denials, may_ask, extension_methods } = given;
+  const { transport, user_credentials, capture_arguments, timeout_ms } = given;
+  const options = { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms };
+  const base = { name, description, enabled, ...options };
   const unfit = user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
   if (unfit >= 0) {
     const message = `a target with the transport ${transport} takes ${transport === 'stdio' ? 'env' : 'bearer and header'} alone`;
@@ -231,7 +238,8 @@ type Shown<T> = Omit<T, 'created_at' | 'updated_at'> & { readonly created_at: st
 export type TargetJson = Shown<HttpTarget> | Shown<StdioTarget>;
 
 export function targetJson(target: Target): TargetJson {
-  const { id, name, description, enabled, denials, may_ask, extension_methods, user_credentials, capture_arguments } = target;
+  const { id, name, description, enabled, denials, may_ask, extension_methods } = target;
+  const { user_credentials, capture_arguments, timeout_ms } = target;
   const rest = {
     enabled,
     denials,
@@ -239,6 +247,7 @@ export function targetJson(target: Target): TargetJson {
     extension_methods,
     user_credentials,
     capture_arguments,
+    timeout_ms,
     created_at: new Date(target.created_at).toISOString(),
     updated_at: new Date(target.updated_at).toISOString(),
   };

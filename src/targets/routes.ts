@@ -8,12 +8,13 @@ import { admissionOf } from '../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../http/page.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
 import { pathId } from '../http/validate.ts';
+import type { TargetReport } from '../mcp/upstream/health.ts';
 import { type CredentialSubject, DEFAULT_SUBJECT, readCredential, readOwnValue, readSubject } from './credential-document.ts';
 import { credentialJson } from './credentials.ts';
 import { readTarget, readTargetUpdate, targetJson } from './document.ts';
 import { nothingToSupply, type TargetEdits, targetEtag } from './edit.ts';
 import { targetStore } from './store.ts';
-import type { CredentialKey, RoutedTarget } from './target.ts';
+import type { CredentialKey, RoutedTarget, Target } from './target.ts';
 
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
@@ -21,9 +22,12 @@ export interface TargetRouteParts {
   readonly database: Database;
   readonly vault: Vault;
   readonly edits: TargetEdits;
+  /** What this replica, and no other, has seen of a target. */
+  readonly health: (target: Target) => TargetReport;
+  readonly replicaId: string;
 }
 
-export function createTargetRoutes({ database, vault, edits }: TargetRouteParts): Router {
+export function createTargetRoutes({ database, vault, edits, health, replicaId }: TargetRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
@@ -41,6 +45,12 @@ export function createTargetRoutes({ database, vault, edits }: TargetRouteParts)
     const target = await targetStore(database.knex).find(pathId(req.params.id));
     if (!target) throw new AppError('not_found', 'No target has this id.');
     res.setHeader('ETag', targetEtag(target)).json(targetJson(target));
+  });
+
+  router.get('/:id/health', async (req, res) => {
+    const target = await targetStore(database.knex).find(pathId(req.params.id));
+    if (!target) throw new AppError('not_found', 'No target has this id.');
+    res.json({ replica: replicaId, ...healthJson(health(target)) });
   });
 
   router.put('/:id', async (req, res) => {
@@ -87,6 +97,15 @@ export function createTargetRoutes({ database, vault, edits }: TargetRouteParts)
   return router;
 }
 
+const timeOf = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());
+
+const healthJson = ({ status, last_success_at, last_fault, retry_at }: TargetReport) => ({
+  status,
+  last_success_at: timeOf(last_success_at),
+  last_fault: last_fault && { ...last_fault, at: timeOf(last_fault.at) },
+  retry_at: timeOf(retry_at),
+});
+
 /** `?name=`, if it is there. */
 function nameOf(req: Request): string | null {
   const { name, ...others } = req.query;
@@ -112,7 +131,7 @@ const ownJson = (target: string, { type, name }: CredentialKey, updated_at: stri
   updated_at,
 });
 
-export interface OwnCredentialRouteParts extends Omit<TargetRouteParts, 'vault'> {
+export interface OwnCredentialRouteParts extends Pick<TargetRouteParts, 'database' | 'edits'> {
   readonly limits: Pick<RateLimits, 'own'>;
 }
 

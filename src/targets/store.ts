@@ -53,17 +53,20 @@ interface Row {
   readonly enabled: number | boolean;
   /** JSON of command, args, cwd, env, isolation; null for all but stdio. */
   readonly stdio: string | null;
-  /** JSON of denials, may_ask, extension_methods, user_credentials, capture_arguments; null: the defaults. */
+  /** JSON of denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms; null: the defaults. */
   readonly options: string | null;
   readonly created_at: number;
   readonly updated_at: number;
 }
 
 type Process = Pick<StdioTarget, 'command' | 'args' | 'cwd' | 'env' | 'isolation'>;
-type Options = Pick<Target, 'denials' | 'may_ask' | 'extension_methods' | 'user_credentials' | 'capture_arguments'>;
+type Options = Pick<
+  Target,
+  'denials' | 'may_ask' | 'extension_methods' | 'user_credentials' | 'capture_arguments' | 'timeout_ms'
+>;
 
 /** Of targets that were stored before there were these. */
-const LATER_OPTIONS: Pick<Options, 'capture_arguments'> = { capture_arguments: null };
+const LATER_OPTIONS: Pick<Options, 'capture_arguments' | 'timeout_ms'> = { capture_arguments: null, timeout_ms: null };
 const DEFAULT_OPTIONS: Options = {
   denials: 'shown',
   may_ask: ASKABLE,
@@ -89,14 +92,15 @@ function isProcess(value: unknown): value is Process {
 
 function isOptions(value: unknown): value is Options {
   if (!isRecord(value)) return false;
-  const { denials, may_ask, extension_methods, user_credentials, capture_arguments } = value;
+  const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = value;
   return (
     oneOf(['shown', 'hidden'], denials) &&
     Array.isArray(may_ask) &&
     may_ask.every((item) => oneOf(ASKABLE, item)) &&
     each(extension_methods, (item) => areTexts([item['method'], item['resource_type'], item['param']])) &&
     each(user_credentials, (item) => oneOf(CREDENTIAL_TYPES, item['type']) && isText(item['name'])) &&
-    (capture_arguments === null || (isRecord(capture_arguments) && areTexts(capture_arguments['mask'])))
+    (capture_arguments === null || (isRecord(capture_arguments) && areTexts(capture_arguments['mask']))) &&
+    (timeout_ms === null || Number.isSafeInteger(timeout_ms))
   );
 }
 
@@ -105,9 +109,9 @@ function toTarget(row: Row): Target {
   const { id, name, description, transport, url, created_at, updated_at } = row;
   const options: unknown = row.options === null ? DEFAULT_OPTIONS : { ...LATER_OPTIONS, ...JSON.parse(row.options) };
   if (!TRANSPORTS.includes(transport) || !isOptions(options)) throw new Error(`The table targets holds an unknown form (${id})`);
-  const { denials, may_ask, extension_methods, user_credentials, capture_arguments } = options;
+  const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = options;
   const base = { id, name, description, enabled: Boolean(row.enabled), created_at, updated_at };
-  const common = { ...base, denials, may_ask, extension_methods, user_credentials, capture_arguments };
+  const common = { ...base, denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms };
   if (transport !== 'stdio') return { ...common, transport, url };
   const process: unknown = JSON.parse(row.stdio ?? 'null');
   if (!isProcess(process)) throw new Error(`The table targets holds an unknown form (${id})`);
@@ -117,8 +121,8 @@ function toTarget(row: Row): Target {
 
 function toRow(target: Target): Row {
   const { id, name, description, transport, enabled, created_at, updated_at } = target;
-  const { denials, may_ask, extension_methods, user_credentials, capture_arguments } = target;
-  const options = JSON.stringify({ denials, may_ask, extension_methods, user_credentials, capture_arguments });
+  const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = target;
+  const options = JSON.stringify({ denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms });
   const base = { id, name, description, transport, enabled, options, created_at, updated_at };
   if (target.transport !== 'stdio') return { ...base, url: target.url, stdio: null };
   const { command, args, cwd, env, isolation } = target;

@@ -51,6 +51,8 @@ interface TargetBase {
   readonly extension_methods: readonly ExtensionMethod[];
   /** For these, users may supply values of their own. */
   readonly user_credentials: readonly CredentialKey[];
+  /** How long the target may be silent while a request is under way, milliseconds; null: as the configuration says. */
+  readonly timeout_ms: number | null;
   /** null: arguments are not recorded. */
   readonly capture_arguments: ArgumentCapture | null;
   readonly created_at: number;

@@ -11,6 +11,7 @@ import { createLog } from '../../src/log.ts';
 import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
+import { createHealth } from '../../src/mcp/upstream/health.ts';
 import { createAddressRule } from '../../src/targets/address.ts';
 import { type Access, ASKABLE, type Credentials, type RoutedTarget } from '../../src/targets/target.ts';
 import { memorySessions, memoryTasks } from './stores.ts';
@@ -64,6 +65,7 @@ export function routed(name: string, url: string, changes: Partial<RoutedTarget 
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    timeout_ms: null,
     created_at: 0,
     updated_at: 0,
     accessOf: reachedWith({ ...noCredentials, headers: [['x-upstream-key', 'gateway-secret']] }),
@@ -178,8 +180,10 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     undelivered: () => undefined,
     ended: () => undefined,
     observe: { ended: () => undefined, failed: () => undefined },
-    limits: { ...DEFAULT_LIMITS, ...limits },
+    // Long enough for targets that start on a busy machine.
+    limits: { ...DEFAULT_LIMITS, joinMs: 10_000, ...limits },
     addresses: createAddressRule([]),
+    health: createHealth(() => gateway.now ?? Date.now()),
     stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },
     now: () => gateway.now ?? Date.now(),
     newId: () => uuid(),

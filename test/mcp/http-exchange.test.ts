@@ -9,7 +9,7 @@ import { createUnread, type Unread } from '../../src/mcp/upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
 
-const LIMITS = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, answerBytes: 4 * 1024 * 1024 };
+const LIMITS = { connectMs: 5_000, headersMs: 10_000, silenceMs: 10_000, idleMs: 10_000, answerBytes: 4 * 1024 * 1024 };
 const EVENT = `data: ${'x'.repeat(1_000)}\n\n`;
 const UNTIL_THE_END = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n';
 

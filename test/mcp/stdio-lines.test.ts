@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
-import { createLineReader, printable, readLine, toLine } from '../../src/mcp/upstream/lines.ts';
+import { createLineReader, oversizedId, printable, readLine, type Skipped, toLine } from '../../src/mcp/upstream/lines.ts';
 import { hideSecrets } from '../../src/mcp/upstream/stderr.ts';
 
 test('lines are the same wherever the bytes are cut', (t) => {
@@ -10,7 +10,11 @@ test('lines are the same wherever the bytes are cut', (t) => {
     fc.property(fc.array(fc.tuple(lineText, fc.boolean())), fc.infiniteStream(fc.integer({ min: 1, max: 7 })), (lines, sizes) => {
       const bytes = Buffer.from(lines.map(([text, crlf]) => `${text}${crlf ? '\r\n' : '\n'}`).join(''));
       const read: string[] = [];
-      const reader = createLineReader(1_000_000, (line) => read.push(line.toString('utf8')));
+      const reader = createLineReader(
+        1_000_000,
+        (line) => read.push(line.toString('utf8')),
+        () => t.fail(),
+      );
       for (let at = 0; at < bytes.length; ) {
         const size = sizes.next().value ?? 1;
         t.true(reader.push(bytes.subarray(at, at + size)));
@@ -25,17 +29,54 @@ test('lines are the same wherever the bytes are cut', (t) => {
   );
 });
 
-test('a line may be as long as the limit, and no longer, finished or not', (t) => {
-  const read: number[] = [];
-  const take = (line: Buffer) => read.push(line.length);
-  t.true(createLineReader(10, take).push(Buffer.from(`${'x'.repeat(10)}\n`)));
-  t.deepEqual(read, [10]);
-  t.false(createLineReader(10, take).push(Buffer.from(`${'x'.repeat(11)}\n`)));
-  t.false(createLineReader(10, take).push(Buffer.from('x'.repeat(11))));
-  const slow = createLineReader(10, take);
-  for (let i = 0; i < 10; i++) t.true(slow.push(Buffer.from('x')));
-  t.false(slow.push(Buffer.from('x')));
-  t.deepEqual(read, [10]);
+test('a line beyond the limit is skipped, and the next one is read', (t) => {
+  const read: string[] = [];
+  const skipped: Skipped[] = [];
+  const reader = () =>
+    createLineReader(
+      10,
+      (line) => read.push(line.toString()),
+      (one) => skipped.push(one),
+    );
+  t.true(reader().push(Buffer.from(`${'x'.repeat(10)}\n`)));
+  t.deepEqual(read.splice(0), ['xxxxxxxxxx']);
+  const text = `${'ab'.repeat(50)}\nnext\n${'x'.repeat(11)}\nlast\n`;
+  for (const size of [1, 3, 7, 1000]) {
+    const slow = reader();
+    for (let at = 0; at < text.length; at += size) t.true(slow.push(Buffer.from(text.slice(at, at + size))));
+    t.deepEqual(read.splice(0), ['next', 'last'], `${size}`);
+    t.deepEqual(
+      skipped.splice(0).map(({ bytes, tail }) => `${bytes} ${tail}`),
+      [`100 ${'ab'.repeat(50)}`, `11 ${'x'.repeat(11)}`],
+    );
+  }
+});
+
+test('a line without an end is told, and never kept', (t) => {
+  const reader = createLineReader(
+    10,
+    () => t.fail(),
+    () => t.fail(),
+  );
+  const taken = Array.from({ length: 17 }, () => reader.push(Buffer.from('x'.repeat(10))));
+  t.deepEqual(taken, [...Array(16).fill(true), false]);
+});
+
+test('the request that a large answer belongs to is known from its first or last members, as SDKs write them', (t) => {
+  const idIn = (head: string, tail: string) => oversizedId({ bytes: 9, head: Buffer.from(head), tail: Buffer.from(tail) });
+  for (const [why, head, tail, id] of [
+    ['Python', '{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"xx', 'xx"}]}}', 7],
+    ['TypeScript', '{"result":{"content":[{"type":"text","text":"xx', 'xx"}]},"jsonrpc":"2.0","id":7}', 7],
+    ['an error', '{ "id" : 7 , "jsonrpc" : "2.0", "error" : {', '}}\r', 7],
+    ['a request', '{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{', '}}', null],
+    ['a request, its method first', '{"method":"sampling/createMessage","params":{', '},"jsonrpc":"2.0","id":7}', null],
+    ['an id within a text', '{"result":{"text":"xx', String.raw`},\"id\":7}"}}`, null],
+    ['an id within the result', '{"result":{"items":[', '{"id":7}]}}', null],
+    ['an id of the client kind', '{"jsonrpc":"2.0","id":"7","result":{', '}}', null],
+    ['no JSON', 'xxxxxxxx', 'xxxx', null],
+  ] as const) {
+    t.is(idIn(head, tail), id, why);
+  }
 });
 
 test('whatever a message holds, it is one line to every reader, and the same message', (t) => {

@@ -243,7 +243,7 @@ test.serial('one that crashes again and again is left alone for longer and longe
   }
   t.is(
     outcomeOf(await initialize(upstream, shared({ args: ['--crash'], scope: 'other' }))),
-    'unreachable',
+    'crashed',
     'others have their own count',
   );
   t.is(starts(), 6);
@@ -252,7 +252,7 @@ test.serial('one that crashes again and again is left alone for longer and longe
 test.serial('one that refuses, or says nothing, is a fault for all that wait, and is ended', async (t) => {
   const { upstream } = startStdio(t, { headersMs: 4_000 });
   for (const [args, fault] of [
-    [['--refuse'], 'unreachable'],
+    [['--refuse'], 'malformed'],
     [['--silent'], 'timeout'],
   ] as const) {
     const answers = await Promise.all([1, 2, 3].map(() => initialize(upstream, shared({ args }))));
@@ -303,6 +303,6 @@ test.serial('no process, no session, no stream is left', async (t) => {
   const { pid } = (await client.call('facts')).result as { pid: number };
   await Promise.all([upstream.close(), t.throwsAsync(never, { message: /gateway is ending/ })]);
   t.is(await standing.next(), null);
-  t.is(outcomeOf(await initialize(upstream, shared())), 'unreachable');
+  t.is(outcomeOf(await initialize(upstream, shared())), 'busy');
   t.throws(() => process.kill(pid, 0));
 });

@@ -7,6 +7,7 @@ import { createLinks, isLinkFailure, type LinkPlace, type Links } from '../../sr
 import { createMerge } from '../../src/mcp/merge.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
 import type { Session } from '../../src/mcp/sessions.ts';
+import { createHealth } from '../../src/mcp/upstream/health.ts';
 import type { Upstream, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
 import { createChanges, createWatch } from '../../src/mcp/watch.ts';
 import type { SessionStore } from '../../src/sessions/store.ts';
@@ -102,6 +103,7 @@ async function fixture(changes: (store: SessionStore) => Partial<SessionStore> =
     sessions,
     seal: createSeal([Buffer.alloc(32, 7)]),
     limits: { ...DEFAULT_LIMITS, openMs: OPEN_MS },
+    health: createHealth(() => 0),
     now: () => 0,
     log: createLog('silent'),
   });

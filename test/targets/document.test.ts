@@ -27,6 +27,7 @@ test('a target has defaults', (t) => {
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    timeout_ms: null,
   });
   t.deepEqual(readTarget({ name: 'local', transport: 'stdio', command: '/bin/server' }), {
     name: 'local',
@@ -43,6 +44,7 @@ test('a target has defaults', (t) => {
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    timeout_ms: null,
   });
   t.deepEqual(readTargetUpdate({ enabled: false }), { enabled: false });
 });
@@ -238,7 +240,14 @@ test('a change keeps what is omitted, and changes the transport with its members
   t.like(change(stdio, { command: '/bin/b' }), { command: '/bin/b', args: ['x'], cwd: '/srv', isolation: 'shared' });
   t.deepEqual(change(stdio, { transport: 'sse', url: 'http://a.example/' }), {
     ...{ name: 'local', description: null, transport: 'sse', url: 'http://a.example/', enabled: true },
-    ...{ denials: 'shown', may_ask: ASKABLE, extension_methods: [], user_credentials: [], capture_arguments: null },
+    ...{
+      denials: 'shown',
+      may_ask: ASKABLE,
+      extension_methods: [],
+      user_credentials: [],
+      capture_arguments: null,
+      timeout_ms: null,
+    },
   });
   t.like(change(http, { transport: 'stdio', command: '/bin/b', user_credentials: [] }), {
     command: '/bin/b',

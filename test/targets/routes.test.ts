@@ -131,6 +131,42 @@ eachEngine(test.serial, 'a credential is set and never seen again; another place
   t.true(seen.join().includes('credential.set'));
 });
 
+test.serial('administrators see how a target is for the replica that answers, and nobody else does', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const call = caller(gateway, admin);
+  const made = (await call<TargetJson>(201, 'POST', '/targets', { name: 'one', url: 'http://127.0.0.1:1/mcp' })).body;
+  await call(201, 'POST', '/policies', policyBody({ target_id: made.id, resource_type: 'all', resource_pattern: null }));
+  const health = async () => (await call<{ replica: string }>(200, 'GET', `/targets/${made.id}/health`)).body;
+  const unknown = await health();
+  t.like(unknown, { status: 'unknown', last_success_at: null, last_fault: null, retry_at: null });
+  const replicas = (await call<{ replicas: { id: string; this: boolean }[] }>(200, 'GET', '/status')).body.replicas;
+  t.is(unknown.replica, String(replicas.find((one) => one.this)?.id));
+  const opening = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25', capabilities: {} } };
+  const answer = await fetch(`${gateway.url}/mcp/one`, {
+    method: 'POST',
+    headers: {
+      ...{ authorization: `Bearer ${admin.token}`, 'content-type': 'application/json' },
+      accept: 'application/json, text/event-stream',
+    },
+    body: JSON.stringify(opening),
+  });
+  t.regex(await answer.text(), /cannot be reached"/);
+  const failing = await health();
+  t.like(failing, { status: 'failing', last_fault: { kind: 'unreachable', stderr: null } });
+  t.regex(JSON.stringify(failing), /ECONNREFUSED 127.0.0.1:1/);
+  // What is volatile is no part of the target, which can be put back as it was read.
+  t.deepEqual((await call(200, 'GET', `/targets/${made.id}`)).body, made);
+  await call(200, 'PUT', `/targets/${made.id}`, made);
+  await call(200, 'PUT', `/targets/${made.id}`, { timeout_ms: 5_000 });
+  t.like((await call(200, 'GET', `/targets/${made.id}`)).body, { timeout_ms: 5_000 });
+  for (const timeout_ms of [0, 999, 86_400_001, 1.5, '5000']) await call(400, 'PUT', `/targets/${made.id}`, { timeout_ms });
+  await call(200, 'PUT', `/targets/${made.id}`, { timeout_ms: null });
+  await call(404, 'GET', '/targets/0190163d-8694-739b-aea5-966c26f8ad90/health');
+  const user = caller(gateway, await person(gateway, 'user@example.com'));
+  await user(403, 'GET', `/targets/${made.id}/health`);
+});
+
 test.serial('a target has no denied address, unless an operator allows it', async (t) => {
   const gateway = await startGateway(t, null, { UPSTREAM_ALLOWED_ADDRESSES: '100.100.100.200' });
   const call = caller(gateway, await person(gateway, 'admin@example.com'));

@@ -1,4 +1,5 @@
 /** Targets. */
+import { FAULT_KINDS } from '../../mcp/upstream/health.ts';
 import { RESOURCE_TYPES } from '../../policies/document.ts';
 import { METHOD, PARAM, TARGET_LIMITS } from '../../targets/document.ts';
 import { ASKABLE, ISOLATIONS, TRANSPORTS } from '../../targets/target.ts';
@@ -15,13 +16,19 @@ import {
   readOnly,
   type Schema,
   strict,
+  string,
   targetName,
   text,
+  time,
   times,
   uuid,
 } from './schema.ts';
 
 const suppliedKey = named('UserCredential', strict(credentialKey, ['type']));
+const timeout = described(
+  'How long the target may be silent while a request is under way, in milliseconds; null: as long as `UPSTREAM_TIMEOUT_MS` says.',
+  orNull({ type: 'integer', minimum: TARGET_LIMITS.minTimeout, maximum: TARGET_LIMITS.maxTimeout }),
+);
 const targetMembers = {
   name: targetName,
   description: orNull({ type: 'string', maxLength: TARGET_LIMITS.description }),
@@ -66,6 +73,7 @@ const targetMembers = {
       ),
     ),
   ),
+  timeout_ms: timeout,
 };
 const transport = described('Left out: `streamable-http`.', oneOf(TRANSPORTS));
 const httpTransport = oneOf(TRANSPORTS.filter((name) => name !== 'stdio'));
@@ -106,6 +114,26 @@ export const TARGET_SCHEMAS = {
     { transport, ...urlMembers, ...processMembers, ...targetMembers, ...readOnly({ id: uuid, ...times }) },
     [],
   ),
+  TargetHealth: object({
+    replica: described('The replica that answers: each has seen its own requests only.', uuid),
+    status: described(
+      '`suspended`: the target is not asked before `retry_at`. `unknown`: nothing was asked of it since the replica started.',
+      oneOf(['unknown', 'ok', 'failing', 'suspended']),
+    ),
+    last_success_at: orNull(time),
+    last_fault: orNull(
+      named(
+        'TargetFault',
+        object({
+          at: time,
+          kind: oneOf(FAULT_KINDS),
+          message: string,
+          stderr: described('The last of what a process printed to its standard error, without credentials.', orNull(string)),
+        }),
+      ),
+    ),
+    retry_at: orNull(time),
+  }),
 } satisfies Record<string, Schema>;
 
 export const TARGET_PATHS: Paths = {
@@ -119,6 +147,9 @@ export const TARGET_PATHS: Paths = {
       gives: { 201: one('Target', 'ETag', 'Location') },
       refuses: [409],
     },
+  },
+  '/api/targets/{id}/health': {
+    get: get('getTargetHealth', 'What the replica that answers has last seen of a target.', 'admin', one('TargetHealth')),
   },
   '/api/targets/{id}': {
     get: tagged('getTarget', 'One target.', one('Target', 'ETag')),

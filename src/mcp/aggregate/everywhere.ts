@@ -13,7 +13,7 @@ import type { Caller, ExchangeDeps } from '../context.ts';
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../era.ts';
 import { performRequest } from '../exchange.ts';
 import { recordSession } from '../in-session.ts';
-import { isLinkFailure, settingOf } from '../links.ts';
+import { askedAt, isLinkFailure, settingOf } from '../links.ts';
 import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../message.ts';
 import type { Located } from '../rebuild.ts';
 import { performNotification, performResponse } from '../session-traffic.ts';
@@ -27,8 +27,6 @@ import { askAmong, halvesOf, isLive, noting, recordNobody, usableTargets } from 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway has these lists, empty ones too, and tells of them when they change: a target may come to be usable later. */
 const LISTS = { tools: {}, prompts: {}, resources: {} };
-/** For the targets to say what they can do, and to hear that it begins; one that takes longer is taken to be able to do everything. */
-const HELLO_MS = 5_000;
 
 /** `initialize`: the session is with every target that the caller may use, now and later. */
 export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
@@ -57,7 +55,9 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   const hellos = await Promise.all(
     targets.map(async (target) => {
       const place = { session, target, access: target.accessOf(principal), admission: caller.admission };
-      const link = await Promise.race([deps.links.current(place), pause(HELLO_MS)]);
+      // One that takes longer joins later, and is left alone until then.
+      const link = await Promise.race([deps.links.current(place), pause(deps.limits.joinMs)]);
+      if (link === null) deps.health.failed(askedAt(place), 'timeout');
       const failed = link === null || isLinkFailure(link);
       finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
       return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
@@ -79,7 +79,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
 
 /** A target that does not listen keeps nobody waiting. */
 async function begin(deps: ExchangeDeps, { admission }: Caller, session: Session): Promise<void> {
-  await Promise.race([deps.links.begin(session, admission), pause(HELLO_MS)]);
+  await Promise.race([deps.links.begin(session, admission), pause(deps.limits.joinMs)]);
 }
 
 function pause(ms: number): Promise<null> {

@@ -92,7 +92,11 @@ async function pageOf(
   const text = await askAmong(deps, caller, target.name, (aimed) =>
     performRequest(deps, aimed, { era: 'session', session }, own, plan.operation, located),
   );
-  return text === null ? { target, items: null, next: null } : readPage(target, message.method, plan.member, text);
+  const page: Page =
+    text === null ? { target, items: null, next: null } : await readPage(target, message.method, plan.member, text);
+  const { principal } = caller.admission;
+  if (page.items !== null) deps.health.answered({ target, access: target.accessOf(principal), principal: principal.sub });
+  return page;
 }
 
 /** The items are not looked into again. */

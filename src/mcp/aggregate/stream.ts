@@ -227,12 +227,19 @@ async function* streams(
     if (connection !== undefined) connection.wake();
     else if (target !== undefined) start(target);
   });
+  // One that was left alone, and missing in the client's lists, answers again.
+  const leaveHealth = deps.health.onRecovered((targetId) => {
+    if (!usableTargets(latest).some(({ id }) => id === targetId)) return;
+    for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
+    connections.get(targetId)?.wake();
+  });
   if (caller.gone.aborted) stop();
   else connect(latest);
   try {
     yield* merged.items;
   } finally {
     leave?.();
+    leaveHealth();
     leaveEnd();
     leaveLinks();
     caller.gone.removeEventListener('abort', stop);

@@ -72,8 +72,14 @@ export async function askAmong(
   targetName: string,
   ask: (aimed: Caller) => Promise<Answer>,
 ): Promise<string | null> {
+  const { snapshot, principal } = caller.admission;
+  const target = snapshot.targets.get(targetName);
+  const asked = target && { target, access: target.accessOf(principal), principal: principal.sub };
   const late = new AbortController();
-  const timer = setTimeout(() => late.abort(REVOKED), deps.limits.openMs);
+  const timer = setTimeout(() => {
+    if (asked !== undefined) deps.health.failed(asked, 'timeout');
+    late.abort(REVOKED);
+  }, deps.limits.joinMs);
   const waited = new Promise<null>((resolve) => {
     late.signal.addEventListener('abort', () => resolve(null), { once: true });
   });

@@ -6,11 +6,11 @@ import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
 import type { Cancellable } from '../cancellation.ts';
 import type { RpcId, RpcNotification, RpcRequest } from '../message.ts';
 import { type Located, rebuildCall, rebuildResponse } from '../rebuild.ts';
-import { SseFault } from '../sse.ts';
+import { SseFault, TooLarge } from '../sse.ts';
 import type { EventQueue } from './events.ts';
 import type { Line } from './lines.ts';
 import { ProcessFault, type TargetProcess } from './process.ts';
-import type { UpstreamFault, UpstreamLimits } from './upstream.ts';
+import type { UpstreamFault } from './upstream.ts';
 
 export interface Calls {
   readonly underWay: number;
@@ -49,7 +49,13 @@ export interface CallHooks {
   taskProgress(text: string): void;
 }
 
-export function createCalls(process: TargetProcess, limits: UpstreamLimits, hooks: CallHooks): Calls {
+/** How long a process may be silent about a request. */
+export interface Patience {
+  readonly openingMs: number;
+  readonly silenceMs: number;
+}
+
+export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks): Calls {
   const calls = new Map<RpcId, Call>();
   /** Tokens of calls that asked for a task, the latest of them. */
   const taskTokens = new Map<RpcId, JsonValue>();
@@ -100,7 +106,7 @@ export function createCalls(process: TargetProcess, limits: UpstreamLimits, hook
       return;
     }
     clearTimeout(call.timer);
-    call.timer = expiry(id, limits.idleMs);
+    call.timer = expiry(id, patience.silenceMs);
     if (!hooks.isCrowded(call.queue)) call.queue.push(text);
   }
 
@@ -126,18 +132,18 @@ export function createCalls(process: TargetProcess, limits: UpstreamLimits, hook
       });
       const { method, params } = request;
       const isTask = params?.task !== undefined;
-      const timer = expiry(id, limits.headersMs);
+      const timer = expiry(id, method === 'initialize' ? patience.openingMs : patience.silenceMs);
       const call: Call = { owner, clientId: request.id, token, method, isTask, queue, timer };
       calls.set(id, call);
       signal?.addEventListener('abort', abort, { once: true });
       return queue;
     },
     receive(line) {
-      if (line.kind === 'broken') {
+      if (line.kind !== 'message') {
         const call = calls.get(line.id);
         if (call === undefined) return;
         forget(line.id, call);
-        return call.queue.fail(new SseFault(line.reason));
+        return call.queue.fail(line.kind === 'broken' ? new SseFault(line.reason) : new TooLarge(line.reason));
       }
       const { message, located } = line;
       if (message.kind === 'notification') return progress(message);

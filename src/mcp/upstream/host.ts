@@ -20,7 +20,7 @@ import {
 } from '../message.ts';
 import type { Located } from '../rebuild.ts';
 import { TARGET_RULES } from '../selection.ts';
-import { ABORTED, createCalls } from './calls.ts';
+import { ABORTED, createCalls, type Patience } from './calls.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { type Line, printable } from './lines.ts';
 import { ProcessFault, type ProcessSpec, startProcess } from './process.ts';
@@ -86,7 +86,12 @@ export interface HostDeps {
 }
 
 /** `closed`: once, when its sessions have ended. `failed` says that the process ended by itself, or for what it did. */
-export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, closed: (failed: boolean) => void): Host {
+export function startHost(
+  spec: ProcessSpec & Patience,
+  shared: boolean,
+  deps: HostDeps,
+  closed: (failed: boolean) => void,
+): Host {
   const { limits, newId, now, unread: account } = deps;
   const startedAt = now();
   const sessions = new Map<string, HostSession>();
@@ -113,7 +118,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     },
     deps.log,
   );
-  const calls = createCalls(process, limits, {
+  const calls = createCalls(process, spec, {
     createQueue,
     isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
     taskProgress(text) {
@@ -227,7 +232,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     } catch (cause) {
       return faultOf(cause);
     }
-    return last ?? { fault: 'unreachable' };
+    return last ?? { fault: 'crashed' };
   }
 
   async function openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
@@ -255,7 +260,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
     const result = await readResult(text);
     if (result === null || !isSessionRevision(result.protocolVersion)) {
       process.kill('it speaks no revision that the gateway speaks');
-      return { fault: 'unreachable', cause: new Error(`it answers initialize with ${printable(text.slice(0, 500))}`) };
+      return { fault: 'malformed', cause: new Error(`it answers initialize with ${printable(text.slice(0, 500))}`) };
     }
     process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
     return { result };
@@ -283,7 +288,7 @@ export function startHost(spec: ProcessSpec, shared: boolean, deps: HostDeps, cl
   }
 
   function end(why: string): void {
-    close(false, new ProcessFault('unreachable', `the process is ended: ${why}`));
+    close(false, new ProcessFault('crashed', `the process is ended: ${why}`));
     process.end(why);
   }
 

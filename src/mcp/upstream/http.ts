@@ -4,12 +4,15 @@ import { type Dispatcher, errors } from 'undici';
 import { type AddressRule, createAddressRule } from '../../targets/address.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
-import { createSseReader, type SseEvent, type SseReader } from '../sse.ts';
-import { createAgent } from './connect.ts';
+import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../sse.ts';
+import { createAgent, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
+import { ProcessFault } from './process.ts';
 import { BacklogFault, createUnread, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,
+  openingOf,
+  silenceOf,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -48,8 +51,8 @@ export function createHttpUpstream(
             method: request.method,
             headers: headersFor(request, access.credentials),
             body: request.body ?? null,
-            headersTimeout: limits.headersMs,
-            bodyTimeout: request.method === 'GET' ? 0 : limits.idleMs,
+            headersTimeout: opens(request) ? openingOf(target, limits) : silenceOf(target, limits),
+            bodyTimeout: request.method === 'GET' ? 0 : silenceOf(target, limits),
           },
           exchange,
         );
@@ -113,6 +116,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     const type = one(headers['content-type'])?.split(';')[0]?.trim().toLowerCase();
     const sessionId = one(headers['mcp-session-id']) ?? null;
     const retryAfter = one(headers['retry-after']) ?? null;
+    const location = one(headers.location) ?? null;
     const { abort: discard, read } = this;
     // Named one by one, as in all that every call makes: a copy with members added is slow to make, and to read.
     if (type !== 'text/event-stream') {
@@ -121,6 +125,7 @@ class Exchange implements Dispatcher.DispatchHandler {
         sessionId,
         held: false,
         retryAfter,
+        location,
         discard,
         type: type === 'application/json' ? 'json' : 'other',
         read,
@@ -283,10 +288,23 @@ export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise
   return !isFault(body) && body.length > maxBytes ? { fault: 'too_large' } : body;
 }
 
+/** The connection was there, and ended before the answer did. */
+const BROKEN_OFF = /^(UND_ERR_SOCKET|UND_ERR_(RES|REQ)_.*|ECONNRESET|EPIPE|HPE_.*|ERR_STREAM_.*)$/;
+
 export function faultOf(cause: unknown): UpstreamFault['fault'] {
+  if (cause instanceof ProcessFault) return cause.fault;
+  if (cause instanceof TooLarge) return 'too_large';
+  if (cause instanceof SseFault) return 'malformed';
+  if (cause instanceof DeniedAddress) return 'denied_address';
   if (cause instanceof errors.HeadersTimeoutError || cause instanceof errors.BodyTimeoutError) return 'timeout';
-  if (cause instanceof errors.ConnectTimeoutError) return 'timeout';
   if (cause instanceof BacklogFault) return 'busy';
-  if (cause instanceof Error && (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError)) return 'aborted';
-  return 'unreachable';
+  if (!(cause instanceof Error)) return 'unreachable';
+  if (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError) return 'aborted';
+  const { code } = cause as NodeJS.ErrnoException;
+  return code !== undefined && BROKEN_OFF.test(code) ? 'broken_off' : 'unreachable';
+}
+
+/** Whether it opens a session, or asks what the target speaks. */
+function opens({ method, session, modern }: UpstreamRequest): boolean {
+  return method === 'POST' && session === undefined && (modern === undefined || modern.method === 'server/discover');
 }

@@ -7,30 +7,81 @@ import type { Located } from '../rebuild.ts';
 import { TARGET_RULES } from '../selection.ts';
 
 export interface LineReader {
-  /** Hands over each line that these bytes complete, without its end. False: a line exceeds the limit. */
+  /** Hands over each line that these bytes complete, without its end. False: a line goes on far beyond the limit. */
   push(bytes: Buffer): boolean;
 }
 
+/** A line that was too large to keep. */
+export interface Skipped {
+  readonly bytes: number;
+  readonly head: Buffer;
+  readonly tail: Buffer;
+}
+
+/** What is kept of both ends of a line that is skipped. */
+const END_BYTES = 4 * 1024;
+/** How many times the limit a line may have before it is taken for one that never ends. */
+const ENDLESS = 16;
+
 /** Lines end in LF or CRLF, and chunks end anywhere, also within a character. */
-export function createLineReader(maxBytes: number, take: (line: Buffer) => void): LineReader {
+export function createLineReader(maxBytes: number, take: (line: Buffer) => void, skip: (skipped: Skipped) => void): LineReader {
   let parts: Buffer[] = [];
   let size = 0;
+  /** Of a line beyond the limit; null: the line is kept. */
+  let skipping: { readonly head: Buffer; tail: Buffer } | null = null;
+
+  function add(bytes: Buffer): void {
+    size += bytes.length;
+    if (skipping !== null) skipping.tail = endOf([skipping.tail, bytes]);
+    else if (size <= maxBytes) parts.push(bytes);
+    else {
+      const line = Buffer.concat([...parts, bytes]);
+      skipping = { head: Buffer.from(line.subarray(0, END_BYTES)), tail: endOf([line]) };
+      parts = [];
+    }
+  }
+
+  function finish(): void {
+    const [only] = parts;
+    const line = parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
+    const skipped = skipping && { ...skipping, bytes: size };
+    parts = [];
+    size = 0;
+    skipping = null;
+    if (skipped !== null) skip(skipped);
+    else take(line.at(-1) === 0x0d ? line.subarray(0, -1) : line);
+  }
+
   return {
     push(bytes) {
       let from = 0;
       for (let at = bytes.indexOf(0x0a); at !== -1; at = bytes.indexOf(0x0a, from)) {
-        if (size + at - from > maxBytes) return false;
-        const line = parts.length === 0 ? bytes.subarray(from, at) : Buffer.concat([...parts, bytes.subarray(from, at)]);
-        parts = [];
-        size = 0;
+        if (at > from) add(bytes.subarray(from, at));
+        finish();
         from = at + 1;
-        take(line.at(-1) === 0x0d ? line.subarray(0, -1) : line);
       }
-      if (from < bytes.length) parts.push(bytes.subarray(from));
-      size += bytes.length - from;
-      return size <= maxBytes;
+      if (from < bytes.length) add(bytes.subarray(from));
+      return size <= ENDLESS * maxBytes;
     },
   };
+}
+
+function endOf(parts: readonly Buffer[]): Buffer {
+  return Buffer.from(Buffer.concat(parts).subarray(-END_BYTES));
+}
+
+/** Both for members of the outermost object alone: within a string, no quotation mark stands without a backslash before it. */
+const FIRST_MEMBERS = /^\s*\{((?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[0-9]+)\s*,)*)\s*"(?:result|error)"/;
+const LAST_MEMBERS = /\}((?:\s*,\s*"(?:jsonrpc|id)"\s*:\s*(?:"[^"\\]*"|[0-9]+))+)\s*\}\s*$/;
+const ID = /"id"\s*:\s*([0-9]{1,15})\s*(?:,|$)/;
+
+/** The gateway's own id of the request that a message which was skipped answers; null: it answers none, or that cannot be told. */
+export function oversizedId({ head, tail }: Skipped): number | null {
+  const first = FIRST_MEMBERS.exec(head.toString('latin1'))?.[1];
+  if (first === undefined || first.includes('"method"')) return null;
+  const last = LAST_MEMBERS.exec(tail.toString('latin1'))?.[1] ?? '';
+  const id = ID.exec(first) ?? ID.exec(last);
+  return id === null ? null : Number(id[1]);
 }
 
 /**
@@ -46,6 +97,8 @@ export type Line =
   | { readonly kind: 'message'; readonly message: RpcMessage; readonly located: Located }
   /** An answer that cannot be read in one way: whoever waits for it can be told. */
   | { readonly kind: 'broken'; readonly id: RpcId; readonly reason: string }
+  /** An answer that was too large to read. */
+  | { readonly kind: 'oversized'; readonly id: RpcId; readonly reason: string }
   /** Banners and the like: processes print them although they must not. */
   | { readonly kind: 'garbage' };
 

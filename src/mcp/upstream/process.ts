@@ -12,7 +12,7 @@ import type { Readable, Writable } from 'node:stream';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import { decodeInLane, LARGE_TEXT } from '../../http/json-large.ts';
 import type { Log } from '../../log.ts';
-import { createLineReader, type Line, printable, readLargeLine, readLine, toLine } from './lines.ts';
+import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 import type { UpstreamFault } from './upstream.ts';
 
@@ -59,17 +59,24 @@ export interface TargetProcess {
   /** Closes its input, then asks it to end, then makes it. */
   end(why: string): void;
   /** Ends it at once, for what it has done. */
-  kill(why: string, fault?: UpstreamFault['fault']): void;
+  kill(why: string): void;
   /** When it and all of its group are gone, and its folder. */
   readonly gone: Promise<void>;
 }
 
 export class ProcessFault extends Error {
   readonly fault: UpstreamFault['fault'];
+  /** The last of what the process printed to its standard error. */
+  readonly stderr: string;
 
-  constructor(fault: UpstreamFault['fault'], message: string, options?: ErrorOptions) {
+  constructor(
+    fault: UpstreamFault['fault'],
+    message: string,
+    { stderr = '', ...options }: ErrorOptions & { stderr?: string } = {},
+  ) {
     super(message, options);
     this.fault = fault;
+    this.stderr = stderr;
   }
 }
 
@@ -103,8 +110,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   const logLine = createLineLog(about, log);
   const stderr = createStderr(hide, logLine);
   const startedAt = performance.now();
-  /** Why the gateway ends it, and what that is for whoever waits. */
-  let ending: { readonly why: string; readonly fault: UpstreamFault['fault']; readonly expected: boolean } | null = null;
+  /** Why the gateway ends it. */
+  let ending: { readonly why: string; readonly expected: boolean } | null = null;
   let over = false;
   let garbage = 0;
   const timers: NodeJS.Timeout[] = [];
@@ -128,16 +135,16 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 
   function end(why: string): void {
     if (ending !== null || over) return;
-    ending = { why, fault: 'unreachable', expected: true };
+    ending = { why, expected: true };
     stdin.end();
     // What it still says has no reader, but must not keep it from ending.
     stdout.resume();
     timers.push(setTimeout(signalGroup, GRACE_MS, 'SIGTERM'), setTimeout(signalGroup, 2 * GRACE_MS, 'SIGKILL'));
   }
 
-  function kill(why: string, fault: UpstreamFault['fault'] = 'unreachable'): void {
+  function kill(why: string): void {
     if (over || ending !== null) return;
-    ending = { why, fault, expected: false };
+    ending = { why, expected: false };
     log.warn({ ...about, why }, 'a process of a target is ended for what it did');
     stdout.resume();
     signalGroup('SIGKILL');
@@ -194,16 +201,23 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     const lifetime_ms = Math.round(performance.now() - startedAt);
     if (ending?.expected) log.info({ ...about, how, why: ending.why, lifetime_ms }, 'a process of a target has ended');
     else log.warn({ ...about, how, why: ending?.why, lifetime_ms, stderr: stderr.tail() }, 'a process of a target has ended');
-    const tail = stderr.tail().slice(-CAUSE_LENGTH);
-    const message = `the process ${how}${ending === null ? '' : ` (${ending.why})`}${tail && `; stderr: ${tail}`}`;
-    handlers.ended(new ProcessFault(ending?.fault ?? 'unreachable', message, { cause }));
+    const message = `the process ${how}${ending === null ? '' : ` (${ending.why})`}`;
+    const fault = pid === undefined ? 'unreachable' : 'crashed';
+    handlers.ended(new ProcessFault(fault, message, { cause, stderr: stderr.tail().slice(-CAUSE_LENGTH) }));
     void remove(folder, spec, log).then(leave);
   }
 
-  const reader = createLineReader(maxLineBytes, takeLine);
+  const reader = createLineReader(maxLineBytes, takeLine, (skipped) => {
+    if (ending !== null) return;
+    const id = oversizedId(skipped);
+    log.warn(
+      { ...about, bytes: skipped.bytes, limit: maxLineBytes, answers: id !== null },
+      'a message of a target is too large and is skipped',
+    );
+    if (id !== null) handlers.line({ kind: 'oversized', id, reason: `an answer of ${skipped.bytes} bytes is too large` });
+  });
   stdout.on('data', (bytes: Buffer) => {
-    // Whatever follows is what would follow an answer that is too large.
-    if (ending === null && !reader.push(bytes)) kill('it sent a message that is too large', 'too_large');
+    if (ending === null && !reader.push(bytes)) kill('it sent a line without an end');
   });
   // A process that can be told nothing, or tell nothing, is of no use, though it may live on.
   const cutOff = (why: string): void => {

@@ -2,6 +2,7 @@
 import type { AddressRule } from '../../targets/address.ts';
 import { createBridge } from './bridge/bridge.ts';
 import { createUpstreamEras, type UpstreamEras } from './eras.ts';
+import type { Health } from './health.ts';
 import { createHttpUpstream } from './http.ts';
 import { createSseUpstream } from './sse.ts';
 import { createStdioUpstream, type StdioDeps } from './stdio.ts';
@@ -11,6 +12,7 @@ import type { Upstream } from './upstream.ts';
 export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
   /** Where no connection goes. */
   readonly addresses: AddressRule;
+  readonly health: Health;
 }
 
 export function createUpstreams(deps: UpstreamDeps): {
@@ -19,14 +21,14 @@ export function createUpstreams(deps: UpstreamDeps): {
   /** How many processes there are of `stdio` targets. */
   readonly processes: () => number;
 } {
-  const { limits, addresses, newId, now } = deps;
+  const { limits, addresses, health, newId, now } = deps;
   const unread = createUnread();
-  const http = createHttpUpstream(limits, addresses, unread);
+  const http = health.watched(createHttpUpstream(limits, addresses, unread));
   const stdio = createStdioUpstream({ ...deps, unread });
   const byTransport = {
     'streamable-http': http,
-    sse: createSseUpstream(limits, newId, addresses, unread),
-    stdio,
+    sse: health.watched(createSseUpstream(limits, newId, addresses, unread)),
+    stdio: health.watched(stdio),
   };
   // The bridge asks for the era, too, and must not be asked itself.
   const eras = createUpstreamEras(routed(byTransport), now);

@@ -15,6 +15,8 @@ import { createMailbox, type Envelope, type Mailbox, type MailStream, readLargeE
 import { createUnread, type Unread } from './unread.ts';
 import {
   isFault,
+  openingOf,
+  silenceOf,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -81,7 +83,7 @@ export function createSseUpstream(
     const connection = new AbortController();
     const late = setTimeout(
       () => connection.abort(new errors.HeadersTimeoutError('no endpoint event in time')),
-      limits.headersMs,
+      openingOf(target, limits),
     );
     const leave = (): void => connection.abort(new errors.RequestAbortedError());
     if (signal?.aborted) leave();
@@ -93,7 +95,7 @@ export function createSseUpstream(
         method: 'GET',
         headers: headersFor(sent, { accept: 'text/event-stream' }),
         signal: connection.signal,
-        headersTimeout: limits.headersMs,
+        headersTimeout: openingOf(target, limits),
         bodyTimeout: 0,
       });
       if (answer.statusCode !== 200) return refusalOf(answer);
@@ -157,7 +159,11 @@ export function createSseUpstream(
       address: addressOf(request.target),
       binding: request.access.binding,
       endpoint,
-      mailbox: createMailbox(limits.idleMs, unread.open(request.target.id), () => sessions.has(id) && session.touch()),
+      mailbox: createMailbox(
+        silenceOf(request.target, limits),
+        unread.open(request.target.id),
+        () => sessions.has(id) && session.touch(),
+      ),
       touch() {
         sessions.delete(id);
         sessions.set(id, session);
@@ -179,7 +185,7 @@ export function createSseUpstream(
 
   /** Of the answer only the status matters: what it stands for comes on the connection. */
   async function post(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
-    const { body, signal } = sent.request;
+    const { target, body, signal } = sent.request;
     try {
       const answer = await agent.request({
         origin: endpoint.origin,
@@ -188,8 +194,8 @@ export function createSseUpstream(
         headers: headersFor(sent, { 'content-type': 'application/json' }),
         body: body ?? null,
         signal: signal === undefined ? null : signalOf(signal),
-        headersTimeout: limits.headersMs,
-        bodyTimeout: limits.idleMs,
+        headersTimeout: silenceOf(target, limits),
+        bodyTimeout: silenceOf(target, limits),
       });
       return refusalOf(answer);
     } catch (cause) {

@@ -16,6 +16,8 @@ import { type Host, type HostSession, type Posted, startHost } from './host.ts';
 import type { Unread } from './unread.ts';
 import {
   isFault,
+  openingOf,
+  silenceOf,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -148,7 +150,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   ): Host {
     const { name, command, args, cwd } = target;
     const env = { ...target.env, ...credentials.env };
-    const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env) };
+    const patience = { openingMs: openingOf(target, limits), silenceMs: silenceOf(target, limits) };
+    const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env), ...patience };
     const host: Host = startHost(spec, key !== null, { limits, newId, now, log, unread: unread.open(target.id) }, (failed) => {
       ending.add(host);
       for (const id of host.sessions.keys()) seats.delete(id);
@@ -194,11 +197,10 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     const key = JSON.stringify([target.id, addressOf(target), scope, credentials.identity]);
     const running = current(key);
     if (running !== null) return running;
-    if (now() < (setbacks.get(key)?.until ?? 0)) {
-      return {
-        fault: 'unreachable',
-        cause: new Error('the process has ended by itself several times; it is not started for a while'),
-      };
+    const until = setbacks.get(key)?.until ?? 0;
+    if (now() < until) {
+      const cause = new Error('the process has ended by itself several times; it is not started for a while');
+      return { fault: 'suspended', until, cause };
     }
     if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
     const host = await whenRoom(
@@ -269,7 +271,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     async send(request) {
       const { target, access, method, signal } = request;
       if (target.transport !== 'stdio') return { fault: 'transport' };
-      if (isClosed) return { fault: 'unreachable', cause: new Error('the gateway is ending') };
+      if (isClosed) return { fault: 'busy', cause: new Error('the gateway is ending') };
       const seat = seats.get(request.session?.upstreamId ?? '');
       // Whatever has become of the credentials: an end is an end.
       if (method === 'DELETE') return seat?.targetId === target.id ? leave(seat) : plain(404);

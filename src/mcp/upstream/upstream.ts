@@ -3,7 +3,7 @@
  * message and is answered with JSON or a stream of events; `initialize` may open a session, GET is its standing stream,
  * DELETE its end. A session that is not there answers 404.
  */
-import type { Access, RoutedTarget } from '../../targets/target.ts';
+import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
 import type { SessionRevision } from '../era.ts';
 import type { SseEvent } from '../sse.ts';
@@ -47,6 +47,8 @@ interface AnswerHead {
   /** The session is in this process: another replica of the gateway cannot reach it. */
   readonly held: boolean;
   readonly retryAfter: string | null;
+  /** Of a redirection. */
+  readonly location?: string | null;
   /** Gives the connection up without reading on. */
   discard(): void;
 }
@@ -61,10 +63,27 @@ export type UpstreamAnswer = AnswerHead &
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
-/** No answer: what happened, for the log; the client learns only that the target could not be used. */
+/** No answer. `unreachable`: no connection, or no process; what the caller asks for has no part in that. */
 export interface UpstreamFault {
-  readonly fault: 'credential' | 'transport' | 'timeout' | 'aborted' | 'unreachable' | 'too_large' | 'busy';
+  readonly fault:
+    | 'credential'
+    | 'transport'
+    | 'timeout'
+    | 'aborted'
+    | 'unreachable'
+    | 'denied_address'
+    | 'crashed'
+    | 'broken_off'
+    | 'malformed'
+    | 'too_large'
+    | 'busy'
+    | 'suspended';
+  /** For administrators: it may name addresses, and what a process has printed. */
   readonly cause?: unknown;
+  /** Of `suspended`: when the target is asked again. */
+  readonly until?: number;
+  /** Of `timeout` where a session was to be opened: the time it had. */
+  readonly withinMs?: number;
 }
 
 export function isFault(answer: object): answer is UpstreamFault {
@@ -73,10 +92,22 @@ export function isFault(answer: object): answer is UpstreamFault {
 
 export interface UpstreamLimits {
   readonly connectMs: number;
-  /** Until the target starts its answer: a call that answers in JSON takes all its time here. */
+  /** Until the target has opened a session, or said which revisions it speaks. */
   readonly headersMs: number;
-  /** Between two chunks of an answer, standing streams excepted. */
+  /** How long a target may be silent while a request is under way, unless the target has a `timeout_ms` of its own. */
+  readonly silenceMs: number;
+  /** After the last use of a session of the gateway's own, or of a call that its client does not wait for. */
   readonly idleMs: number;
   /** Largest JSON answer and largest single event. */
   readonly answerBytes: number;
+}
+
+/** The same for every transport, in milliseconds. */
+export function silenceOf({ timeout_ms }: Pick<Target, 'timeout_ms'>, limits: UpstreamLimits): number {
+  return timeout_ms ?? limits.silenceMs;
+}
+
+/** Until the answer to what opens a session. */
+export function openingOf(target: Pick<Target, 'timeout_ms'>, limits: UpstreamLimits): number {
+  return Math.min(limits.headersMs, silenceOf(target, limits));
 }

@@ -12,7 +12,13 @@ import {
 import type { Access, HttpTarget, RoutedTarget } from '../../../src/targets/target.ts';
 import type { Message } from './recording.ts';
 
-export const LIMITS: UpstreamLimits = { connectMs: 2_000, headersMs: 5_000, idleMs: 15_000, answerBytes: 1024 * 1024 };
+export const LIMITS: UpstreamLimits = {
+  connectMs: 2_000,
+  headersMs: 5_000,
+  silenceMs: 15_000,
+  idleMs: 15_000,
+  answerBytes: 1024 * 1024,
+};
 
 export const ACCESS: Access = {
   credentials: { headers: [['x-upstream-key', 'gateway-secret']], env: {}, identity: 'one' },
@@ -31,6 +37,7 @@ export function httpTarget(transport: HttpTarget['transport'], url: string, acce
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    timeout_ms: null,
     created_at: 0,
     updated_at: 0,
     transport,

@@ -18,7 +18,13 @@ import {
 import type { Access, RoutedTarget } from '../../../src/targets/target.ts';
 
 export const FIXTURE = fileURLToPath(new URL('stdio-fixture.mjs', import.meta.url));
-const LIMITS: UpstreamLimits = { connectMs: 1_000, headersMs: 20_000, idleMs: 20_000, answerBytes: 4 * 1024 * 1024 };
+const LIMITS: UpstreamLimits = {
+  connectMs: 1_000,
+  headersMs: 20_000,
+  silenceMs: 20_000,
+  idleMs: 20_000,
+  answerBytes: 4 * 1024 * 1024,
+};
 const STDIO: StdioLimits = { allowed: [process.execPath, '/bin/sh'], maxProcesses: 20, idleMs: 600_000, lifetimeMs: 86_400_000 };
 
 export interface Message {
@@ -110,6 +116,7 @@ export function placeFor({ command, args, cwd, env, credentials, scope, identity
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    timeout_ms: null,
     created_at: 0,
     updated_at: 0,
     transport: 'stdio',

@@ -5,7 +5,7 @@ import { addressOf } from '../../../targets/target.ts';
 import type { RpcId } from '../../message.ts';
 import { createMailbox, type Mailbox } from '../mailbox.ts';
 import type { Unread } from '../unread.ts';
-import type { Upstream, UpstreamLimits } from '../upstream.ts';
+import { silenceOf, type Upstream, type UpstreamLimits } from '../upstream.ts';
 import { createListener, type Listener, type Reach } from './listen.ts';
 import { type ClientTraits, envelope } from './messages.ts';
 import { createQuestions, type Questions } from './questions.ts';
@@ -81,7 +81,7 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
       .filter(([, capability]) => isObject(capability) && capability['listChanged'] === true)
       .map(([list]) => list);
-    const mailbox = createMailbox(limits.idleMs, unread.open(target.id), () => touch(session));
+    const mailbox = createMailbox(silenceOf(target, limits), unread.open(target.id), () => touch(session));
     const session: Kept = {
       id: PREFIX + newId(),
       targetId: target.id,

@@ -1,0 +1,225 @@
+/**
+ * What this replica has seen of each target, and which targets it leaves alone for a while (circuit breaker). Callers have little
+ * influence on it. A fault of reaching the target concerns everybody. Any other fault counts only while a session is opened or a list
+ * is asked for, only for the same credentials, and for others than who met it only once two principals have met one in a row.
+ */
+import { addressOf, type Target } from '../../targets/target.ts';
+import { ProcessFault } from './process.ts';
+import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
+
+/** On whose behalf a target is asked. */
+export interface Asked extends Pick<UpstreamRequest, 'target' | 'access'> {
+  readonly principal: string;
+}
+
+/** `http`: the target answered with a status that is no success. */
+export const FAULT_KINDS = [
+  ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
+  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'http'] as const),
+] satisfies readonly (UpstreamFault['fault'] | 'http')[];
+
+export interface LastFault {
+  readonly at: number;
+  readonly kind: (typeof FAULT_KINDS)[number];
+  /** For administrators: it may name addresses. */
+  readonly message: string;
+  /** The last of what a process printed to its standard error; null: it is no process, or printed nothing. */
+  readonly stderr: string | null;
+}
+
+export interface TargetReport {
+  /** `suspended`: not asked before `retry_at`. */
+  readonly status: 'unknown' | 'ok' | 'failing' | 'suspended';
+  readonly last_success_at: number | null;
+  readonly last_fault: LastFault | null;
+  readonly retry_at: number | null;
+}
+
+export interface Health {
+  /** The same upstream: what cannot be reached is left alone, and everything is noted. */
+  watched(upstream: Upstream): Upstream;
+  /** Whether to ask at all, to open a session or for a list. null: ask, and then call `failed` or `answered`. */
+  refusal(asked: Asked): UpstreamFault | null;
+  failed(asked: Asked, fault: UpstreamFault['fault']): void;
+  answered(asked: Asked): void;
+  /** `text`: what the caller is told. */
+  note(target: Target, kind: LastFault['kind'], text: string, cause: unknown): void;
+  /** Told of the id of a target that was left alone and answers again. Returns how to leave. */
+  onRecovered(listener: (targetId: string) => void): () => void;
+  report(target: Target): TargetReport;
+}
+
+interface Circuit {
+  failures: number;
+  /** 0: it is closed. */
+  until: number;
+  /** While one request tries whether the target answers again. */
+  probeUntil: number;
+}
+
+interface Seen {
+  successAt: number | null;
+  fault: LastFault | null;
+}
+
+/** After a fault that costs nobody any time; the first one may be chance. */
+const FIRST_WAIT_MS = 1_000;
+const MAX_WAIT_MS = 30_000;
+/** After one that was waited for. */
+const FIRST_SLOW_WAIT_MS = 5_000;
+const MAX_SLOW_WAIT_MS = 60_000;
+/** A try that is heard of no more gives its place to the next. */
+const PROBE_MS = 20_000;
+/** Faults that say nothing of how the target answers, or that are counted for everybody. */
+const UNCOUNTED: readonly UpstreamFault['fault'][] = [
+  ...(['aborted', 'busy', 'credential', 'transport', 'suspended'] as const),
+  ...(['unreachable', 'denied_address'] as const),
+];
+const KEPT = 10_000;
+const PRINCIPALS_KEPT = 100;
+const MESSAGE_LENGTH = 2_000;
+
+export function createHealth(now: () => number): Health {
+  const seen = new Map<string, Seen>();
+  const reached = new Map<string, Circuit>();
+  const opened = new Map<string, Map<string, Circuit>>();
+  const listeners = new Set<(targetId: string) => void>();
+
+  const placeOf = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
+  const keyOf = ({ target, access }: Asked): string => JSON.stringify([placeOf(target), access.binding]);
+
+  function entryOf(target: Target): Seen {
+    return entered(seen, placeOf(target), () => ({ successAt: null, fault: null }), KEPT);
+  }
+
+  function mayTry(circuit: Circuit): boolean {
+    const at = now();
+    if (circuit.until === 0) return true;
+    if (at < circuit.until || at < circuit.probeUntil) return false;
+    circuit.probeUntil = at + PROBE_MS;
+    return true;
+  }
+
+  function fail(circuit: Circuit, kind: UpstreamFault['fault']): void {
+    circuit.failures++;
+    circuit.probeUntil = 0;
+    const { failures } = circuit;
+    const wait =
+      kind === 'timeout'
+        ? Math.min(MAX_SLOW_WAIT_MS, FIRST_SLOW_WAIT_MS * 2 ** (failures - 1))
+        : Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** (failures - 2));
+    // A request that was under way for longer than another must not shorten the wait.
+    if (kind === 'timeout' || failures > 1) circuit.until = Math.max(circuit.until, now() + wait);
+  }
+
+  function suspended(circuit: Circuit): UpstreamFault {
+    return { fault: 'suspended', until: Math.max(circuit.until, circuit.probeUntil, now()) };
+  }
+
+  function recovered(target: Target, circuits: Iterable<Circuit>): void {
+    if ([...circuits].some(({ until }) => until > 0)) for (const listener of listeners) listener(target.id);
+  }
+
+  function note(target: Target, kind: LastFault['kind'], text: string, cause: unknown): void {
+    const stderr = cause instanceof ProcessFault && cause.stderr !== '' ? cause.stderr : null;
+    const why = causesOf(cause);
+    const message = (why === '' ? text : `${text}: ${why}`).slice(0, MESSAGE_LENGTH);
+    entryOf(target).fault = { at: now(), kind, message, stderr };
+  }
+
+  function settled(request: UpstreamRequest, answer: UpstreamAnswer | UpstreamFault): void {
+    const { target } = request;
+    const circuit = reached.get(placeOf(target));
+    if (!isFault(answer)) {
+      reached.delete(placeOf(target));
+      if (circuit !== undefined) recovered(target, [circuit]);
+      if (answer.status < 300) entryOf(target).successAt = now();
+      return;
+    }
+    if (answer.fault === 'unreachable' || answer.fault === 'denied_address') {
+      fail(entered(reached, placeOf(target), newCircuit, KEPT), answer.fault);
+      note(target, answer.fault, 'cannot be reached', answer.cause);
+    } else if (circuit !== undefined) circuit.probeUntil = 0;
+  }
+
+  /** What counts for the principal: its own, or that of others once there are two. */
+  function circuitFor(asked: Asked): Circuit | undefined {
+    const circuits = opened.get(keyOf(asked));
+    const own = circuits?.get(asked.principal);
+    if (circuits === undefined || own !== undefined || circuits.size < 2) return own;
+    return [...circuits.values()].reduce((latest, one) => (one.until > latest.until ? one : latest));
+  }
+
+  return {
+    watched: (upstream) => ({
+      async send(request) {
+        const circuit = reached.get(placeOf(request.target));
+        if (circuit !== undefined && request.method !== 'DELETE' && !mayTry(circuit)) return suspended(circuit);
+        const answer = await upstream.send(request);
+        settled(request, answer);
+        return answer;
+      },
+      close: () => upstream.close(),
+    }),
+    refusal(asked) {
+      const circuit = circuitFor(asked);
+      return circuit === undefined || mayTry(circuit) ? null : suspended(circuit);
+    },
+    failed(asked, kind) {
+      if (UNCOUNTED.includes(kind)) {
+        const circuit = circuitFor(asked);
+        if (circuit !== undefined) circuit.probeUntil = 0;
+        return;
+      }
+      const circuits = entered(opened, keyOf(asked), () => new Map<string, Circuit>(), KEPT);
+      fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
+    },
+    answered(asked) {
+      const circuits = opened.get(keyOf(asked));
+      if (circuits === undefined) return;
+      opened.delete(keyOf(asked));
+      recovered(asked.target, circuits.values());
+    },
+    note,
+    onRecovered(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+    report(target) {
+      const place = placeOf(target);
+      const { successAt = null, fault = null } = seen.get(place) ?? {};
+      const all = [...opened]
+        .filter(([key]) => (JSON.parse(key) as string[])[0] === place)
+        .flatMap(([, circuits]) => [...circuits.values()]);
+      const own = reached.get(place);
+      const until = Math.max(0, ...[...all, ...(own === undefined ? [] : [own])].map((circuit) => circuit.until));
+      const isFailing = fault !== null && (successAt === null || fault.at >= successAt);
+      const status = until > now() ? 'suspended' : isFailing ? 'failing' : successAt === null ? 'unknown' : 'ok';
+      return { status, last_success_at: successAt, last_fault: fault, retry_at: until > now() ? until : null };
+    },
+  };
+}
+
+const newCircuit = (): Circuit => ({ failures: 0, until: 0, probeUntil: 0 });
+
+/** The oldest entry makes room. */
+function entered<V>(map: Map<string, V>, key: string, make: () => V, max: number): V {
+  const known = map.get(key);
+  if (known !== undefined) return known;
+  const [oldest] = map.keys();
+  if (map.size >= max && oldest !== undefined) map.delete(oldest);
+  const made = make();
+  map.set(key, made);
+  return made;
+}
+
+/** An error and its causes, in words. */
+function causesOf(cause: unknown): string {
+  const words: string[] = [];
+  for (let error = cause; error instanceof Error && words.length < 4; error = error.cause) {
+    const { code } = error as NodeJS.ErrnoException;
+    const said = error.message === '' ? (code ?? error.name) : error.message;
+    words.push(code === undefined || said.includes(code) ? said : `${said} (${code})`);
+  }
+  return words.join('; ');
+}

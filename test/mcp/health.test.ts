@@ -1,0 +1,136 @@
+/** Which targets are left alone, for whom and for how long. */
+import test from 'ava';
+import { type Asked, createHealth, type Health } from '../../src/mcp/upstream/health.ts';
+import { ProcessFault } from '../../src/mcp/upstream/process.ts';
+import type { UpstreamAnswer, UpstreamFault, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
+import { routed } from './gateway.ts';
+
+const target = routed('t', 'http://127.0.0.1:9/mcp');
+const access = target.accessOf({ sub: 'x', role: 'user', groups: [] });
+const by = (principal: string, binding = 'default'): Asked => ({ target, access: { ...access, binding }, principal });
+
+function setUp() {
+  let time = 1_000_000;
+  const health = createHealth(() => time);
+  return {
+    health,
+    pass(ms: number) {
+      time += ms;
+    },
+    now: () => time,
+  };
+}
+
+const isRefused = (health: Health, asked: Asked): boolean => health.refusal(asked) !== null;
+
+test('a target that hangs is left alone at once, then tried by one request at a time, for longer and longer', (t) => {
+  const { health, pass, now } = setUp();
+  t.false(isRefused(health, by('a')));
+  health.failed(by('a'), 'timeout');
+  t.deepEqual(health.refusal(by('a')), { fault: 'suspended', until: now() + 5_000 });
+  pass(5_000);
+  t.false(isRefused(health, by('a')), 'one may try');
+  t.true(isRefused(health, by('a')), 'and no other meanwhile');
+  health.failed(by('a'), 'timeout');
+  pass(9_999);
+  t.true(isRefused(health, by('a')));
+  pass(1);
+  t.false(isRefused(health, by('a')));
+  for (let i = 0; i < 20; i++) health.failed(by('a'), 'timeout');
+  t.like(health.refusal(by('a')), { until: now() + 60_000 });
+  pass(60_000);
+  t.false(isRefused(health, by('a')));
+  health.answered(by('a'));
+  for (let i = 0; i < 3; i++) t.false(isRefused(health, by('a')), 'it answers again');
+});
+
+test('a try that is given up gives its place to the next', (t) => {
+  const { health, pass } = setUp();
+  health.failed(by('a'), 'timeout');
+  pass(5_000);
+  t.false(isRefused(health, by('a')));
+  health.failed(by('a'), 'aborted');
+  t.false(isRefused(health, by('a')));
+  t.true(isRefused(health, by('a')));
+  pass(20_000);
+  t.false(isRefused(health, by('a')), 'one of which nothing was heard, too');
+});
+
+test('a fault that one principal meets concerns that one alone; what two meet in a row concerns all with the same credentials', (t) => {
+  const { health } = setUp();
+  for (let i = 0; i < 10; i++) health.failed(by('a'), 'timeout');
+  t.true(isRefused(health, by('a')));
+  t.false(isRefused(health, by('b')), 'whatever one user does');
+  health.failed(by('b'), 'timeout');
+  t.true(isRefused(health, by('c')));
+  t.false(isRefused(health, by('c', 'other credentials')));
+  health.answered(by('c'));
+  for (const principal of ['a', 'b', 'c']) t.false(isRefused(health, by(principal)), 'a success of anybody ends it');
+});
+
+test('faults of a credential, of a full gateway, or of a client that left count for nothing', (t) => {
+  const { health } = setUp();
+  for (const kind of ['credential', 'busy', 'aborted', 'transport', 'suspended'] as const) {
+    for (let i = 0; i < 10; i++) health.failed(by('a'), kind);
+  }
+  t.false(isRefused(health, by('a')));
+});
+
+test('a target that cannot be reached is left alone by all, after the second time', async (t) => {
+  const { health, pass, now } = setUp();
+  let answer: UpstreamFault | UpstreamAnswer = { fault: 'unreachable', cause: new Error('connect ECONNREFUSED 10.0.0.7:80') };
+  let sent = 0;
+  const upstream = health.watched({
+    async send() {
+      sent++;
+      return answer;
+    },
+    close: async () => undefined,
+  });
+  const request = { method: 'POST', target, access } as UpstreamRequest;
+  const recovered: string[] = [];
+  health.onRecovered((id) => recovered.push(id));
+  await upstream.send(request);
+  await upstream.send(request);
+  t.like(await upstream.send({ ...request, access: { ...access, binding: 'other' } }), { fault: 'suspended' });
+  t.is(sent, 2);
+  t.like(health.report(target), { status: 'suspended', last_fault: { kind: 'unreachable' } });
+  t.regex(health.report(target).last_fault?.message ?? '', /ECONNREFUSED 10\.0\.0\.7/);
+  const elsewhere = routed('t', 'http://127.0.0.1:10/mcp');
+  t.is(health.report({ ...elsewhere, id: target.id }).status, 'unknown', 'a target that has moved is another place');
+  await upstream.send({ ...request, method: 'DELETE' });
+  t.is(sent, 3, 'an end is an end');
+  pass(60_000);
+  answer = {
+    status: 200,
+    sessionId: null,
+    held: false,
+    retryAfter: null,
+    discard: () => undefined,
+    type: 'other',
+    read: async () => Buffer.alloc(0),
+  };
+  await Promise.all([upstream.send(request), upstream.send(request)]);
+  t.is(sent, 4, 'one tries');
+  t.deepEqual(recovered, [target.id]);
+  await upstream.send(request);
+  t.is(sent, 5);
+  t.like(health.report(target), { status: 'ok', last_success_at: now(), retry_at: null });
+});
+
+test('the last fault tells administrators what was there, with what the process printed last', (t) => {
+  const { health, now } = setUp();
+  const cause = new ProcessFault('crashed', 'the process ended with exit code 3', { stderr: 'no such file' });
+  health.note(target, 'crashed', 'ended before it answered', cause);
+  t.deepEqual(health.report(target), {
+    status: 'failing',
+    last_success_at: null,
+    last_fault: {
+      at: now(),
+      kind: 'crashed',
+      message: 'ended before it answered: the process ended with exit code 3',
+      stderr: 'no such file',
+    },
+    retry_at: null,
+  });
+});
