@@ -52,7 +52,7 @@ test('a try that is given up gives its place to the next', (t) => {
   health.failed(by('a'), 'aborted');
   t.false(isRefused(health, by('a')));
   t.true(isRefused(health, by('a')));
-  pass(20_000);
+  pass(6_000);
   t.false(isRefused(health, by('a')), 'one of which nothing was heard, too');
 });
 

@@ -132,6 +132,12 @@ test('secrets are cut out, also line by line, longest first', (t) => {
   t.is(hide('x topsecret-and-more y topsecret z'), 'x [redacted] y [redacted] z');
   t.is(hide('second line'), '[redacted]');
   t.is(hide('abc'), 'abc', 'too short to be told from other text');
+  for (const user of ['', 'a:', 'ab:', 'abc:']) {
+    const shown = hide(`Basic ${Buffer.from(`${user}topsecret!`).toString('base64')}`);
+    t.regex(shown, /\[redacted\]/, user);
+    t.false(Buffer.from(shown.replace('[redacted]', ''), 'base64').toString('latin1').includes('secret'), user);
+  }
+  t.is(hideSecrets(['p w/"x'])('p%20w%2F%22x p w/\\"x'), '[redacted] [redacted]');
 });
 
 function watchedQueue() {

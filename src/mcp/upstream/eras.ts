@@ -89,7 +89,8 @@ async function readProbe(answer: UpstreamAnswer): Promise<Probed | UpstreamFault
   const supported = servedVersions(await ownError(answer, PROBE_ID));
   answer.discard();
   if (supported !== null) return { modern: supported.includes(MODERN_REVISION) };
-  return isWrongEra(answer.status) ? { modern: false } : { fault: 'unreachable' };
+  if (isWrongEra(answer.status)) return { modern: false };
+  return { fault: 'malformed', cause: new Error(`server/discover was answered with HTTP ${answer.status}`) };
 }
 
 /** How targets of the session revisions answer a request of 2026-07-28: without a session, method or path for it. */

@@ -68,8 +68,8 @@ const MAX_WAIT_MS = 30_000;
 /** After one that was waited for. */
 const FIRST_SLOW_WAIT_MS = 5_000;
 const MAX_SLOW_WAIT_MS = 60_000;
-/** A try that is heard of no more gives its place to the next. */
-const PROBE_MS = 20_000;
+/** A try gives its place to the next after the time that a connection takes: a call may take much longer. */
+const PROBE_MS = 6_000;
 /** Faults that say nothing of how the target answers, or that are counted for everybody. */
 const UNCOUNTED: readonly UpstreamFault['fault'][] = [
   ...(['aborted', 'busy', 'credential', 'transport', 'suspended'] as const),

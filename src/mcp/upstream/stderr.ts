@@ -18,9 +18,24 @@ export interface Stderr {
 
 /** `secrets` are cut out wherever they stand: a process may print its environment. */
 export function hideSecrets(secrets: readonly string[]): (text: string) => string {
-  const parts = secrets.flatMap((secret) => [secret, ...secret.split(/[\r\n]+/)]).filter((part) => part.length >= SECRET_LENGTH);
+  const parts = secrets
+    .flatMap((secret) => [secret, ...secret.split(/[\r\n]+/)])
+    .filter((part) => part.length >= SECRET_LENGTH)
+    .flatMap((part) => [part, encodeURIComponent(part), JSON.stringify(part).slice(1, -1), ...base64Of(part)]);
   const longestFirst = [...new Set(parts)].sort((a, b) => b.length - a.length);
   return (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text);
+}
+
+/** The characters that are the secret's alone, wherever it stands in what was encoded. */
+function base64Of(secret: string): string[] {
+  const bytes = Buffer.from(secret);
+  const standard = [0, 1, 2].map((shift) => {
+    const text = Buffer.concat([Buffer.alloc(shift), bytes]).toString('base64');
+    return text.slice(shift === 0 ? 0 : shift + 1, Math.floor(((shift + bytes.length) * 8) / 6));
+  });
+  return [...standard, ...standard.map((text) => text.replaceAll('+', '-').replaceAll('/', '_'))].filter(
+    (text) => text.length >= SECRET_LENGTH,
+  );
 }
 
 /** Logs what a process prints, at level debug, as far as its rate allows. */
