@@ -53,7 +53,7 @@ export const isSteeringVariable = (name: string): boolean => STEERING.test(name)
 
 /** Variables that name the host, the account or the settings file with which many programs use their credentials. */
 const DIRECTING =
-  /^((.*_)?(HOST|HOSTNAME|SERVER|DOMAIN|ADDR|ADDRESS|ENDPOINT|URL|URI|DSN|PROFILE|CONFIG)(_.*)?|KUBECONFIG|DOCKER_.*|AWS_SHARED_CREDENTIALS_FILE)$/i;
+  /^((.*_)?(HOST|HOSTNAME|SERVER|DOMAIN|ADDR|ADDRESS|ENDPOINT|BASE|URL|URI|DSN|PORT|ORIGIN|GATEWAY|REGISTRY|PROFILE|CONFIG)(_.*)?|KUBECONFIG|DOCKER_.*|AWS_SHARED_CREDENTIALS_FILE)$/i;
 
 /** Whether the value of the variable can send the other credentials of the process elsewhere. */
 export const isRedirectingVariable = (name: string): boolean => STEERING.test(name) || DIRECTING.test(name);
