@@ -7,7 +7,7 @@ import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { CHAIN_VERSION, type ChainKey, chainMac, type Head, nextStamp } from './chain.ts';
+import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head, nextStamp } from './chain.ts';
 import { chainStore } from './chains/store.ts';
 import type { AuditWriter } from './event.ts';
 import {
@@ -40,9 +40,9 @@ export interface AuditWriterParts {
 }
 
 export interface GroupCommitWriter extends AuditWriter {
-  /** Begins the chain, which the first record would do otherwise. Rejects when the database does not take it. */
+  /** Reads what the head of the chain will say, so that the first record need not wait for it. Rejects when it cannot be read. */
   start(): Promise<void>;
-  /** The last record that is known to be durable; null: no chain is open. */
+  /** The last record that is known to be durable; null: there is none in an open chain. */
   head(): Head | null;
   /** False: the database has not taken what it was last offered, or does not answer. */
   works(): boolean;
@@ -75,6 +75,8 @@ type Item =
 
 /** Rows of one commit, as they stand in the chain. */
 interface Composed {
+  /** The head of their chain, if they are its first records: a chain without any leaves no row. */
+  readonly chain: ChainRow | null;
   readonly decisions: Chained<DecisionRow>[];
   readonly shown: Chained<ShownRow>[];
   readonly outcomes: Chained<OutcomeRow>[];
@@ -124,7 +126,9 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   let running: Promise<void> | null = null;
   let closed = false;
   let head: Head | null = null;
-  let beginning: Promise<Head> | null = null;
+  /** The head of the next chain, which is written with its first record. */
+  let next: ChainRow | null = null;
+  let reading: Promise<ChainRow> | null = null;
 
   function enqueue({ bytes }: Stored<object>, itemOf: (settle: Settle) => Item): Promise<void> {
     if (closed) return Promise.reject(refusal('The gateway is shutting down.'));
@@ -208,17 +212,26 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       if (!isAboutRows(cause)) failedAt = performance.now();
       for (const item of batch) item.settle(refusal('The decision could not be recorded.', cause));
     };
-    let from: Head;
-    try {
-      from = head ?? (await begin());
-    } catch (error) {
-      return refuse(error);
+    let from = head;
+    let chain: ChainRow | null = null;
+    if (from === null) {
+      try {
+        chain = await nextChain();
+      } catch (error) {
+        return refuse(error);
+      }
+      from = { chain_id: chain.chain_id, seq: 0, mac: chain.mac };
     }
-    const composed = compose(key, from, batch);
+    const composed = compose(key, from, chain, batch);
     const { fate, cause } = await commit(composed);
     switch (fate) {
       case 'durable':
         head = composed.head;
+        if (chain !== null) {
+          next = null;
+          const { chain_id, mac, found } = chain;
+          log.info({ chain: chain_id, seq: 0, mac, found: JSON.parse(found).length }, 'a chain of the audit log begins');
+        }
         failedAt = null;
         for (const item of batch) item.settle(null);
         return;
@@ -231,6 +244,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       case 'unknown':
         // They may yet appear after the head that is known, and nothing else may take their places: the chain ends here.
         head = null;
+        next = null;
         return refuse(cause);
     }
   }
@@ -258,11 +272,12 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     }
   }
 
-  async function write({ decisions, shown, outcomes: late }: Composed): Promise<void> {
-    if (shown.length === 0 && late.length === 0 && fitsOneStatement(decisions)) {
+  async function write({ chain, decisions, shown, outcomes: late }: Composed): Promise<void> {
+    if (chain === null && shown.length === 0 && late.length === 0 && fitsOneStatement(decisions)) {
       return storeOf(database.knex).insertDecisions(decisions);
     }
     await database.knex.transaction(async (trx) => {
+      if (chain !== null) await chainStore(trx).insertChain(chain);
       const store = storeOf(trx);
       await store.insertDecisions(decisions);
       await store.insertShown(shown);
@@ -278,9 +293,10 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     return outcome ? store.holdsOutcome(outcome) : Promise.resolve(true);
   }
 
-  /** All who ask meanwhile share one beginning. */
-  function begin(): Promise<Head> {
-    beginning ??= (async () => {
+  /** All who ask meanwhile share one read. */
+  async function nextChain(): Promise<ChainRow> {
+    if (next !== null) return next;
+    reading ??= (async () => {
       const store = chainStore(database.knex);
       const found = (await store.openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
       const row = {
@@ -292,15 +308,12 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
         found: JSON.stringify(found),
         unchained: await store.countUnchained(),
       };
-      const mac = chainMac(key, row);
-      await store.insertChain({ ...row, mac });
-      head = { chain_id: row.chain_id, seq: 0, mac };
-      log.info({ chain: head.chain_id, seq: 0, mac, found: found.length }, 'a chain of the audit log begins');
-      return head;
+      return { ...row, mac: chainMac(key, row) };
     })().finally(() => {
-      beginning = null;
+      reading = null;
     });
-    return beginning;
+    next = await reading;
+    return next;
   }
 
   async function flush(): Promise<void> {
@@ -313,7 +326,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
 
   return {
     async start() {
-      if (head === null) await begin();
+      await nextChain();
     },
     head: () => head,
     decision(record) {
@@ -345,7 +358,8 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   };
 }
 
-function compose(key: ChainKey, from: Head, batch: readonly Item[]): Composed {
+/** `chain`: the one that begins with the batch; null: that of `from` goes on. */
+function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]): Composed {
   const decisions: Chained<DecisionRow>[] = [];
   const shown: Chained<ShownRow>[] = [];
   const outcomes: Chained<OutcomeRow>[] = [];
@@ -368,5 +382,5 @@ function compose(key: ChainKey, from: Head, batch: readonly Item[]): Composed {
         break;
     }
   }
-  return { decisions, shown, outcomes, head };
+  return { chain, decisions, shown, outcomes, head };
 }

@@ -1,11 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
+import { chainMac } from '../../src/audit/chain.ts';
+import { chainStore } from '../../src/audit/chains/store.ts';
 import { type AuditStore, auditStore } from '../../src/audit/store.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
-import type { Connection, Database } from '../../src/db/database.ts';
+import type { Connection, Database, Transaction } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { until } from '../support/listener.ts';
-import { decision, KEY } from './records.ts';
+import { decision, KEY, verified } from './records.ts';
 
 type Faults = (real: AuditStore) => Partial<AuditStore>;
 
@@ -26,6 +28,8 @@ function writerOn(t: ExecutionContext, database: Database, faults: Faults = () =
   t.teardown(() => writer.close());
   return { writer, warnings, store: auditStore(database.knex) };
 }
+
+const EMPTY = { chain_id: 'empty', version: 1, key_id: KEY.id, started_at: 1, host: '{}', found: '[]', unchained: 0 };
 
 const unavailable = { name: 'AppError', code: 'unavailable' };
 
@@ -75,15 +79,77 @@ eachEngine(test.serial, 'a commit whose answer was lost is read back, not repeat
   let tries = 0;
   const { writer, store } = writerOn(t, database, (real) => ({
     insertDecisions: async (rows) => {
-      tries++;
       await real.insertDecisions(rows);
-      throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
+      // The first record has the head of the chain beside it.
+      if (tries++ > 0) throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
     },
   }));
+  await writer.decision(decision());
   const records = [decision(), decision()];
   await Promise.all(records.map((record) => writer.decision(record)));
-  t.is(tries, 1);
-  t.is((await store.page({}, 10, null)).entries.length, 2);
+  t.is(tries, 2);
+  t.is((await store.page({}, 10, null)).entries.length, 3);
+});
+
+eachEngine(test.serial, 'a chain leaves a row with its first record, and without one it leaves none', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const idle = writerOn(t, database).writer;
+  await idle.start();
+  await idle.close();
+  t.deepEqual(await chainStore(database.knex).chains(), []);
+  t.is(idle.head(), null);
+
+  let full = true;
+  const { writer } = writerOn(t, database, (real) => ({
+    insertDecisions: async (rows) => {
+      if (full) throw Object.assign(new Error('full'), { code: 'SQLITE_FULL', sqlState: 'HY000' });
+      await real.insertDecisions(rows);
+    },
+  }));
+  await writer.start();
+  await t.throwsAsync(writer.decision(decision()), unavailable);
+  t.deepEqual(await chainStore(database.knex).chains(), [], 'the two are written together, or not at all');
+  t.is(writer.head(), null);
+  full = false;
+  const bad = decision({ target_name: null as unknown as string });
+  const results = await Promise.allSettled([bad, decision(), decision()].map((record) => writer.decision(record)));
+  t.deepEqual(
+    results.map(({ status }) => status),
+    ['rejected', 'fulfilled', 'fulfilled'],
+  );
+  const [chain, ...more] = await chainStore(database.knex).chains();
+  t.deepEqual(more, []);
+  t.like(writer.head(), { chain_id: chain?.chain_id, seq: 2 });
+  t.true((await verified(database)).intact);
+
+  // One without records, as versions before left it, stays and is found.
+  await chainStore(database.knex).insertChain({ ...EMPTY, mac: chainMac(KEY, EMPTY) });
+  const later = writerOn(t, database).writer;
+  await later.decision(decision());
+  t.like(await verified(database), { intact: true, chains: 3 });
+  await database.knex('audit_chains').where('chain_id', EMPTY.chain_id).delete();
+  t.like((await verified(database)).problems, [{ problem: 'missing', chain: EMPTY.chain_id }]);
+});
+
+eachEngine(test.serial, 'the first commit of a chain whose answer was lost is read back, not repeated', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  let commits = 0;
+  const knex = new Proxy(database.knex, {
+    get(target, name) {
+      if (name !== 'transaction') return Reflect.get(target, name);
+      return async (work: (trx: Transaction) => Promise<unknown>) => {
+        await target.transaction(work);
+        commits++;
+        throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
+      };
+    },
+  });
+  const { writer } = writerOn(t, { ...database, knex });
+  await writer.decision(decision());
+  t.is(commits, 1);
+  t.is(writer.head()?.seq, 1);
+  await writer.decision(decision());
+  t.like(await verified(database), { intact: true, chains: 1, records: { decision: 2 } });
 });
 
 eachEngine(test.serial, 'another row under the same id is no proof, not even with the same content', async (t, at) => {
