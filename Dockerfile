@@ -21,9 +21,10 @@ COPY package.json ./
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY rego rego
-RUN install -d -o node -g node -m 0700 /data
+# The user `node` by its number: Kubernetes cannot tell of a name whether it is root (`runAsNonRoot`).
+RUN install -d -o 1000 -g 1000 -m 0700 /data
 VOLUME /data
-USER node
+USER 1000:1000
 EXPOSE 8080
 # SIGTERM drains: readiness fails for DRAIN_DELAY_MS, then open requests have DRAIN_MS to end; 8 s later the process is gone.
 STOPSIGNAL SIGTERM

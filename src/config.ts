@@ -1,4 +1,5 @@
 /** The configuration, read once from the environment. Nothing else reads `process.env`. */
+import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { isAbsolute, resolve } from 'node:path';
@@ -45,6 +46,8 @@ export interface Config {
     /** Denials a minute and principal, beyond which its requests are refused undecided. */
     readonly denials: number;
   };
+  /** How long changes are kept that are not of policies, days; 0: for ever. */
+  readonly changesRetentionDays: number;
   readonly audit: {
     /** How long rows are kept; 0: for ever. */
     readonly retentionDays: number;
@@ -158,6 +161,7 @@ interface Environment {
   CHANGE_RATE_LIMIT: number;
   DENIAL_RATE_LIMIT: number;
   AUDIT_RETENTION_DAYS: number;
+  CHANGES_RETENTION_DAYS: number;
   AUDIT_CHECKPOINTS?: string;
   AUDIT_CHECKPOINT_MINUTES: number;
   FRESHNESS: string;
@@ -240,6 +244,13 @@ const schema = Joi.object<Environment>({
     .allow(0)
     .default(0)
     .messages(must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
+  CHANGES_RETENTION_DAYS: Joi.number()
+    .integer()
+    .min(MIN_RETENTION_DAYS)
+    .max(36_500)
+    .allow(0)
+    .default(0)
+    .messages(must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
   AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be a file')),
   AUDIT_CHECKPOINT_MINUTES: Joi.number()
     .integer()
@@ -304,11 +315,39 @@ const isAnyAddress = (host: string): boolean => host === '0.0.0.0' || host === '
 
 const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host);
 
+/** Variables that may hold a secret: `<name>_FILE` names a file with the value instead, as Docker and Kubernetes mount them. */
+const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL'] as const;
+
+type Variables = Readonly<Record<string, string | undefined>>;
+
+/** Puts what the files hold into the variables. */
+function readFiles(environment: Variables): { readonly variables: Variables; readonly mistakes: readonly string[] } {
+  const variables: Record<string, string | undefined> = { ...environment };
+  const mistakes: string[] = [];
+  for (const name of FROM_FILES) {
+    const file = environment[`${name}_FILE`];
+    if (file === undefined || file === '') continue;
+    if (environment[name] !== undefined && environment[name] !== '')
+      mistakes.push(`${name} and ${name}_FILE must not both be set`);
+    try {
+      const value = readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
+      // As a variable it would count as unset, and another key or database would be used.
+      if (value === '') mistakes.push(`${name}_FILE must not name an empty file`);
+      variables[name] = value;
+    } catch (error) {
+      mistakes.push(`${name}_FILE must name a file that the gateway can read (${(error as NodeJS.ErrnoException).code})`);
+    }
+  }
+  return { variables, mistakes };
+}
+
 /** Throws ConfigError with every mistake at once. Unknown variables are ignored: an environment has many. */
-export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
-  const set = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
+export function readConfig(environment: Variables): Config {
+  const { variables, mistakes } = readFiles(environment);
+  const set = Object.fromEntries(Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''));
   const { value, error } = schema.validate(set, { abortEarly: false, stripUnknown: true });
-  if (error) throw new ConfigError([...new Set(error.details.map((detail) => detail.message))]);
+  const all = [...mistakes, ...(error?.details ?? []).map((detail) => detail.message)];
+  if (all.length > 0) throw new ConfigError([...new Set(all)]);
   const env: Environment = value;
 
   const dataDir = resolve(env.DATA_DIR);
@@ -342,6 +381,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       apiTokens: env.API_TOKEN_LIMIT,
       denials: env.DENIAL_RATE_LIMIT,
     },
+    changesRetentionDays: env.CHANGES_RETENTION_DAYS,
     audit: {
       retentionDays: env.AUDIT_RETENTION_DAYS,
       checkpoints: resolve(env.AUDIT_CHECKPOINTS ?? `${dataDir}/checkpoints.jsonl`),

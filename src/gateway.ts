@@ -1,4 +1,5 @@
 /** The composition root: everything is made and joined here, and nowhere else. Read it from top to bottom. */
+import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -9,7 +10,7 @@ import { createChangesRoutes } from './audit/changes-routes.ts';
 import { createDenials } from './audit/denials.ts';
 import { createErasure } from './audit/erasure.ts';
 import type { AuditWriter } from './audit/event.ts';
-import { createHeads } from './audit/heads.ts';
+import { checkCheckpoints, createHeads } from './audit/heads.ts';
 import { createRetention } from './audit/retention.ts';
 import { createLogRoutes } from './audit/routes.ts';
 import { createAuditWriter } from './audit/writer.ts';
@@ -18,12 +19,12 @@ import type { Admit } from './auth/admission.ts';
 import { createAuthenticate } from './auth/authenticate.ts';
 import { readIdentities } from './auth/identities.ts';
 import { createDraftToken } from './auth/issue.ts';
-import { createKeyRing, makeKeys } from './auth/keys.ts';
+import { checkKeys, createKeyRing, makeKeys } from './auth/keys.ts';
 import { createLogin } from './auth/login.ts';
 import { createPasswords } from './auth/passwords.ts';
 import { createRegistration, setupCode } from './auth/registration.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from './auth/routes.ts';
-import { createVault, masterKeyFile, type Vault } from './auth/vault.ts';
+import { createVault, masterKeyFile, readMasterKeyFile, type Vault } from './auth/vault.ts';
 import { AUDIENCE, createVerifier, ISSUER } from './auth/verify.ts';
 import type { Config } from './config.ts';
 import { createChanges, makeCounter } from './db/changes.ts';
@@ -35,6 +36,7 @@ import { timedEngine } from './decision/timed.ts';
 import { AppError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import { createApp } from './http/app.ts';
+import { watchDescriptors } from './http/descriptors.ts';
 import { createMetrics, watchLevels } from './http/metrics.ts';
 import { openapiRoutes } from './http/openapi/document.ts';
 import { meetOrigin } from './http/origin.ts';
@@ -79,6 +81,7 @@ import { resealCredentials, routedTargets } from './targets/credentials.ts';
 import { createTargetEdits } from './targets/edit.ts';
 import { createOwnCredentialRoutes, createTargetRoutes } from './targets/routes.ts';
 import { targetStore } from './targets/store.ts';
+import { createUpkeep } from './upkeep.ts';
 import { userRoutes } from './users/routes.ts';
 
 export interface Gateway {
@@ -115,18 +118,38 @@ export async function createGateway(
   log: Log = createLog(config.logLevel),
   open: typeof openDatabase = openDatabase,
 ): Promise<Gateway> {
-  const vault = createVault(config.masterKey ?? masterKeyFile(join(config.dataDir, 'master.key')), config.previousMasterKeys);
+  // What can be refused without the database is refused before it is touched.
+  if (config.masterKey === null) readMasterKeyFile(keyFileOf(config));
+  await checkCheckpoints(config.audit.checkpoints);
+  const opened: { vault: Vault | null } = { vault: null };
   const database = await open(config.database, async (db) => {
     await makeCounter(db);
+    const vault = await openVault(config, db);
     await makeKeys(db, vault, Date.now());
     await resealCredentials(db, vault);
+    opened.vault = vault;
   });
   try {
+    const { vault } = opened;
+    if (vault === null) throw new Error('The database was opened without its first rows');
     return await assemble(config, log, vault, database);
   } catch (error) {
     await database.close();
     throw error;
   }
+}
+
+const keyFileOf = ({ dataDir }: Config): string => join(dataDir, 'master.key');
+
+/**
+ * Makes the master key file where there is none. It must be there before anything is sealed under the key, and must not be left by
+ * a start that fails: so it is made under the migration lock, for a database that needs no other key.
+ */
+async function openVault(config: Config, db: Connection): Promise<Vault> {
+  const { masterKey, previousMasterKeys } = config;
+  const known = masterKey ?? readMasterKeyFile(keyFileOf(config));
+  if (known === null) await checkKeys(db, createVault(randomBytes(32), previousMasterKeys));
+  return createVault(known ?? masterKeyFile(keyFileOf(config)), previousMasterKeys);
 }
 
 async function assemble(config: Config, log: Log, vault: Vault, database: Database): Promise<Gateway> {
@@ -182,6 +205,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     resume: erasure.resume,
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
+
+  const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, log, now });
 
   // Callers.
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
@@ -373,7 +398,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     },
   );
 
+  const descriptors = watchDescriptors({ log });
+
   async function release(): Promise<void> {
+    descriptors.stop();
     await mcp.close();
     await peers.close();
     await presence.stop();
@@ -381,6 +409,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     await shadows.stop();
     await heavy.close();
     await retention.stop();
+    await rowUpkeep.stop();
     await writer.close();
     await heads.stop();
     await database.close();
@@ -389,6 +418,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   return {
     async listen() {
       await listenOn(server, config);
+      // Without a listener an error would end the process.
+      server.on('error', (err) => {
+        if (!descriptors.saw(err)) log.error({ err }, 'a connection could not be accepted');
+      });
       log.info({ url: config.publicUrl, database: database.kind }, 'the gateway takes requests');
     },
     awaitsAdministrator: () => registration.firstPending(),

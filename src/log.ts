@@ -24,8 +24,40 @@ export function createLog(level: Config['logLevel'], destination?: pino.Destinat
     timestamp: pino.stdTimeFunctions.isoTime,
     redact: { paths: SECRET_MEMBERS.flatMap((member) => [member, `*.${member}`]), censor: '[redacted]' },
     serializers: { err: withoutBindings },
+    hooks: onceForFullDisk(),
   };
   return destination ? pino(options, destination) : pino(options);
+}
+
+/** A full disk, as SQLite, MySQL, MariaDB and the file system name it. */
+const DISK_FULL = new Set(['SQLITE_FULL', 'ER_DISK_FULL', 'ER_DISK_FULL_NOWAIT', 'ER_RECORD_FILE_FULL', 'ENOSPC']);
+const SAY_AGAIN_MS = 60_000;
+
+function isDiskFull(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return DISK_FULL.has((error as NodeJS.ErrnoException).code ?? '') || isDiskFull(error.cause);
+}
+
+/**
+ * A full disk fails every request and every retry alike. One line a minute says so, with the number of lines that were left out:
+ * the log may be on the same disk.
+ */
+function onceForFullDisk(): pino.LoggerOptions['hooks'] {
+  let saidAt = Number.NEGATIVE_INFINITY;
+  let left_out = 0;
+  return {
+    logMethod(args, method) {
+      const [record, ...more] = args as unknown as [unknown, ...string[]];
+      if (!isDiskFull((record as { err?: unknown } | null)?.err)) return method.apply(this, args);
+      if (performance.now() - saidAt < SAY_AGAIN_MS) {
+        left_out++;
+        return;
+      }
+      saidAt = performance.now();
+      method.call(this, { ...(record as object), disk_full: true, left_out }, ...more);
+      left_out = 0;
+    },
+  };
 }
 
 /** An error with its causes. Of database errors only the code is kept: their messages repeat the SQL with what was bound to it. */

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -50,6 +50,7 @@ for (const [variable, values] of Object.entries({
   DRAIN_DELAY_MS: ['-1', '600001', '5s'],
   CHANGE_RATE_LIMIT: ['0', '-1', '1.5', 'many'],
   DENIAL_RATE_LIMIT: ['0', '-1', '1.5', 'many'],
+  CHANGES_RETENTION_DAYS: ['1', '29', '-1', '30.5', '36501', 'month'],
   AUDIT_RETENTION_DAYS: ['1', '29', '-1', '30.5', '36501', 'month'],
   AUDIT_CHECKPOINT_MINUTES: ['0', '1441', '0.5', 'hourly'],
   FRESHNESS: ['bounded', 'bounded:0', 'bounded:60001', 'bounded:1.5', 'bounded:-1', '100', 'Strict'],
@@ -87,6 +88,40 @@ test('previous master keys are a list', (t) => {
   const [a, b] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
   t.deepEqual(readConfig({}).previousMasterKeys, []);
   t.deepEqual(readConfig({ MASTER_KEY_PREVIOUS: `${a.toString('base64')}, ${b.toString('base64')}` }).previousMasterKeys, [a, b]);
+});
+
+test('secrets are read from files, as Docker and Kubernetes mount them', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-secrets-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const file = (name: string, content: string): string => {
+    writeFileSync(join(folder, name), content);
+    return join(folder, name);
+  };
+  const [key, old] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
+  const MASTER_KEY_FILE = file('key', `${key.toString('base64')}\n`);
+  const config = readConfig({
+    MASTER_KEY_FILE,
+    MASTER_KEY_PREVIOUS_FILE: file('old', old.toString('base64')),
+    DATABASE_URL_FILE: file('url', 'mysql://u:p@h/db\r\n'),
+    MASTER_KEY: '',
+  });
+  t.deepEqual([config.masterKey, config.previousMasterKeys], [key, [old]]);
+  t.like(config.database, { kind: 'mysql', url: 'mysql://u:p@h/db' });
+  t.is(readConfig({ MASTER_KEY_FILE: '' }).masterKey, null);
+
+  const mistakesOf = (environment: Record<string, string>) =>
+    t.throws(() => readConfig(environment), { instanceOf: ConfigError })?.mistakes;
+  t.deepEqual(mistakesOf({ MASTER_KEY_FILE, MASTER_KEY: key.toString('base64') }), [
+    'MASTER_KEY and MASTER_KEY_FILE must not both be set',
+  ]);
+  t.deepEqual(mistakesOf({ DATABASE_URL_FILE: join(folder, 'none'), MASTER_KEY_FILE: folder, PORT: 'x' }), [
+    'MASTER_KEY_FILE must name a file that the gateway can read (EISDIR)',
+    'DATABASE_URL_FILE must name a file that the gateway can read (ENOENT)',
+    'PORT must be a number from 1 to 65535',
+  ]);
+  // A key that counts as unset would be made anew.
+  t.deepEqual(mistakesOf({ MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must not name an empty file']);
+  t.regex(String(mistakesOf({ MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
 });
 
 test('an address that others can reach asks for the setup code, unless that is waived', (t) => {

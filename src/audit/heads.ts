@@ -1,9 +1,10 @@
 /** Brings the heads of the chains out of the database: into the process log, and into signed checkpoints. */
-import { mkdir, open } from 'node:fs/promises';
+import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { KeyRing } from '../auth/keys.ts';
 import { readPosition } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
+import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { ChainKey, Head } from './chain.ts';
 import { chainStore } from './chains/store.ts';
@@ -30,6 +31,26 @@ export interface Heads {
 
 const LOG_EVERY_MS = 60_000;
 
+/** A rotated file is made again. */
+async function openToAppend(file: string): Promise<FileHandle> {
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+  return open(file, 'a', 0o600);
+}
+
+/** Throws AppError `unavailable`, with a message for the operator, if no checkpoint can be appended to the file. */
+export async function checkCheckpoints(file: string): Promise<void> {
+  try {
+    await (await openToAppend(file)).close();
+  } catch (cause) {
+    const reason = (cause as Error).message;
+    throw new AppError(
+      'unavailable',
+      `Checkpoints of the audit log cannot be written: ${reason}. Set AUDIT_CHECKPOINTS to a file that the gateway may write.`,
+      { cause },
+    );
+  }
+}
+
 export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts): Heads {
   let said: string | null = null;
 
@@ -51,8 +72,7 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
   async function append(): Promise<void> {
     try {
       const line = `${JSON.stringify({ checkpoint: await checkpoint() })}\n`;
-      await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-      const handle = await open(file, 'a', 0o600);
+      const handle = await openToAppend(file);
       try {
         await handle.appendFile(line);
         await handle.sync();

@@ -93,6 +93,13 @@ function open(vault: Vault, row: SecretKeyRow): Buffer {
   }
 }
 
+/** Throws AppError `unavailable` when the database belongs to another master key. */
+export async function checkKeys(db: Connection, vault: Vault): Promise<SecretKeyRow[]> {
+  const rows = await secretKeyStore(db).list();
+  for (const row of rows) open(vault, row);
+  return rows;
+}
+
 /**
  * Makes the keys that are missing, and seals again what is sealed under a previous master key. Runs under the migration lock, so that replicas that start at once agree. Throws
  * AppError `unavailable` when the database belongs to another master key: signing with new keys would look like a working
@@ -100,8 +107,7 @@ function open(vault: Vault, row: SecretKeyRow): Buffer {
  */
 export async function makeKeys(db: Connection, vault: Vault, now: number = Date.now()): Promise<void> {
   const store = secretKeyStore(db);
-  const rows = await store.list();
-  for (const row of rows) open(vault, row);
+  const rows = await checkKeys(db, vault);
   for (const row of rows) {
     const sealed = vault.reseal(identity(row), row.sealed);
     if (sealed !== null) await store.replaceSealed(row, sealed);

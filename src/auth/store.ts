@@ -36,6 +36,8 @@ export interface TokenStore {
   count(userId: string): Promise<number>;
   /** Forgets the user's login tokens that expired before `time`. */
   deleteExpiredOf(userId: string, time: number): Promise<number>;
+  /** Forgets some tokens with ids after `after` that were revoked or expired before `time`. The last of them; null: there is none. */
+  deleteEnded(time: number, after: string, limit: number): Promise<string | null>;
 }
 
 const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at'] as const;
@@ -90,6 +92,18 @@ export function tokenStore(db: Connection): TokenStore {
 
     async deleteExpiredOf(userId, time) {
       return await db('tokens').where({ user_id: userId }).where('expires_at', '<', time).delete();
+    },
+
+    async deleteEnded(time, after, limit) {
+      const rows: { id: string }[] = await db('tokens')
+        .where('id', '>', after)
+        .andWhere((ended) => ended.where('revoked_at', '<', time).orWhere('expires_at', '<', time))
+        .orderBy('id')
+        .limit(limit)
+        .select('id');
+      const ids = rows.map(({ id }) => id);
+      if (ids.length > 0) await db('tokens').whereIn('id', ids).delete();
+      return ids.at(-1) ?? null;
     },
   };
 }

@@ -67,13 +67,28 @@ function decipher(key: Buffer, identity: string, bytes: Buffer): Buffer {
 
 /** The master key in `file`, made on first use; only the owner may read it. Throws AppError with a reason for the operator. */
 export function masterKeyFile(file: string): Buffer {
-  let text: string;
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     makeOnce(file, `${randomBytes(32).toString('base64')}\n`);
+  } catch (error) {
+    throw unusable(error);
+  }
+  const key = readMasterKeyFile(file);
+  if (key === null) throw new AppError('unavailable', `The master key file ${file} was removed while it was read.`);
+  return key;
+}
+
+const unusable = (cause: unknown): AppError =>
+  new AppError('unavailable', `The master key file cannot be used: ${(cause as Error).message}`, { cause });
+
+/** The master key in `file`; null: there is no such file. Throws AppError with a reason for the operator. */
+export function readMasterKeyFile(file: string): Buffer | null {
+  let text: string;
+  try {
     text = readFileSync(file, 'utf8').trim();
   } catch (error) {
-    throw new AppError('unavailable', `The master key file cannot be used: ${(error as Error).message}`, { cause: error });
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw unusable(error);
   }
   const key = Buffer.from(text, 'base64');
   if (key.length !== 32 || key.toString('base64') !== text) {

@@ -36,7 +36,10 @@ export interface Change {
   readonly after: object | null;
 }
 
-export type ObjectType = 'policy' | 'user' | 'token' | 'target' | 'credential' | 'key' | 'session' | 'draft';
+/** Types whose old changes may be forgotten. History, rollback and replays need every change of a policy. */
+const FORGETTABLE = ['user', 'token', 'target', 'credential', 'key', 'session', 'draft'] as const;
+
+export type ObjectType = 'policy' | (typeof FORGETTABLE)[number];
 
 export interface ChangeRow extends Change, Position {
   readonly created_at: number;
@@ -179,6 +182,25 @@ export async function createChanges(database: Database, now: () => number): Prom
       return rows.map(readRow);
     },
   };
+}
+
+/**
+ * Removes some changes from before `time`, but none of a policy, and not the newest change: it shows that the database still has
+ * the history that a replica knows. A replica that is behind and finds its own change removed loads everything. Says how many.
+ */
+export async function removeChanges(db: Connection, time: number, limit: number): Promise<number> {
+  const { sequence } = await readPosition(db);
+  for (const type of FORGETTABLE) {
+    const rows: { sequence: number }[] = await db('changes')
+      .where('object_type', type)
+      .andWhere('created_at', '<', time)
+      .andWhere('sequence', '<', sequence)
+      .limit(limit)
+      .select('sequence');
+    const sequences = rows.map((row) => row.sequence);
+    if (sequences.length > 0) return await db('changes').whereIn('sequence', sequences).delete();
+  }
+  return 0;
 }
 
 interface StoredRow extends Omit<ChangeRow, 'actor' | 'before' | 'after'> {

@@ -11,6 +11,7 @@ import * as auditArguments from './migrations/0006-arguments.ts';
 import * as policyHistory from './migrations/0007-policy-history.ts';
 import * as logIndexes from './migrations/0008-log-indexes.ts';
 import * as policyDrafts from './migrations/0009-policy-drafts.ts';
+import * as changesAge from './migrations/0010-changes-age.ts';
 import * as retentionAge from './migrations/0010-retention-age.ts';
 import * as credentialBindings from './migrations/0011-credential-bindings.ts';
 
@@ -28,6 +29,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0008-log-indexes', logIndexes.up],
   ['0009-policy-drafts', policyDrafts.up],
   ['0010-retention-age', retentionAge.up],
+  ['0010-changes-age', changesAge.up],
   ['0011-credential-bindings', credentialBindings.up],
 ];
 

@@ -228,6 +228,12 @@ test.serial('disk full: refused in bounded time, nothing lost, and well again wi
   const data = `${disk.folder}/data`;
   const load = await startLoad(t, { DATA_DIR: data, DATABASE_URL: `sqlite:${data}/portcullis.db` }, disk.within);
   await endures(t, load, { strike: disk.fill, lift: disk.free });
+  const said = load.gateway
+    .output()
+    .split('\n')
+    .filter((line) => line.includes('SQLITE_FULL'));
+  t.is(said.length, 1, 'one line a minute, and not one for each refused request');
+  t.true(said[0]?.includes('"disk_full":true'));
 });
 
 eachOwnServer(

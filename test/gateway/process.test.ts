@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { eachServer } from '../support/databases/engines.ts';
@@ -38,6 +38,50 @@ test.serial('a data folder or a master key that cannot be used is one clear line
   t.regex(withKey.output(), /^portcullis: The master key file .* does not hold 32 bytes in base64\.\n$/);
   t.is(await inFile.ended, 1);
   t.regex(inFile.output(), /^portcullis: The master key file cannot be used: .*\n$/);
+});
+
+test.serial('a start that fails leaves no new master key, and one that works makes it', async (t) => {
+  const taken = dataDir(t);
+  await runGateway(t, { DATA_DIR: taken });
+  t.true(existsSync(join(taken, 'master.key')));
+  const folder = dataDir(t);
+  const wrong: Record<string, string>[] = [
+    { PORT: 'x' },
+    { DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' },
+    { DATABASE_URL: `sqlite:${folder}` },
+    { DATABASE_URL: `sqlite:${join(taken, 'portcullis.db')}` },
+    { AUDIT_CHECKPOINTS: folder },
+  ];
+  for (const environment of wrong) {
+    const gateway = await spawnGateway(t, { DATA_DIR: folder, ...environment });
+    t.is(await gateway.ended, 1, JSON.stringify(environment));
+    t.false(existsSync(join(folder, 'master.key')), JSON.stringify(environment));
+  }
+
+  // A database that was made with another key, which nobody has given.
+  const first = await runGateway(t, { DATA_DIR: folder });
+  first.child.kill('SIGTERM');
+  t.is(await first.ended, 0);
+  const made = readFileSync(join(folder, 'master.key'), 'utf8');
+  rmSync(join(folder, 'master.key'));
+  const without = await spawnGateway(t, { DATA_DIR: folder });
+  t.is(await without.ended, 1);
+  t.regex(without.output(), /made with another master key/);
+  t.false(existsSync(join(folder, 'master.key')));
+  const replaced = await runGateway(t, { DATA_DIR: folder, MASTER_KEY_PREVIOUS: made.trim() });
+  t.not(readFileSync(join(folder, 'master.key'), 'utf8'), made, 'the key is replaced by a new one');
+  replaced.child.kill('SIGTERM');
+  t.is(await replaced.ended, 0);
+});
+
+test.serial('checkpoints that cannot be written are one clear line at the start', async (t) => {
+  const folder = dataDir(t);
+  const file = join(folder, 'file');
+  writeFileSync(file, '');
+  const gateway = await spawnGateway(t, { DATA_DIR: folder, AUDIT_CHECKPOINTS: join(file, 'checkpoints.jsonl') });
+  t.is(await gateway.ended, 1);
+  t.regex(gateway.output(), /^portcullis: Checkpoints of the audit log cannot be written: .* Set AUDIT_CHECKPOINTS to .*\n$/);
+  t.false(existsSync(join(folder, 'portcullis.db')), 'the database is not touched');
 });
 
 test.serial('a taken port is one clear line', async (t) => {

@@ -1,0 +1,63 @@
+/** Removes rows that nobody needs any more: tokens that ended, and old changes. Hourly, in batches, so that requests come first. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { tokenStore } from './auth/store.ts';
+import { removeChanges } from './db/changes.ts';
+import type { Database } from './db/database.ts';
+import type { Log } from './log.ts';
+
+export interface UpkeepParts {
+  readonly database: Database;
+  /** How long changes are kept that are not of policies; 0: for ever. */
+  readonly changesDays: number;
+  readonly log: Pick<Log, 'info' | 'warn'>;
+  readonly now: () => number;
+}
+
+export interface Upkeep {
+  /** Removes all that may go now. */
+  run(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const DAY_MS = 24 * 60 * 60 * 1000;
+const EVERY_MS = 60 * 60 * 1000;
+const FIRST_MS = 90_000;
+const BATCH = 500;
+const PAUSE_MS = 20;
+/** A token that was revoked or has expired is refused with or without its record; so long an administrator finds when it ended. */
+const ENDED_TOKENS_KEPT_DAYS = 30;
+
+export function createUpkeep({ database, changesDays, log, now }: UpkeepParts): Upkeep {
+  const { knex } = database;
+  let stopped = false;
+
+  async function run(): Promise<void> {
+    const ended = now() - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
+    for (let after: string | null = ''; after !== null && !stopped; await sleep(PAUSE_MS)) {
+      after = await tokenStore(knex).deleteEnded(ended, after, BATCH);
+    }
+    if (changesDays === 0) return;
+    let removed = 0;
+    for (let some = 1; some > 0 && !stopped; await sleep(PAUSE_MS)) {
+      some = await removeChanges(knex, now() - changesDays * DAY_MS, BATCH);
+      removed += some;
+    }
+    if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes were removed');
+  }
+
+  let running: Promise<void> = Promise.resolve();
+  const work = (): void => {
+    running = running.then(run).catch((err: unknown) => log.warn({ err }, 'old rows could not be removed, retrying in an hour'));
+  };
+  const first = setTimeout(work, FIRST_MS).unref();
+  const timer = setInterval(work, EVERY_MS).unref();
+  return {
+    run,
+    async stop() {
+      stopped = true;
+      clearTimeout(first);
+      clearInterval(timer);
+      await running;
+    },
+  };
+}

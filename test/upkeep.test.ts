@@ -1,0 +1,77 @@
+import test from 'ava';
+import { tokenStore } from '../src/auth/store.ts';
+import { type Change, createChanges, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
+import type { Database } from '../src/db/database.ts';
+import { createUpkeep } from '../src/upkeep.ts';
+import { openTestDatabase } from './support/database.ts';
+import { eachEngine } from './support/databases/engines.ts';
+
+const DAY = 24 * 60 * 60 * 1000;
+const NOW = 1_800_000_000_000;
+const quiet = { info: () => {}, warn: () => {} };
+const actor = { id: 'a', email: 'a@x', request_id: 'r' };
+
+async function runOn(database: Database, changesDays: number): Promise<void> {
+  const upkeep = createUpkeep({ database, changesDays, log: quiet, now: () => NOW });
+  await upkeep.run();
+  await upkeep.stop();
+}
+
+eachEngine(test.serial, 'tokens are forgotten a while after they were revoked or have expired, and no others', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const tokens = tokenStore(database.knex);
+  const base = { user_id: 'u', kid: 'k', created_at: NOW - 400 * DAY };
+  const api = { ...base, kind: 'api', name: 'n', expires_at: null } as const;
+  const login = { ...base, kind: 'login', name: null } as const;
+  const [long, lately] = [NOW - 31 * DAY, NOW - 29 * DAY];
+  await tokens.insert({ ...api, id: 'api in force', revoked_at: null });
+  await tokens.insert({ ...api, id: 'api revoked lately', revoked_at: lately });
+  await tokens.insert({ ...login, id: 'login expired lately', expires_at: lately, revoked_at: null });
+  await tokens.insert({ ...login, id: 'login revoked lately', expires_at: lately, revoked_at: lately });
+  // More than one batch.
+  for (let i = 0; i < 600; i++) await tokens.insert({ ...api, id: `old ${i}`, revoked_at: long });
+  await tokens.insert({ ...login, id: 'old login', expires_at: long, revoked_at: null });
+  await runOn(database, 0);
+  const left: { id: string }[] = await database.knex('tokens').orderBy('id').select('id');
+  t.deepEqual(
+    left.map(({ id }) => id),
+    ['api in force', 'api revoked lately', 'login expired lately', 'login revoked lately'],
+  );
+});
+
+eachEngine(test.serial, 'old changes are removed, but none of a policy, and never the newest', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  let time = NOW - 100 * DAY;
+  const changes = await createChanges(database, () => time);
+  const make = (object_type: Change['object_type'], object_id: string) => {
+    const change = { action: `${object_type}.update`, object_type, object_id, before: null, after: { name: object_id } } as const;
+    return changes.change(actor, async () => ({ result: null, changes: [change] }));
+  };
+  await make('policy', 'p1');
+  for (const type of ['user', 'token', 'target', 'credential', 'key', 'session', 'draft'] as const) await make(type, 'old');
+  await make('policy', 'p2');
+  time = NOW - 5 * DAY;
+  await make('user', 'young');
+  time = NOW - 100 * DAY;
+  await make('token', 'newest');
+
+  await runOn(database, 0);
+  t.is((await changes.list(100, null)).length, 11);
+  await runOn(database, 30);
+  t.deepEqual(
+    (await changes.list(100, null)).map(({ object_id }) => object_id),
+    ['newest', 'young', 'p2', 'p1'],
+  );
+  t.deepEqual(
+    (await policiesBefore(database.knex, 0)).map(({ object_id }) => object_id),
+    ['p1', 'p2'],
+  );
+  const [newest] = await changes.list(1, null);
+  t.like(await readPosition(database.knex), { sequence: newest?.sequence, nonce: newest?.nonce });
+
+  time = NOW;
+  await make('user', 'next');
+  t.is(await removeChanges(database.knex, NOW - 30 * DAY, 500), 1, 'it is not the newest any more');
+  await make('user', 'one more');
+  t.is((await changes.list(100, null)).length, 5);
+});
