@@ -66,8 +66,8 @@ export interface SessionStore {
   /** Of one session a bounded number is kept. */
   set(sessionId: string, targetId: string, setting: SessionSetting, now: number): Promise<void>;
   unset(sessionId: string, targetId: string, key: string): Promise<void>;
-  /** Everything of sessions that began before `before`. */
-  forget(before: number): Promise<void>;
+  /** Deletes what was written before `before`, of at most `limit` sessions in each table. Returns whether there may be more. */
+  forget(before: number, limit: number): Promise<boolean>;
   /** `''` stands for every user, and for every target. */
   recycle(userId: string, targetId: string, epoch: number): Promise<void>;
   recycles(): Promise<{ readonly user_id: string; readonly target_id: string; readonly epoch: number }[]>;
@@ -168,10 +168,21 @@ export function sessionStore(db: Connection): SessionStore {
     async unset(session_id, target_id, key) {
       await db('session_settings').where({ session_id, target_id, key }).delete();
     },
-    async forget(before) {
-      for (const table of ['session_settings', 'session_upstreams', 'sessions']) {
-        await db(table).where('created_at', '<', before).delete();
+    async forget(before, limit) {
+      let mayBeMore = false;
+      for (const [table, key] of [
+        ['session_settings', 'session_id'],
+        ['session_upstreams', 'session_id'],
+        ['sessions', 'id'],
+      ] as const) {
+        const ids: string[] = await db(table).where('created_at', '<', before).limit(limit).pluck(key);
+        await db(table)
+          .whereIn(key, [...new Set(ids)])
+          .where('created_at', '<', before)
+          .delete();
+        mayBeMore ||= ids.length === limit;
       }
+      return mayBeMore;
     },
     async recycle(user_id, target_id, epoch) {
       const where = { user_id, target_id };

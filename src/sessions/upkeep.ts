@@ -1,4 +1,5 @@
 /** Keeps the rows of sessions honest and few: when each was last used, and none that nobody can use any more. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../log.ts';
 import { SESSION_LIFETIME_MS } from './rules.ts';
@@ -14,11 +15,14 @@ const EVERY_MS = 60_000;
 const FORGET_EVERY_MS = 60 * 60 * 1000;
 /** Rows of one statement. */
 const BATCH = 500;
+/** Between two batches of a deletion, so that requests come first. */
+const PAUSE_MS = 20;
 
 export function createSessionUpkeep({ database, now, log }: { database: Database; now: () => number; log: Log }): SessionUpkeep {
   const store = sessionStore(database.knex);
   const seen = new Set<string>();
   let forgottenAt = 0;
+  let stopped = false;
 
   async function write(): Promise<void> {
     const ids = [...seen];
@@ -27,7 +31,8 @@ export function createSessionUpkeep({ database, now, log }: { database: Database
     if (now() - forgottenAt < FORGET_EVERY_MS) return;
     forgottenAt = now();
     // A day longer than anybody can use them, for those who look into what happened yesterday.
-    await store.forget(now() - 2 * SESSION_LIFETIME_MS);
+    const before = now() - 2 * SESSION_LIFETIME_MS;
+    while (!stopped && (await store.forget(before, BATCH))) await sleep(PAUSE_MS);
   }
 
   let writing: Promise<void> = Promise.resolve();
@@ -38,6 +43,7 @@ export function createSessionUpkeep({ database, now, log }: { database: Database
   return {
     saw: (id) => void seen.add(id),
     async stop() {
+      stopped = true;
       clearInterval(timer);
       await writing;
     },

@@ -89,6 +89,7 @@ export function memorySessions(): SessionStore {
       for (const [id, { created_at }] of rows) if (created_at < before) rows.delete(id);
       for (const [key, { at }] of upstreams) if (at < before) upstreams.delete(key);
       for (const [key, { at }] of settings) if (at < before) settings.delete(key);
+      return false;
     },
     recycle: async (user_id, target_id, epoch) => void epochs.set(keyOf(user_id, target_id), { user_id, target_id, epoch }),
     recycles: async () => [...epochs.values()],

@@ -147,13 +147,14 @@ eachStore('a session keeps a thousand settings, and no more', async (t, store, k
 });
 
 eachStore('what is too old to be used is forgotten, whole', async (t, store) => {
-  const [old, young] = [row({ created_at: NOW - 49 * HOUR }), row()];
-  for (const { id, created_at } of [old, young]) {
+  const [older, old, young] = [row({ created_at: NOW - 50 * HOUR }), row({ created_at: NOW - 49 * HOUR }), row()];
+  for (const { id, created_at } of [older, old, young]) {
     await store.insert(row({ id, created_at }));
     await store.insertUpstream(id, 'c', { upstream_id: 'u', revision: '2025-11-25' }, created_at);
     await store.set(id, 't', { key: 'level', value: 'info' }, created_at);
   }
-  await store.forget(NOW - 48 * HOUR);
+  while (await store.forget(NOW - 48 * HOUR, 1));
+  t.is(await store.find(older.id), null);
   t.is(await store.find(old.id), null);
   t.is(await store.upstream(old.id, 'c'), null);
   t.deepEqual(await store.settings(old.id, 't'), []);
