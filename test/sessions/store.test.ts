@@ -183,8 +183,8 @@ eachStore('rules: who was ended by an administrator, and the latest recycle that
   await store.recycle('alice', '', 7);
   t.deepEqual(await store.endedByAdministrators(NOW - 24 * HOUR), [byAdmin.id]);
   t.deepEqual(
-    new Set((await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`)),
-    new Set(['alice  7', ' t 5', 'bob t 4']),
+    (await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`).sort(),
+    [' t 5', 'alice  7', 'bob t 4'],
   );
   if (knex === null) return;
   const rules = await sessionRules(knex, NOW);
