@@ -13,7 +13,7 @@ import { type Era, isSessionRevision, MODERN_REVISION, SESSION_REVISIONS } from 
 import { imitationOf } from './message.ts';
 import { itemObject, type ListShape, type Operation } from './operation.ts';
 import { type Located, type MemberTexts, withMembers } from './rebuild.ts';
-import { RELATED_TASK, relatedTask, TASKS_REVISION, type Task, upstreamTaskId } from './tasks.ts';
+import { isTaskMethod, RELATED_TASK, relatedTask, TASKS_REVISION, type Task, upstreamTaskId } from './tasks.ts';
 import { readTemplate } from './template.ts';
 import { isCanonicalUri } from './uri.ts';
 import {
@@ -82,7 +82,9 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   if (unreadable !== null) return unreadable;
   if (!checkMeta(draft, context)) return fault(TOO_MANY);
   const kind = result.resultType;
-  if (context.era === 'modern' && kind !== undefined && kind !== 'complete') {
+  const isWhole = context.era === 'session' || kind === undefined || kind === 'complete';
+  if (isOfTwoKinds(result, isWhole, context)) return fault(TWO_KINDS);
+  if (!isWhole) {
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
     return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer is of an unknown kind');
   }
@@ -156,6 +158,14 @@ function filterPart(
   return filtered.ok ? { ...filtered, text: filtered.text.slice(1, -1) } : filtered;
 }
 
+const TWO_KINDS = 'the answer is of two kinds';
+
+/** A client that goes by the members of a result, and not by its `resultType`, would see what the filter does not look at. */
+function isOfTwoKinds(result: JsonObject, isWhole: boolean, { era, method }: ResultContext): boolean {
+  if (!isWhole) return [...LIST_OF.values()].some((member) => member in result);
+  return era === 'modern' && !isTaskMethod(method) && 'inputRequests' in result;
+}
+
 /** For the state of a task that the target tells of on its own: `params` of the notification. */
 export function filterTaskParams(located: Located, params: JsonObject, context: ResultContext): FilteredResult {
   const span = located.span.members?.get('params');
@@ -170,7 +180,7 @@ export function filterTaskParams(located: Located, params: JsonObject, context: 
 /** What the filter reads of results beside what the method has. */
 const COMMON = '_meta resultType inputRequests requestState ttlMs cacheScope';
 const CONTENT_MEMBERS = imitationOf(COMMON, 'content task');
-const TASK_MEMBERS = imitationOf(COMMON, 'taskId result');
+const TASK_MEMBERS = imitationOf(COMMON, 'taskId result error');
 const OTHER_MEMBERS = imitationOf(COMMON);
 const MEMBERS: ReadonlyMap<string, (name: string) => boolean> = new Map([
   ['initialize', imitationOf(COMMON, 'protocolVersion capabilities')],
@@ -315,7 +325,7 @@ function newTask(draft: Draft, task: Draft, { sealTask }: ResultContext): Filter
 
 /** A task as it is: its id, and in 2026-07-28 what it asks for and its result. */
 function filterTask(draft: Draft, context: ResultContext): Filtered {
-  const { taskId, inputRequests, result } = draft.value;
+  const { taskId, inputRequests, result, error } = draft.value;
   if (taskId !== undefined) {
     const task = context.tasks.get(upstreamTaskId(taskId) ?? '');
     if (task === undefined) return fault('the answer is about another task');
@@ -323,8 +333,13 @@ function filterTask(draft: Draft, context: ResultContext): Filtered {
   }
   const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
   if (unasked !== null) return unasked;
+  const failure = draft.span.members?.get('error');
+  if (isObject(error) && failure !== undefined) {
+    replaceMember(draft, 'error', withMembers(draft.text, failure, filterError(error, undefined, context.decide)));
+  }
   const span = draft.span.members?.get('result');
   if (!isObject(result) || span === undefined) return UNCHANGED;
+  if (isOfTwoKinds(result, true, { ...context, method: 'tools/call' })) return fault(TWO_KINDS);
   const inner: Draft = { ...draft, span, value: result };
   const unreadable = checkHead(inner, CONTENT_MEMBERS);
   if (unreadable !== null) return unreadable;

@@ -332,6 +332,11 @@ test('the state of a task is its own, asks only what may be asked, and links to 
   const done = state({ taskId: 'u', status: 'completed', result: { content, x: 1 } });
   t.deepEqual(done.value?.result, { content: [content[0]], x: 1 } as never);
   t.deepEqual(done.shown, { resource_type: 'resource', names: ['file:///a'], hidden: 1 });
+  t.truthy(state({ taskId: 'u', result: { content, inputRequests: {} } }).fault);
+  const failed = (uri: string) => state({ taskId: 'u', error: { code: -32002, message: 'x', data: { uri, x: 1 } } }).value?.error;
+  t.like(failed('file:///a'), { code: -32002, data: { uri: 'file:///a', x: 1 } });
+  t.deepEqual(failed('file:///b'), { code: -32002, message: 'x', data: { x: 1 } });
+  t.truthy(state({ taskId: 'u', Error: { data: { uri: 'file:///b' } } }).fault);
 });
 
 test('a list of tasks shows those of the caller, of tools that it may call', (t) => {

@@ -270,6 +270,31 @@ test.serial('2026-07-28: what a result asks the client for shows no link that th
   }
 });
 
+test.serial('2026-07-28: a result of two kinds is refused, because clients read the one or the other', async (t) => {
+  const setup = await setUp(t, { modern: true });
+  const asks = { q: { method: 'sampling/createMessage', params: sampling(link(SECRET)) } };
+  const requestState = 'x';
+  const answers: readonly [method: string, result: object][] = [
+    ['tools/call', { resultType: 'input_required', requestState, content: [link(SECRET)] }],
+    ['tools/call', { resultType: 'input_required', requestState, content: [{ type: 'resource_link' }, link(SECRET)] }],
+    ['resources/read', { resultType: 'input_required', requestState, contents: [{ uri: SECRET, text: 'x' }] }],
+    ['prompts/get', { resultType: 'input_required', requestState, messages: [{ role: 'user', content: link(SECRET) }] }],
+    ['tools/call', { resultType: 'complete', content: [text], inputRequests: asks }],
+    ['tools/call', { content: [text], inputRequests: asks }],
+    ['tools/list', { resultType: 'complete', tools: [], inputRequests: asks }],
+  ];
+  for (const [method, result] of answers) {
+    for (const padding of ['', 'x'.repeat(70_000)]) {
+      setup.results = { [method]: { ...result, padding } };
+      const params = { name: 'ok', ...(method === 'resources/read' ? READ : {}), _meta: _meta() };
+      const headers = { 'mcp-name': namedBy(method, params) };
+      const reply = await send(setup.gateway, modern(method, params, { headers }));
+      t.is(reply.code, -32603, `${method} ${JSON.stringify(result)}: ${reply.text.slice(0, 300)}`);
+      t.false(reply.text.includes(SECRET));
+    }
+  }
+});
+
 /** The messages that a target puts before its answer to a call, and what of them reaches the client. */
 function streamed(setup: Setup, session: string, messages: readonly object[]): Promise<string> {
   const plain = byMethod({});
