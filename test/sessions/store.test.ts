@@ -182,10 +182,11 @@ eachStore('rules: who was ended by an administrator, and the latest recycle that
   await store.recycle('bob', 't', 4);
   await store.recycle('alice', '', 7);
   t.deepEqual(await store.endedByAdministrators(NOW - 24 * HOUR), [byAdmin.id]);
-  t.deepEqual(
-    (await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`).sort(),
-    [' t 5', 'alice  7', 'bob t 4'],
-  );
+  t.deepEqual((await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`).sort(), [
+    ' t 5',
+    'alice  7',
+    'bob t 4',
+  ]);
   if (knex === null) return;
   const rules = await sessionRules(knex, NOW);
   t.deepEqual([...rules.ended], [byAdmin.id]);
