@@ -23,6 +23,7 @@ import { createLinks } from './links.ts';
 import { LISTEN } from './listen.ts';
 import { CODES, errorMessage, isId } from './message.ts';
 import { observed } from './observe.ts';
+import { createOutbox, type Outbox } from './outbox.ts';
 import { createPlaces, principalKey } from './places.ts';
 import { createTargetReader } from './reading.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
@@ -97,6 +98,7 @@ interface Endpoint extends McpDeps, ExchangeDeps {
   readonly standing: WeakSet<ServerResponse>;
   readonly watch: Watch;
   readonly intake: Intake;
+  readonly outbox: Outbox;
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
@@ -126,6 +128,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     streams: new Map(),
     standing: new WeakSet(),
     intake: createIntake(deps.limits, () => performance.now()),
+    outbox: createOutbox(deps.limits),
   };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (UNDER_MCP.test(req.url ?? '')) void serve(endpoint, req, res);
@@ -156,28 +159,28 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
     const status = answered ? res.statusCode : 499;
     endpoint.ended({ requestId, method: req.method ?? '', status, tookMs: Math.round(performance.now() - began) });
   });
-  const { publicUrl, log, limits } = endpoint;
+  const { publicUrl, log, limits, outbox } = endpoint;
   const context = { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs };
-  let giveBack = (): void => undefined;
+  const held: Held = { principal: '', giveBack: () => undefined };
   try {
-    const answer = await answerRequest(endpoint, req, res, (undo) => {
-      giveBack = undo;
-    });
-    if (answer !== null) await writeAnswer(res, answer, context);
+    const answer = await answerRequest(endpoint, req, res, held);
+    if (answer !== null) await writeAnswer(res, answer, { ...context, recipient: outbox.open(res, held.principal, log) });
   } catch (error) {
     writeProblem(res, error, context);
   } finally {
-    giveBack();
+    held.giveBack();
   }
 }
 
-/** null: answered already. `taken`: told how to give back what the request has taken, once it is answered. */
-async function answerRequest(
-  endpoint: Endpoint,
-  req: IncomingMessage,
-  res: ServerResponse,
-  taken: (giveBack: () => void) => void,
-): Promise<Answer | null> {
+/** What a request holds until it is answered. */
+interface Held {
+  /** Empty: its token is not good. */
+  principal: string;
+  giveBack: () => void;
+}
+
+/** null: answered already. */
+async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse, held: Held): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
   const fromPeer = endpoint.isFromPeer(req);
   const refused = fromPeer ? null : endpoint.checkOrigin(req, res);
@@ -197,8 +200,15 @@ async function answerRequest(
   const wait = fromPeer ? null : await endpoint.rateLimit({ address: endpoint.addressOf(req), principal });
   if (wait !== null) return tooMany('Too many requests.', wait);
   if (isRefusal(claims)) return unauthenticated(endpoint, targetName, claims);
-  const denied = endpoint.denialLimit(principalKey(claims));
+  held.principal = principalKey(claims);
+  const denied = endpoint.denialLimit(held.principal);
   if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
+  if (endpoint.outbox.refusal(held.principal) !== null) {
+    return tooMany(
+      'Too many bytes of your answers wait for your clients to read them. Read them, or close those connections.',
+      1,
+    );
+  }
 
   const unfit = checkHeaders(req.method, headers);
   if (unfit !== null) return problem(unfit);
@@ -208,7 +218,7 @@ async function answerRequest(
   };
   const received = await receive(endpoint.intake, endpoint.limits, req, principalKey(claims), early);
   if ('kind' in received) return received;
-  taken(received.giveBack);
+  held.giveBack = received.giveBack;
   const { body } = received;
   const wholeAt = performance.now();
   if (req.method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${req.method} takes no body.`));

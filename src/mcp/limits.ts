@@ -2,9 +2,10 @@
 
 import type { Rate } from './budgets.ts';
 import type { DeliveryLimits } from './deliveries.ts';
+import type { OutboxLimits } from './outbox.ts';
 import type { UpstreamLimits } from './upstream/upstream.ts';
 
-export interface McpLimits extends UpstreamLimits {
+export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly bodyBytes: number;
   /** Bytes of large bodies under way: of one principal, and of all. */
   readonly bodyBytesOfPrincipal: number;
@@ -39,6 +40,9 @@ export const DEFAULT_LIMITS: McpLimits = {
   openMs: 20_000,
   joinMs: 3_000,
   keepAliveMs: 15_000,
+  waitingBytesOfPrincipal: 64 * 1024 * 1024,
+  waitingBytesOfAll: 160 * 1024 * 1024,
+  stallMs: 60_000,
   deliveries: {
     messages: {
       pair: { perSecond: 500, burst: 5_000 },

@@ -57,6 +57,9 @@ const DROP: Seen = { kind: 'drop' };
 /** Requests of the target on one stream that are remembered, for their cancellation. */
 const MAX_ASKED = 1_000;
 const RULES = { spanDepth: RESULT_SPAN_DEPTH };
+/** Characters of a stream that are read on after its client has gone, beside the answer. */
+const MAX_UNHEARD = 1024 * 1024;
+const EVENT_COST = 128;
 
 /** An answer with HTTP 200. */
 export async function relayAnswer(
@@ -81,9 +84,13 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
   const { awaited } = context;
   let outcome: Outcome | null = 'cancelled';
   let resumable = false;
+  let unheard = 0;
   try {
     for await (const arrived of answer.events) {
       for (const event of arrived) {
+        // The call goes on after its client has gone, so that its end is recorded. A target that sends on and on is left.
+        if (unheard > MAX_UNHEARD) return;
+        if (context.caller.gone.aborted) unheard += event.data.length + EVENT_COST;
         const id = event.id === undefined ? undefined : eventId(deps, context, event.id);
         const retry = context.era === 'session' ? event.retry : undefined;
         resumable ||= id !== undefined;

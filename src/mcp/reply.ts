@@ -1,13 +1,14 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems where there is no JSON-RPC message to answer. */
-import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { setImmediate as immediate } from 'node:timers/promises';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from './answer.ts';
+import type { Recipient } from './outbox.ts';
 import { formatEvent, KEEP_ALIVE } from './sse.ts';
 
 export interface ReplyContext extends ProblemContext {
   readonly keepAliveMs: number;
+  readonly recipient: Recipient;
 }
 
 /** Resolves when the answer is written or the client is gone. */
@@ -15,7 +16,7 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
   switch (answer.kind) {
     case 'message':
       if (answer.headers !== undefined) setHeaders(res, answer.headers);
-      await writeMessage(res, answer.status, answer.text);
+      await writeMessage(res, answer.status, answer.text, context.recipient);
       return;
     case 'empty':
       res.writeHead(answer.status).end();
@@ -24,27 +25,30 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
       writeProblem(res, answer.error, context, answer.headers);
       return;
     case 'stream':
-      await writeStream(res, answer.events, answer.drain, context.keepAliveMs);
+      await writeStream(res, answer.events, answer.drain, context);
   }
 }
 
-/** Characters that are encoded in one go; a text of many is written in parts, so that its encoding holds up nobody. */
-const PART_LENGTH = 1024 * 1024;
+/** Characters that are written in one go. A long text is written in parts, so that its encoding holds up nobody, and a slow client is seen to take some. */
+const PART_LENGTH = 256 * 1024;
 
-async function writeMessage(res: ServerResponse, status: number, text: string): Promise<void> {
+async function writeMessage(res: ServerResponse, status: number, text: string, recipient: Recipient): Promise<void> {
   res.writeHead(status, {
     'content-type': 'application/json',
     'content-length': Buffer.byteLength(text),
     'cache-control': 'no-store',
   });
-  if (text.length > PART_LENGTH) await writeParts(res, text);
+  if (text.length > PART_LENGTH) await writeParts(res, text, recipient);
   res.end(text.length > PART_LENGTH ? '' : text);
+  if (res.writableLength > 0) await recipient.taken(0);
 }
 
-async function writeParts(res: ServerResponse, text: string): Promise<void> {
+async function writeParts(res: ServerResponse, text: string, recipient: Recipient): Promise<void> {
+  let rest = text.length;
   for (const part of partsOf(text)) {
     if (res.destroyed) return;
-    if (!res.write(part)) await writable(res);
+    rest -= part.length;
+    if (!res.write(part)) await recipient.taken(rest);
     await immediate();
   }
 }
@@ -83,7 +87,7 @@ async function writeStream(
   res: ServerResponse,
   events: AsyncGenerator<OutEvent>,
   drain: boolean,
-  keepAliveMs: number,
+  { keepAliveMs, recipient }: ReplyContext,
 ): Promise<void> {
   res.writeHead(200, {
     'content-type': 'text/event-stream',
@@ -101,19 +105,12 @@ async function writeStream(
         break;
       }
       const text = formatEvent(event);
-      if (text.length > PART_LENGTH) await writeParts(res, text);
-      else if (!res.write(text)) await writable(res);
+      if (text.length > PART_LENGTH) await writeParts(res, text, recipient);
+      else if (!res.write(text)) await recipient.taken(0);
     }
   } finally {
     clearInterval(keepAlive);
     res.end();
   }
-}
-
-/** A slow client slows its target down; it does not fill the gateway's memory. */
-async function writable(res: ServerResponse): Promise<void> {
-  const settled = new AbortController();
-  const { signal } = settled;
-  await Promise.race([once(res, 'drain', { signal }), once(res, 'close', { signal })]).catch(() => undefined);
-  settled.abort();
+  if (res.writableLength > 0) await recipient.taken(0);
 }

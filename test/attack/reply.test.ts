@@ -13,7 +13,13 @@ async function* breaking(): AsyncGenerator<OutEvent> {
 }
 
 test.serial('a stream that breaks in the gateway is cut off', async (t) => {
-  const context = { requestId: 'r', publicUrl: 'http://x', log: createLog('silent'), keepAliveMs: 60_000 };
+  const context = {
+    requestId: 'r',
+    publicUrl: 'http://x',
+    log: createLog('silent'),
+    keepAliveMs: 60_000,
+    recipient: { taken: async () => undefined },
+  };
   const server = createServer(async (_, res) => {
     try {
       await writeAnswer(res, { kind: 'stream', events: breaking(), drain: false }, context);
