@@ -4,15 +4,16 @@
  */
 import {
   BAD_NAME,
+  isLongName,
   type JsonObject,
   type JsonReading,
   type JsonRules,
   type JsonSpan,
   type JsonValue,
-  NUMBER,
+  LONG_NAME,
+  numberAt,
   REQUEST_RULES,
   repeatedName,
-  survivesDouble,
 } from './json.ts';
 import { createOpenNames, hashOf, hashStep } from './json-names.ts';
 
@@ -52,6 +53,8 @@ export interface Selection {
   readonly lists: ReadonlySet<string>;
   /** Objects and arrays under these names are not built. */
   readonly skipped: ReadonlySet<string>;
+  /** An object outside of items with more members than this is refused. */
+  readonly members: number;
   /** An item with more values than this is not built. */
   readonly itemValues: number;
   /** A text of which more than this is to be built is refused. */
@@ -75,6 +78,8 @@ const ESCAPES = new Map(
 const BAD_HASH = hashOf(BAD_NAME);
 /** Strings up to this length are copied. */
 const COPIED_LENGTH = 1_024;
+/** Fewer characters of a string with escapes are decoded at its end. */
+const DECODED_LENGTH = 16 * 1024;
 
 /** An object or array that is open. */
 interface Frame {
@@ -113,6 +118,9 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
   let spine = 1;
   let stringStart = 0;
   let hasEscapes = false;
+  /** Of a long string with escapes: what has been decoded, and up to where. */
+  let decoded = '';
+  let decodedEnd = 0;
   let hash = 0;
   let reading: JsonReading | null = null;
 
@@ -135,6 +143,24 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     if (escapes || (end - start > 12 && end - start <= COPIED_LENGTH))
       return JSON.parse(text.slice(start - 1, end + 1)) as string;
     return text.slice(start, end);
+  }
+
+  /** Decodes what the string has up to `at`, between two characters, if it is much: at its end all of it would take too long. */
+  function decodeLong(): void {
+    if (skippedDepth === -1 && at - decodedEnd > DECODED_LENGTH) decode(at);
+  }
+
+  function decode(end: number): void {
+    const part = text.slice(decodedEnd, end);
+    decoded += hasEscapes ? (JSON.parse(`"${part}"`) as string) : part;
+    decodedEnd = end;
+  }
+
+  function stringValue(): string {
+    const [start, contentEnd] = [stringStart + 1, at - 1];
+    if (decodedEnd === start) return copyOf(start, contentEnd, hasEscapes);
+    decode(contentEnd);
+    return decoded;
   }
 
   const nameOf = (of: Frame): string => copyOf(of.nameStart, of.nameEnd, of.nameHasEscapes);
@@ -199,6 +225,9 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     if (skippedDepth !== -1) return true;
     if (++built > selection.builtValues) return fail(`more than ${selection.builtValues} values that the gateway has to read`);
     if (itemDepth !== -1 && ++itemBuilt > selection.itemValues) return leaveItem();
+    if (itemDepth === -1 && frame.isObject && frame.index >= selection.members) {
+      return fail(`more than ${selection.members} members of one object`);
+    }
     if (frame.isObject) {
       const name = nameOf(frame);
       (frame.object as JsonObject)[name] = value;
@@ -235,6 +264,8 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
       case 0x22:
         stringStart = at++;
         hasEscapes = false;
+        decoded = '';
+        decodedEnd = at;
         state = 'inString';
         return true;
       case 0x74:
@@ -256,13 +287,11 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
   }
 
   function number(): boolean {
-    NUMBER.lastIndex = at;
-    const literal = NUMBER.exec(text)?.[0];
-    if (literal === undefined) return fail('an unexpected character');
-    if (exact && !survivesDouble(literal)) return fail('a number that does not survive a round trip');
+    const read = numberAt(text, at, exact);
+    if ('refused' in read) return fail(read.refused);
     const start = at;
-    at += literal.length;
-    return end(start, skippedDepth === -1 ? Number(literal) : 0, null, null);
+    at += read.literal.length;
+    return end(start, skippedDepth === -1 ? Number(read.literal) : 0, null, null);
   }
 
   /** True: the closing quote is behind `at`. False: there is more to read, or the verdict. */
@@ -275,6 +304,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
         return true;
       }
       if (c === 0x5c) {
+        if (!hasEscapes && !isName) decodeLong();
         hasEscapes = true;
         if (!escaped()) return false;
       } else if (c < 0x20) return fail('a control character in a string');
@@ -283,7 +313,9 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
         at++;
       }
     }
-    return at >= length ? fail('an unfinished string') : false;
+    if (at >= length) return fail('an unfinished string');
+    if (hasEscapes && !isName) decodeLong();
+    return false;
   }
 
   /** The hash is that of the decoded name. */
@@ -327,6 +359,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     of.nameStart = start;
     of.nameEnd = nameEnd;
     of.nameHasEscapes = hasEscapes;
+    if (isLongName(stringStart, at)) return fail(LONG_NAME);
     if (hash === BAD_HASH && nameOf(of) === BAD_NAME) return fail(`the member name ${BAD_NAME}`);
     if (!names.add(of.names, hash, start, nameEnd, hasEscapes)) {
       const { what, repeated } = repeatedName(frames.map((outer) => (outer.isObject ? nameOf(outer) : outer.index)));
@@ -348,8 +381,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     switch (state) {
       case 'inString': {
         if (!string(until, false)) return false;
-        const start = stringStart;
-        return end(start, skippedDepth === -1 ? copyOf(start + 1, at - 1, hasEscapes) : '', null, null);
+        return end(stringStart, skippedDepth === -1 ? stringValue() : '', null, null);
       }
       case 'inName':
         return string(until, true) && endName(frame as Frame);

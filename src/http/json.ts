@@ -49,7 +49,12 @@ class JsonFault extends Error {
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-export const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+/** Longer than what any double and any usual key takes: reading a longer number or name would hold the thread for too long. */
+const MAX_NUMBER_LENGTH = 4_096;
+const MAX_NAME_LENGTH = 64 * 1024;
+const LONG_NUMBER = `a number of more than ${MAX_NUMBER_LENGTH} characters`;
+export const LONG_NAME = `a member name of more than ${MAX_NAME_LENGTH} characters`;
 /** A decimal with no more digits than this is unharmed by a double (IEEE 754: 15 significant digits). */
 const SAFE_DIGITS = 15;
 /** JSON.parse makes it an own property, but any copy by assignment would set the prototype. */
@@ -154,14 +159,9 @@ function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readon
   }
 
   function number(): void {
-    NUMBER.lastIndex = at;
-    const match = NUMBER.exec(text);
-    if (match === null) {
-      fail('an unexpected character');
-      return;
-    }
-    if (rules.exact && !survivesDouble(match[0])) fail('a number that does not survive a round trip');
-    at = NUMBER.lastIndex;
+    const read = numberAt(text, at, rules.exact);
+    if ('refused' in read) fail(read.refused);
+    else at += read.literal.length;
   }
 
   function word(expected: string): void {
@@ -215,7 +215,9 @@ function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readon
     for (;;) {
       if (text[at] !== '"') fail('a member name is missing');
       const from = at;
-      const name = string() ? (JSON.parse(text.slice(from, at)) as string) : text.slice(from + 1, at - 1);
+      const hasEscapes = string();
+      if (isLongName(from, at)) fail(LONG_NAME);
+      const name = hasEscapes ? (JSON.parse(text.slice(from, at)) as string) : text.slice(from + 1, at - 1);
       if (name === BAD_NAME) fail(`the member name ${BAD_NAME}`);
       if (many === null ? few.includes(name) : many.has(name)) failTwice(name, depth);
       if (many !== null) many.add(name);
@@ -276,7 +278,32 @@ export function repeatedName(path: readonly (string | number)[]): { readonly wha
   return { what: `a second member ${JSON.stringify(shown.at(-1))}`, repeated: shown.join('.') };
 }
 
-export function survivesDouble(literal: string): boolean {
+/** Whether a name is too long that is written from one offset to another, quotes included. */
+export function isLongName(from: number, to: number): boolean {
+  return to - from - 2 > MAX_NAME_LENGTH;
+}
+
+/** The number that begins at the offset, or why there is none. */
+export function numberAt(text: string, at: number, exact: boolean): { readonly literal: string } | { readonly refused: string } {
+  if (text.length - at > MAX_NUMBER_LENGTH && isLongNumber(text, at)) return { refused: LONG_NUMBER };
+  NUMBER.lastIndex = at;
+  const literal = NUMBER.exec(text)?.[0];
+  if (literal === undefined) return { refused: 'an unexpected character' };
+  if (exact && !survivesDouble(literal)) return { refused: 'a number that does not survive a round trip' };
+  return { literal };
+}
+
+function isLongNumber(text: string, at: number): boolean {
+  let length = 0;
+  while (length <= MAX_NUMBER_LENGTH && isInNumbers(text.charCodeAt(at + length))) length++;
+  return length > MAX_NUMBER_LENGTH;
+}
+
+function isInNumbers(c: number): boolean {
+  return (c >= 0x30 && c <= 0x39) || c === 0x2d || c === 0x2b || c === 0x2e || (c | 0x20) === 0x65;
+}
+
+function survivesDouble(literal: string): boolean {
   if (literal.length <= SAFE_DIGITS && !/[eE]/.test(literal)) return true;
   const value = Number(literal);
   return Number.isFinite(value) && decimal(literal) === decimal(String(value));

@@ -4,7 +4,7 @@ import type { LargeRules } from '../http/json-large.ts';
 /** For messages of clients. */
 export const CLIENT_RULES: LargeRules = {
   spanDepth: 3,
-  selection: { lists: new Set(), skipped: new Set(), itemValues: 20_000, builtValues: 100_000 },
+  selection: { lists: new Set(), skipped: new Set(), members: 10_000, itemValues: 20_000, builtValues: 100_000 },
 };
 
 /** Lists of results that the gateway looks through, item by item. */
@@ -20,5 +20,5 @@ export const TARGET_RULES: LargeRules = {
   exact: false,
   maxDepth: 256,
   maxValues: 2_000_000,
-  selection: { lists: new Set(LISTS), skipped: new Set(OPAQUE), itemValues: 5_000, builtValues: 150_000 },
+  selection: { lists: new Set(LISTS), skipped: new Set(OPAQUE), members: 10_000, itemValues: 5_000, builtValues: 150_000 },
 };

@@ -3,7 +3,13 @@ import fc from 'fast-check';
 import { type JsonReading, type JsonRules, type JsonSpan, readJsonText } from '../../src/http/json.ts';
 import { isUnread, readInSteps, type Selection, UnreadFault } from '../../src/http/json-steps.ts';
 
-const ALL: Selection = { lists: new Set(['content', 'many']), skipped: new Set(), itemValues: Infinity, builtValues: Infinity };
+const ALL: Selection = {
+  lists: new Set(['content', 'many']),
+  skipped: new Set(),
+  members: Infinity,
+  itemValues: Infinity,
+  builtValues: Infinity,
+};
 
 /** Reads with a cut after every so many characters. */
 function inSteps(text: string, rules: Partial<JsonRules>, width: number, selection = ALL): JsonReading {
@@ -116,6 +122,7 @@ test('what is not built changes neither the verdict nor the rest', (t) => {
   const selections = fc.record({
     lists: fc.subarray(['a', 'b', 'o']).map((names) => new Set(names)),
     skipped: fc.subarray(['a', 'b', 'o', 'result']).map((names) => new Set(names)),
+    members: fc.constant(Infinity),
     itemValues: fc.constantFrom(0, 1, 2, 5),
     builtValues: fc.constant(Infinity),
   });
@@ -140,6 +147,7 @@ test('a value that was not built cannot be taken for an empty one', (t) => {
   const reading = inSteps(text, {}, 1_000, {
     lists: new Set(['content', 'many']),
     skipped: new Set(['big']),
+    members: Infinity,
     itemValues: 5,
     builtValues: 100,
   });
@@ -165,4 +173,58 @@ test('a text of which too much would have to be built is refused', (t) => {
   const reading = inSteps(text, {}, 1_000, { ...ALL, builtValues: 100 });
   t.false(reading.ok);
   t.regex(reading.ok ? '' : reading.reason, /more than 100 values that the gateway has to read/);
+});
+
+test('an object outside of items that has too many members is refused', (t) => {
+  const members = Array.from({ length: 101 }, (_, i) => `"m${i}":{"a":1}`).join();
+  const reading = (text: string): JsonReading => inSteps(text, {}, 1_000, { ...ALL, members: 100 });
+  const refused = reading(`{"result":{${members}}}`);
+  t.regex(refused.ok ? '' : refused.reason, /more than 100 members of one object/);
+  t.true(reading(`{"result":{"structured":{${members}}}}`).ok);
+  t.true(reading(`{"result":{${members.slice(0, members.lastIndexOf(','))}}}`).ok);
+});
+
+test('numbers and names that are too long are refused by both readers, and the longest are read', (t) => {
+  for (const [text, reason] of [
+    ['1'.repeat(4_096), null],
+    ['1'.repeat(4_097), /^a number of more than 4096 characters at offset 1$/],
+    [`-0.${'1'.repeat(20_000_000)}`, /^a number of more than 4096 characters at offset 1$/],
+    [`{"${'n'.repeat(65_536)}":0}`, null],
+    [`{"${'n'.repeat(65_537)}":0}`, /^a member name of more than 65536 characters/],
+    [`{"${'\\u006e'.repeat(20_000)}":0}`, /^a member name of more than 65536 characters/],
+  ] as const) {
+    const readings = [readJsonText(`[${text}]`, { exact: false }), inSteps(`[${text}]`, { exact: false }, 8_192)];
+    t.deepEqual(readings[0], readings[1]);
+    for (const reading of readings) {
+      if (reason === null) t.true(reading.ok);
+      else t.regex(reading.ok ? '' : reading.reason, reason);
+    }
+  }
+});
+
+test.serial('a long string with escapes is decoded in parts', (t) => {
+  const contents = [
+    '\\u0061'.repeat(300_000),
+    `${'a'.repeat(1_000_000)}\\n${'b'.repeat(1_000_000)}`,
+    '\\ud83d\\ude00'.repeat(100_000),
+    `x${'\\ud83d\\ude00y\\\\'.repeat(70_000)}`,
+    '\\n',
+  ];
+  const text = JSON.stringify({ before: '\n' }).replace('}', `,${contents.map((content, i) => `"c${i}":"${content}"`).join()}}`);
+  const expected = JSON.parse(text) as unknown;
+  for (const [width, exact] of [
+    [8_192, true],
+    [8_191, false],
+  ] as const) {
+    const { parse } = JSON;
+    let longest = 0;
+    JSON.parse = (part: string) => {
+      longest = Math.max(longest, part.length);
+      return parse(part) as unknown;
+    };
+    const reading = inSteps(text, { exact }, width);
+    JSON.parse = parse;
+    t.deepEqual(reading.ok ? reading.value : null, expected as never);
+    t.true(longest < 64 * 1024, `${longest} characters were decoded at once`);
+  }
 });
