@@ -125,6 +125,24 @@ test.serial('a plan warns of roles and groups that nobody has, and of none that 
   );
 });
 
+test.serial('a rollback of one owner gives no policy to another, whose files would not know of it', async (t) => {
+  const gateway = await startGateway(t);
+  const { token } = await person(gateway, 'admin@example.com');
+  const { call, apply } = policySets(gateway, token);
+  const made = { ...policyBody(), name: 'Shared' };
+  await gateway.rest(201, 'POST', '/api/policies', { token, body: made });
+  const shared = (await call<{ files: Record<string, string> }>(200, 'GET', '/export')).body.files;
+  await apply(shared, { owner: 'one', adopt: true });
+  await call(200, 'POST', '/rollback', { revision: 1 });
+  await apply(shared, { owner: 'two', adopt: true });
+  await apply({ 'shared.yaml': file({ name: 'Another' }) }, { owner: 'one' });
+  for (const path of ['/rollback/plan', '/rollback']) {
+    const { body } = await call<{ detail: string }>(400, 'POST', path, { revision: 2, owner: 'two' });
+    t.regex(body.detail, /"Shared" .* was that of owner one then/);
+  }
+  await call(200, 'POST', '/rollback', { revision: 3, owner: 'two' });
+});
+
 test.serial('a rollback of one owner leaves the policies of others, and its plan changes nothing', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
