@@ -1,8 +1,12 @@
 import test from 'ava';
+import { readIdentities } from '../src/auth/identities.ts';
 import { tokenStore } from '../src/auth/store.ts';
 import { type Change, createChanges, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
 import type { Database } from '../src/db/database.ts';
+import { createCurrent } from '../src/decision/current.ts';
+import type { Engine } from '../src/decision/decision.ts';
 import { createUpkeep } from '../src/upkeep.ts';
+import { userStore } from '../src/users/store.ts';
 import { openTestDatabase } from './support/database.ts';
 import { eachEngine } from './support/databases/engines.ts';
 
@@ -74,4 +78,72 @@ eachEngine(test.serial, 'old changes are removed, but none of a policy, and neve
   t.is(await removeChanges(database.knex, NOW - 30 * DAY, 500), 1, 'it is not the newest any more');
   await make('user', 'one more');
   t.is((await changes.list(100, null)).length, 5);
+});
+
+eachEngine(test.serial, 'a replica that is behind while changes are removed knows of every one of them', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { knex } = database;
+  let time = NOW - 100 * DAY;
+  const changes = await createChanges(database, () => time);
+  const users = userStore(knex);
+  const person = { role: 'user', groups: [], enabled: true, created_at: NOW, updated_at: NOW };
+  const record = { kind: 'api', name: 'n', kid: 'k', created_at: NOW, expires_at: null, revoked_at: null } as const;
+  for (const id of ['a', 'b']) {
+    await users.insert({ ...person, id, email: `${id}@x` }, 'hash');
+    await tokenStore(knex).insert({ ...record, id: `token of ${id}`, user_id: id });
+  }
+  const loads: string[] = [];
+  const current = createCurrent({
+    database,
+    changes,
+    policies: async () => [],
+    targets: async (_, ids) => {
+      loads.push(ids === null ? 'everything' : ids.join());
+      return new Map();
+    },
+    sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
+    identities: readIdentities,
+    build: async () => ({}) as Engine,
+    gateTimeoutMs: 30_000,
+    boundMs: 0,
+  });
+  const roleOf = async (id: string): Promise<string | null> => {
+    const base = { iss: 'portcullis', sub: id, email: `${id}@x`, role: 'user', groups: [], kid: 'k', exp: null };
+    const admitted = await current.admit({ ...base, jti: `token of ${id}` });
+    return 'refused' in admitted ? null : admitted.principal.role;
+  };
+  const set = (id: string, facts: { readonly role?: string; readonly enabled?: boolean }) =>
+    changes.change(actor, async (trx) => {
+      await userStore(trx).update({ ...person, ...facts, id, email: `${id}@x` });
+      const change = { action: 'user.update', object_type: 'user', object_id: id, before: null, after: null } as const;
+      return { result: null, changes: [change] };
+    });
+
+  await set('a', { role: 'first' });
+  t.deepEqual([await roleOf('a'), await roleOf('b')], ['first', 'user']);
+  // Of what the replica has not seen, the newest alone is left, and it is of somebody else.
+  await set('a', { enabled: false });
+  await set('b', { role: 'second' });
+  await runOn(database, 30);
+  t.is((await changes.list(10, null)).length, 1);
+  t.deepEqual([await roleOf('a'), await roleOf('b')], [null, 'second']);
+  t.deepEqual(loads, ['everything', 'everything']);
+
+  // What it has seen itself is there, and what came next is not: clocks of replicas differ.
+  time = NOW;
+  await set('b', { role: 'third' });
+  t.is(await roleOf('b'), 'third');
+  time = NOW - 100 * DAY;
+  await set('a', { role: 'third' });
+  await set('b', { enabled: false });
+  await runOn(database, 30);
+  t.is((await changes.list(10, null)).length, 2);
+  t.deepEqual([await roleOf('a'), await roleOf('b')], ['third', null]);
+  t.deepEqual(loads, ['everything', 'everything', 'everything']);
+
+  // Nothing is missing between what it knows and what there is.
+  await set('a', { role: 'fourth' });
+  await removeChanges(knex, NOW - 200 * DAY, 500);
+  t.deepEqual([await roleOf('a'), await roleOf('b')], ['fourth', null]);
+  t.is(loads.length, 3);
 });
