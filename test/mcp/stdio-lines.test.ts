@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { createLineReader, oversizedId, printable, readLine, type Skipped, toLine } from '../../src/mcp/upstream/lines.ts';
-import { hideSecrets } from '../../src/mcp/upstream/stderr.ts';
+import { createStderr, hideSecrets } from '../../src/mcp/upstream/stderr.ts';
 
 test('lines are the same wherever the bytes are cut', (t) => {
   const lineText = fc.string({ unit: 'binary' }).map((text) => text.replace(/[\r\n]/g, ''));
@@ -128,7 +128,7 @@ test('nothing that is printed moves a cursor or imitates a line', (t) => {
 });
 
 test('secrets are cut out, also line by line, longest first', (t) => {
-  const hide = hideSecrets(['topsecret', 'topsecret-and-more', 'first line\nsecond line', 'abc', '']);
+  const { hide } = hideSecrets(['topsecret', 'topsecret-and-more', 'first line\nsecond line', 'abc', '']);
   t.is(hide('x topsecret-and-more y topsecret z'), 'x [redacted] y [redacted] z');
   t.is(hide('second line'), '[redacted]');
   t.is(hide('abc'), 'abc', 'too short to be told from other text');
@@ -137,7 +137,37 @@ test('secrets are cut out, also line by line, longest first', (t) => {
     t.regex(shown, /\[redacted\]/, user);
     t.false(Buffer.from(shown.replace('[redacted]', ''), 'base64').toString('latin1').includes('secret'), user);
   }
-  t.is(hideSecrets(['p w/"x'])('p%20w%2F%22x p w/\\"x'), '[redacted] [redacted]');
+  t.is(hideSecrets(['p w/"x']).hide('p%20w%2F%22x p w/\\"x'), '[redacted] [redacted]');
+});
+
+test('no half of a secret shows, wherever chunks of a line without end are cut', (t) => {
+  const secrets = ['topsecret-1', 'top', 'K'.repeat(5_000), `-----BEGIN-----\n${'m'.repeat(64)}`];
+  for (let pad = 4_080; pad < 4_110; pad++) {
+    for (const secret of ['topsecret-1', `${'K'.repeat(5_000)}`]) {
+      for (const split of [1, 5, secret.length - 1]) {
+        const logged: string[] = [];
+        const stderr = createStderr(hideSecrets(secrets), (line) => logged.push(line));
+        const text = `${'.'.repeat(pad)}${secret}${'.'.repeat(6_000)}`;
+        stderr.push(Buffer.from(text.slice(0, pad + split)));
+        stderr.push(Buffer.from(text.slice(pad + split)));
+        stderr.end();
+        t.regex(`${stderr.tail()}${logged.join('\n')}\n`, /^(?:[.\n]|\[r?e?d?a?c?t?e?d?(?:\]|\n))*$/, `${pad} ${split}`);
+      }
+    }
+  }
+  const { cut, hide } = hideSecrets(secrets);
+  const printed = `TOKEN=${'K'.repeat(5_000)} and more`;
+  t.is(hide(printed.slice(0, cut(printed, 1_000))), 'TOKEN=');
+});
+
+test('a line without end is passed on as it comes, though it repeats a secret', (t) => {
+  let lines = 0;
+  const stderr = createStderr(hideSecrets(['aaaaaaaa', 'aaaa']), () => {
+    lines++;
+  });
+  const chunk = Buffer.alloc(64 * 1024, 'a');
+  for (let i = 0; i < 100; i++) stderr.push(chunk);
+  t.is(lines, 100);
 });
 
 function watchedQueue() {

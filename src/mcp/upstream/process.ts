@@ -106,9 +106,9 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 
   const { pid, stdin, stdout } = child;
   const about = { target: spec.name, pid: pid ?? 0 };
-  const hide = hideSecrets(spec.secrets);
+  const hiding = hideSecrets(spec.secrets);
   const logLine = createLineLog(about, log);
-  const stderr = createStderr(hide, logLine);
+  const stderr = createStderr(hiding, logLine);
   const startedAt = performance.now();
   /** Why the gateway ends it. */
   let ending: { readonly why: string; readonly expected: boolean } | null = null;
@@ -183,7 +183,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   function take(size: number, text: string, line: Line): void {
     if (ending !== null) return;
     if (line.kind === 'garbage') {
-      logLine(printable(hide(text.slice(0, 2 * SHOWN_LENGTH))).slice(0, SHOWN_LENGTH), 'a target prints what is no message');
+      const shown = hiding.hide(text.slice(0, hiding.cut(text, 2 * SHOWN_LENGTH)));
+      logLine(printable(shown).slice(0, SHOWN_LENGTH), 'a target prints what is no message');
       garbage += size;
       if (garbage > GARBAGE_BYTES) kill('it prints what is no message');
       return;

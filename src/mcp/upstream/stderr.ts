@@ -16,14 +16,33 @@ export interface Stderr {
   tail(): string;
 }
 
-/** `secrets` are cut out wherever they stand: a process may print its environment. */
-export function hideSecrets(secrets: readonly string[]): (text: string) => string {
+/** Cuts secrets out wherever they stand: a process may print its environment. */
+export interface Hiding {
+  hide(text: string): string;
+  /** A place up to `at` where the text can be cut without cutting a secret, of which neither half would be known. */
+  cut(text: string, at: number): number;
+  /** No secret has more characters than this in any form. */
+  readonly longest: number;
+}
+
+export function hideSecrets(secrets: readonly string[]): Hiding {
   const parts = secrets
     .flatMap((secret) => [secret, ...secret.split(/[\r\n]+/)])
     .filter((part) => part.length >= SECRET_LENGTH)
     .flatMap((part) => [part, encodeURIComponent(part), JSON.stringify(part).slice(1, -1), ...base64Of(part)]);
   const longestFirst = [...new Set(parts)].sort((a, b) => b.length - a.length);
-  return (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text);
+  return {
+    hide: (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
+    cut(text, at) {
+      // Once for each, so that no text can make it long, or keep all of itself waiting.
+      return longestFirst.reduce((place, part) => {
+        const from = Math.max(0, place - part.length + 1);
+        const found = text.slice(from, place + part.length - 1).indexOf(part);
+        return found === -1 ? place : from + found;
+      }, at);
+    },
+    longest: longestFirst[0]?.length ?? 0,
+  };
 }
 
 /** The characters that are the secret's alone, wherever it stands in what was encoded. */
@@ -54,13 +73,13 @@ export function createLineLog(about: { target: string; pid: number }, log: Log):
   };
 }
 
-export function createStderr(hide: (text: string) => string, logLine: (line: string, what: string) => void): Stderr {
+export function createStderr(hiding: Hiding, logLine: (line: string, what: string) => void): Stderr {
   const decoder = new StringDecoder('utf8');
   let rest = '';
   let tail = '';
 
   function line(text: string): void {
-    const shown = printable(hide(text)).slice(0, LINE_LENGTH);
+    const shown = printable(hiding.hide(text)).slice(0, LINE_LENGTH);
     tail += `${shown}\n`;
     // Not after every line: that would copy all of it for each.
     if (tail.length > 2 * TAIL_LENGTH) tail = tail.slice(-TAIL_LENGTH);
@@ -72,9 +91,11 @@ export function createStderr(hide: (text: string) => string, logLine: (line: str
       const lines = (rest + decoder.write(bytes)).split(/\r?\n/);
       rest = lines.pop() ?? '';
       for (const text of lines) line(text);
-      if (rest.length > LINE_LENGTH) {
-        line(rest);
-        rest = '';
+      // The beginning of a secret waits for its end.
+      if (rest.length > LINE_LENGTH + hiding.longest) {
+        const place = hiding.cut(rest, rest.length - hiding.longest);
+        line(rest.slice(0, place));
+        rest = rest.slice(place);
       }
     },
     end() {
