@@ -22,6 +22,8 @@ export function isCanonicalUri(uri: string): boolean {
   if (scheme === 'file' && (authority !== '//' || query !== undefined)) return false;
   if (/[[\]]/.test(path) || /[[\]]/.test(query ?? '')) return false;
   if (!segmentsAreCanonical(path) || decodings(query ?? '') === null) return false;
+  // Nothing tells a query without a character, or the root of all names behind a host, from none.
+  if (query === '?' || authority?.replace(/:[0-9]*$/, '').endsWith('.')) return false;
   return URL.canParse(uri) && new URL(uri).href === uri;
 }
 

@@ -23,9 +23,9 @@ const ANY = "[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-F][0-9A-F]";
 const PORT = '(?::[0-9]{1,5})?';
 const ADDRESS = '\\[[0-9a-f:.]+\\]';
 /** The parser of URLs knows these schemes, lowers the case of their hosts and gives each a path. */
-const SPECIAL = `(?:https?|wss?|ftp)://(?:[a-z0-9._~!$&'()*+,;=-]+|${ADDRESS})${PORT}/(?:${PATH})?(?:[?](?:${ANY})*)?`;
+const SPECIAL = `(?:https?|wss?|ftp)://(?:[a-z0-9._~!$&'()*+,;=-]+|${ADDRESS})${PORT}/(?:${PATH})?(?:[?](?:${ANY})+)?`;
 const FILE = `file:///(?:${PATH})?`;
-const OTHER = `${schemesBut(['file', 'ftp', 'http', 'https', 'ws', 'wss'])}:(?://(?:[A-Za-z0-9._~!$&'()*+,;=-]*|${ADDRESS})${PORT}(?:/(?:${PATH})?)?|/?(?:${PATH})?)(?:[?](?:${ANY})*)?`;
+const OTHER = `${schemesBut(['file', 'ftp', 'http', 'https', 'ws', 'wss'])}:(?://(?:[A-Za-z0-9._~!$&'()*+,;=-]*|${ADDRESS})${PORT}(?:/(?:${PATH})?)?|/?(?:${PATH})?)(?:[?](?:${ANY})+)?`;
 /** Fits every canonical URI, and few texts that are none. */
 export const URIS = `^(?:${SPECIAL}|${FILE}|${OTHER})$`;
 
