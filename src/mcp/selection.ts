@@ -22,3 +22,13 @@ export const TARGET_RULES: LargeRules = {
   maxValues: 2_000_000,
   selection: { lists: new Set(LISTS), skipped: new Set(OPAQUE), members: 10_000, itemValues: 5_000, builtValues: 150_000 },
 };
+
+/**
+ * For messages that the bridge translates, of clients and targets. It looks into the schemas of tools and into what results ask
+ * for; spans reach the parameters of that: message, result, requests, request, parameters.
+ */
+export const BRIDGE_RULES: LargeRules = {
+  ...TARGET_RULES,
+  spanDepth: 4,
+  selection: { ...TARGET_RULES.selection, skipped: new Set(['structuredContent', 'outputSchema']), itemValues: 20_000 },
+};

@@ -1,10 +1,13 @@
 /** Whether targets speak 2026-07-28. A client that does must be told to open a session where the target does not. */
-import { isObject, type JsonObject, type JsonValue, readJson } from '../../http/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
+import { decodeLarge, readLargeJson } from '../../http/json-large.ts';
+import { isUnread } from '../../http/json-steps.ts';
 import { addressOf } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
 import { TASKS_EXTENSION } from '../capabilities.ts';
 import { META_KEYS, MODERN_REVISION } from '../era.ts';
 import { ownError, servedVersions } from '../own-error.ts';
+import { TARGET_RULES } from '../selection.ts';
 import { readAll } from './http.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
 
@@ -47,7 +50,7 @@ export function createUpstreamEras(upstream: Upstream, now: () => number): Upstr
       if (entry !== undefined && now() < entry.until) return entry.modern;
       const answer = await upstream.send({ ...probe(at), signal });
       if (isFault(answer)) return answer;
-      const probed = await readProbe(answer);
+      const probed = await readProbe(answer, at.target.id);
       if ('fault' in probed) return probed;
       learn(at, probed.modern, probed.discovered);
       return probed.modern;
@@ -78,12 +81,14 @@ interface Probed {
   readonly discovered?: JsonValue;
 }
 
-async function readProbe(answer: UpstreamAnswer): Promise<Probed | UpstreamFault> {
+async function readProbe(answer: UpstreamAnswer, targetId: string): Promise<Probed | UpstreamFault> {
   if (answer.status === 200 && answer.type === 'json') {
     const bytes = await readAll(answer, PROBE_ANSWER_BYTES);
     if (isFault(bytes)) return bytes;
-    const reading = readJson(bytes, { exact: false });
-    const discovered = reading.ok && isObject(reading.value) ? (reading.value.result ?? null) : null;
+    const text = await decodeLarge(bytes, targetId);
+    const reading = text === null ? null : await readLargeJson(text, TARGET_RULES, targetId);
+    const value = reading?.ok && isObject(reading.value) && !isUnread(reading.value) ? reading.value : {};
+    const discovered = value.result ?? null;
     return { modern: discoversModern(discovered), discovered };
   }
   const supported = servedVersions(await ownError(answer, PROBE_ID));

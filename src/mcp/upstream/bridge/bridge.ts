@@ -43,8 +43,13 @@ export function createBridge(deps: BridgeDeps): Upstream {
     }
   }
 
+  async function begin(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
+    const message = (await read(request.body ?? '', request.target.id))?.message;
+    return message?.kind === 'request' && message.method === 'initialize' ? opening.open(request, message) : http.send(request);
+  }
+
   async function receive(session: BridgedSession, request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
-    const received = read(request.body ?? '');
+    const received = await read(request.body ?? '', request.target.id);
     if (received === null) return statusAnswer(400);
     const { message, reading } = received;
     if (message.kind === 'response') {
@@ -88,7 +93,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
     send(request) {
       const { method, target, session: named } = request;
       if (target.transport !== 'streamable-http' || request.modern !== undefined) return http.send(request);
-      if (named === undefined) return method === 'POST' && opensSession(request) ? opening.open(request) : http.send(request);
+      if (named === undefined) return method === 'POST' ? begin(request) : http.send(request);
       if (named.upstreamId === null || !isBridged(named.upstreamId)) return http.send(request);
       const session = sessions.use(named.upstreamId, request);
       return session === null ? Promise.resolve(statusAnswer(404)) : proceed(session, request);
@@ -98,11 +103,6 @@ export function createBridge(deps: BridgeDeps): Upstream {
       await http.close();
     },
   };
-}
-
-function opensSession({ body }: UpstreamRequest): boolean {
-  const message = read(body ?? '')?.message;
-  return message?.kind === 'request' && message.method === 'initialize';
 }
 
 function stand(session: BridgedSession, request: UpstreamRequest): UpstreamAnswer {

@@ -123,7 +123,7 @@ export function createListener(deps: ListenerDeps): Listener {
       if (answer.status !== 200 || answer.type !== 'stream') return;
       for await (const events of answer.events) {
         for (const { data } of events) {
-          const message = read(data)?.message;
+          const message = (await read(data, target.id))?.message;
           if (message?.kind === 'response') return;
           if (message?.kind !== 'notification' || !isHeard(message.method, message.params, id, notifications)) continue;
           if (message.method === ACKNOWLEDGED) acknowledged(agreedUris(message.params));

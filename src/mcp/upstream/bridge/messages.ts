@@ -1,14 +1,16 @@
 /** Messages of sessions as 2026-07-28 has them, and of 2026-07-28 as sessions have them. Pure. */
-import { isObject, type JsonObject, type JsonReading, type JsonValue, readJsonText } from '../../../http/json.ts';
+import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../http/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../../http/json-large.ts';
+import { isUnread, UnreadFault } from '../../../http/json-steps.ts';
+import { laneSteps } from '../../../lane.ts';
+import { atOnce } from '../../../slices.ts';
 import { isOffered, reduceServerCapabilities } from '../../capabilities.ts';
 import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../../era.ts';
 import { CODES, errorMessage, type RpcId, type RpcMessage, type RpcRequest, readMessage, resultMessage } from '../../message.ts';
 import { type Located, memberText, rebuildResponse } from '../../rebuild.ts';
+import { BRIDGE_RULES } from '../../selection.ts';
 import type { SseEvent } from '../../sse.ts';
 import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
-
-/** Down to the parameters of what a result asks for: message, result, requests, request, parameters. */
-const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 4 };
 
 export type Reading = JsonReading & { readonly ok: true };
 
@@ -17,12 +19,22 @@ export interface Read {
   readonly reading: Reading;
 }
 
-/** null: no message. */
-export function read(text: string): Read | null {
-  const reading = readJsonText(text, RULES);
+/** null: no message. `targetId`: large texts of different targets are read in turns. */
+export async function read(text: string, targetId: string): Promise<Read | null> {
+  const reading = await readLargeJson(text, BRIDGE_RULES, targetId);
   if (!reading.ok) return null;
-  const message = readMessage(reading.value);
-  return message.kind === 'invalid' ? null : { message, reading };
+  const message = unlessUnread(() => readMessage(reading.value));
+  return message === null || message.kind === 'invalid' ? null : { message, reading };
+}
+
+/** null: it looks into a part of a message that holds too many values to be read. */
+export function unlessUnread<T>(look: () => T): T | null {
+  try {
+    return look();
+  } catch (fault) {
+    if (fault instanceof UnreadFault) return null;
+    throw fault;
+  }
 }
 
 /** The client as it introduced itself when it opened the session; each request of 2026-07-28 repeats it. */
@@ -107,11 +119,12 @@ const RESOURCE_NOT_FOUND = -32002;
 const FIRST_RESERVED = -32099;
 const LAST_RESERVED = -32020;
 
-/** `response` answers `request`, under whatever id. */
+/** `response` answers `request`, under whatever id. `declared`: what the tools declare that it lists. */
 export function outcomeOf(
   { message: { id, method } }: Sourced,
   { message: response, reading }: Read,
   { capabilities }: ClientTraits,
+  declared: Declared,
 ): Outcome {
   const answer = (text: string): Outcome => ({ kind: 'answer', text });
   const failed = (message: string): Outcome => answer(errorMessage(id, { code: CODES.internal, message }));
@@ -129,7 +142,7 @@ export function outcomeOf(
   }
   if (!isObject(result)) return failed('The target sent no valid answer');
   const kind = result.resultType ?? 'complete';
-  if (kind === 'complete') return answer(resultMessage(id, plainResult(method, reading, result)));
+  if (kind === 'complete') return answer(resultMessage(id, plainResult(method, reading, result, declared)));
   if (kind !== 'input_required' || !MULTI_ROUND.includes(method)) return failed('The target sent an answer of an unknown kind');
   return inputOf(reading, result, capabilities) ?? failed('The target asks for something that the client does not offer');
 }
@@ -143,14 +156,14 @@ export function eventOf(data: string): SseEvent {
   return { data, id: undefined, retry: undefined };
 }
 
-function plainResult(method: string, reading: Reading, result: JsonObject): string {
+function plainResult(method: string, reading: Reading, result: JsonObject, declared: Declared): string {
   const span = reading.span.members?.get('result');
   const members = [...(span?.members ?? [])]
     .filter(([name]) => !MODERN_MEMBERS.includes(name))
     .map(([name, { start, end, items }]) => {
-      const tools = method === 'tools/list' && name === 'tools' ? result.tools : undefined;
-      if (!Array.isArray(tools)) return `${JSON.stringify(name)}:${reading.text.slice(start, end)}`;
-      const valid = (items ?? []).filter((_, index) => toolHeaders(tools[index]) !== null);
+      const isTools = method === 'tools/list' && name === 'tools' && Array.isArray(result.tools);
+      if (!isTools) return `${JSON.stringify(name)}:${reading.text.slice(start, end)}`;
+      const valid = (items ?? []).filter((_, index) => (declared[index] ?? null) !== null);
       return `"tools":[${valid.map((item) => reading.text.slice(item.start, item.end)).join()}]`;
     });
   return `{${members.join()}}`;
@@ -198,15 +211,33 @@ export function inputResponse(method: string, { outcome, located }: Replied): st
   return method === 'elicitation/create' ? '{"action":"cancel"}' : null;
 }
 
-/** Of the tools that a result lists, by name. Those with invalid declarations are left out, as if they were not there. */
-export function listedTools(result: JsonValue | undefined): [string, readonly ParamHeader[]][] {
-  const tools = isObject(result) && Array.isArray(result.tools) ? result.tools : [];
-  return tools.flatMap((tool): [string, readonly ParamHeader[]][] => {
-    const headers = toolHeaders(tool);
-    return headers === null || !isObject(tool) || typeof tool.name !== 'string' ? [] : [[tool.name, headers]];
-  });
+/** By the place of each tool in a list. null: its declarations are invalid, and it is left out as if it were not there. */
+export type Declared = readonly (readonly ParamHeader[] | null)[];
+
+/** The declarations of many tools are read in short steps. */
+export async function declaredIn({ reading }: Read, targetId: string): Promise<Declared> {
+  const result = isObject(reading.value) ? reading.value.result : undefined;
+  const tools = isObject(result) && !isUnread(result) && Array.isArray(result.tools) ? result.tools : [];
+  if (isUnread(tools)) return [];
+  const steps = declarations(tools);
+  return reading.text.length > LARGE_TEXT ? laneSteps(targetId, steps) : atOnce(steps);
 }
 
-function toolHeaders(tool: JsonValue | undefined): readonly ParamHeader[] | null {
-  return isObject(tool) ? declaredHeaders(tool['inputSchema']) : [];
+function* declarations(tools: readonly JsonValue[]): Generator<undefined, Declared> {
+  const declared: (readonly ParamHeader[] | null)[] = [];
+  for (const tool of tools) {
+    declared.push(unlessUnread(() => (isObject(tool) ? declaredHeaders(tool['inputSchema']) : [])));
+    yield;
+  }
+  return declared;
+}
+
+/** By name, without those that have none. */
+export function listedTools({ reading }: Read, declared: Declared): [string, readonly ParamHeader[]][] {
+  const result = isObject(reading.value) ? reading.value.result : undefined;
+  const tools = isObject(result) && Array.isArray(result.tools) ? result.tools : [];
+  return declared.flatMap((headers, index): [string, readonly ParamHeader[]][] => {
+    const tool = tools[index];
+    return headers === null || !isObject(tool) || typeof tool.name !== 'string' ? [] : [[tool.name, headers]];
+  });
 }

@@ -2,7 +2,7 @@
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../../http/json.ts';
 import { addressOf } from '../../../targets/target.ts';
 import { SESSION_REVISIONS } from '../../era.ts';
-import { CODES, resultMessage } from '../../message.ts';
+import { CODES, type RpcRequest, resultMessage } from '../../message.ts';
 import { jsonAnswer } from '../answers.ts';
 import { discoversModern, type UpstreamEras } from '../eras.ts';
 import { readAll } from '../http.ts';
@@ -15,13 +15,13 @@ import {
   type UpstreamRequest,
 } from '../upstream.ts';
 import type { Reach } from './listen.ts';
-import { type ClientTraits, envelope, openingResult, read } from './messages.ts';
+import { type ClientTraits, envelope, openingResult } from './messages.ts';
 import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.ts';
 import type { BridgedSessions } from './sessions.ts';
 
 export interface Opening {
-  /** `request` is `initialize`. */
-  open(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault>;
+  /** `initialize` is what `request` carries. */
+  open(request: UpstreamRequest, initialize: RpcRequest): Promise<UpstreamAnswer | UpstreamFault>;
   /** The target has changed: the next client of a session finds out to what. */
   forget(reach: Reach): void;
 }
@@ -49,20 +49,18 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
     const body = JSON.stringify({ jsonrpc: '2.0', id, method, params: { _meta: envelope(client, null) } });
     const answer = await sendModern(http, at, { method, params: undefined }, body, []);
     if (isFault(answer)) return answer;
-    const result = answer.status === 200 ? await resultFrom(answer, id) : null;
+    const result = answer.status === 200 ? await resultFrom(answer, id, at.target.id) : null;
     answer.discard();
     return result !== null && discoversModern(result) ? { result } : null;
   }
 
-  async function resultFrom(answer: UpstreamAnswer, id: string): Promise<JsonObject | null> {
-    const found = await responseFrom(answer, id, limits.answerBytes);
+  async function resultFrom(answer: UpstreamAnswer, id: string, targetId: string): Promise<JsonObject | null> {
+    const found = await responseFrom(answer, id, limits.answerBytes, targetId);
     return found === null || isFault(found) ? null : resultOf(found);
   }
 
   return {
-    async open(request) {
-      const opening = read(request.body ?? '');
-      if (opening?.message.kind !== 'request') return http.send(request);
+    async open(request, { id, params }) {
       const address = addressOf(request.target);
       let refusal: UpstreamAnswer | null = null;
       if ((refusing.get(address) ?? 0) <= now()) {
@@ -73,7 +71,7 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
         if (kept.sessionsAreServed) return kept.answer;
         refusal = kept.answer;
       }
-      const client = { info: opening.message.params?.clientInfo, capabilities: objectOf(opening.message.params?.capabilities) };
+      const client = { info: params?.clientInfo, capabilities: objectOf(params?.capabilities) };
       const discovered = await discover(request, client);
       if (discovered === null || isFault(discovered)) {
         refusing.delete(address);
@@ -81,9 +79,9 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
       }
       eras.learn(request, true, discovered.result);
       refusing.set(address, now() + REFUSING_MS);
-      const result = openingResult(opening.message.params, discovered.result, request.target.name);
+      const result = openingResult(params, discovered.result, request.target.name);
       const session = sessions.keep(request, client, objectOf(result['capabilities']));
-      const text = resultMessage(opening.message.id, JSON.stringify(result));
+      const text = resultMessage(id, JSON.stringify(result));
       return jsonAnswer(200, text, { sessionId: session.id, held: true });
     },
     forget(reach) {

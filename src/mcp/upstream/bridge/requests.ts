@@ -1,5 +1,6 @@
 /** Requests of 2026-07-28 to a target, and the messages that answer them. */
 import { isObject, type JsonObject } from '../../../http/json.ts';
+import { decodeInLane, LARGE_TEXT } from '../../../http/json-large.ts';
 import { MODERN_REVISION, nameHeader } from '../../era.ts';
 import type { RpcRequest } from '../../message.ts';
 import { faultOf, readAll } from '../http.ts';
@@ -29,16 +30,23 @@ export function sendModern(
 }
 
 /** The message that answers `id`; null: there is none. */
-export async function responseFrom(answer: UpstreamAnswer, id: string, maxBytes: number): Promise<Read | UpstreamFault | null> {
+export async function responseFrom(
+  answer: UpstreamAnswer,
+  id: string,
+  maxBytes: number,
+  targetId: string,
+): Promise<Read | UpstreamFault | null> {
   if (answer.type !== 'stream') {
     if (answer.type === 'other') return null;
     const bytes = await readAll(answer, maxBytes);
-    return isFault(bytes) ? bytes : answering(id, bytes.toString('utf8'));
+    if (isFault(bytes)) return bytes;
+    const text = bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : ((await decodeInLane(bytes, targetId, true)) ?? '');
+    return answering(id, await read(text, targetId));
   }
   try {
     for await (const events of answer.events) {
       for (const { data } of events) {
-        const found = answering(id, data);
+        const found = answering(id, await read(data, targetId));
         if (found !== null) return found;
       }
     }
@@ -49,8 +57,7 @@ export async function responseFrom(answer: UpstreamAnswer, id: string, maxBytes:
 }
 
 /** An error without an id can only mean the request whose answer this is part of. */
-export function answering(id: string, text: string): Read | null {
-  const found = read(text);
+export function answering(id: string, found: Read | null): Read | null {
   if (found?.message.kind !== 'response') return null;
   const { message } = found;
   return message.id === id || (message.id === null && message.outcome === 'error') ? found : null;

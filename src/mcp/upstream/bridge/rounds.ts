@@ -16,6 +16,7 @@ import {
 import type { Reach } from './listen.ts';
 import {
   type Answered,
+  declaredIn,
   envelope,
   eventOf,
   internalError,
@@ -25,6 +26,7 @@ import {
   type Read,
   read,
   type Sourced,
+  unlessUnread,
 } from './messages.ts';
 import { answering, type BoundReach, responseFrom, sendModern } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';
@@ -76,14 +78,18 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
   async function exchangeOnce(call: Call, answered: Answered | null): Promise<Step> {
     const { message, session, at } = call;
     const { method, params } = message;
-    const headers =
-      method === 'tools/call' ? paramHeaders(await session.tools.headersOf(at, params?.name), params?.arguments) : [];
+    const declared = method === 'tools/call' ? await session.tools.headersOf(at, params?.name) : [];
+    const headers = unlessUnread(() => paramHeaders(declared, params?.arguments));
+    if (headers === null) {
+      const text = internalError(message.id, 'The arguments hold too many values for a tool that takes some of them as headers');
+      return { kind: 'answer', text };
+    }
     const id = newId();
     const body = modernRequest(id, call, envelope(session.client, session.logLevel), answered);
     const answer = await sendModern(http, at, message, body, headers);
     if (isFault(answer)) return answer;
     if (answer.status === 200 && answer.type === 'stream') return { kind: 'events', id, answer };
-    const found = await responseFrom(answer, id, limits.answerBytes);
+    const found = await responseFrom(answer, id, limits.answerBytes, at.target.id);
     if (found !== null && isFault(found)) return found;
     answer.discard();
     if (found !== null) return outcome(call, found);
@@ -149,10 +155,12 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
   };
 }
 
-function outcome(call: Call, response: Read): Outcome {
-  const { session, message } = call;
-  if (message.method === 'tools/list') session.tools.learn(message.params?.cursor, response);
-  return outcomeOf(call, response, session.client);
+async function outcome(call: Call, response: Read): Promise<Outcome> {
+  const { session, message, at } = call;
+  const declared = message.method === 'tools/list' ? await declaredIn(response, at.target.id) : [];
+  if (message.method === 'tools/list') session.tools.learn(message.params?.cursor, response, declared);
+  const read = unlessUnread(() => outcomeOf(call, response, session.client, declared));
+  return read ?? { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
 }
 
 /** What comes before the answer goes on, if it may come at all; the answer is the outcome. */
@@ -160,9 +168,10 @@ async function* pass(call: Call, id: string, answer: UpstreamStream): AsyncGener
   try {
     for await (const events of answer.events) {
       for (const { data } of events) {
-        const answered = answering(id, data);
+        const received = await read(data, call.at.target.id);
+        const answered = answering(id, received);
         if (answered !== null) return outcome(call, answered);
-        const message = read(data)?.message;
+        const message = received?.message;
         if (message?.kind === 'notification' && PASSED.includes(message.method)) yield [eventOf(data)];
       }
     }

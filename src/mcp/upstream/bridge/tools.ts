@@ -2,12 +2,12 @@
 import type { JsonValue } from '../../../http/json.ts';
 import type { ParamHeader } from '../param-headers.ts';
 import { isFault, type Upstream, type UpstreamLimits } from '../upstream.ts';
-import { type ClientTraits, envelope, listedTools, type Read } from './messages.ts';
+import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
 import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.ts';
 
 export interface KnownTools {
   /** From the answer to a request with this cursor. */
-  learn(cursor: JsonValue | undefined, response: Read): void;
+  learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void;
   forget(): void;
   /** Of a tool that was never listed, the target is asked: it refuses calls whose headers are not as it declares them. */
   headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]>;
@@ -32,11 +32,11 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
   /** Where the pages go on that have been seen from the first on. */
   let next: string | undefined;
 
-  function learn(cursor: JsonValue | undefined, response: Read): void {
+  function learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void {
     const result = resultOf(response);
     if (result === null) return;
-    if (Array.isArray(result['tools']) && result['tools'].length <= MAX_TOOLS) {
-      for (const [name, headers] of listedTools(result)) {
+    if (declared.length <= MAX_TOOLS) {
+      for (const [name, headers] of listedTools(response, declared)) {
         if (headers.length === 0) known.delete(name);
         else if (known.size < MAX_TOOLS || known.has(name)) known.set(name, headers);
       }
@@ -62,10 +62,10 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
         const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
         const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
         const answer = await sendModern(http, at, { method, params: undefined }, body, []);
-        const found = isFault(answer) ? null : await responseFrom(answer, id, limits.answerBytes);
+        const found = isFault(answer) ? null : await responseFrom(answer, id, limits.answerBytes, at.target.id);
         if (!isFault(answer)) answer.discard();
         if (found === null || isFault(found)) break;
-        learn(cursor, found);
+        learn(cursor, found, await declaredIn(found, at.target.id));
         const result = resultOf(found);
         cursor = typeof result?.['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
         // Of a target whose pages do not end, the others are not asked for again with each call.
