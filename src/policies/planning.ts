@@ -126,7 +126,10 @@ export async function planRollback(
     if (request.owner !== null && after.managed_as !== null && !isOf(after.managed_as, request.owner)) {
       // The other owner may have a file of this name by now, and would not learn of the policy.
       const [other] = after.managed_as.split('/');
-      errors.push({ path: 'owner', message: `${called} was that of owner ${other} then: only a rollback of all owners gives it back` });
+      errors.push({
+        path: 'owner',
+        message: `${called} was that of owner ${other} then: only a rollback of all owners gives it back`,
+      });
     }
     if (after.target_id !== null && !known.has(after.target_id)) {
       errors.push({ path: 'revision', message: `${called} names a target that is gone (${after.target_id})` });
