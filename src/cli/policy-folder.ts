@@ -31,8 +31,19 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
 }
 
 const isYaml = (name: string): boolean => /\.ya?ml$/i.test(name);
-const hasYaml = (path: string): boolean =>
-  lstatSync(path).isDirectory() && readdirSync(path, { recursive: true, encoding: 'utf8' }).some(isYaml);
+
+/** Also where a link leads to the folder. Throws CommandError where that cannot be told. */
+function hasYaml(path: string): boolean {
+  try {
+    const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+    return isFolder && readdirSync(path, { recursive: true, encoding: 'utf8' }).some(isYaml);
+  } catch (error) {
+    throw new CommandError(
+      `${path} cannot be read (${codeOf(error)}), and may be a folder with policies: take it away`,
+      'invalid_file',
+    );
+  }
+}
 
 function namesIn(dir: string): string[] {
   try {

@@ -1,7 +1,7 @@
 /** What holds for every command, as a process of its own. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { readPolicyFolder } from '../../src/cli/policy-folder.ts';
@@ -55,4 +55,17 @@ test('a folder inside that has policies is refused by its name, but for that of 
   writeFileSync(join(dir, 'docs', 'deep', 'b.YML'), '');
   const error = t.throws(() => readPolicyFolder(dir, join(dir, 'tests')));
   t.is(error?.message, `${join(dir, 'docs')} is a folder with YAML files, and folders are not read: move its files into ${dir}`);
+});
+
+test('a link to a folder that has policies is refused like the folder, and a link that goes nowhere is not one', (t) => {
+  const [dir, elsewhere] = [folder(t), folder(t)];
+  writeFileSync(join(dir, 'a.yaml'), file());
+  writeFileSync(join(elsewhere, 'b.yaml'), file());
+  symlinkSync(join(elsewhere, 'gone'), join(dir, 'nowhere'));
+  t.deepEqual([...readPolicyFolder(dir).keys()], ['a.yaml']);
+  symlinkSync(elsewhere, join(dir, 'linked'));
+  t.throws(() => readPolicyFolder(dir), { message: /linked is a folder with YAML files, and folders are not read/ });
+  unlinkSync(join(dir, 'linked'));
+  symlinkSync('loop', join(dir, 'loop'));
+  t.throws(() => readPolicyFolder(dir), { message: /loop cannot be read \(ELOOP\)/ });
 });
