@@ -50,9 +50,12 @@ const UNSEEN = /[\p{Default_Ignorable_Code_Point}\p{Cn}\p{Co}\u2800\u303f\ufffc\
 
 /** For a user to be made: nobody, the audit log neither, may see two users as one. Users who have such an e-mail keep it. */
 export const newEmail = (): Joi.StringSchema =>
-  email().custom((value: string, helpers) =>
-    UNSEEN.test(value) ? helpers.message({ custom: 'must not contain characters that cannot be seen' }) : value,
-  );
+  email().custom((value: string, helpers) => {
+    if (UNSEEN.test(value)) return helpers.message({ custom: 'must not contain characters that cannot be seen' });
+    // Other forms are drawn like this one.
+    if (value !== value.normalize('NFC')) return helpers.message({ custom: 'must be in Unicode normalization form C' });
+    return value;
+  });
 
 /** For a password to be set. */
 export const newPassword = (): Joi.StringSchema =>

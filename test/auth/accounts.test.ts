@@ -69,6 +69,17 @@ eachEngine(test.serial, 'no e-mail looks like one that is there and has a charac
   t.is((await rest.call('POST', '/api/auth/register', { body: seen })).status, 201);
 });
 
+eachEngine(test.serial, 'no e-mail is drawn like another one', async (t, database) => {
+  const rest = await startRest(t, database.url);
+  const { token } = await rest.account('ren\u00e9\uac00@example.com');
+  for (const email of ['rene\u0301\uac00@example.com', 'ren\u00e9\u1100\u1161@example.com']) {
+    const body = { email, password: PASSWORD };
+    const registered = await rest.call('POST', '/api/auth/register', { body });
+    t.deepEqual([registered.status, registered.body.errors?.[0]?.path], [400, 'email'], JSON.stringify(email));
+    t.is((await rest.call('POST', '/api/users', { token, body })).status, 400, JSON.stringify(email));
+  }
+});
+
 eachEngine(test.serial, 'a user whose e-mail could not be registered any more can still sign in', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { id } = await rest.account('ann@example.com');
