@@ -2,6 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler, Response } from 'express';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
+import { isOverdrawn, type Overdrawn, type Stock } from '../mcp/budgets.ts';
+import { contextOf } from './context.ts';
 import { readJson } from './json.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
@@ -123,6 +125,27 @@ export function ifLarge(then: RequestHandler): RequestHandler {
   };
 }
 
+/** Counts what a principal sends until it is answered. Small bodies are not counted: nobody is admitted yet. */
+function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppError | null) | undefined {
+  const principal = contextOf(res).admission?.principal;
+  if (principal === undefined) return undefined;
+  const taken = underWay.take(JSON.stringify([principal.issuer, principal.sub]), 0);
+  if (isOverdrawn(taken)) throw tooMuch(taken);
+  res.once('close', taken.giveBack);
+  return (bytes) => {
+    const refused = taken.grow(bytes);
+    if (refused === null) return null;
+    taken.giveBack();
+    return tooMuch(refused);
+  };
+}
+
+function tooMuch({ overdrawn, limit }: Overdrawn): AppError {
+  const whose = overdrawn === 'key' ? 'your requests' : 'the requests of all users';
+  const detail = `Too many bytes of ${whose} are under way: the limit is ${limit}. Try again when others have ended.`;
+  return new AppError('too_many_requests', detail, { retryAfter: 1 });
+}
+
 /** The value that the whole body says. Throws AppError `invalid_request`. */
 export function parseBody(bytes: Uint8Array): unknown {
   const reading = readJson(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), { maxValues: MAX_VALUES });
@@ -133,10 +156,12 @@ export function parseBody(bytes: Uint8Array): unknown {
 /**
  * Puts the parsed body into `req.body`: undefined where there is none. GET, HEAD and DELETE say all in the address, so
  * that a body there is a mistake that should not go unnoticed. `isLeft`: the bytes of this one are left to whom it is for.
+ * `underWay` bounds the bytes of large bodies, by principal and for all, until their requests are answered.
  */
 export function jsonBody(
   limitOf: (res: Response) => number,
   isLeft: (req: IncomingMessage & { readonly path: string }) => boolean = () => false,
+  underWay: Stock | null = null,
 ): RequestHandler {
   return async (req, res, next) => {
     req.body = undefined;
@@ -145,7 +170,7 @@ export function jsonBody(
       const limit = limitOf(res);
       if (req.method !== 'POST' && req.method !== 'PUT') throw new AppError('invalid_request', `${req.method} takes no body.`);
       checkContentType(req);
-      const bytes = await readBytes(req, limit);
+      const bytes = await readBytes(req, limit, underWay === null ? undefined : countedFor(res, underWay));
       if (bytes.length > 0) req.body = isLeft(req) ? bytes : parseBody(bytes);
     } catch (error) {
       // What is left of the body would be taken for the next request.

@@ -1,4 +1,4 @@
-import { request } from 'node:http';
+import { type IncomingMessage, request } from 'node:http';
 import test from 'ava';
 import { sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
 
@@ -89,4 +89,27 @@ test.serial('a large body is read only for who is admitted, and only for an admi
     req.flushHeaders();
   });
   t.is(status, 401);
+});
+
+test.serial('bytes of large bodies under way are bounded for one administrator', async (t) => {
+  const rest = await start(t);
+  const { token, id } = await rest.account('a@example.com');
+  const body = JSON.stringify({ role: 'x'.repeat(4_000_000) });
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json', 'content-length': String(body.length) };
+  const begin = () => {
+    const req = request({ host: '127.0.0.1', port: rest.port, method: 'PUT', path: `/api/users/${id}`, headers });
+    const answered = new Promise<IncomingMessage>((resolve) => req.on('response', (res) => resolve(res.resume())));
+    req.on('error', () => undefined);
+    req.write(body.slice(0, -1));
+    return { req, answered };
+  };
+  // Four of them fit into 16 MiB.
+  const requests = Array.from({ length: 5 }, begin);
+  const first = await Promise.race(requests.map(({ answered }) => answered));
+  t.is(first.statusCode, 429);
+  t.is(first.headers['retry-after'], '1');
+  for (const { req } of requests) req.end(body.slice(-1));
+  const statuses = await Promise.all(requests.map(async ({ answered }) => (await answered).statusCode));
+  t.deepEqual(statuses.sort(), [400, 400, 400, 400, 429], 'the role is too long for the others');
+  t.is((await rest.call('PUT', `/api/users/${id}`, { token, body })).status, 400, 'what was taken is given back');
 });
