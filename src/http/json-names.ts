@@ -13,7 +13,10 @@ const REUSED = SEGMENTS * FIRST_SLOTS;
 /** Secret and odd, so that nobody can choose names that meet in one slot. */
 const SECRET = (Math.floor(Math.random() * 0x7fffffff) << 1) | 1;
 
-/** One step of the hash of a name; it begins with 0. */
+/** Where the hash of a name begins. Not 0, which characters of code 0 would leave as it is: names of these alone would all meet. */
+export const HASH_BEGIN = (Math.floor(Math.random() * 0x7fff) + 1) << 16;
+
+/** One step of the hash of a name. */
 export function hashStep(hash: number, unit: number): number {
   const mixed = Math.imul(hash ^ unit, SECRET);
   return mixed ^ (mixed >>> 15);
@@ -26,7 +29,7 @@ interface Table {
 }
 
 export function hashOf(name: string): number {
-  let hash = 0;
+  let hash = HASH_BEGIN;
   for (let i = 0; i < name.length; i++) hash = hashStep(hash, name.charCodeAt(i));
   return hash;
 }

@@ -15,7 +15,7 @@ import {
   REQUEST_RULES,
   repeatedName,
 } from './json.ts';
-import { createOpenNames, hashOf, hashStep } from './json-names.ts';
+import { createOpenNames, HASH_BEGIN, hashOf, hashStep } from './json-names.ts';
 
 /** Somebody looked into a value that was not built. A fault is a deny: whoever looks must refuse then. */
 export class UnreadFault extends Error {
@@ -406,7 +406,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
         if (c !== 0x22) return fail('a member name is missing');
         stringStart = at++;
         hasEscapes = false;
-        hash = 0;
+        hash = HASH_BEGIN;
         state = 'inName';
         return true;
       case 'colon':

@@ -5,18 +5,24 @@ import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../htt
 import type { Flow } from './budgets.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 import { TARGET_RULES } from './selection.ts';
+import { type BacklogFault, createUnread, type Unread } from './upstream/unread.ts';
 
 /** So long a message waits for what its target's others have cost, at most. */
 const MAX_WAIT_S = 30;
 
 export interface TargetReader {
+  /**
+   * A place for a message until it is read, which its target's others may delay. A fault: those take too much memory already.
+   * Otherwise, how to give the place back.
+   */
+  hold(targetId: string, length: number): BacklogFault | (() => void);
   /** Bytes that are not UTF-8 become U+FFFD. */
   decode(targetId: string, bytes: Buffer): string | Promise<string>;
   /** `targetId`: who is charged. A target that has sent too much is read later. */
   read(targetId: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
 }
 
-export function createTargetReader(flow: Flow): TargetReader {
+export function createTargetReader(flow: Flow, unread: Unread = createUnread()): TargetReader {
   async function readCounted(targetId: string, text: string, rules: LargeRules): Promise<JsonReading> {
     const wait = flow.wait(targetId);
     if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
@@ -25,6 +31,10 @@ export function createTargetReader(flow: Flow): TargetReader {
     return reading;
   }
   return {
+    hold(targetId, length) {
+      const account = unread.open(targetId);
+      return account.set(length) ?? account.close;
+    },
     decode: (targetId, bytes) =>
       bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, targetId, true).then((text) => text ?? ''),
     read(targetId, text, rules = {}) {

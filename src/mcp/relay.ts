@@ -43,6 +43,7 @@ import {
   upstreamTaskId,
 } from './tasks.ts';
 import { faultOf, readAll } from './upstream/http.ts';
+import { BacklogFault } from './upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamStream } from './upstream/upstream.ts';
 import { lookAt, type Sight, survey, visibleAsked } from './visible.ts';
 
@@ -73,7 +74,7 @@ export async function relayAnswer(
   if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
   const bytes = await readAll(answer, deps.limits.answerBytes);
   if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
-  const seen = await inspect(deps, context, await deps.reader.decode(context.target.id, bytes));
+  const seen = await inspect(deps, context, bytes);
   // The one message must be the answer.
   const { text, outcome } = seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
   awaited.end(outcome);
@@ -152,12 +153,20 @@ function needsRequest({ method, params, task }: Awaited): boolean {
   return method === 'completion/complete' || params?.task !== undefined || (task != null && method !== 'tasks/result');
 }
 
-async function inspect(deps: ExchangeDeps, context: RelayContext, text: string): Promise<Seen> {
+async function inspect(deps: ExchangeDeps, context: RelayContext, message: Buffer | string): Promise<Seen> {
+  const { target, awaited } = context;
+  const giveBack = deps.reader.hold(target.id, message.length);
+  if (giveBack instanceof BacklogFault) {
+    const text = noteFault(deps, context, { fault: 'busy', cause: giveBack }, awaited?.method);
+    return awaited === null ? DROP : { kind: 'final', ...broken(context, text) };
+  }
   try {
-    return await inspectRead(deps, context, text);
+    return await inspectRead(deps, context, typeof message === 'string' ? message : await deps.reader.decode(target.id, message));
   } catch (err) {
     if (!(err instanceof UnreadFault)) throw err;
     return malformed(deps, context, err.message);
+  } finally {
+    giveBack();
   }
 }
 

@@ -1,6 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { type JsonReading, type JsonRules, type JsonSpan, readJsonText } from '../../src/http/json.ts';
+import { hashOf } from '../../src/http/json-names.ts';
 import { isUnread, readInSteps, type Selection, UnreadFault } from '../../src/http/json-steps.ts';
 
 const ALL: Selection = {
@@ -227,4 +228,9 @@ test.serial('a long string with escapes is decoded in parts', (t) => {
     t.deepEqual(reading.ok ? reading.value : null, expected as never);
     t.true(longest < 64 * 1024, `${longest} characters were decoded at once`);
   }
+});
+
+test('names of characters of code 0 alone do not meet in one slot', (t) => {
+  const hashes = Array.from({ length: 1_000 }, (_, length) => hashOf('\0'.repeat(length)));
+  t.is(new Set(hashes).size, hashes.length);
 });

@@ -138,7 +138,8 @@ test.serial("the target's own error is its answer", async (t) => {
 
 test.serial('answers, events and silence are bounded', async (t) => {
   // Long enough for the session to be opened while everything else here begins.
-  const { gateway, session, onCall } = await setUp(t, { answerBytes: 10_000, idleMs: 2_000, headersMs: 2_000 });
+  const limits = { answerBytes: 10_000, idleMs: 2_000, headersMs: 2_000, silenceMs: 2_000 };
+  const { gateway, session, onCall } = await setUp(t, limits);
   const pour = (res: ServerResponse, type: string): void => {
     res.writeHead(200, { 'content-type': type });
     const more = (): void => {
