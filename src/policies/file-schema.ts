@@ -6,12 +6,14 @@ import { POLICY_LIMITS } from './schema.ts';
 import { LABEL, MAX_ITEMS, NAME_MAX, URI_MAX } from './test-file.ts';
 
 const TEXT = '^[^\\u0000-\\u001f\\u007f-\\u009f]*$';
-const text = (maxLength: number, description: string, minLength = 1) => ({
+/** Line breaks and tabs as well. */
+const LINES = '^(?:[^\\u0000-\\u001f\\u007f-\\u009f]|\\r?\\n|\\t)*$';
+const text = (maxLength: number, description: string, minLength = 1, pattern = TEXT) => ({
   type: 'string',
   description,
   minLength,
   maxLength,
-  pattern: TEXT,
+  pattern,
 });
 const orNull = <S extends { readonly type: string }>(schema: S) => ({ ...schema, type: [schema.type, 'null'] });
 const only = (member: string, schema: object) => ({
@@ -31,7 +33,7 @@ export function policyFileSchema() {
     type: 'object',
     properties: {
       name: text(POLICY_LIMITS.name, 'For people; it appears in the audit log.'),
-      description: orNull(text(POLICY_LIMITS.description, 'Free text.', 0)),
+      description: orNull(text(POLICY_LIMITS.description, 'Free text. It may have line breaks.', 0, LINES)),
       target: orNull({ type: 'string', description: 'Name of a target. Left out: every target.', pattern: TARGET_NAME.source }),
       resource_type: { description: 'What it covers.', enum: ['all', ...RESOURCE_TYPES] },
       resource_pattern: orNull(

@@ -18,7 +18,19 @@ test('the files of the schemas have the schemas', (t) => {
 test('editors accept what the gateway reads, and nothing else', (t) => {
   const accepts = new Ajv({ strict: true, strictTypes: false }).compile(policyFileSchema());
   const word = fc.constantFrom<unknown>(
-    ...['', 'a', 'everything', 'Not a name', 'a\tb', 'a\u0085b', 'é'.repeat(256), 'é'.repeat(257), '\u{1f600}'.repeat(256)],
+    ...[
+      '',
+      'a',
+      'everything',
+      'Not a name',
+      'a\tb',
+      'a\r\nb',
+      'a\rb',
+      'a\u0085b',
+      'é'.repeat(256),
+      'é'.repeat(257),
+      '\u{1f600}'.repeat(256),
+    ],
     ...['x'.repeat(512), 'x'.repeat(513), 'x'.repeat(4096), 'x'.repeat(4097), null, 5, 1.5, -(2 ** 31), 2 ** 31, true, [], {}],
   );
   const subject = fc.oneof(
