@@ -10,7 +10,7 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   /** Bytes of large bodies under way: of one principal, and of all. */
   readonly bodyBytesOfPrincipal: number;
   readonly bodyBytesOfAll: number;
-  /** Values of JSON that are read for principals, and for targets; 128 bytes count as one. Small messages are free. */
+  /** Values of JSON that are read for principals, and of a target for one principal; 128 bytes count as one. Small messages are free. */
   readonly readingOfPrincipal: Rate;
   readonly readingOfTarget: Rate;
   readonly readingOfAll: Rate;

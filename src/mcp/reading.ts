@@ -1,4 +1,4 @@
-/** Messages of targets: each is read strictly, in short steps if it is large, and what it cost is charged to its target. */
+/** Messages of targets: each is read strictly, in short steps if it is large, and what it cost is charged to the target and its caller. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JsonReading, JsonRules } from '../http/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../http/json-large.ts';
@@ -7,7 +7,7 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 import { TARGET_RULES } from './selection.ts';
 import { type BacklogFault, createUnread, type Unread } from './upstream/unread.ts';
 
-/** So long a message waits for what its target's others have cost, at most. */
+/** So long a message waits for what others to the same caller have cost, at most. */
 const MAX_WAIT_S = 30;
 
 export interface TargetReader {
@@ -17,17 +17,17 @@ export interface TargetReader {
    */
   hold(targetId: string, length: number): BacklogFault | (() => void);
   /** Bytes that are not UTF-8 become U+FFFD. */
-  decode(targetId: string, bytes: Buffer): string | Promise<string>;
-  /** `targetId`: who is charged. A target that has sent too much is read later. */
-  read(targetId: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
+  decode(charged: string, bytes: Buffer): string | Promise<string>;
+  /** `charged`: the target and the caller together. If they have had too much read, the message is read later. */
+  read(charged: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
 }
 
 export function createTargetReader(flow: Flow, unread: Unread = createUnread()): TargetReader {
-  async function readCounted(targetId: string, text: string, rules: LargeRules): Promise<JsonReading> {
-    const wait = flow.wait(targetId);
+  async function readCounted(charged: string, text: string, rules: LargeRules): Promise<JsonReading> {
+    const wait = flow.wait(charged);
     if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
-    const reading = await readLargeJson(text, rules, targetId);
-    flow.charge(targetId, costOf(text.length, reading));
+    const reading = await readLargeJson(text, rules, charged);
+    flow.charge(charged, costOf(text.length, reading));
     return reading;
   }
   return {
@@ -35,11 +35,11 @@ export function createTargetReader(flow: Flow, unread: Unread = createUnread()):
       const account = unread.open(targetId);
       return account.set(length) ?? account.close;
     },
-    decode: (targetId, bytes) =>
-      bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, targetId, true).then((text) => text ?? ''),
-    read(targetId, text, rules = {}) {
+    decode: (charged, bytes) =>
+      bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, charged, true).then((text) => text ?? ''),
+    read(charged, text, rules = {}) {
       const all = { ...TARGET_RULES, ...rules };
-      return text.length <= FREE_LENGTH ? readLargeJson(text, all, targetId) : readCounted(targetId, text, all);
+      return text.length <= FREE_LENGTH ? readLargeJson(text, all, charged) : readCounted(charged, text, all);
     },
   };
 }

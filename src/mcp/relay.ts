@@ -161,7 +161,11 @@ async function inspect(deps: ExchangeDeps, context: RelayContext, message: Buffe
     return awaited === null ? DROP : { kind: 'final', ...broken(context, text) };
   }
   try {
-    return await inspectRead(deps, context, typeof message === 'string' ? message : await deps.reader.decode(target.id, message));
+    return await inspectRead(
+      deps,
+      context,
+      typeof message === 'string' ? message : await deps.reader.decode(chargedTo(context), message),
+    );
   } catch (err) {
     if (!(err instanceof UnreadFault)) throw err;
     return malformed(deps, context, err.message);
@@ -170,8 +174,13 @@ async function inspect(deps: ExchangeDeps, context: RelayContext, message: Buffe
   }
 }
 
+/** What one caller lets a target send delays no other caller of the target. */
+function chargedTo({ caller, target }: RelayContext): string {
+  return JSON.stringify([principalKey(caller.claims), target.id]);
+}
+
 async function inspectRead(deps: ExchangeDeps, context: RelayContext, text: string): Promise<Seen> {
-  const reading = await deps.reader.read(context.target.id, text, RULES);
+  const reading = await deps.reader.read(chargedTo(context), text, RULES);
   if (!reading.ok) return malformed(deps, context, reading.reason);
   const message = readMessage(reading.value);
   if (message.kind === 'invalid') return malformed(deps, context, message.reason);

@@ -40,3 +40,24 @@ for (const type of ['json', 'stream'] as const) {
     t.is((await call('small')).code, undefined, 'small answers need no room');
   });
 }
+
+test('what one caller has had read of a target delays no other caller of the target', async (t) => {
+  const upstream = await startRecording(({ message }, res) => {
+    const result =
+      message?.method === 'server/discover' ? DISCOVERED : { content: [{ type: 'text', text: 'x'.repeat(100_000) }] };
+    const text = JSON.stringify({ jsonrpc: '2.0', id: message?.id, result });
+    res.writeHead(200, { 'content-type': 'application/json' }).end(text);
+  });
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { alice: () => true, bob: () => true },
+    limits: { readingOfTarget: { perSecond: 1, burst: 1 } },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const call = (user: string) => send(gateway, { ...modern('tools/call', { name: 'x' }), user }).then(() => user);
+  await call('alice');
+  t.is(await Promise.race([call('alice'), call('bob')]), 'bob');
+});
