@@ -19,6 +19,7 @@ import { isCanonicalUri } from './uri.ts';
 import {
   changedPointers,
   look,
+  MAX_AT_ONCE,
   MAX_DECIDED,
   type Sight,
   visibleAsked,
@@ -59,7 +60,7 @@ interface DoneList {
   readonly shown: Shown | null;
 }
 
-const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects`;
+const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects, or one part of it more than ${MAX_AT_ONCE}`;
 
 /** What remained of what the target offered. */
 export interface Shown {
@@ -95,6 +96,16 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
 
 /** Items that are filtered in one step. */
 const ITEMS_AT_ONCE = 50;
+/** A list with more items is filtered in steps, however short its text is. */
+const LONG_LIST = 500;
+
+const listMemberOf = ({ operation, method }: ResultContext): string | undefined =>
+  operation.kind === 'list' ? operation.list.member : LIST_OF.get(method);
+
+export function isLongList(result: JsonObject, context: ResultContext): boolean {
+  const items = result[listMemberOf(context) ?? ''];
+  return Array.isArray(items) && items.length > LONG_LIST;
+}
 
 /** The same as `filterResult` for a long list, in short steps: its items are filtered apart from each other. */
 export function* filterInSteps(
@@ -103,7 +114,7 @@ export function* filterInSteps(
   context: ResultContext,
   itemsAtOnce = ITEMS_AT_ONCE,
 ): Generator<undefined, FilteredResult> {
-  const member = context.operation.kind === 'list' ? context.operation.list.member : LIST_OF.get(context.method);
+  const member = listMemberOf(context);
   const list = member === undefined ? undefined : located.span.members?.get('result')?.members?.get(member);
   const items = member === undefined ? undefined : result[member];
   const isLong = Array.isArray(items) && !isUnread(items) && list?.items?.length === items.length && items.length > itemsAtOnce;
@@ -464,7 +475,7 @@ function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   if (!isObject(completion) || !Array.isArray(completion.values)) return fault('the answer has no completion values');
   if (Object.keys(completion).some(imitatesCompletion)) return fault('the answer has two kinds of completion values');
   if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string') return UNCHANGED;
-  if (completion.values.length > MAX_DECIDED) return fault(TOO_MANY);
+  if (completion.values.length > MAX_AT_ONCE) return fault(TOO_MANY);
   const expand = expansion(ref.uri, context.params ?? {});
   const uris = completion.values.map((value) => (typeof value === 'string' && expand !== null ? expand(value) : null));
   const readable = mayRead(uris, context);

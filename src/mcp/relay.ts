@@ -18,6 +18,7 @@ import {
   filterInSteps,
   filterResult,
   filterTaskParams,
+  isLongList,
   RESULT_SPAN_DEPTH,
   type ResultContext,
   taskIdsIn,
@@ -217,8 +218,8 @@ async function relayResult(
     const named = taskIdsIn(result);
     const tasks = namesNoTask(context, named) ? NO_TASKS : await ownTasks(deps, context, named);
     const by = filteredBy(deps, context, awaited, context.caller.admission, tasks);
-    const isLarge = located.text.length > LARGE_TEXT;
-    const filtered = isLarge
+    const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
+    const filtered = inSteps
       ? await laneSteps(context.target.id, filterInSteps(located, result, by))
       : filterResult(located, result, by);
     if (!filtered.ok) return malformed(deps, context, filtered.fault);

@@ -26,8 +26,10 @@ export interface Looked<T> {
 
 type Decide = (objects: readonly NamedObject[]) => boolean[];
 
-/** Each URI is decided, and nothing else runs meanwhile: a target must not be able to keep the gateway busy. */
+/** Objects that one answer may name. They are decided in steps. */
 export const MAX_DECIDED = 10_000;
+/** Objects that are decided in one step, while nothing else runs: some 20 us each. */
+export const MAX_AT_ONCE = 1_000;
 
 /** Walks with every readable URI allowed, to learn which URIs there are. */
 export function survey<T>(walk: (sight: Sight) => T): { readonly looked: Looked<T>; readonly uris: ReadonlySet<string> } {
@@ -43,7 +45,7 @@ export function look<T>(walk: (sight: Sight) => T, decide: Decide): Looked<T> | 
 }
 
 export function lookAt<T>(walk: (sight: Sight) => T, uris: ReadonlySet<string>, decide: Decide): Looked<T> | null {
-  if (uris.size > MAX_DECIDED) return null;
+  if (uris.size > MAX_AT_ONCE) return null;
   const objects = [...uris].map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const);
   const allowed = decide(objects);
   const readable = new Set(objects.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name));

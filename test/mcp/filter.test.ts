@@ -1,8 +1,16 @@
 import test from 'ava';
 import { isObject, type JsonObject, readJsonText } from '../../src/http/json.ts';
-import { filterResult, RESULT_SPAN_DEPTH, type ResultContext, taskIdsIn } from '../../src/mcp/filter.ts';
+import {
+  filterInSteps,
+  filterResult,
+  isLongList,
+  RESULT_SPAN_DEPTH,
+  type ResultContext,
+  taskIdsIn,
+} from '../../src/mcp/filter.ts';
 import { readOperation } from '../../src/mcp/operation.ts';
 import type { Task } from '../../src/mcp/tasks.ts';
+import { atOnce } from '../../src/slices.ts';
 import { ASKABLE, type Askable } from '../../src/targets/target.ts';
 
 interface Case extends Partial<Pick<ResultContext, 'era' | 'params' | 'mayAsk' | 'sealTask' | 'tasks'>> {
@@ -100,6 +108,36 @@ test('links to resources that may not be read are removed, everything else is un
     { role: 'user', content: { type: 'text', text: 'x' } },
   ];
   t.deepEqual(filter({ messages }, { method: 'prompts/get' }).value, { messages: [messages[1]] } as never);
+});
+
+test('one part of an answer names at most as many resources as are decided in one step', (t) => {
+  const links = (count: number) => Array.from({ length: count }, (_, n) => ({ type: 'resource_link', uri: `file:///${n}` }));
+  const get = (count: number) => filter({ messages: [{ role: 'user', content: links(count) }] }, { method: 'prompts/get' });
+  t.is(get(1_000).shown?.hidden, 1_000);
+  t.regex(get(1_001).fault ?? '', /one part of it more than 1000/);
+});
+
+test('a long list of a short answer is decided in steps', async (t) => {
+  const tools = Array.from({ length: 1_200 }, (_, n) => ({ name: `${n}` }));
+  const text = JSON.stringify({ jsonrpc: '2.0', id: 1, result: { tools } });
+  const reading = readJsonText(text, { exact: false, spanDepth: RESULT_SPAN_DEPTH });
+  if (!reading.ok) throw new Error(reading.reason);
+  const operation = readOperation('session', 'tools/list', {});
+  if (!('kind' in operation)) throw new Error('no list');
+  let most = 0;
+  const context: ResultContext = {
+    ...{ era: 'session', method: 'tools/list', params: undefined, operation, mayAsk: ASKABLE, sealTask: null, tasks: new Map() },
+    decide(objects) {
+      most = Math.max(most, objects.length);
+      return objects.map(() => true);
+    },
+    sealState: (state) => state,
+  };
+  t.true(isLongList({ tools }, context));
+  t.false(isLongList({ tools: tools.slice(0, 500) }, context));
+  const filtered = atOnce(filterInSteps(reading, { tools }, context));
+  t.is(filtered.ok && filtered.shown?.names.length, 1_200);
+  t.is(most, 50);
 });
 
 test('a tool loses the pointer to a resource that may not be read', (t) => {
