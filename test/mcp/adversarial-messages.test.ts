@@ -410,16 +410,16 @@ test.serial('hosts and paths in letters that look like others are other hosts an
   gateway.rights.set('alice', ({ resource_name }) =>
     /^https:\/\/(example\.com|xn--exmple-4nf\.com)\/public\/a$/.test(resource_name),
   );
-  const uris = ['https://ex\u0430mple.com/public/a', 'https://example.com/publi\u0441/a', 'https://EXAMPLE.com/public/a'];
-  for (const uri of [...uris, 'https://example.com./public/a']) {
+  const uris = [
+    ...['https://ex\u0430mple.com/public/a', 'https://example.com/publi\u0441/a'],
+    ...['https://EXAMPLE.com/public/a', 'https://example.com./public/a'],
+  ];
+  for (const uri of uris) {
     t.is((await send(gateway, inSession(session, call('resources/read', { uri })))).code, 403, uri);
   }
   t.deepEqual(since(), {
     seen: [],
-    audited: [
-      ...uris.map((uri) => `resources/read resource ${uri} deny not_canonical`),
-      'resources/read resource https://example.com./public/a deny',
-    ],
+    audited: uris.map((uri) => `resources/read resource ${uri} deny not_canonical`),
   });
 });
 
