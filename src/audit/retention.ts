@@ -1,6 +1,6 @@
 /**
  * Removes records by age: always the oldest of a chain, and a signed record of where the chain begins now takes their place.
- * Whoever can write the tables can write any time into a row, so a record is removed only if its MAC fits the chain.
+ * An attacker who can write the tables can write any time into a row, so a record is removed only if its MAC fits the chain.
  */
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
