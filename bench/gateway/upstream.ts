@@ -18,6 +18,17 @@ const TOOL = {
   inputSchema: { type: 'object', properties: { message: { type: 'string' } }, required: ['message'] },
 };
 
+/** Parsing a larger message would hold up everybody else's: 199,000 members take more than 100 ms. */
+const LARGE = 128 * 1024;
+const HEAD = /^\{"jsonrpc":"2\.0","id":("[^"\\]*"|\d+),"method":"([^"\\]*)"/;
+
+/** Of a large message only the head is read. */
+function requestIn(body: Buffer): Request {
+  const [, id, method] = body.length > LARGE ? (HEAD.exec(body.toString('latin1', 0, 512)) ?? []) : [];
+  if (id === undefined || method === undefined) return JSON.parse(body.toString()) as Request;
+  return { id: JSON.parse(id) as string | number, method };
+}
+
 function answer(res: ServerResponse, body: object, headers: Record<string, string> = {}): void {
   const text = JSON.stringify(body);
   res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text), ...headers });
@@ -70,6 +81,6 @@ const server = createServer((req, res) => {
   if (req.method !== 'POST') return void req.resume().on('end', () => res.writeHead(200).end());
   const chunks: Buffer[] = [];
   req.on('data', (chunk: Buffer) => chunks.push(chunk));
-  req.on('end', () => respond(res, JSON.parse(Buffer.concat(chunks).toString()) as Request));
+  req.on('end', () => respond(res, requestIn(Buffer.concat(chunks))));
 });
 await announce(server);

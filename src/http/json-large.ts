@@ -1,10 +1,19 @@
-/** JSON of any size, read without keeping the thread: small texts at once, large ones in the lane. */
+/** JSON of any size, read without keeping the thread: what takes long is read in the lane. */
 import { lane } from '../lane.ts';
 import { decodeUtf8, type JsonReading, type JsonRules, readJsonText } from './json.ts';
 import { readInSteps, type Selection } from './json-steps.ts';
 
-/** Characters from which on a text is read in steps. */
+/** A text with more characters is read in steps, and only the values that somebody looks into are built. */
 export const LARGE_TEXT = 64 * 1024;
+/** A text with more values than this is read in steps too. All of them are built. */
+const QUICK_VALUES = 2_000;
+const WHOLE: Selection = {
+  lists: new Set(),
+  skipped: new Set(),
+  members: Infinity,
+  itemValues: Infinity,
+  builtValues: Infinity,
+};
 const STEP_CHARACTERS = 8 * 1024;
 
 const STEP_BYTES = 128 * 1024;
@@ -33,13 +42,25 @@ export async function decodeInLane(bytes: Uint8Array, owner: string, lossy: bool
 }
 
 export interface LargeRules extends Partial<JsonRules> {
-  /** What of a large text is built; all of a small one is. */
+  /** What is built of a large text. All of a smaller one is built. */
   readonly selection: Selection;
 }
 
 /** `owner`: whose text it is, for turns. */
 export function readLargeJson(text: string, rules: LargeRules, owner: string): JsonReading | Promise<JsonReading> {
-  return text.length <= LARGE_TEXT ? readJsonText(text, rules) : inLane(text, rules, owner);
+  if (text.length > LARGE_TEXT) return inLane(text, rules, owner);
+  return isQuick(text) ? readJsonText(text, rules) : inLane(text, { ...rules, selection: WHOLE }, owner);
+}
+
+/** Counts the commas and brackets of strings too. So it may send a text into the lane that is quick to read. */
+function isQuick(text: string): boolean {
+  if (text.length <= 2 * QUICK_VALUES) return true;
+  let values = 1;
+  for (let at = 0; at < text.length; at++) {
+    const c = text.charCodeAt(at);
+    if ((c === 0x2c || c === 0x5b || c === 0x7b) && ++values > QUICK_VALUES) return false;
+  }
+  return true;
 }
 
 async function inLane(text: string, { selection, ...rules }: LargeRules, owner: string): Promise<JsonReading> {
