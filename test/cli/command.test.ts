@@ -12,21 +12,27 @@ import { folder, portcullis } from './cli.ts';
 /** Those that no other test asks for their help. */
 const HELPED = ['user', 'user reset-password', 'setup-code', 'audit verify'];
 const VERSIONED = ['', 'user reset-password', 'policies plan'];
+const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
 const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };
 
-test.serial('every command has its help and tells its version, and needs nothing for it', async (t) => {
+test.serial('every command has its help, and needs nothing for it', async (t) => {
   t.timeout(300_000);
-  const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
   for (const command of HELPED) {
     const help = await portcullis({}, ...wordsOf(command), '--help');
     t.is(help.code, 0, `${command}: ${help.err}`);
     t.regex(help.out, /^Usage: portcullis/, command);
   }
+});
+
+test.serial('every command tells its version, and needs nothing for it', async (t) => {
   for (const command of VERSIONED) {
     t.deepEqual(await portcullis({}, ...wordsOf(command), '--version'), { code: 0, out: `portcullis ${version}\n`, err: '' });
   }
-  for (const wrong of [['nothing'], ['user', 'reset-password']]) {
-    const { code, err } = await portcullis({}, ...wrong);
+});
+
+test.serial('a command that is called wrongly exits with 2, also if a variable is wrong', async (t) => {
+  for (const wrong of [['nothing'], ['user', 'reset-password'], ['setup-code']]) {
+    const { code, err } = await portcullis({ PORT: 'x' }, ...wrong);
     t.is(code, 2, `${wrong.join(' ')}: ${err}`);
   }
 });

@@ -78,10 +78,22 @@ test.serial('checkpoints that cannot be written are one clear line at the start'
   const folder = dataDir(t);
   const file = join(folder, 'file');
   writeFileSync(file, '');
-  const gateway = await spawnGateway(t, { DATA_DIR: folder, AUDIT_CHECKPOINTS: join(file, 'checkpoints.jsonl') });
-  t.is(await gateway.ended, 1);
-  t.regex(gateway.output(), /^portcullis: Checkpoints of the audit log cannot be written: .* Set AUDIT_CHECKPOINTS to .*\n$/);
+  const start = runGateway(t, { DATA_DIR: folder, AUDIT_CHECKPOINTS: join(file, 'checkpoints.jsonl') });
+  const line =
+    /^the gateway ended: portcullis: Checkpoints of the audit log cannot be written: .* Set AUDIT_CHECKPOINTS to .*\n$/;
+  await t.throwsAsync(start, { message: line });
   t.false(existsSync(join(folder, 'portcullis.db')), 'the database is not touched');
+});
+
+test.serial('the gateway reads its master key and the address of its database from files', async (t) => {
+  const folder = dataDir(t);
+  const database = join(folder, 'elsewhere.db');
+  writeFileSync(join(folder, 'key'), `${key(3)}\n`);
+  writeFileSync(join(folder, 'url'), `sqlite:${database}\n`);
+  const files = { MASTER_KEY_FILE: join(folder, 'key'), DATABASE_URL_FILE: join(folder, 'url') };
+  await runGateway(t, { DATA_DIR: folder, ...files });
+  t.true(existsSync(database));
+  t.false(existsSync(join(folder, 'master.key')), 'no key is made');
 });
 
 test.serial('a taken port is one clear line', async (t) => {

@@ -1,0 +1,26 @@
+/** The build that `npm start` runs first. */
+import { execFile } from 'node:child_process';
+import { cpSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import test from 'ava';
+
+const ROOT = join(import.meta.dirname, '..');
+
+test('a second build of the same source writes nothing', async (t) => {
+  // A copy, because other tests run what is in `dist`.
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-build-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  for (const name of ['package.json', 'tsconfig.json', 'tsconfig.build.json', 'src']) {
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  }
+  symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+  const build = () => promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: folder });
+  const written = (): number => statSync(join(folder, 'dist/main.js')).mtimeMs;
+
+  await build();
+  const before = written();
+  await build();
+  t.is(written(), before);
+});

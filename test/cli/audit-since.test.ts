@@ -1,0 +1,49 @@
+/** `portcullis audit verify --since`, as an operator runs it on the host. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { readConfig } from '../../src/config.ts';
+import { openDatabase } from '../../src/db/database.ts';
+import { rest } from '../support/gateway.ts';
+import { post } from '../support/mcp.ts';
+import { dataDir, runGateway } from '../support/process.ts';
+import { portcullis } from './cli.ts';
+
+const account = { email: 'admin@example.com', password: 'a long passphrase' };
+
+test.serial('a verification from a checkpoint on finds what was done to newer records, and reads no older ones', async (t) => {
+  const folder = dataDir(t);
+  const environment = { DATA_DIR: folder, LOG_LEVEL: 'silent' };
+  const gateway = await runGateway(t, environment);
+  await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
+  const { token } = (await rest<{ token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account })).body;
+  const target = { name: 't', transport: 'streamable-http', url: 'http://127.0.0.1:1/mcp' };
+  await rest(gateway.url, 'POST', '/api/targets', { token, body: target });
+  // No policy lets anybody use the target, and each denial is a record.
+  const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } };
+  const deny = () => post(`${gateway.url}/mcp/t`, token, { jsonrpc: '2.0', id: 1, method: 'initialize', params });
+  await deny();
+  const checkpoint = join(folder, 'checkpoint.json');
+  writeFileSync(checkpoint, JSON.stringify((await rest(gateway.url, 'GET', '/api/logs/checkpoint', { token })).body));
+  await deny();
+  await deny();
+  gateway.child.kill('SIGTERM');
+  await gateway.ended;
+
+  const verify = async () => {
+    const { code, out, err } = await portcullis(environment, 'audit', 'verify', '--since', checkpoint, '--json');
+    t.true(code === 0 || code === 1, err);
+    return JSON.parse(out) as { intact: boolean; records: { decision: number } };
+  };
+  const rename = async (created: 'asc' | 'desc') => {
+    const { knex, close } = await openDatabase(readConfig(environment).database, async () => {});
+    const row = await knex('audit_decisions').orderBy('chain_seq', created).first('id');
+    await knex('audit_decisions').where('id', row.id).update({ target_name: 'other' });
+    await close();
+  };
+  t.like(await verify(), { intact: true, records: { decision: 2 } });
+  await rename('asc');
+  t.like(await verify(), { intact: true });
+  await rename('desc');
+  t.like(await verify(), { intact: false });
+});
