@@ -49,16 +49,13 @@ export async function* auditLines(
     }
     for (;;) {
       const page: ChainedRecord[] = await store.records(chain_id, at, last, PAGE);
-      const [first] = page;
-      if (first ? first.row.chain_seq !== at + 1 : at < last) {
+      if (!goesOn(page, at, last)) {
         const now: RetentionRow | null = await store.retention(chain_id);
         if (now !== null && now.seq > at && now.seq !== removed?.seq) {
           removed = now;
           yield { kind: 'retention', row: removed };
-          if (removed.seq < last && first?.row.chain_seq !== removed.seq + 1) {
-            at = removed.seq;
-            continue;
-          }
+          at = removed.seq;
+          continue;
         }
       }
       for (const record of page) yield record;
@@ -81,6 +78,11 @@ export async function* auditLines(
   }
   for (const row of await store.erasures()) yield { kind: 'erasure', row };
   yield { kind: 'end', records };
+}
+
+/** Whether the page has the next records without a gap. A removal between the reads of a page leaves one anywhere in it. */
+function goesOn(page: readonly ChainedRecord[], at: number, last: number): boolean {
+  return page.length > 0 ? page.every(({ row }, i) => row.chain_seq === at + 1 + i) : at >= last;
 }
 
 /** A record as it stands in an export: its columns beside its kind. */

@@ -1,6 +1,8 @@
 import test from 'ava';
+import { auditLines } from '../../src/audit/lines.ts';
 import { createRetention } from '../../src/audit/retention.ts';
-import type { Database } from '../../src/db/database.ts';
+import { createVerification } from '../../src/audit/verify.ts';
+import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, eachServer } from '../support/databases/engines.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';
@@ -79,6 +81,46 @@ eachEngine(test.serial, 'what is older goes, from the front of each chain, and t
     .update({ seq: row.seq + 1 });
   t.false((await verified(database)).intact);
 });
+
+/** `knex`, where `work` runs once, before the first read of `table`. */
+function interrupted(knex: Connection, table: string, work: () => Promise<unknown>): Connection {
+  let done = false;
+  return new Proxy(knex, {
+    apply(target, self, args: Parameters<Connection>) {
+      const query = Reflect.apply(target, self, args);
+      if (args[0] !== table) return query;
+      const then = query.then.bind(query);
+      return Object.assign(query, {
+        async then(...told: Parameters<typeof then>) {
+          if (!done) {
+            done = true;
+            await work();
+          }
+          return then(...told);
+        },
+      });
+    },
+  });
+}
+
+for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes']) {
+  eachEngine(
+    test.serial,
+    `a log verifies from which records are removed by age before a page is read from ${table}`,
+    async (t, at) => {
+      const database = await openTestDatabase(t, at);
+      await write(database, [60, 55, 50, 20, 10]);
+      const keeper = retention(database, 40);
+      t.teardown(() => keeper.stop());
+      const removed: number[] = [];
+      const knex = interrupted(database.knex, `${table} as t`, async () => void removed.push(await keeper.run()));
+      const verification = createVerification([KEY]);
+      for await (const line of auditLines(knex, NOW, null)) verification.take(line);
+      t.deepEqual(removed, [9]);
+      t.like(verification.finish().report, { intact: true, problems: [], records: { decision: 2, shown: 2, outcome: 2 } });
+    },
+  );
+}
 
 eachServer(
   test.serial,
