@@ -21,6 +21,16 @@ export function checkpointMac(key: ChainKey, { time, revision, heads }: Omit<Che
   return key.mac(JSON.stringify([CHAIN_VERSION, 'checkpoint', time, revision, heads]));
 }
 
+const BEGIN = '{"checkpoint":"';
+
+/** As a file of checkpoints has it. */
+export const checkpointLine = (jws: string): string => `${BEGIN}${jws}"}`;
+
+/** Whether the line is the beginning of a checkpoint, as a full disk or a power cut leaves it. It proves as little as a line that is not there. */
+export function isCutOff(line: string): boolean {
+  return line.startsWith(BEGIN) ? /^[\w.-]*"?$/.test(line.slice(BEGIN.length)) : BEGIN.startsWith(line);
+}
+
 /** One line of a file of checkpoints: the JWS, or what `/api/logs/checkpoint` answered. The signature is not looked at; null: it is no checkpoint. */
 export function readCheckpoint(line: string): Checkpoint | null {
   try {

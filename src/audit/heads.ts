@@ -8,7 +8,7 @@ import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { ChainKey, Head } from './chain.ts';
 import { chainStore } from './chains/store.ts';
-import { CHECKPOINT_TYPE, checkpointMac } from './checkpoint.ts';
+import { CHECKPOINT_TYPE, checkpointLine, checkpointMac } from './checkpoint.ts';
 
 export interface HeadsParts {
   readonly database: Database;
@@ -53,6 +53,8 @@ export async function checkCheckpoints(file: string): Promise<void> {
 
 export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts): Heads {
   let said: string | null = null;
+  /** False: the last line of the file may have been cut off, by a full disk or the end of a process. */
+  let endsWhole = false;
 
   function say(): void {
     const head = writer.head();
@@ -71,11 +73,15 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
 
   async function append(): Promise<void> {
     try {
-      const line = `${JSON.stringify({ checkpoint: await checkpoint() })}\n`;
+      const line = checkpointLine(await checkpoint());
       const handle = await openToAppend(file);
       try {
-        await handle.appendFile(line);
+        const { size } = await handle.stat();
+        const begin = endsWhole || size === 0 ? '' : '\n';
+        endsWhole = false;
+        await handle.appendFile(`${begin}${line}\n`);
         await handle.sync();
+        endsWhole = true;
       } finally {
         await handle.close();
       }

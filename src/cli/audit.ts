@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { createChainKey } from '../audit/chain.ts';
-import { type Checkpoint, readCheckpoint } from '../audit/checkpoint.ts';
+import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/checkpoint.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/lines.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
@@ -135,8 +135,10 @@ async function* checkpointsOf(file: string): AsyncGenerator<Checkpoint> {
     at++;
     if (line.trim() === '') continue;
     const checkpoint = readCheckpoint(line);
-    if (checkpoint === null) throw new AppError('invalid_request', `${file}, line ${at}: this is no checkpoint`);
-    yield checkpoint;
+    if (checkpoint !== null) yield checkpoint;
+    else if (isCutOff(line))
+      process.stderr.write(`portcullis: ${file}, line ${at}: the checkpoint was cut off and is left out\n`);
+    else throw new AppError('invalid_request', `${file}, line ${at}: this is no checkpoint`);
   }
 }
 

@@ -1,6 +1,6 @@
 /** The log over HTTP and on the host: filters, exports, checkpoints, erasure, and what `portcullis audit verify` says of them. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -204,6 +204,10 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   t.regex(readFileSync(checkpoints, 'utf8'), /^\{"checkpoint":"[^"]+"\}\n$/);
   const closed = await portcullis({ DATABASE_URL: at.url }, 'audit', 'verify', '--checkpoints', checkpoints);
   t.is(closed.code, 0, closed.out + closed.err);
+  appendFileSync(checkpoints, '{"checkpoint":"eyJhbGciOi');
+  const cut = await portcullis({ DATABASE_URL: at.url }, 'audit', 'verify', '--checkpoints', checkpoints);
+  t.is(cut.code, 0, cut.out + cut.err);
+  t.regex(cut.err, /checkpoints\.jsonl, line 2: the checkpoint was cut off and is left out/);
   const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => {});
   for (const table of ['audit_chains', 'audit_decisions', 'audit_shown', 'audit_outcomes']) await database.knex(table).delete();
   await database.close();

@@ -1,8 +1,8 @@
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { readCheckpoint } from '../../src/audit/checkpoint.ts';
+import { checkpointLine, isCutOff, readCheckpoint } from '../../src/audit/checkpoint.ts';
 import { createHeads } from '../../src/audit/heads.ts';
 import { createKeyRing, makeKeys } from '../../src/auth/keys.ts';
 import { createVault } from '../../src/auth/vault.ts';
@@ -38,12 +38,21 @@ test.serial('heads go to the log when they moved, and to a file that only the ow
   t.is(statSync(file).mode & 0o777, 0o600);
   const second = open(file);
   await second.stop();
-  const lines = readFileSync(file, 'utf8').trimEnd().split('\n');
+  const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean);
   t.is(lines.length, 2);
   const checkpoint = readCheckpoint(lines[0] ?? '');
   t.like(checkpoint, { time: 77, heads: [[writer.head()?.chain_id, 1, writer.head()?.mac]] });
   t.is(said.length, 2, 'once more when it starts, and not again when nothing moved');
   if (checkpoint) t.true((await verified(database, [checkpoint])).intact);
+
+  // A full disk, or the end of a process.
+  appendFileSync(file, (lines[0] ?? '').slice(0, 90));
+  const third = open(file);
+  await third.stop();
+  const [, , cut = '', next = '', ...more] = readFileSync(file, 'utf8').split('\n').filter(Boolean);
+  t.true(isCutOff(cut));
+  t.truthy(readCheckpoint(next), 'it begins in a line of its own');
+  t.deepEqual(more, []);
 
   writeFileSync(join(folder, 'no folder'), '');
   await open(join(folder, 'no folder', 'file')).stop();
@@ -65,5 +74,22 @@ test.serial('what is no checkpoint is not taken for one', (t) => {
     jws('portcullis-audit-checkpoint', { ...payload, heads: [['c', '1', 'm']] }),
   ]) {
     t.is(readCheckpoint(line), null, line);
+  }
+});
+
+test('every beginning of a checkpoint was cut off, and nothing else was', (t) => {
+  const line = checkpointLine('eyJ0-_.eyJ1.c2ln');
+  for (let length = 0; length < line.length; length++) t.true(isCutOff(line.slice(0, length)), line.slice(0, length));
+  for (const other of [
+    line,
+    `${line}x`,
+    line.slice(1),
+    `${line.slice(0, 20)}${line}`,
+    'x',
+    '{}',
+    '{"checkpoint":1',
+    '{"checkpoint":"a b',
+  ]) {
+    t.false(isCutOff(other), other);
   }
 });

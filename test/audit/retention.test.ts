@@ -91,6 +91,7 @@ function interrupted(knex: Connection, table: string, work: () => Promise<unknow
       if (args[0] !== table) return query;
       const then = query.then.bind(query);
       return Object.assign(query, {
+        // biome-ignore lint/suspicious/noThenProperty: as knex's builder has it
         async then(...told: Parameters<typeof then>) {
           if (!done) {
             done = true;
