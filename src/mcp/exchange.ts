@@ -362,14 +362,16 @@ async function performModern(
   const { target, access, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
   const asked = { target, access, principal: caller.admission.principal.sub };
-  const refusal = deps.health.refusal(asked);
+  // As in a session that is open: the target is not asked here, and has neither failed nor answered.
+  const isKnown = deps.eras.isKnown(asked);
+  const refusal = isKnown ? null : deps.health.refusal(asked);
   if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
   const modern = await deps.eras.speaksModern({ target, access }, caller.gone);
   if (typeof modern !== 'boolean') {
     deps.health.failed(asked, modern.fault);
     return upstreamFault(deps, context, awaited, modern);
   }
-  deps.health.answered(asked);
+  if (!isKnown) deps.health.answered(asked);
   if (!modern) return fallBack(awaited, SESSION_REVISIONS);
   const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);

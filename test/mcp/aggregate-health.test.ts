@@ -3,7 +3,7 @@ import test from 'ava';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import type { Script } from '../support/upstreams/recording.ts';
 import { everywhere, listen, openEverywhere, target } from './aggregate.ts';
-import { call, open, send } from './raw.ts';
+import { call, modern, open, send } from './raw.ts';
 
 const UNAVAILABLE = 'portcullis/unavailable';
 const tools = { 'tools/list': { tools: [{ name: '1', inputSchema: { type: 'object' } }] } };
@@ -72,6 +72,18 @@ test.serial('what one user meets does not close a target to another; what two me
   t.is(asked(), 2);
   await openEverywhere(at, { user: 'bob' });
   t.is(asked(), 2);
+});
+
+test.serial('a request that does not ask a target whether it is there does not make others wait for it again', async (t) => {
+  const { at, asked } = await setUp(t, well);
+  const request = () => send(at.gateway, { ...modern('tools/call', { name: '1' }), path: '/mcp/hung', user: 'bob' });
+  t.is((await request()).code, -32022, 'it speaks the session revisions, which is known from now on');
+  at.upstreams.hung.script = silent;
+  await openEverywhere(at);
+  const before = asked();
+  t.is((await request()).code, -32022);
+  await openEverywhere(at);
+  t.is(asked(), before);
 });
 
 test.serial('a target that is slow to begin joins later, and open streams are told', async (t) => {

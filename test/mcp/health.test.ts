@@ -68,6 +68,66 @@ test('a fault that one principal meets concerns that one alone; what two meet in
   for (const principal of ['a', 'b', 'c']) t.false(isRefused(health, by(principal)), 'a success of anybody ends it');
 });
 
+test('principals who make a target fail keep it from nobody else, however many they are', (t) => {
+  const { health } = setUp();
+  for (let i = 0; i < 10; i++) {
+    for (const principal of ['a', 'b', 'c']) {
+      health.failed(by(principal), 'broken_off');
+      health.failed(by(principal), 'crashed');
+    }
+  }
+  t.true(isRefused(health, by('a')));
+  t.false(isRefused(health, by('d')));
+});
+
+test('a principal waits for the time that others ran out of once, whatever they meet meanwhile', (t) => {
+  const { health, pass } = setUp();
+  const fail = (...principals: string[]) => {
+    for (const principal of principals) health.failed(by(principal), 'timeout');
+  };
+  fail('a', 'b');
+  t.true(isRefused(health, by('c')));
+  pass(4_000);
+  fail('a', 'b', 'd');
+  t.true(isRefused(health, by('c')));
+  pass(1_000);
+  t.false(isRefused(health, by('c')), 'the time that it was told of is over');
+  t.true(isRefused(health, by('c')), 'one request tries');
+  health.answered(by('c'));
+  fail('a', 'b', 'd');
+  t.false(isRefused(health, by('c')), 'the target has answered just before');
+  t.false(isRefused(health, by('e')));
+  pass(60_000);
+  fail('a', 'b');
+  t.true(isRefused(health, by('e')));
+});
+
+test('a try whose call goes on for long keeps nobody from a target that can be reached', async (t) => {
+  const { health, pass } = setUp();
+  let send: (request: UpstreamRequest) => Promise<UpstreamFault | UpstreamAnswer> = async () => ({ fault: 'unreachable' });
+  const upstream = health.watched({ send: (request) => send(request), close: async () => undefined });
+  const request = { method: 'POST', target, access } as UpstreamRequest;
+  await upstream.send(request);
+  await upstream.send(request);
+  pass(1_000);
+  const recovered: string[] = [];
+  health.onRecovered((id) => recovered.push(id));
+  let asked = 0;
+  send = () => {
+    asked++;
+    return new Promise(() => undefined);
+  };
+  void upstream.send(request);
+  pass(5_999);
+  t.like(await upstream.send(request), { fault: 'suspended' });
+  t.is(asked, 1);
+  t.is(health.report(target).retry_at, null);
+  pass(1);
+  for (let i = 0; i < 3; i++) void upstream.send(request);
+  t.is(asked, 4);
+  t.deepEqual(recovered, [target.id]);
+});
+
 test('faults of a credential, of a full gateway, or of a client that left count for nothing', (t) => {
   const { health } = setUp();
   for (const kind of ['credential', 'busy', 'aborted', 'transport', 'suspended'] as const) {

@@ -22,6 +22,8 @@ export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
 const KEPT = 10_000;
 
 export interface UpstreamEras {
+  /** Whether `speaksModern` would not ask the target. */
+  isKnown(at: Reached): boolean;
   /** Asks the target if it is not known. */
   speaksModern(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
   /** Whether it has tasks (SEP-2663), as far as is known: a target of which it is not known answers for itself. */
@@ -41,13 +43,18 @@ export function createUpstreamEras(upstream: Upstream, now: () => number): Upstr
     if (known.size >= KEPT && oldest !== undefined) known.delete(oldest);
     known.set(keyOf(at), { modern, tasks, until: now() + (modern ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
   };
+  const entryOf = (at: Reached) => {
+    const entry = known.get(keyOf(at));
+    return entry !== undefined && now() < entry.until ? entry : null;
+  };
   return {
     learn,
+    isKnown: (at) => entryOf(at) !== null,
     hasTasks: (at) => known.get(keyOf(at))?.tasks ?? true,
     forget: (at) => void known.delete(keyOf(at)),
     async speaksModern(at, signal) {
-      const entry = known.get(keyOf(at));
-      if (entry !== undefined && now() < entry.until) return entry.modern;
+      const entry = entryOf(at);
+      if (entry !== null) return entry.modern;
       const answer = await upstream.send({ ...probe(at), signal });
       if (isFault(answer)) return answer;
       const probed = await readProbe(answer, at.target.id);

@@ -1,7 +1,9 @@
 /**
  * What this replica has seen of each target, and which targets it leaves alone for a while (circuit breaker). Callers have little
  * influence on it. A fault of reaching the target concerns everybody. Any other fault counts only while a session is opened or a list
- * is asked for, only for the same credentials, and for others than who met it only once two principals have met one in a row.
+ * is asked for, and only for the principal who met it, because targets read what a client says there. A time that has run out keeps
+ * others with the same credentials away, too, if two principals met it and the target has answered nobody for a while: each of the
+ * others once, so that several accounts of one person cannot close a target to all.
  */
 import { addressOf, type Target } from '../../targets/target.ts';
 import { ProcessFault } from './process.ts';
@@ -51,6 +53,8 @@ export interface Health {
 
 interface Circuit {
   failures: number;
+  /** Whether the last of them was waited for. */
+  slow: boolean;
   /** 0: it is closed. */
   until: number;
   /** While one request tries whether the target answers again. */
@@ -70,6 +74,8 @@ const FIRST_SLOW_WAIT_MS = 5_000;
 const MAX_SLOW_WAIT_MS = 60_000;
 /** A try gives its place to the next after the time that a connection takes: a call may take much longer. */
 const PROBE_MS = 6_000;
+/** So long after the target has answered somebody, nobody waits for what others met. */
+const TRUSTED_MS = 60_000;
 /** Faults that say nothing of how the target answers, or that are counted for everybody. */
 const UNCOUNTED: readonly UpstreamFault['fault'][] = [
   ...(['aborted', 'busy', 'credential', 'transport', 'suspended'] as const),
@@ -83,6 +89,8 @@ export function createHealth(now: () => number): Health {
   const seen = new Map<string, Seen>();
   const reached = new Map<string, Circuit>();
   const opened = new Map<string, Map<string, Circuit>>();
+  /** When the target last answered anybody with these credentials. */
+  const answers = new Map<string, { at: number }>();
   const listeners = new Set<(targetId: string) => void>();
 
   const placeOf = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
@@ -102,6 +110,7 @@ export function createHealth(now: () => number): Health {
 
   function fail(circuit: Circuit, kind: UpstreamFault['fault']): void {
     circuit.failures++;
+    circuit.slow = kind === 'timeout';
     circuit.probeUntil = 0;
     const { failures } = circuit;
     const wait =
@@ -118,6 +127,14 @@ export function createHealth(now: () => number): Health {
 
   function recovered(target: Target, circuits: Iterable<Circuit>): void {
     if ([...circuits].some(({ until }) => until > 0)) for (const listener of listeners) listener(target.id);
+  }
+
+  /** A try that takes longer than a connection has got one, even if its call goes on for hours. */
+  function closeIfConnected(target: Target, circuit: Circuit): void {
+    if (circuit.probeUntil === 0 || now() < circuit.probeUntil) return;
+    recovered(target, [circuit]);
+    circuit.until = 0;
+    circuit.probeUntil = 0;
   }
 
   function note(target: Target, kind: LastFault['kind'], text: string, cause: unknown): void {
@@ -142,18 +159,23 @@ export function createHealth(now: () => number): Health {
     } else if (circuit !== undefined) circuit.probeUntil = 0;
   }
 
-  /** What counts for the principal: its own, or that of others once there are two. */
+  /** The principal's own. It begins as that of others, where theirs counts, and owes nothing to theirs from then on. */
   function circuitFor(asked: Asked): Circuit | undefined {
-    const circuits = opened.get(keyOf(asked));
+    const key = keyOf(asked);
+    const circuits = opened.get(key);
     const own = circuits?.get(asked.principal);
-    if (circuits === undefined || own !== undefined || circuits.size < 2) return own;
-    return [...circuits.values()].reduce((latest, one) => (one.until > latest.until ? one : latest));
+    if (circuits === undefined || own !== undefined) return own;
+    const met = [...circuits.values()].filter(({ slow }) => slow);
+    if (met.length < 2 || now() < (answers.get(key)?.at ?? -Infinity) + TRUSTED_MS) return undefined;
+    const until = Math.max(...met.map((circuit) => circuit.until));
+    return entered(circuits, asked.principal, () => ({ ...newCircuit(), until }), PRINCIPALS_KEPT);
   }
 
   return {
     watched: (upstream) => ({
       async send(request) {
         const circuit = reached.get(placeOf(request.target));
+        if (circuit !== undefined) closeIfConnected(request.target, circuit);
         if (circuit !== undefined && request.method !== 'DELETE' && !mayTry(circuit)) return suspended(circuit);
         const answer = await upstream.send(request);
         settled(request, answer);
@@ -175,9 +197,11 @@ export function createHealth(now: () => number): Health {
       fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
     },
     answered(asked) {
-      const circuits = opened.get(keyOf(asked));
+      const key = keyOf(asked);
+      entered(answers, key, () => ({ at: 0 }), KEPT).at = now();
+      const circuits = opened.get(key);
       if (circuits === undefined) return;
-      opened.delete(keyOf(asked));
+      opened.delete(key);
       recovered(asked.target, circuits.values());
     },
     note,
@@ -200,7 +224,7 @@ export function createHealth(now: () => number): Health {
   };
 }
 
-const newCircuit = (): Circuit => ({ failures: 0, until: 0, probeUntil: 0 });
+const newCircuit = (): Circuit => ({ failures: 0, slow: false, until: 0, probeUntil: 0 });
 
 /** The oldest entry makes room. */
 function entered<V>(map: Map<string, V>, key: string, make: () => V, max: number): V {
