@@ -37,6 +37,7 @@ import { AppError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import { createApp } from './http/app.ts';
 import { watchDescriptors } from './http/descriptors.ts';
+import { inTurn } from './http/in-turn.ts';
 import { createMetrics, watchLevels } from './http/metrics.ts';
 import { openapiRoutes } from './http/openapi/document.ts';
 import { meetOrigin } from './http/origin.ts';
@@ -392,10 +393,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   });
   const server = createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
-    (req, res) => {
+    inTurn((req, res) => {
       if (draining) res.setHeader('Connection', 'close');
       mcp(req, res, () => app(req, res));
-    },
+    }),
   );
 
   const descriptors = watchDescriptors({ log });

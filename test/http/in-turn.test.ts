@@ -1,0 +1,73 @@
+/** Requests that a client sends ahead on one connection. */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import test, { type ExecutionContext } from 'ava';
+import { inTurn } from '../../src/http/in-turn.ts';
+import { startGateway } from '../support/gateway.ts';
+
+async function listening(t: ExecutionContext, handle: (req: IncomingMessage, res: ServerResponse) => void): Promise<Socket> {
+  const server = createServer(inTurn(handle)).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  t.teardown(() => {
+    socket.destroy();
+    server.closeAllConnections();
+    server.close();
+  });
+  return socket;
+}
+
+const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
+const post = (path: string, body: string): string =>
+  `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+
+test('a request that is sent ahead begins when the one before it is answered', async (t) => {
+  const begun: string[] = [];
+  let underWay = 0;
+  const socket = await listening(t, async (req, res) => {
+    begun.push(`${req.url} ${++underWay}`);
+    const body = await text(req);
+    setImmediate(() => {
+      underWay--;
+      res.end(`<${req.url} ${body}>`);
+    });
+  });
+  socket.write(get('/1') + post('/2', 'two') + get('/3') + post('/4', 'four') + get('/5', 'Connection: close\r\n'));
+  const answers = await text(socket);
+  t.deepEqual(begun, ['/1 1', '/2 1', '/3 1', '/4 1', '/5 1']);
+  t.deepEqual(answers.match(/<[^>]*>/g), ['</1 >', '</2 two>', '</3 >', '</4 four>', '</5 >']);
+});
+
+test('what waits behind an answer is not begun once the client has gone', async (t) => {
+  const begun: string[] = [];
+  let leave: () => void = () => undefined;
+  const left = new Promise<void>((resolve) => {
+    leave = resolve;
+  });
+  const socket = await listening(t, (req, res) => {
+    begun.push(req.url ?? '');
+    res.on('close', () => setImmediate(() => setImmediate(leave)));
+    socket.destroy();
+  });
+  socket.write(get('/1') + get('/2'));
+  await left;
+  t.deepEqual(begun, ['/1']);
+});
+
+test('a packet of a thousand requests is no more work than one', async (t) => {
+  const { url, rest } = await startGateway(t);
+  const { host, port, hostname } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.on('error', () => undefined);
+  const ask = (more: string): string => `GET / HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`;
+  socket.write(ask('').repeat(1_000) + ask('Connection: close\r\n'));
+  socket.resume();
+  await once(socket, 'close');
+  await rest(200, 'GET', '/health/live');
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  const answered = /route="\/"[^}]*\} (\d+)/.exec(metrics)?.[1];
+  t.true(Number(answered ?? 0) <= 33, `${answered} were worked on`);
+});
