@@ -316,7 +316,7 @@ const isAnyAddress = (host: string): boolean => host === '0.0.0.0' || host === '
 const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host);
 
 /** Variables that may hold a secret: `<name>_FILE` names a file with the value instead, as Docker and Kubernetes mount them. */
-const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL'] as const;
+const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL', 'METRICS_TOKEN'] as const;
 
 type Variables = Readonly<Record<string, string | undefined>>;
 

@@ -103,10 +103,12 @@ test('secrets are read from files, as Docker and Kubernetes mount them', (t) => 
     MASTER_KEY_FILE,
     MASTER_KEY_PREVIOUS_FILE: file('old', old.toString('base64')),
     DATABASE_URL_FILE: file('url', 'mysql://u:p@h/db\r\n'),
+    METRICS_TOKEN_FILE: file('metrics', `${'m'.repeat(16)}\n`),
     MASTER_KEY: '',
   });
   t.deepEqual([config.masterKey, config.previousMasterKeys], [key, [old]]);
   t.like(config.database, { kind: 'mysql', url: 'mysql://u:p@h/db' });
+  t.is(config.metricsToken, 'm'.repeat(16));
   t.is(readConfig({ MASTER_KEY_FILE: '' }).masterKey, null);
 
   const mistakesOf = (environment: Record<string, string>) =>
