@@ -138,6 +138,8 @@ test('secrets are cut out, also line by line, longest first', (t) => {
     t.false(Buffer.from(shown.replace('[redacted]', ''), 'base64').toString('latin1').includes('secret'), user);
   }
   t.is(hideSecrets(['p w/"x']).hide('p%20w%2F%22x p w/\\"x'), '[redacted] [redacted]');
+  t.is(hideSecrets(['p w/"x']).hide('p%20w%2f%22x'), '[redacted]');
+  t.is(hideSecrets(['top/z']).hide('746f702f7a 746F702F7A'), '[redacted] [redacted]');
 });
 
 test('no half of a secret shows, wherever chunks of a line without end are cut', (t) => {

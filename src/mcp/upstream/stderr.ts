@@ -29,7 +29,7 @@ export function hideSecrets(secrets: readonly string[]): Hiding {
   const parts = secrets
     .flatMap((secret) => [secret, ...secret.split(/[\r\n]+/)])
     .filter((part) => part.length >= SECRET_LENGTH)
-    .flatMap((part) => [part, encodeURIComponent(part), JSON.stringify(part).slice(1, -1), ...base64Of(part)]);
+    .flatMap((part) => [part, ...percentOf(part), JSON.stringify(part).slice(1, -1), ...hexOf(part), ...base64Of(part)]);
   const longestFirst = [...new Set(parts)].sort((a, b) => b.length - a.length);
   return {
     hide: (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
@@ -43,6 +43,16 @@ export function hideSecrets(secrets: readonly string[]): Hiding {
     },
     longest: longestFirst[0]?.length ?? 0,
   };
+}
+
+function percentOf(secret: string): string[] {
+  const encoded = encodeURIComponent(secret);
+  return [encoded, encoded.replace(/%../g, (byte) => byte.toLowerCase())];
+}
+
+function hexOf(secret: string): string[] {
+  const hex = Buffer.from(secret).toString('hex');
+  return [hex, hex.toUpperCase()];
 }
 
 /** The characters that are the secret's alone, wherever it stands in what was encoded. */
