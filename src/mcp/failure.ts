@@ -1,6 +1,6 @@
 /** What a client is told when its target did not give a proper answer. */
 import { isObject } from '../http/json.ts';
-import type { Target } from '../targets/target.ts';
+import type { Access, Target } from '../targets/target.ts';
 import { type Answer, refuse, rpcError } from './answer.ts';
 import { decideShown } from './authorize.ts';
 import { isWithheldError } from './capabilities.ts';
@@ -11,6 +11,7 @@ import type { McpLimits } from './limits.ts';
 import { CODES } from './message.ts';
 import { type OwnError, ownError, servedVersions } from './own-error.ts';
 import { rebuildResponse } from './rebuild.ts';
+import { hideSecrets } from './upstream/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from './upstream/upstream.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
@@ -41,7 +42,7 @@ export async function relayFailure(
   awaited.end('upstream_error');
   if (context.era === 'modern') deps.eras.forget(context);
   const { target } = context;
-  const location = answer.location ?? undefined;
+  const location = answer.location ? shownLocation(answer.location, context.access) : undefined;
   deps.log.warn({ target: target.name, status: answer.status, location }, 'a target answered with a failure');
   const isSse =
     awaited.method === 'initialize' && NO_SUCH_POST.includes(answer.status) && (await isSseServer(deps.upstream, context));
@@ -50,6 +51,12 @@ export async function relayFailure(
   const failure = rpcError(id, CODES.internal, `The target \`${target.name}\` ${text}`);
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };
+}
+
+/** Where a target redirects to, for administrators, without what may be secret: user, query, and the gateway's credential. */
+function shownLocation(location: string, { credentials }: Access): string {
+  const values = credentials === 'unusable' ? [] : credentials.headers.map(([, value]) => value.replace(/^Bearer /, ''));
+  return hideSecrets(values).hide(location).replace(/[?#].*/s, '?[redacted]').replace(/\/\/[^/]*@/, '//[redacted]@');
 }
 
 function requestedVersion({ error }: OwnError): string {

@@ -73,6 +73,16 @@ test.serial('a redirection: the administrator learns where to, the caller that t
   t.regex(fault()?.message ?? '', /redirects to http:\/\/10\.9\.8\.7\/mcp\//);
 });
 
+test.serial('the administrator is not shown what may be secret in the address of a redirection', async (t) => {
+  const url = await upstreamOf(t, ({ headers }, res) => {
+    const token = String(headers['x-upstream-key']);
+    res.writeHead(307, { location: `https://me:${token}@b.example/${token}/mcp?key=${token}#x` }).end();
+  });
+  const { opening, fault } = await setUp(t, routed('t', url));
+  await opening();
+  t.regex(fault()?.message ?? '', /redirects to https:\/\/\[redacted\]@b\.example\/\[redacted\]\/mcp\?\[redacted\]$/);
+});
+
 test.serial('a server of HTTP with SSE behind the transport streamable-http is named as such', async (t) => {
   const url = await upstreamOf(t, ({ httpMethod }, res) => {
     if (httpMethod !== 'GET') return void res.writeHead(405).end();
