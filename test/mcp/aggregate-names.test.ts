@@ -191,7 +191,10 @@ test('every place where a target names something', (t) => {
       structuredContent: { uri: 'x:3' },
     },
     { type: 'resource', resource: { uri: `${prefix}x:4`, ...pointing(prefix) } },
+    wrapped(50, { type: 'resource_link', uri: `${prefix}x:5` }),
   ];
+  const wrapped = (depth: number, block: object): object =>
+    depth === 0 ? block : wrapped(depth - 1, { type: 'tool_result', content: [block] });
   for (const [method, make] of [
     ['tools/call', (prefix: string) => ({ content: nested(prefix) })],
     ['tasks/result', (prefix: string) => ({ content: nested(prefix) })],

@@ -109,8 +109,6 @@ export async function bareResponse(targetName: string, located: Located): Promis
 
 /** Spans down to `_meta.ui.resourceUri` of an item of a list. */
 const LIST_DEPTH = 6;
-/** The same of a link in the result of a tool, in the content of a prompt's message. */
-const CONTENT_DEPTH = 11;
 /** The text has been read before, under the limits for targets. */
 const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LIST_DEPTH };
 
@@ -138,7 +136,8 @@ export async function renameLarge(targetName: string, method: string, text: stri
   }
 }
 
-const rulesFor = (method: string) => ({ ...RULES, spanDepth: method.endsWith('/list') ? LIST_DEPTH : CONTENT_DEPTH });
+/** A `tool_result` may hold others, to any depth: content has spans as far down as it is read. */
+const rulesFor = (method: string) => ({ ...RULES, spanDepth: method.endsWith('/list') ? LIST_DEPTH : RULES.maxDepth });
 
 function renameRead(targetName: string, method: string, text: string, reading: JsonReading): string {
   if (!reading.ok || !isObject(reading.value)) return text;
