@@ -56,7 +56,10 @@ export async function relayFailure(
 /** Where a target redirects to, for administrators, without what may be secret: user, query, and the gateway's credential. */
 function shownLocation(location: string, { credentials }: Access): string {
   const values = credentials === 'unusable' ? [] : credentials.headers.map(([, value]) => value.replace(/^Bearer /, ''));
-  return hideSecrets(values).hide(location).replace(/[?#].*/s, '?[redacted]').replace(/\/\/[^/]*@/, '//[redacted]@');
+  return hideSecrets(values)
+    .hide(location)
+    .replace(/[?#].*/s, '?[redacted]')
+    .replace(/\/\/[^/]*@/, '//[redacted]@');
 }
 
 function requestedVersion({ error }: OwnError): string {
