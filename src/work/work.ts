@@ -133,15 +133,19 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
       queues.delete(by);
       if (rest.length > 0) queues.set(by, rest);
       if (first === undefined) continue;
-      running.add(by);
-      first.start(take());
+      try {
+        first.start(take());
+        running.add(by);
+      } catch (cause) {
+        first.refuse(new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause }));
+      }
     }
   }
 
   const waitingOf = (queue: readonly unknown[] | undefined): number => queue?.length ?? 0;
 
   function admit(by: string): void {
-    if (closed) throw new AppError('unavailable', 'The gateway is closing.');
+    if (closed) throw closing();
     const all = [...queues.values()].reduce((sum, queue) => sum + queue.length, 0);
     if (waitingOf(queues.get(by)) >= limits.waitingOfCaller) {
       const message = `${limits.waitingOfCaller} of your plans, comparisons and the like wait for their turn already. Wait for their answers.`;
@@ -212,7 +216,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
         on(worker, 'error', (error: NodeJS.ErrnoException) =>
           reject(error.code === 'ERR_WORKER_OUT_OF_MEMORY' ? tooMuch(limits) : error),
         );
-        on(worker, 'exit', () => reject(new AppError('unavailable', 'The gateway is closing.')));
+        on(worker, 'exit', () => reject(closed ? closing() : new AppError('unavailable', ENDED)));
         on(worker, 'message', (message: FromThread) => {
           switch (message.kind) {
             case 'question':
@@ -257,7 +261,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
       closed = true;
       const waiting = [...queues.values()].flat();
       queues.clear();
-      for (const { refuse } of waiting) refuse(new AppError('unavailable', 'The gateway is closing.'));
+      for (const { refuse } of waiting) refuse(closing());
       await Promise.all([...threads].map(({ worker }) => worker.terminate()));
     },
   };
@@ -271,6 +275,8 @@ class Told {
   }
 }
 
+const ENDED = 'The thread of this work ended unexpectedly. Try again.';
+const closing = (): AppError => new AppError('unavailable', 'The gateway is closing.');
 const tooMuch = ({ memory }: WorkLimits): AppError =>
   new AppError(
     'too_large',

@@ -17,6 +17,9 @@ serve({
     const kept: object[] = [];
     for (;;) kept.push({ at: kept.length, more: [kept.length] });
   },
+  async exit() {
+    process.exit(3);
+  },
   async spin() {
     for (;;);
   },

@@ -112,6 +112,14 @@ test('many items go both ways, and errors keep what they say', async (t) => {
   t.is(await codeOf(run('a', 'ask', { name: 'no' }, { host: refused })), 'not_found');
 });
 
+test('a thread that cannot be started, or that ends by itself, costs its caller no turn', async (t) => {
+  const work = createWork({ thread: new URL('http://localhost/no-module') });
+  for (const _ of [1, 2]) t.is(await codeOf(work.run({ name: 'bytes', input: {}, by: 'a', host: {} })), 'unavailable');
+  const { run } = start(t);
+  t.regex((await t.throwsAsync<AppError>(run('a', 'exit'), { instanceOf: AppError }))?.message ?? '', /ended unexpectedly/);
+  t.is(await codeOf(run('a', 'bytes')), 'done');
+});
+
 test('closing ends what runs and what waits', async (t) => {
   const { work, run } = start(t, { atOnce: 1 });
   const started = gate();
