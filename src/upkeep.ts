@@ -4,6 +4,7 @@ import { tokenStore } from './auth/store.ts';
 import { removeChanges } from './db/changes.ts';
 import type { Database } from './db/database.ts';
 import type { Log } from './log.ts';
+import { repeat } from './repeat.ts';
 
 export interface UpkeepParts {
   readonly database: Database;
@@ -45,19 +46,14 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts): 
     if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes were removed');
   }
 
-  let running: Promise<void> = Promise.resolve();
-  const work = (): void => {
-    running = running.then(run).catch((err: unknown) => log.warn({ err }, 'old rows could not be removed, retrying in an hour'));
-  };
-  const first = setTimeout(work, FIRST_MS).unref();
-  const timer = setInterval(work, EVERY_MS).unref();
+  const hourly = repeat(run, { everyMs: EVERY_MS, firstMs: FIRST_MS }, (err) =>
+    log.warn({ err }, 'old rows could not be removed, retrying in an hour'),
+  );
   return {
     run,
-    async stop() {
+    stop() {
       stopped = true;
-      clearTimeout(first);
-      clearInterval(timer);
-      await running;
+      return hourly.stop();
     },
   };
 }

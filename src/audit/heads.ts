@@ -6,6 +6,7 @@ import { readPosition } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
+import { repeat } from '../repeat.ts';
 import type { ChainKey, Head } from './chain.ts';
 import { chainStore } from './chains/store.ts';
 import { CHECKPOINT_TYPE, checkpointLine, checkpointMac } from './checkpoint.ts';
@@ -72,39 +73,32 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
   }
 
   async function append(): Promise<void> {
+    const line = checkpointLine(await checkpoint());
+    const handle = await openToAppend(file);
     try {
-      const line = checkpointLine(await checkpoint());
-      const handle = await openToAppend(file);
-      try {
-        const { size } = await handle.stat();
-        const begin = endsWhole || size === 0 ? '' : '\n';
-        endsWhole = false;
-        await handle.appendFile(`${begin}${line}\n`);
-        await handle.sync();
-        endsWhole = true;
-      } finally {
-        await handle.close();
-      }
-    } catch (err) {
-      log.error({ err, file }, 'a checkpoint of the audit log could not be written');
+      const { size } = await handle.stat();
+      const begin = endsWhole || size === 0 ? '' : '\n';
+      endsWhole = false;
+      await handle.appendFile(`${begin}${line}\n`);
+      await handle.sync();
+      endsWhole = true;
+    } finally {
+      await handle.close();
     }
   }
+  const failed = (err: unknown): void => log.error({ err, file }, 'a checkpoint of the audit log could not be written');
 
   say();
-  let appending: Promise<void> = Promise.resolve();
   const saying = setInterval(say, LOG_EVERY_MS).unref();
-  const timer = setInterval(() => {
-    appending = appending.then(append);
-  }, checkpointMs).unref();
+  const appending = repeat(append, { everyMs: checkpointMs }, failed);
 
   return {
     checkpoint,
     async stop() {
       clearInterval(saying);
-      clearInterval(timer);
-      await appending;
+      await appending.stop();
       say();
-      await append();
+      await append().catch(failed);
     },
   };
 }

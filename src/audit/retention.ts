@@ -5,6 +5,7 @@
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import type { Log } from '../log.ts';
+import { repeat } from '../repeat.ts';
 import {
   type ChainKey,
   type ChainRow,
@@ -186,27 +187,17 @@ export function createRetention(parts: RetentionParts): Retention {
     };
   }
 
-  let running: Promise<unknown> = Promise.resolve();
-  const work = (): void => {
-    running = running.then(async () => {
-      try {
-        await resume();
-        await run();
-      } catch (err) {
-        log.warn({ err }, 'the audit log could not be kept to its age; it is tried again in an hour');
-      }
-    });
-  };
-  const first = setTimeout(work, FIRST_MS).unref();
-  const timer = setInterval(work, EVERY_MS).unref();
+  const hourly = repeat(
+    () => resume().then(run),
+    { everyMs: EVERY_MS, firstMs: FIRST_MS },
+    (err) => log.warn({ err }, 'the audit log could not be kept to its age; it is tried again in an hour'),
+  );
 
   return {
     run,
-    async stop() {
+    stop() {
       stopped = true;
-      clearTimeout(first);
-      clearInterval(timer);
-      await running;
+      return hourly.stop();
     },
   };
 }
