@@ -164,9 +164,16 @@ function plainResult(method: string, reading: Reading, result: JsonObject, decla
       const isTools = method === 'tools/list' && name === 'tools' && Array.isArray(result.tools);
       if (!isTools) return `${JSON.stringify(name)}:${reading.text.slice(start, end)}`;
       const valid = (items ?? []).filter((_, index) => (declared[index] ?? null) !== null);
-      return `"tools":[${valid.map((item) => reading.text.slice(item.start, item.end)).join()}]`;
+      return `"tools":[${joined(valid.map((item) => reading.text.slice(item.start, item.end)))}]`;
     });
-  return `{${members.join()}}`;
+  return `{${joined(members)}}`;
+}
+
+/** Like `join`, which would copy 16 MiB in one step: concatenation copies nothing until the text is read. */
+function joined(parts: readonly string[]): string {
+  let text = parts[0] ?? '';
+  for (const part of parts.slice(1)) text += `,${part}`;
+  return text;
 }
 
 function inputOf(reading: Reading, result: JsonObject, capabilities: JsonObject): Outcome | null {
