@@ -46,6 +46,7 @@ import type { Timings } from './http/timings.ts';
 import { createLog, type Log } from './log.ts';
 import { createMcpHandler } from './mcp/endpoint.ts';
 import { createHolders } from './mcp/holders.ts';
+import { createBodies } from './mcp/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits.ts';
 import { isRequestMethod } from './mcp/operation.ts';
 import { principalKey } from './mcp/places.ts';
@@ -282,7 +283,9 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   // HTTP.
   let draining = false;
   const auth = { database, registration, login, limits, trustProxy: config.trustProxy };
+  const bodies = createBodies(DEFAULT_LIMITS);
   const app = createApp({
+    bodies,
     config,
     log,
     metrics,
@@ -303,7 +306,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       { path: '/auth', router: ownAuthRoutes(auth) },
       { path: '/users', router: userRoutes({ database, administer, passwords, now }), roles: ['admin'] },
       { path: '/users', router: createUserRecycleRoute({ administer, now }), roles: ['admin'] },
-      { path: '/sessions', router: createSessionRoutes({ database, administer, now }), roles: ['admin'] },
+      {
+        path: '/sessions',
+        router: createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe }),
+        roles: ['admin'],
+      },
       { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
       {
         path: '/targets',
@@ -336,6 +343,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     ],
   });
   const mcp = createMcpHandler({
+    bodies,
     verify,
     admit,
     audit,
@@ -369,6 +377,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         metrics.added.observe(addedMs);
         metrics.upstream.observe(tookMs - addedMs, targetName, error);
       },
+      sessionEnded: (lastedMs) => metrics.sessions.observe(lastedMs),
       failed: (target, failure) => metrics.targetFailures.inc({ target, failure }),
     },
     denialLimit: denials.wait,

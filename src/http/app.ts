@@ -7,7 +7,7 @@ import type { KeyRing } from '../auth/keys.ts';
 import type { Config } from '../config.ts';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { createStock } from '../mcp/budgets.ts';
+import type { Stock } from '../mcp/budgets.ts';
 import { ifLarge, jsonBody, LARGE_BODY } from './body.ts';
 import { contextOf, openContext } from './context.ts';
 import { healthRoutes, type Ready } from './health.ts';
@@ -30,6 +30,8 @@ export interface AppParts {
   readonly keys: KeyRing;
   readonly authenticate: Authenticate;
   readonly ready: Ready;
+  /** Bytes of large bodies under way, by principal: one stock for the process. */
+  readonly bodies: Stock;
   /** Routers for callers without a token, under `/api`. */
   readonly open: readonly Mount[];
   /** Routers behind authentication, under `/api`, in the order in which they are asked. */
@@ -38,8 +40,6 @@ export interface AppParts {
 
 const OPEN_BODY_BYTES = 16 * 1024;
 const BODY_BYTES = 4 * 1024 * 1024;
-/** Bytes of large bodies under way. */
-const BODIES = { perKey: 4 * BODY_BYTES, all: 16 * BODY_BYTES };
 /** Administrators send files of policies; nobody else has reason for a large body. */
 const limitFor = (res: Response): number => (contextOf(res).admission?.principal.role === 'admin' ? BODY_BYTES : LARGE_BODY);
 /** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
@@ -80,7 +80,7 @@ export function createApp(parts: AppParts): Express {
     '/api',
     authenticate.verify,
     early,
-    jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path), createStock('bodies of requests', BODIES)),
+    jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path), parts.bodies),
     authenticate.admit,
   );
   for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);

@@ -25,6 +25,8 @@ export interface Metrics {
   readonly calls: Timings;
   /** Requests to targets, by the target's name and how they ended. */
   readonly upstream: Timings;
+  /** Sessions that were ended. */
+  readonly sessions: Timings;
   readonly added: Timings;
   readonly gate: Timings;
   readonly decision: Timings;
@@ -90,6 +92,11 @@ export function createMetrics(): Metrics {
       help: 'From sending a request to its target to the end of the answer; error_type is empty where the answer is a result',
       bounds: OPERATION_BOUNDS,
       labels: ['target', 'error_type'],
+    }),
+    sessions: createTimings(registry, {
+      name: 'mcp_server_session_duration_seconds',
+      help: 'From the beginning of a session until its client or an administrator ended it',
+      bounds: OPERATION_BOUNDS,
     }),
     added: createTimings(registry, {
       name: 'portcullis_added_latency_seconds',

@@ -10,7 +10,7 @@ import { TARGET_NAME } from '../targets/target.ts';
 import { createAims } from './aggregate/aims.ts';
 import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
 import { type Answer, problem, problemUnavailable, rpcError, unavailable } from './answer.ts';
-import { createFlow } from './budgets.ts';
+import { createFlow, type Stock } from './budgets.ts';
 import { type Cancellation, createCancellation } from './cancellation.ts';
 import { type ExchangeDeps, REVOKED } from './context.ts';
 import { createDeliveries } from './deliveries.ts';
@@ -36,6 +36,8 @@ import { type Changes, createChanges, createWatch, type Watch, type Watched } fr
 export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls' | 'deliveries' | 'reader'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
+  /** Of `createBodies`, shared with REST. */
+  readonly bodies: Stock;
   /** Where no connection to a target goes. */
   readonly addresses: AddressRule;
   /** Origin of the gateway as clients know it, without a trailing slash. */
@@ -127,7 +129,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     watch,
     streams: new Map(),
     standing: new WeakSet(),
-    intake: createIntake(deps.limits, () => performance.now()),
+    intake: createIntake(deps.limits, deps.bodies, () => performance.now()),
     outbox: createOutbox(deps.limits),
   };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {

@@ -33,9 +33,14 @@ export const FREE_LENGTH = 4 * 1024;
 /** So many bytes cost as much as a value. */
 const BYTES_PER_VALUE = 128;
 
-export function createIntake(limits: McpLimits, now: () => number): Intake {
+/** Bytes of large bodies under way, on every route, by `principalKey`. */
+export function createBodies({ bodyBytesOfPrincipal: perKey, bodyBytesOfAll: all }: McpLimits): Stock {
+  return createStock('bodies of requests', { perKey, all });
+}
+
+export function createIntake(limits: McpLimits, bodies: Stock, now: () => number): Intake {
   return {
-    bodies: createStock('bodies of requests', { perKey: limits.bodyBytesOfPrincipal, all: limits.bodyBytesOfAll }),
+    bodies,
     reading: createFlow({ perKey: limits.readingOfPrincipal, all: limits.readingOfAll }, now),
   };
 }

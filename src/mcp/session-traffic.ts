@@ -230,7 +230,9 @@ async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): P
 /** False: it had ended before. */
 export async function endSession(deps: ExchangeDeps, session: Session): Promise<boolean> {
   deps.links.forget(session);
-  return deps.sessions.end(session.id, 'client', deps.now());
+  const ended = await deps.sessions.end(session.id, 'client', deps.now());
+  if (ended) deps.observe.sessionEnded(deps.now() - session.issuedAt);
+  return ended;
 }
 
 /** What the session header of a request came to: null where it is no session of this caller on this target. */

@@ -18,7 +18,11 @@ export interface SessionRouteParts {
   readonly database: Database;
   readonly administer: Administer;
   readonly now: () => number;
+  /** Told how long a session has lasted that an administrator has ended. */
+  readonly onEnded: (lastedMs: number) => void;
 }
+
+type RecycleParts = Pick<SessionRouteParts, 'administer' | 'now'>;
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: ['user_id', 'target_id'] };
 
@@ -37,7 +41,7 @@ const recycling = Joi.object<SessionFilter & { readonly all?: true }>({
     'object.without': 'must stand alone: leave user_id and target_id out',
   });
 
-export function createSessionRoutes({ database, administer, now }: SessionRouteParts): Router {
+export function createSessionRoutes({ database, administer, now, onEnded }: SessionRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
@@ -58,7 +62,7 @@ export function createSessionRoutes({ database, administer, now }: SessionRouteP
 
   router.delete('/:id', async (req, res) => {
     const id = pathId(req.params.id);
-    await administer(callerOf(res), 'admin', async (trx) => {
+    const { result: lastedMs } = await administer(callerOf(res), 'admin', async (trx) => {
       const store = sessionStore(trx);
       const session = await store.find(id);
       if (session === null || !(await store.end(id, 'administrator', now())))
@@ -70,8 +74,9 @@ export function createSessionRoutes({ database, administer, now }: SessionRouteP
         before: sessionJson(session),
         after: null,
       };
-      return { result: null, changes: [change] };
+      return { result: now() - session.created_at, changes: [change] };
     });
+    onEnded(lastedMs);
     res.status(204).end();
   });
 
@@ -84,7 +89,7 @@ export function createSessionRoutes({ database, administer, now }: SessionRouteP
 }
 
 /** `POST /api/users/:id/recycle`. */
-export function createUserRecycleRoute(parts: Omit<SessionRouteParts, 'database'>): Router {
+export function createUserRecycleRoute(parts: RecycleParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
   router.post('/:id/recycle', async (req, res) => {
     res.json(await recycle(parts, callerOf(res), { user_id: pathId(req.params.id) }));
@@ -93,11 +98,7 @@ export function createUserRecycleRoute(parts: Omit<SessionRouteParts, 'database'
 }
 
 /** How many sessions go on with a target that knows nothing of what was before. */
-async function recycle(
-  { administer, now }: Omit<SessionRouteParts, 'database'>,
-  caller: Caller,
-  filter: SessionFilter,
-): Promise<{ recycled: number }> {
+async function recycle({ administer, now }: RecycleParts, caller: Caller, filter: SessionFilter): Promise<{ recycled: number }> {
   const { user_id = '', target_id = '' } = filter;
   const { result } = await administer(caller, 'admin', async (trx: Transaction) => {
     if (user_id !== '' && (await userStore(trx).find(user_id)) === null) throw new AppError('not_found', 'No user has this id.');

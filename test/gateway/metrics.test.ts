@@ -76,6 +76,22 @@ eachEngine(test.serial, 'what is open and what waits is shown as it is at the mo
   await until('the session is gone', async () => seriesOf(await read(w.gateway.url), 'portcullis_upstream_sessions') === 0);
 });
 
+test.serial('a session that its client or an administrator ends is timed', async (t) => {
+  const w = await setUp(t, null);
+  const count = async () => seriesOf(await read(w.gateway.url), 'mcp_server_session_duration_seconds_count');
+  t.is(await count(), 0);
+  for (const url of [w.mcp, `${w.gateway.url}/mcp`]) {
+    const headers = { 'mcp-session-id': await openSession(url, w.token) };
+    await rest(url, 'DELETE', '', { token: w.token, headers });
+  }
+  t.is(await count(), 2);
+  await openSession(w.mcp, w.token);
+  const { token } = w.admin;
+  const { body } = await w.gateway.rest<{ id: string }[]>(200, 'GET', '/api/sessions', { token });
+  await w.gateway.rest(204, 'DELETE', `/api/sessions/${body[0]?.id}`, { token });
+  t.is(await count(), 3);
+});
+
 test.serial('a target that cannot be reached is counted by its name, and so is one that refuses the credential', async (t) => {
   const w = await setUp(t, null);
   await openSession(w.mcp, w.token);

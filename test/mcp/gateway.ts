@@ -9,6 +9,7 @@ import type { Decision, Engine, NamedObject } from '../../src/decision/decision.
 import { AppError } from '../../src/errors.ts';
 import { createLog } from '../../src/log.ts';
 import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
+import { createBodies } from '../../src/mcp/intake.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
@@ -179,7 +180,8 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     denialLimit: () => null,
     undelivered: () => undefined,
     ended: () => undefined,
-    observe: { ended: () => undefined, failed: () => undefined },
+    observe: { ended: () => undefined, sessionEnded: () => undefined, failed: () => undefined },
+    bodies: createBodies({ ...DEFAULT_LIMITS, ...limits }),
     // Long enough for targets that start on a busy machine.
     limits: { ...DEFAULT_LIMITS, joinMs: 10_000, ...limits },
     addresses: createAddressRule([]),

@@ -22,6 +22,8 @@ import { createApp } from '../../src/http/app.ts';
 import { createMetrics } from '../../src/http/metrics.ts';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
 import { createLog } from '../../src/log.ts';
+import { createBodies } from '../../src/mcp/intake.ts';
+import { DEFAULT_LIMITS } from '../../src/mcp/limits.ts';
 import { userRoutes } from '../../src/users/routes.ts';
 import { createSqlite } from './databases/sqlite.ts';
 
@@ -128,6 +130,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   };
   const state = { ready: true };
   const app = createApp({
+    bodies: createBodies(DEFAULT_LIMITS),
     config,
     log,
     metrics: createMetrics(),
