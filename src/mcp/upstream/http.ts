@@ -80,7 +80,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   private readonly signal: Cancellable | undefined;
   private readonly maxBytes: number;
   private controller: Dispatcher.DispatchController | null = null;
-  private stream: { readonly reader: SseReader; readonly queue: EventQueue; readonly mayPause: boolean } | null = null;
+  private stream: { readonly reader: SseReader; readonly queue: EventQueue } | null = null;
   private paused = false;
   /** What came was no event stream: nothing more is taken of it, and what was there before is still read. */
   private over = false;
@@ -135,7 +135,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     const reader = createSseReader(this.maxBytes);
     // Whoever reads learns of its end; that nobody does is no error.
     const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
-    this.stream = { reader, queue, mayPause: outlivesItsEnd(headers) };
+    this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
   }
 
@@ -146,15 +146,12 @@ class Exchange implements Dispatcher.DispatchHandler {
     const { pending } = stream.queue;
     const fault = this.unread.set(pending + stream.reader.pending);
     if (fault !== null) this.fail({ fault: 'busy', cause: fault });
-    else if (stream.mayPause && pending > PAUSE_LENGTH) {
+    else if (pending > PAUSE_LENGTH) {
       this.paused = true;
       this.controller?.pause();
     } else if (this.paused) {
       this.paused = false;
       this.controller?.resume();
-    } else if (pending > this.maxBytes) {
-      const cause = new BacklogFault({ overdrawn: 'key', budget: 'a stream', limit: this.maxBytes });
-      this.fail({ fault: 'too_large', cause });
     }
   }
 
@@ -251,12 +248,6 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
   if (request.lastEventId !== undefined) headers['last-event-id'] = request.lastEventId;
   for (const [name, value] of credentials.headers) headers[name] = value;
   return headers;
-}
-
-/** Whether the connection can be kept after the answer: undici takes the end of one that cannot be for a fault of its own while it is paused. */
-function outlivesItsEnd(headers: IncomingHttpHeaders): boolean {
-  const hasLength = headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined;
-  return hasLength && !/\bclose\b/i.test(String(headers.connection ?? ''));
 }
 
 export async function* eventsOf(
