@@ -201,6 +201,18 @@ test.serial('an answer in parts counts against its target until it is whole', as
   t.is(stock.taken, 0);
 });
 
+test.serial('an answer for whose length there is no room is given up before its body comes', async (t) => {
+  const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
+  const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n';
+  const { send } = await wire(t, (socket) => void socket.write(head), createUnread(stock));
+  const [first, second] = [await send(), await send()];
+  if (first.type === 'stream' || second.type === 'stream') throw new Error('no body');
+  const refused = await second.read();
+  t.is(isFault(refused) ? refused.fault : '', 'busy');
+  first.discard();
+  t.is(stock.taken, 0);
+});
+
 test.serial(
   'a stream of a connection that is kept waits for its reader, and leaves the connection to the next call',
   async (t) => {

@@ -89,6 +89,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   /** How many of the chunks, the first ones, are many that were joined. */
   private joined = 0;
   private size = 0;
+  /** Bytes that the body will have, if its head says so. */
+  private announced = 0;
   /** What has become of the body; null: it is still coming. */
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
@@ -130,6 +132,7 @@ class Exchange implements Dispatcher.DispatchHandler {
         type: type === 'application/json' ? 'json' : 'other',
         read,
       });
+      this.reserve(headers);
       return;
     }
     const reader = createSseReader(this.maxBytes);
@@ -137,6 +140,20 @@ class Exchange implements Dispatcher.DispatchHandler {
     const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
     this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
+  }
+
+  /** A body says how long it is: one for which there is no room is not read up to where the room ends. */
+  private reserve(headers: IncomingHttpHeaders): void {
+    this.announced = Number(one(headers['content-length']) ?? 0) || 0;
+    if (this.announced > this.maxBytes) this.fail({ fault: 'too_large' });
+    else this.hold(this.announced);
+  }
+
+  /** False: there is no room for so many bytes of the body, and the exchange has failed. */
+  private hold(bytes: number): boolean {
+    const fault = this.unread.set(bytes);
+    if (fault !== null) this.fail({ fault: 'busy', cause: fault });
+    return fault === null;
   }
 
   /** What waits of the stream, for its reader or for the end of an event. */
@@ -165,11 +182,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.fail({ fault: 'too_large' });
       return;
     }
-    const fault = this.unread.set(this.size);
-    if (fault !== null) {
-      this.fail({ fault: 'busy', cause: fault });
-      return;
-    }
+    if (this.size > this.announced && !this.hold(this.size)) return;
     this.chunks.push(chunk);
     // A Buffer takes a hundred bytes beside its own: a body of single ones would fill the memory.
     if (this.chunks.length - this.joined === CHUNKS_AT_ONCE) {
