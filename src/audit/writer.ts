@@ -9,7 +9,7 @@ import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head, nextStamp } from './chain.ts';
 import { chainStore } from './chains/store.ts';
-import type { AuditWriter } from './event.ts';
+import type { AuditWriter, OutcomeRecord } from './event.ts';
 import {
   type AuditStore,
   auditStore,
@@ -114,7 +114,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
 
   const waiting: Item[] = [];
   let waitingBytes = 0;
-  let outcomes: Stored<OutcomeRow>[] = [];
+  let outcomes: OutcomeRecord[] = [];
   let outcomesDue = false;
   let outcomeTimer: NodeJS.Timeout | undefined;
   let lostOutcomes = 0;
@@ -165,7 +165,11 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       await turnOver();
       const batch = takeBatch();
       if (outcomesDue) {
-        for (const stored of outcomes) batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(stored, error) });
+        for (const outcome of outcomes) {
+          // Its time is that of its writing: what waited for days is not as old as it would look to who removes records by age.
+          const stored = storedOutcome(outcome, now());
+          batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(outcome, error) });
+        }
         outcomes = [];
       }
       outcomesDue = false;
@@ -178,15 +182,15 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   }
 
   /** Nobody waits for it, so it can wait for a database that is out of order; written twice, it is there once. */
-  function settleOutcome(stored: Stored<OutcomeRow>, error: AppError | null): void {
+  function settleOutcome(outcome: OutcomeRecord, error: AppError | null): void {
     unsettled.outcomes--;
     if (error === null) return;
     if (closed || isAboutRows(error.cause) || outcomes.length >= MAX_OUTCOMES) lostOutcomes++;
-    else keepOutcome(stored, OUTCOME_RETRY_MS);
+    else keepOutcome(outcome, OUTCOME_RETRY_MS);
   }
 
-  function keepOutcome(stored: Stored<OutcomeRow>, delayMs: number): void {
-    outcomes.push(stored);
+  function keepOutcome(outcome: OutcomeRecord, delayMs: number): void {
+    outcomes.push(outcome);
     unsettled.outcomes++;
     outcomeTimer ??= setTimeout(() => {
       outcomeTimer = undefined;
@@ -342,7 +346,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
         log.warn({ lost: 1 }, 'outcomes of recorded decisions were lost');
         return;
       }
-      keepOutcome(storedOutcome(record, now()), OUTCOME_DELAY_MS);
+      keepOutcome(record, OUTCOME_DELAY_MS);
     },
     works() {
       const since = (at: number | null): number => (at === null ? Number.POSITIVE_INFINITY : performance.now() - at);

@@ -82,6 +82,27 @@ eachEngine(test.serial, 'what is older goes, from the front of each chain, and t
   t.false((await verified(database)).intact);
 });
 
+eachEngine(test.serial, 'an outcome that waited for days verifies when it is the last that was removed', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  let now = NOW - 50 * DAY;
+  const writer = quietWriter(database, { now: () => now });
+  const record = decision({ created_at: now });
+  await writer.decision(record);
+  writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+  now += 3 * DAY;
+  // It finds the first chain without the outcome.
+  const other = quietWriter(database, { now: () => now });
+  await other.decision(decision({ created_at: now }));
+  await writer.flush();
+  now = NOW;
+  await writer.decision(decision({ created_at: now }));
+  await Promise.all([writer.close(), other.close()]);
+  const keeper = retention(database, 40);
+  t.teardown(() => keeper.stop());
+  t.is(await keeper.run(), 3);
+  t.deepEqual((await verified(database)).problems, []);
+});
+
 /** `knex`, where `work` runs once, before the first read of `table`. */
 function interrupted(knex: Connection, table: string, work: () => Promise<unknown>): Connection {
   let done = false;
