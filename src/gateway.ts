@@ -53,6 +53,7 @@ import { principalKey } from './mcp/places.ts';
 import { createSeal } from './mcp/seal.ts';
 import { taskStore } from './mcp/store.ts';
 import { createHealth } from './mcp/upstream/health.ts';
+import { createPace, MONOTONIC } from './mcp/upstream/pace.ts';
 import { createAccessRoutes } from './policies/access-routes.ts';
 import { createBundleRoutes } from './policies/bundle-routes.ts';
 import type { Policy } from './policies/document.ts';
@@ -356,6 +357,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     saw: upkeep.saw,
     publicUrl: config.publicUrl,
     limits: { ...DEFAULT_LIMITS, silenceMs: config.upstreamTimeoutMs, answerBytes: config.upstreamAnswerBytes },
+    pace: createPace(DEFAULT_LIMITS, MONOTONIC),
     stdio: config.stdio,
     addresses,
     health,

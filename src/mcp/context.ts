@@ -23,6 +23,7 @@ import type { TaskStore } from './store.ts';
 import type { Task } from './tasks.ts';
 import type { UpstreamEras } from './upstream/eras.ts';
 import type { Health } from './upstream/health.ts';
+import type { Pace } from './upstream/pace.ts';
 import type { Upstream } from './upstream/upstream.ts';
 import type { Changes } from './watch.ts';
 
@@ -38,6 +39,7 @@ export interface ExchangeDeps {
   readonly replicaId: string;
   readonly eras: UpstreamEras;
   readonly health: Health;
+  readonly pace: Pace;
   readonly tasks: TaskStore;
   /** For calls, held until they have ended at the target, whether or not the client waits. */
   readonly calls: Places;

@@ -110,7 +110,7 @@ async function isSseServer(upstream: Upstream, { target, access }: Pick<RelayCon
 export function faultText(
   limits: McpLimits,
   target: Pick<Target, 'timeout_ms'>,
-  { fault, until = 0, withinMs }: UpstreamFault,
+  { fault, until, withinMs }: UpstreamFault,
   opening: boolean,
 ): string {
   const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
@@ -140,7 +140,9 @@ export function faultText(
     case 'busy':
       return 'cannot be used: the gateway has too much open for its targets';
     case 'suspended':
-      return `failed before and is not asked again until ${new Date(until).toISOString()}`;
+      return until === undefined
+        ? 'does not answer at the moment: the gateway goes on trying'
+        : `failed before and is not asked again until ${new Date(until).toISOString()}`;
   }
 }
 

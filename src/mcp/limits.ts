@@ -20,8 +20,10 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly callsPerPrincipal: number;
   /** For a session to be opened at a target on behalf of a client that does not wait for it by itself. */
   readonly openMs: number;
-  /** How long a request to all targets waits for the slowest. */
+  /** How long a request to all targets waits for the slowest, if no other request waits for it. */
   readonly joinMs: number;
+  /** A target is not late before this time. */
+  readonly lateMs: number;
   readonly keepAliveMs: number;
   readonly deliveries: DeliveryLimits;
   /** How often the right to what is under way is looked at again. */
@@ -39,6 +41,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   callsPerPrincipal: 512,
   openMs: 20_000,
   joinMs: 3_000,
+  lateMs: 100,
   keepAliveMs: 15_000,
   waitingBytesOfPrincipal: 64 * 1024 * 1024,
   waitingBytesOfAll: 160 * 1024 * 1024,
@@ -48,11 +51,6 @@ export const DEFAULT_LIMITS: McpLimits = {
       pair: { perSecond: 500, burst: 5_000 },
       target: { perSecond: 1_000, burst: 10_000 },
       all: { perSecond: 2_000, burst: 20_000 },
-    },
-    rush: {
-      pair: { perSecond: 1_000, burst: 64 },
-      target: { perSecond: 1_500, burst: 128 },
-      all: { perSecond: 3_000, burst: 512 },
     },
     decided: {
       pair: { perSecond: 20, burst: 200 },

@@ -21,6 +21,7 @@ import { TARGET_RULES } from './selection.ts';
 import { bindingOf, EVERYWHERE, type Link, placeOf, type Session } from './sessions.ts';
 import type { Asked, Health } from './upstream/health.ts';
 import { readAll } from './upstream/http.ts';
+import type { Attempt, Pace } from './upstream/pace.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
 /** A session at one target, for a caller as of now. */
@@ -37,6 +38,8 @@ export type LinkFailure = UpstreamFault | typeof ENDED;
 
 export interface Links {
   current(place: LinkPlace): Promise<Link | LinkFailure>;
+  /** The same for what several targets serve: a target that is late is not waited for. It is asked in the background. */
+  joined(place: LinkPlace): Promise<Link | LinkFailure>;
   /** In the place of one that the target no longer knows. */
   replace(place: LinkPlace, lost: Link): Promise<Link | LinkFailure>;
   /** The newest that any replica has opened for what the place is now; null: there is none. Opens nothing. */
@@ -49,7 +52,7 @@ export interface Links {
   helloOf(session: Session, targetId: string): ServerHello | null;
   /** Until `begin`, targets are not told that the session has begun: what they then send needs a client that listens. */
   hold(session: Session): void;
-  /** The client, as of now, is ready; does nothing where that is known. */
+  /** The client, as of now, is ready; does nothing where that is known. Does not wait for targets that are late. */
   begin(session: Session, admission: Admission): Promise<void>;
   /** How many this process has in use, of all sessions. */
   count(): number;
@@ -68,6 +71,7 @@ export interface LinkParts {
   readonly seal: Seal;
   readonly limits: McpLimits;
   readonly health: Health;
+  readonly pace: Pace;
   readonly now: () => number;
   readonly log: Log;
 }
@@ -87,6 +91,8 @@ const MAX_HELLO_BYTES = 1024 * 1024;
 const MAX_CAPABILITIES_LENGTH = 16 * 1024;
 /** Halves of one session that its target has lost, one after the other. */
 const MAX_LOST = 100;
+const OPENING = 'initialize';
+const LATE: UpstreamFault = { fault: 'suspended' };
 
 /** A half that is open, whose target is to hear that the session has begun. */
 interface Held {
@@ -98,12 +104,23 @@ interface Held {
 interface Entry {
   readonly binding: string;
   readonly link: Promise<Link | LinkFailure>;
+  /** Resolves when the target itself is asked for a session. */
+  readonly asked: Promise<void>;
+  attempt: Attempt | null;
   settled: Link | null;
   hello: ServerHello | null;
 }
 
+/** What becomes of a half while it is looked for. */
+interface Finding {
+  /** Whether the target is left alone because it is late and the principal already waits for it. */
+  isBusy(): boolean;
+  asking(attempt: Attempt): void;
+  heard(hello: ServerHello | null): void;
+}
+
 export function createLinks(parts: LinkParts): Links {
-  const { upstream, sessions, seal, limits, health, now, log } = parts;
+  const { upstream, sessions, seal, limits, health, pace, now, log } = parts;
   /** By session, then by target; the oldest sessions are looked up again when they are needed. */
   const known = new Map<string, Map<string, Entry>>();
   const listeners = new Map<string, (targetId: string) => void>();
@@ -122,18 +139,30 @@ export function createLinks(parts: LinkParts): Links {
     return entries;
   }
 
-  /** `before`: this process has had another one in use. */
-  function settle(place: LinkPlace, binding: string, lost: Link | null, before: boolean): Promise<Link | LinkFailure> {
+  /** `before`: this process has had another one in use. `asking`: whether to ask a target that is late and is being asked. */
+  function settle(place: LinkPlace, binding: string, lost: Link | null, before: boolean, asking = true): Entry {
     const entries = entriesOf(place.session);
+    let ask: () => void = () => undefined;
+    const asked = new Promise<void>((resolve) => {
+      ask = resolve;
+    });
+    const finding: Finding = {
+      isBusy: () => !asking && pace.isAsking(askedAt(place), OPENING),
+      asking(attempt) {
+        entry.attempt = attempt;
+        ask();
+      },
+      heard(hello) {
+        entry.hello = hello;
+      },
+    };
     const entry: Entry = {
       binding,
+      asked,
+      attempt: null,
       settled: null,
       hello: null,
-      link: bounded(
-        find(place, binding, lost, before, (hello) => {
-          entry.hello = hello;
-        }),
-      ),
+      link: bounded(find(place, binding, lost, before, finding)),
     };
     entries.set(place.target.id, entry);
     void entry.link.then((link) => {
@@ -148,7 +177,7 @@ export function createLinks(parts: LinkParts): Links {
         log.error({ err }, 'a half of a session is open, and nobody could be told');
       }
     });
-    return entry.link;
+    return entry;
   }
 
   /** Neither a target nor a database that does not answer keeps the session's requests waiting for ever. */
@@ -171,7 +200,7 @@ export function createLinks(parts: LinkParts): Links {
     binding: string,
     lost: Link | null,
     before: boolean,
-    heard: (hello: ServerHello | null) => void,
+    finding: Finding,
   ): Promise<Link | LinkFailure> {
     const { session, target } = place;
     const row = await sessions.find(session.id);
@@ -182,14 +211,14 @@ export function createLinks(parts: LinkParts): Links {
       if (before) await setUp(place, known, await sessions.settings(session.id, target.id));
       return known;
     }
-    const opened = await openAt(place, row.client);
+    const opened = await openAt(place, row.client, finding);
     if ('fault' in opened) return opened;
-    heard(opened.hello);
+    finding.heard(opened.hello);
     const { link } = opened;
     const cause = causeOf(target.id, binding, lost);
     try {
       const held = waiting.get(session.id);
-      if (held === undefined) await post(place, link, 'POST', INITIALIZED);
+      if (held === undefined) await announce(place, link);
       else held.push({ targetId: target.id, binding, link });
       await setUp(place, link, await sessions.settings(session.id, target.id));
       const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
@@ -229,16 +258,27 @@ export function createLinks(parts: LinkParts): Links {
   async function openAt(
     place: LinkPlace,
     client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
+    { isBusy, asking }: Finding,
   ): Promise<{ link: Link; hello: ServerHello | null } | UpstreamFault> {
+    if (isBusy()) return LATE;
     const asked = askedAt(place);
     const refusal = health.refusal(asked);
     if (refusal !== null) return refusal;
-    const opened = await introduce(place, client);
+    const attempt = pace.begin(asked, OPENING);
+    const overdue = (): void => {
+      if (attempt.overdue()) health.failed(asked, 'timeout');
+    };
+    const isAmong = place.session.place === EVERYWHERE;
+    const timer = isAmong ? setTimeout(overdue, limits.joinMs).unref() : undefined;
+    asking(attempt);
+    const opened = await introduce(place, client).finally(() => clearTimeout(timer));
     if (!isFault(opened)) health.answered(asked);
     else {
-      health.failed(asked, opened.fault);
+      if (isAmong && opened.fault === 'timeout') overdue();
+      else health.failed(asked, opened.fault);
       if (opened.fault !== 'suspended') health.note(place.target, opened.fault, 'no session could be opened', opened.cause);
     }
+    attempt.ended(!isFault(opened));
     return opened;
   }
 
@@ -289,7 +329,12 @@ export function createLinks(parts: LinkParts): Links {
     const target = [...snapshot.targets.values()].find(({ id }) => id === targetId);
     if (target === undefined || !mayUseTarget(snapshot.engine, principal, target)) return;
     const place: LinkPlace = { session, target, access: target.accessOf(principal), admission };
-    if (bindingAt(place) === binding) await post(place, link, 'POST', INITIALIZED);
+    if (bindingAt(place) === binding) await announce(place, link);
+  }
+
+  async function announce(place: LinkPlace, link: Link): Promise<void> {
+    const attempt = pace.begin(askedAt(place), INITIALIZED.method);
+    await pace.wait(askedAt(place), INITIALIZED.method, post(place, link, 'POST', INITIALIZED).then(attempt.ended));
   }
 
   async function post(
@@ -298,7 +343,7 @@ export function createLinks(parts: LinkParts): Links {
     method: 'POST' | 'DELETE',
     message?: object,
     signal = AbortSignal.timeout(limits.openMs),
-  ): Promise<void> {
+  ): Promise<boolean> {
     const request: UpstreamRequest = {
       method,
       target,
@@ -309,13 +354,31 @@ export function createLinks(parts: LinkParts): Links {
       ...(message === undefined ? {} : { body: JSON.stringify(message) }),
     };
     const answer = await upstream.send(request);
-    if (isFault(answer))
+    if (isFault(answer)) {
       log.warn({ target: target.name, fault: answer.fault, err: answer.cause }, 'a session could not be set up anew');
-    else if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES, target.id);
+      return false;
+    }
+    if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES, target.id);
     else answer.discard();
+    return true;
+  }
+
+  async function joined(place: LinkPlace): Promise<Link | LinkFailure> {
+    const binding = bindingAt(place);
+    const before = known.get(place.session.id)?.get(place.target.id);
+    const isSame = before?.binding === binding;
+    const isLost = isSame && before.attempt?.isLost() === true;
+    const entry = isSame && !isLost ? before : settle(place, binding, null, before !== undefined && !isSame, false);
+    // The target is not late because the database is.
+    await Promise.race([entry.link, entry.asked]);
+    if (entry.settled !== null) return entry.settled;
+    const link = await pace.wait(askedAt(place), OPENING, entry.link);
+    if (link !== null) return link;
+    return entry.attempt?.isLost() === true ? joined(place) : LATE;
   }
 
   return {
+    joined,
     current(place) {
       const binding = bindingAt(place);
       const entry = known.get(place.session.id)?.get(place.target.id);
@@ -326,7 +389,7 @@ export function createLinks(parts: LinkParts): Links {
       }
       const { session } = place;
       if (entry === undefined && session.place !== EVERYWHERE && session.binding === binding) return Promise.resolve(session);
-      return settle(place, binding, null, entry !== undefined);
+      return settle(place, binding, null, entry !== undefined).link;
     },
     replace(place, lost) {
       const binding = bindingAt(place);
@@ -334,7 +397,7 @@ export function createLinks(parts: LinkParts): Links {
       // Another request has found it out before.
       if (entry?.binding === binding && (entry.settled === null || entry.settled.upstreamId !== lost.upstreamId))
         return entry.link;
-      return settle(place, binding, lost, false);
+      return settle(place, binding, lost, false).link;
     },
     newest: (place) => newestOf(place.session, place.target.id, bindingAt(place), null),
     open(place) {

@@ -1,9 +1,12 @@
 /** All targets at once, when one of them hangs: who waits, how often, and what is said. */
 import test from 'ava';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
+import { createPace } from '../../src/mcp/upstream/pace.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
 import type { Script } from '../support/upstreams/recording.ts';
-import { everywhere, listen, openEverywhere, target } from './aggregate.ts';
-import { call, modern, open, send } from './raw.ts';
+import { type Everywhere, everywhere, type Listening, listen, openEverywhere, target, until } from './aggregate.ts';
+import { manualClock } from './clock.ts';
+import { call, inSession, modern, open, send } from './raw.ts';
 
 const UNAVAILABLE = 'portcullis/unavailable';
 const tools = { 'tools/list': { tools: [{ name: '1', inputSchema: { type: 'object' } }] } };
@@ -27,7 +30,7 @@ async function setUp(t: Parameters<typeof everywhere>[0], hung: Script) {
 }
 
 test.serial('a target that hangs is waited for once, and everybody is told at once that it is missing', async (t) => {
-  const { at, asked, pass } = await setUp(t, silent);
+  const { at, asked, pass, health } = await setUp(t, silent);
   const session = await openEverywhere(at);
   t.is(asked(), 1);
   for (let i = 0; i < 3; i++) {
@@ -51,14 +54,21 @@ test.serial('a target that hangs is waited for once, and everybody is told at on
   t.is(asked(), 1, 'it was asked once');
   t.true(at.gateway.audited().includes('tools/call tool 1 allow'), at.gateway.audited().join('\n'));
 
-  // After a while one request tries; the target answers, and all is as usual.
-  at.upstreams.hung.script = well;
+  // After a while one session tries in its background, and does not wait.
+  const stream = await listen(at.gateway, session);
   pass(6_000);
-  const { result } = await at.ask(await openEverywhere(at), 'tools/list');
-  t.deepEqual(
-    result.tools.map(({ name }: { name: string }) => name),
-    ['fine__1', 'hung__1'],
-  );
+  await openEverywhere(at);
+  const hung = at.gateway.targets.get('hung') as RoutedTarget;
+  t.is(health.report(hung).retry_at, null, 'the session was there before the try had failed');
+  await until(() => asked() === 2);
+  // The next one is answered, and all is as usual.
+  await until(() => health.report(hung).retry_at !== null);
+  at.upstreams.hung.script = well;
+  pass(11_000);
+  const again = await openEverywhere(at);
+  await toldOfLists(stream);
+  const { result } = await at.ask(again, 'tools/list');
+  t.deepEqual(namesIn(result), ['fine__1', 'hung__1']);
   t.is(result._meta, undefined);
   await open(at.gateway, { target: 'hung' });
 });
@@ -69,7 +79,7 @@ test.serial('what one user meets does not close a target to another; what two me
   await openEverywhere(at, { user: 'alice' });
   t.is(asked(), 1);
   await openEverywhere(at, { user: 'bob' });
-  t.is(asked(), 2);
+  await until(() => asked() === 2);
   await openEverywhere(at, { user: 'bob' });
   t.is(asked(), 2);
 });
@@ -118,7 +128,108 @@ test.serial('a target whose lists hang is waited for once; its calls go on', asy
   for (let i = 0; i < 3; i++) t.deepEqual((await at.ask(session, 'tools/list')).result._meta[UNAVAILABLE], ['hung']);
   t.is(asked(), before);
   t.deepEqual((await at.ask(session, 'tools/call', { name: 'hung__1' })).result, { content: [] });
+  const stream = await listen(at.gateway, session);
   pass(6_000);
   at.upstreams.hung.script = well;
+  await at.ask(session, 'tools/list');
+  await toldOfLists(stream);
   t.is((await at.ask(session, 'tools/list')).result._meta, undefined);
 });
+
+/** No time passes in these tests but what they say, so nothing in them ends because somebody has waited for long enough. */
+const LATE_MS = 100;
+const limits = { lateMs: LATE_MS, joinMs: 600_000, openMs: 600_000 };
+
+/** `hangs`: what the target does not answer before `answer` is called. */
+async function setUpLate(t: Parameters<typeof everywhere>[0], hangs: (method: string) => boolean) {
+  const clock = manualClock();
+  let answer: () => void = () => undefined;
+  const answering = new Promise<void>((resolve) => {
+    answer = resolve;
+  });
+  const hung: Script = async (received, res) => {
+    if (hangs(received.message?.method ?? received.httpMethod)) await answering;
+    return well(received, res);
+  };
+  const at = await everywhere(t, { fine: results, hung }, { limits, deps: { pace: createPace(limits, clock) } });
+  const seen = (method: string): number => at.upstreams.hung.seen().filter((one) => one === method).length;
+  /** The target gets late while these wait for it. */
+  const late = async <T>(method: string, waiting: readonly Promise<T>[]): Promise<T[]> => {
+    await until(() => seen(method) === waiting.length);
+    clock.pass(LATE_MS);
+    return Promise.all(waiting);
+  };
+  return { at, seen, late, answer, clock };
+}
+
+const namesIn = (result: { tools: { name: string }[] }): string[] => result.tools.map(({ name }) => name);
+const list = (at: Everywhere<string>, session: string) => at.ask(session, 'tools/list');
+const toldOfLists = (stream: Listening): Promise<void> =>
+  stream.until(() => stream.messages().some(({ method }) => method === 'notifications/tools/list_changed'));
+
+test('sessions do not wait for a target that never answers, and have it when it does', async (t) => {
+  const { at, seen, late, answer } = await setUpLate(t, (method) => method === 'initialize');
+  const sessions = await late('initialize', [openEverywhere(at), openEverywhere(at, { user: 'bob' })]);
+  for (let i = 0; i < 3; i++) sessions.push(await openEverywhere(at));
+  t.is(seen('initialize'), 2, 'nobody asks it twice at a time');
+  const [session = ''] = sessions;
+  const { result } = await list(at, session);
+  t.deepEqual(namesIn(result), ['fine__1']);
+  t.deepEqual(result._meta[UNAVAILABLE], ['hung']);
+  t.deepEqual((await at.ask(session, 'tools/call', { name: 'fine__1' })).result, { content: [] });
+  const opened = at.gateway.decisions.filter(({ method }) => method === 'initialize');
+  t.is(opened.length, 2 * sessions.length, 'each session is recorded at each target');
+
+  const stream = await listen(at.gateway, session);
+  answer();
+  await toldOfLists(stream);
+  for (const one of [session, sessions.at(-1) ?? '']) {
+    const { result } = await list(at, one);
+    t.deepEqual(namesIn(result), ['fine__1', 'hung__1']);
+    t.is(result._meta, undefined);
+  }
+});
+
+test('a session that is alone has a slow target in its first list, while others do not wait for it', async (t) => {
+  const { at, seen, answer, clock } = await setUpLate(t, (method) => method === 'initialize');
+  const first = openEverywhere(at);
+  await until(() => seen('initialize') === 1);
+  clock.pass(2_000);
+  const second = await openEverywhere(at, { user: 'bob' });
+  t.deepEqual((await at.ask(second, 'tools/list', {}, { user: 'bob' })).result._meta[UNAVAILABLE], ['hung']);
+  answer();
+  t.deepEqual(namesIn((await list(at, await first)).result), ['fine__1', 'hung__1']);
+});
+
+test('lists do not wait for a target that hangs at lists alone, and each is recorded', async (t) => {
+  const { at, seen, late, answer } = await setUpLate(t, (method) => method === 'tools/list');
+  const [one, two] = [await openEverywhere(at), await openEverywhere(at)];
+  const lists = await late('tools/list', [list(at, one), list(at, two)]);
+  for (let i = 0; i < 3; i++) lists.push(await list(at, one));
+  for (const { result } of lists) t.deepEqual([namesIn(result), result._meta[UNAVAILABLE]], [['fine__1'], ['hung']]);
+  t.is(seen('tools/list'), 2);
+  t.is(at.gateway.decisions.filter(({ method }) => method === 'tools/list').length, 2 * lists.length);
+  t.deepEqual((await at.ask(one, 'tools/call', { name: 'hung__1' })).result, { content: [] });
+
+  const stream = await listen(at.gateway, one);
+  answer();
+  await toldOfLists(stream);
+  t.deepEqual(namesIn((await list(at, two)).result), ['fine__1', 'hung__1']);
+});
+
+for (const [what, method, message] of [
+  ['begin', 'notifications/initialized', { body: { jsonrpc: '2.0', method: 'notifications/initialized' } }],
+  ['end', 'DELETE', { method: 'DELETE' }],
+] as const) {
+  test(`a target that does not answer to the ${what} of sessions keeps them from nothing`, async (t) => {
+    const { at, late } = await setUpLate(t, (one) => one === method);
+    const sessions = await Promise.all([1, 2].map(() => openEverywhere(at, { ready: method === 'DELETE' })));
+    const replies = await late(
+      method,
+      sessions.map((id) =>
+        at.send('body' in message ? inSession(id, message.body) : { ...message, headers: ['mcp-session-id', id] }),
+      ),
+    );
+    for (const { status } of replies) t.true(status < 300);
+  });
+}

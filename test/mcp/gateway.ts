@@ -13,6 +13,7 @@ import { createBodies } from '../../src/mcp/intake.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
+import { createPace, MONOTONIC } from '../../src/mcp/upstream/pace.ts';
 import { createAddressRule } from '../../src/targets/address.ts';
 import { type Access, ASKABLE, type Credentials, type RoutedTarget } from '../../src/targets/target.ts';
 import { memorySessions, memoryTasks } from './stores.ts';
@@ -138,6 +139,8 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
   };
   const log = createLog('debug', { write: (line) => void logged.push(JSON.parse(line) as object) });
   const engine = fakeEngine(gateway);
+  // Long enough for targets that start on a busy machine.
+  const allLimits = { ...DEFAULT_LIMITS, joinMs: 10_000, lateMs: 10_000, ...limits };
   const handler = createMcpHandler({
     verify: async (authorization) => {
       const user = /^bearer ([a-z]+)$/i.exec(authorization ?? '')?.[1];
@@ -181,9 +184,9 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     undelivered: () => undefined,
     ended: () => undefined,
     observe: { ended: () => undefined, sessionEnded: () => undefined, failed: () => undefined },
-    bodies: createBodies({ ...DEFAULT_LIMITS, ...limits }),
-    // Long enough for targets that start on a busy machine.
-    limits: { ...DEFAULT_LIMITS, joinMs: 10_000, ...limits },
+    bodies: createBodies(allLimits),
+    limits: allLimits,
+    pace: createPace(allLimits, MONOTONIC),
     addresses: createAddressRule([]),
     health: createHealth(() => gateway.now ?? Date.now()),
     stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },

@@ -8,6 +8,7 @@ import { createMerge } from '../../src/mcp/merge.ts';
 import { createSeal } from '../../src/mcp/seal.ts';
 import type { Session } from '../../src/mcp/sessions.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
+import { createPace, MONOTONIC } from '../../src/mcp/upstream/pace.ts';
 import type { Upstream, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
 import { createChanges, createWatch } from '../../src/mcp/watch.ts';
 import type { SessionStore } from '../../src/sessions/store.ts';
@@ -104,6 +105,7 @@ async function fixture(changes: (store: SessionStore) => Partial<SessionStore> =
     seal: createSeal([Buffer.alloc(32, 7)]),
     limits: { ...DEFAULT_LIMITS, openMs: OPEN_MS },
     health: createHealth(() => 0),
+    pace: createPace(DEFAULT_LIMITS, MONOTONIC),
     now: () => 0,
     log: createLog('silent'),
   });

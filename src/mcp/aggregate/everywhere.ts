@@ -6,14 +6,14 @@
 
 import { EVERY_TARGET } from '../../sessions/store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { ACCEPTED, type Answer, noSession, type OutEvent, refuse, unavailable } from '../answer.ts';
+import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../answer.ts';
 import { authorize, type Verdict } from '../authorize.ts';
 import { mergeServerCapabilities } from '../capabilities.ts';
 import type { Caller, ExchangeDeps } from '../context.ts';
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../era.ts';
 import { performRequest } from '../exchange.ts';
 import { recordSession } from '../in-session.ts';
-import { askedAt, isLinkFailure, settingOf } from '../links.ts';
+import { isLinkFailure, settingOf } from '../links.ts';
 import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../message.ts';
 import type { Located } from '../rebuild.ts';
 import { performNotification, performResponse } from '../session-traffic.ts';
@@ -22,7 +22,7 @@ import { TASKS_REVISION } from '../tasks.ts';
 import { listEverywhere } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './plan.ts';
-import { askAmong, halvesOf, isLive, noting, recordNobody, usableTargets } from './usable.ts';
+import { askAmong, halvesOf, isLive, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway has these lists, empty ones too, and tells of them when they change: a target may come to be usable later. */
@@ -54,11 +54,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
     targets.map(async (target) => {
-      const place = { session, target, access: target.accessOf(principal), admission: caller.admission };
-      // One that takes longer joins later, and is left alone until then.
-      const link = await Promise.race([deps.links.current(place), pause(deps.limits.joinMs)]);
-      if (link === null) deps.health.failed(askedAt(place), 'timeout');
-      const failed = link === null || isLinkFailure(link);
+      const failed = isLinkFailure(await deps.links.joined(placeAt(caller.admission, session, target)));
       finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
       return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
     }),
@@ -75,15 +71,6 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   );
   const text = resultMessage(id, JSON.stringify(result));
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
-}
-
-/** A target that does not listen keeps nobody waiting. */
-async function begin(deps: ExchangeDeps, { admission }: Caller, session: Session): Promise<void> {
-  await Promise.race([deps.links.begin(session, admission), pause(deps.limits.joinMs)]);
-}
-
-function pause(ms: number): Promise<null> {
-  return new Promise((resolve) => setTimeout(() => resolve(null), ms).unref());
 }
 
 /** A row for each target that the session is opened with, before it is; one row where there is none. null: not recorded. */
@@ -125,7 +112,7 @@ export async function performEverywhere(
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(id);
   // Whatever it says by that, the client is there.
-  if (session !== null && plan.kind !== 'own') await begin(deps, caller, session);
+  if (session !== null && plan.kind !== 'own') await deps.links.begin(session, caller.admission);
   switch (plan.kind) {
     case 'own':
       return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
@@ -182,9 +169,9 @@ async function setLevel(
   const noted = noting(deps);
   // Targets without logging say so; the others have it, and each has its row.
   await Promise.all(
-    targets.map(({ name }) =>
-      askAmong(deps, caller, name, (aimed) =>
-        performRequest(noted.deps, aimed, { era: 'session', session }, message, plan.operation, located),
+    targets.map((target) =>
+      askAmong(noted.deps, caller, placeAt(caller.admission, session, target), message.method, async (among, aimed) =>
+        finalText(await performRequest(among, aimed, { era: 'session', session }, message, plan.operation, located)),
       ),
     ),
   );
@@ -203,8 +190,8 @@ export async function notifyEverywhere(
   if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
   const noted = noting(deps);
-  const send = (targetName: string, own: RpcNotification): Promise<Answer> =>
-    performNotification(noted.deps, { ...caller, targetName }, session, own, located);
+  const send = (targetName: string, own: RpcNotification, through = noted.deps): Promise<Answer> =>
+    performNotification(through, { ...caller, targetName }, session, own, located);
   const { method, params } = message;
   if (method === 'notifications/cancelled') {
     const requestId = params?.requestId;
@@ -220,13 +207,19 @@ export async function notifyEverywhere(
   }
   if (method === 'notifications/initialized') {
     // It is decided and recorded as the opening of the session, of which it is the end.
-    await begin(deps, caller, session);
+    await deps.links.begin(session, caller.admission);
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
   try {
     const halves = await halvesOf(deps, caller.admission, session);
-    await Promise.all(halves.map(([{ name }]) => askAmong(deps, caller, name, () => send(name, bareMeta(message, name)))));
+    await Promise.all(
+      halves.map(([target]) =>
+        askAmong(noted.deps, caller, placeAt(caller.admission, session, target), method, (among) =>
+          send(target.name, bareMeta(message, target.name), among),
+        ),
+      ),
+    );
     return noted.isUnrecorded() ? unavailable(null) : ACCEPTED;
   } catch (err) {
     deps.log.error({ err }, 'the halves of a session could not be looked up; the message is refused');

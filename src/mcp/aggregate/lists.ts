@@ -2,9 +2,10 @@
 import { isObject, type JsonObject } from '../../http/json.ts';
 import { type LargeRules, readLargeJson } from '../../http/json-large.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { type Answer, refuse, unavailable } from '../answer.ts';
+import { type Answer, finalText, refuse, unavailable } from '../answer.ts';
 import type { Caller, ExchangeDeps } from '../context.ts';
 import { performRequest } from '../exchange.ts';
+import { askedAt } from '../links.ts';
 import { CODES, type RpcRequest, resultMessage } from '../message.ts';
 import { methodNotFound } from '../operation.ts';
 import type { Located } from '../rebuild.ts';
@@ -13,7 +14,7 @@ import { placeOf, type Session } from '../sessions.ts';
 import { TASKS_REVISION } from '../tasks.ts';
 import { renameLarge } from './names.ts';
 import type { Plan } from './plan.ts';
-import { askAmong, noting, recordNobody, usableTargets } from './usable.ts';
+import { askAmong, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
 
 /** Of the result's `_meta`: the targets that the caller may use, whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
@@ -89,14 +90,15 @@ async function pageOf(
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
-  const text = await askAmong(deps, caller, target.name, (aimed) =>
-    performRequest(deps, aimed, { era: 'session', session }, own, plan.operation, located),
-  );
-  const page: Page =
-    text === null ? { target, items: null, next: null } : await readPage(target, message.method, plan.member, text);
-  const { principal } = caller.admission;
-  if (page.items !== null) deps.health.answered({ target, access: target.accessOf(principal), principal: principal.sub });
-  return page;
+  const place = placeAt(caller.admission, session, target);
+  const page = await askAmong(deps, caller, place, message.method, async (among, aimed) => {
+    const answer = await performRequest(among, aimed, { era: 'session', session }, own, plan.operation, located);
+    const text = await finalText(answer);
+    const read = text === null ? null : await readPage(target, message.method, plan.member, text);
+    if (read?.items != null) deps.health.answered(askedAt(place));
+    return read;
+  });
+  return page ?? { target, items: null, next: null };
 }
 
 /** The items are not looked into again. */

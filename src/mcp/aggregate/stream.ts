@@ -7,7 +7,7 @@ import { type Answer, type OutEvent, problem, problemUnavailable } from '../answ
 import { authorize, type Verdict } from '../authorize.ts';
 import { signalOf } from '../cancellation.ts';
 import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../context.ts';
-import { isLinkFailure, type LinkPlace } from '../links.ts';
+import { askedAt, isLinkFailure, type LinkPlace } from '../links.ts';
 import { createMerge } from '../merge.ts';
 import { relayStream } from '../relay.ts';
 import { TARGET_RULES } from '../selection.ts';
@@ -17,7 +17,7 @@ import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '..
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './everywhere.ts';
 import { splitName } from './names.ts';
-import { halvesOf, isLive, recordNobody, usableTargets } from './usable.ts';
+import { halvesOf, isLive, placeAt, recordNobody, usableTargets } from './usable.ts';
 
 const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
@@ -227,12 +227,14 @@ async function* streams(
     if (connection !== undefined) connection.wake();
     else if (target !== undefined) start(target);
   });
-  // One that was left alone, and missing in the client's lists, answers again.
-  const leaveHealth = deps.health.onRecovered((targetId) => {
+  // One that was missing in the client's lists answers again.
+  const recovered = (targetId: string): void => {
     if (!usableTargets(latest).some(({ id }) => id === targetId)) return;
     for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
     connections.get(targetId)?.wake();
-  });
+  };
+  const leaveHealth = deps.health.onRecovered(recovered);
+  const leavePace = deps.pace.onRecovered(recovered);
   if (caller.gone.aborted) stop();
   else connect(latest);
   try {
@@ -240,6 +242,7 @@ async function* streams(
   } finally {
     leave?.();
     leaveHealth();
+    leavePace();
     leaveEnd();
     leaveLinks();
     caller.gone.removeEventListener('abort', stop);
@@ -324,11 +327,16 @@ async function endAt(
   verdict: Verdict | undefined,
 ): Promise<void> {
   if (verdict?.allowed !== true) return;
-  const access = target.accessOf(caller.admission.principal);
+  const place = placeAt(caller.admission, linked.session, target);
   const version = versionOf(caller, linked);
   const signal = AbortSignal.timeout(deps.limits.openMs);
-  const answer = await deps.upstream.send({ method: 'DELETE', target, access, session: linked.link, version, signal });
-  if (!isFault(answer)) answer.discard();
-  const outcome = isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok';
-  deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+  const attempt = deps.pace.begin(askedAt(place), 'DELETE');
+  const request = { method: 'DELETE', target, access: place.access, session: linked.link, version, signal } as const;
+  const ending = deps.upstream.send(request).then((answer) => {
+    attempt.ended(!isFault(answer));
+    if (!isFault(answer)) answer.discard();
+    const outcome = isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok';
+    deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+  });
+  await deps.pace.wait(askedAt(place), 'DELETE', ending);
 }

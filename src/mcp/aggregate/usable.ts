@@ -1,17 +1,23 @@
 /** Which targets a session with all of them is with, at this moment, and whether there is still such a session. */
 import type { Admission } from '../../auth/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { type Answer, finalText } from '../answer.ts';
 import { authorize, mayUseTarget } from '../authorize.ts';
 import { signalOf } from '../cancellation.ts';
 import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
+import { askedAt, type LinkPlace } from '../links.ts';
 import { EVERYWHERE, type Link, type Session } from '../sessions.ts';
+import type { Attempt } from '../upstream/pace.ts';
+import { isFault, type Upstream } from '../upstream/upstream.ts';
 
 /** In the order of their names; the same for every request in the same state. */
 export function usableTargets({ principal, snapshot }: Admission): RoutedTarget[] {
   return [...snapshot.targets.values()]
     .filter((target) => mayUseTarget(snapshot.engine, principal, target))
     .sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+export function placeAt(admission: Admission, session: Session, target: RoutedTarget): LinkPlace {
+  return { session, target, access: target.accessOf(admission.principal), admission };
 }
 
 /**
@@ -30,7 +36,7 @@ export async function halvesOf(
   session: Session,
 ): Promise<(readonly [RoutedTarget, Link])[]> {
   const found = usableTargets(admission).map(async (target) => {
-    const place = { session, target, access: target.accessOf(admission.principal), admission };
+    const place = placeAt(admission, session, target);
     const link = deps.links.open(place) ?? (await deps.links.newest(place));
     return link === null ? [] : [[target, link] as const];
   });
@@ -65,30 +71,56 @@ export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; reado
   return { deps: { ...deps, audit }, isUnrecorded: () => unrecorded };
 }
 
-/** What one of several targets answers while the others can be kept waiting for it; null: nothing. */
-export async function askAmong(
+/**
+ * What `ask` returns for one of several targets, or null if the target does not answer while the others can be kept waiting. If the target
+ * is late, it is asked in the background. The request is recorded before null is returned, unless the database is late itself.
+ */
+export async function askAmong<T>(
   deps: ExchangeDeps,
   caller: Caller,
-  targetName: string,
-  ask: (aimed: Caller) => Promise<Answer>,
-): Promise<string | null> {
-  const { snapshot, principal } = caller.admission;
-  const target = snapshot.targets.get(targetName);
-  const asked = target && { target, access: target.accessOf(principal), principal: principal.sub };
+  place: LinkPlace,
+  method: string,
+  ask: (among: ExchangeDeps, aimed: Caller) => Promise<T>,
+): Promise<T | null> {
+  const asked = askedAt(place);
+  let attempt: Attempt | null = null;
+  let hasAnswered = false;
+  let send: () => void = () => undefined;
+  const sent = new Promise<void>((resolve) => {
+    send = resolve;
+  });
+  const upstream: Upstream = {
+    ...deps.upstream,
+    async send(request) {
+      if (deps.pace.isAsking(asked, method)) return { fault: 'suspended' };
+      attempt?.ended(true);
+      attempt = deps.pace.begin(asked, method);
+      send();
+      const answer = await deps.upstream.send(request);
+      hasAnswered = !isFault(answer) && answer.status < 500;
+      return answer;
+    },
+  };
+  // The target has answered when the gateway records what the answer shows.
+  const shown: ExchangeDeps['audit']['shown'] = (record) => {
+    attempt?.ended(true);
+    return deps.audit.shown(record);
+  };
+  const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
   const late = new AbortController();
   const timer = setTimeout(() => {
-    if (asked !== undefined) deps.health.failed(asked, 'timeout');
+    if (attempt?.overdue()) deps.health.failed(asked, 'timeout');
     late.abort(REVOKED);
   }, deps.limits.joinMs);
   const waited = new Promise<null>((resolve) => {
     late.signal.addEventListener('abort', () => resolve(null), { once: true });
   });
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
-  try {
-    return await Promise.race([ask({ ...caller, targetName, gone }).then(finalText), waited]);
-  } catch {
-    return null;
-  } finally {
-    clearTimeout(timer);
-  }
+  const work = ask(among, { ...caller, targetName: place.target.name, gone })
+    .catch(() => null)
+    .finally(() => {
+      clearTimeout(timer);
+      attempt?.ended(hasAnswered && !late.signal.aborted);
+    });
+  return Promise.race([work, waited, sent.then(() => deps.pace.wait(asked, method, work))]);
 }

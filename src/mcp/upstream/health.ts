@@ -93,9 +93,6 @@ export function createHealth(now: () => number): Health {
   const answers = new Map<string, { at: number }>();
   const listeners = new Set<(targetId: string) => void>();
 
-  const placeOf = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
-  const keyOf = ({ target, access }: Asked): string => JSON.stringify([placeOf(target), access.binding]);
-
   function entryOf(target: Target): Seen {
     return entered(seen, placeOf(target), () => ({ successAt: null, fault: null }), KEPT);
   }
@@ -161,7 +158,7 @@ export function createHealth(now: () => number): Health {
 
   /** The principal's own. It begins as that of others, where theirs counts, and owes nothing to theirs from then on. */
   function circuitFor(asked: Asked): Circuit | undefined {
-    const key = keyOf(asked);
+    const key = placeAndBinding(asked);
     const circuits = opened.get(key);
     const own = circuits?.get(asked.principal);
     if (circuits === undefined || own !== undefined) return own;
@@ -193,11 +190,11 @@ export function createHealth(now: () => number): Health {
         if (circuit !== undefined) circuit.probeUntil = 0;
         return;
       }
-      const circuits = entered(opened, keyOf(asked), () => new Map<string, Circuit>(), KEPT);
+      const circuits = entered(opened, placeAndBinding(asked), () => new Map<string, Circuit>(), KEPT);
       fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
     },
     answered(asked) {
-      const key = keyOf(asked);
+      const key = placeAndBinding(asked);
       entered(answers, key, () => ({ at: 0 }), KEPT).at = now();
       const circuits = opened.get(key);
       if (circuits === undefined) return;
@@ -224,10 +221,15 @@ export function createHealth(now: () => number): Health {
   };
 }
 
+const placeOf = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
+
+/** Requests with the same key reach the same server with the same credentials. */
+export const placeAndBinding = ({ target, access }: Asked): string => JSON.stringify([placeOf(target), access.binding]);
+
 const newCircuit = (): Circuit => ({ failures: 0, slow: false, until: 0, probeUntil: 0 });
 
 /** The oldest entry makes room. */
-function entered<V>(map: Map<string, V>, key: string, make: () => V, max: number): V {
+export function entered<V>(map: Map<string, V>, key: string, make: () => V, max: number): V {
   const known = map.get(key);
   if (known !== undefined) return known;
   const [oldest] = map.keys();

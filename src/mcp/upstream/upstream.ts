@@ -80,7 +80,7 @@ export interface UpstreamFault {
     | 'suspended';
   /** For administrators: it may name addresses, and what a process has printed. */
   readonly cause?: unknown;
-  /** Of `suspended`: when the target is asked again. */
+  /** Of `suspended`: when the target is asked again. Left out: it is being asked, and is late. */
   readonly until?: number;
   /** Of `timeout` where a session was to be opened: the time it had. */
   readonly withinMs?: number;

@@ -1,0 +1,164 @@
+/**
+ * How long it is worth waiting for a target, for a session that several targets serve. A target is late when something that it was asked
+ * takes much longer than the last time. From then on no session waits for it until it answers again. What it is asked meanwhile goes on
+ * in the background. Sessions with the same credentials share what is known, because the worst that follows from it is that a target
+ * joins a session a moment later than it could. Whether to ask the target at all is the circuit breaker's to say (`health.ts`).
+ */
+import { type Asked, entered, placeAndBinding } from './health.ts';
+
+export interface Pace {
+  /** Call this when the target is asked. `method` keeps apart what takes different times, and what can hang alone. */
+  begin(asked: Asked, method: string): Attempt;
+  /** The result of `work`, or null if the session should not wait for it any longer. `work` goes on. */
+  wait<T>(asked: Asked, method: string, work: Promise<T>): Promise<T | null>;
+  /** Whether the target is late with this and already has such a request of the principal: another one would only pile up. */
+  isAsking(asked: Asked, method: string): boolean;
+  /** The listener gets the id of a target that answers again after a session did not wait for it. Returns how to leave. */
+  onRecovered(listener: (targetId: string) => void): () => void;
+}
+
+/** One request that the target has under way. */
+export interface Attempt {
+  /** `answered` is false if the attempt ended in a fault. Later calls do nothing. */
+  ended(answered: boolean): void;
+  /**
+   * The attempt had all the time that there is. Returns whether this is news. It is not if the target has answered a later request, or if
+   * another attempt of the principal counted that was under way at the same time.
+   */
+  overdue(): boolean;
+  /** Whether the target has answered later requests, but not this one in the time that there is. */
+  isLost(): boolean;
+}
+
+export interface Clock {
+  /** Milliseconds. */
+  readonly now: () => number;
+  /** Returns how to cancel. */
+  readonly after: (ms: number, run: () => void) => () => void;
+}
+
+export const MONOTONIC: Clock = {
+  now: () => performance.now(),
+  after(ms, run) {
+    // Answers that have already arrived are read first.
+    const timer = setTimeout(() => setImmediate(run), ms).unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+interface Track {
+  /** How long the last answer took, if anybody would have waited for it. */
+  tookMs: number | null;
+  late: boolean;
+  /** A session went on without the target. */
+  missed: boolean;
+  endedAt: number;
+  /** What the target was asked since its last answer. */
+  pending: Set<Attempt>;
+  /** The pending attempts of each principal that are not overdue. */
+  readonly young: Map<string, Set<Attempt>>;
+  readonly waiting: Set<() => void>;
+}
+
+/** A target is late after this many times the duration of its last answer. */
+const PATIENCE = 3;
+const FORGOTTEN_MS = 600_000;
+const KEPT = 10_000;
+
+export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readonly joinMs: number }, clock: Clock): Pace {
+  const tracks = new Map<string, Track>();
+  const listeners = new Set<(targetId: string) => void>();
+
+  function trackOf(asked: Asked, method: string): Track {
+    const track = entered(tracks, JSON.stringify([placeAndBinding(asked), method]), newTrack, KEPT);
+    if (track.pending.size === 0 && clock.now() - track.endedAt > FORGOTTEN_MS) track.late = false;
+    return track;
+  }
+
+  /** A session that waits alone goes on waiting: a slow target is then in its first list. */
+  function becomeLate(track: Track): void {
+    if (track.late) return;
+    track.late = true;
+    if (track.waiting.size > 1) for (const release of [...track.waiting]) release();
+  }
+
+  function answered(track: Track, targetId: string, took: number): void {
+    if (took <= joinMs) track.tookMs = took;
+    track.late = false;
+    track.pending = new Set();
+    track.young.clear();
+    if (!track.missed) return;
+    track.missed = false;
+    for (const listener of listeners) listener(targetId);
+  }
+
+  return {
+    begin(asked, method) {
+      const { target, principal } = asked;
+      const track = trackOf(asked, method);
+      const began = clock.now();
+      let over = false;
+      const attempt: Attempt = {
+        ended(isAnswer) {
+          if (over) return;
+          over = true;
+          stopWaiting();
+          track.endedAt = clock.now();
+          track.pending.delete(attempt);
+          const own = track.young.get(principal);
+          if (own?.delete(attempt) && own.size === 0) track.young.delete(principal);
+          if (isAnswer) answered(track, target.id, clock.now() - began);
+        },
+        overdue() {
+          const isNews = track.young.get(principal)?.has(attempt) ?? false;
+          if (isNews) track.young.delete(principal);
+          return isNews;
+        },
+        isLost: () => !over && !track.pending.has(attempt) && clock.now() - began >= joinMs,
+      };
+      const patience = Math.min(joinMs, Math.max(lateMs, PATIENCE * (track.tookMs ?? 0)));
+      const stopWaiting = clock.after(patience, () => track.pending.has(attempt) && becomeLate(track));
+      track.pending.add(attempt);
+      entered(track.young, principal, () => new Set<Attempt>(), KEPT).add(attempt);
+      return attempt;
+    },
+    async wait(asked, method, work) {
+      const track = trackOf(asked, method);
+      const released = new Promise<null>((resolve) => {
+        const release = (): void => {
+          track.waiting.delete(release);
+          cancel();
+          resolve(null);
+        };
+        const cancel = track.late ? () => undefined : clock.after(joinMs, release);
+        if (track.late) return release();
+        track.waiting.add(release);
+        work.then(release, release);
+      });
+      // The work comes first: what is there already is not waited for.
+      const done = await Promise.race([work, released]);
+      if (done === null) track.missed = true;
+      return done;
+    },
+    isAsking(asked, method) {
+      const track = trackOf(asked, method);
+      const asking = track.late && track.young.has(asked.principal);
+      if (asking) track.missed = true;
+      return asking;
+    },
+    onRecovered(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+  };
+}
+
+const newTrack = (): Track => ({
+  tookMs: null,
+  late: false,
+  missed: false,
+  endedAt: 0,
+  pending: new Set(),
+  young: new Map(),
+  waiting: new Set(),
+});
