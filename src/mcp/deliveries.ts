@@ -9,6 +9,8 @@ import { createFlow, createStock, type Rate, type Stock } from './budgets.ts';
 export interface DeliveryLimits {
   /** Messages of a target to one principal, of a target, and of all targets: beyond them the target is read more slowly. */
   readonly messages: Rates;
+  /** How fast messages within those limits are read, so that many at once do not take the thread from requests. */
+  readonly rush: Rates;
   /** The same for what is decided: beyond them it is dropped. */
   readonly decided: Rates;
 }
@@ -20,8 +22,8 @@ interface Rates {
 }
 
 export interface Deliveries {
-  /** Charges for a message that answers nothing. Resolves when the next one may be read; null: at once. */
-  pace(principal: string, target: DeliveringTarget): Promise<void> | null;
+  /** Charges for a message of `length` characters that answers nothing. Resolves when the next one may be read; null: at once. */
+  pace(principal: string, target: DeliveringTarget, length: number): Promise<void> | null;
   /** Charges for a decision on a message. False: the message is to be dropped. */
   mayDecide(principal: string, target: DeliveringTarget): boolean;
   /** Answers to targets, by target, that what they asked for is not theirs to ask. */
@@ -44,11 +46,14 @@ export interface DeliveriesParts {
 /** A target that is over its limit is not logged more often. */
 const LOG_EVERY_MS = 60_000;
 const REFUSALS = { perKey: 32, all: 1_024 };
+/** A message counts as one for each so many characters. */
+const MESSAGE_LENGTH = 4 * 1024;
 /** Longer than this no message waits, whatever its target owes. */
 const MAX_PAUSE_S = 1;
 
 export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts): Deliveries {
   const messages = createPairFlow(limits.messages, now);
+  const rush = createPairFlow(limits.rush, now);
   const decided = createPairFlow(limits.decided, now);
   const noticed = new Map<string, number>();
 
@@ -63,11 +68,12 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
 
   return {
     refusals: createStock('refusals on their way to targets', REFUSALS),
-    pace(principal, target) {
-      const wait = messages.charge(principal, target.id);
-      if (wait === 0) return null;
-      notice(target, principal, 'a target sends more than clients asked for; it is read more slowly');
-      return sleep(1_000 * Math.min(wait, MAX_PAUSE_S), undefined, { ref: false });
+    pace(principal, target, length) {
+      const count = Math.max(1, Math.ceil(length / MESSAGE_LENGTH));
+      const owed = messages.charge(principal, target.id, count);
+      if (owed > 0) notice(target, principal, 'a target sends more than clients asked for; it is read more slowly');
+      const wait = Math.max(owed, rush.charge(principal, target.id, count));
+      return wait === 0 ? null : sleep(1_000 * Math.min(wait, MAX_PAUSE_S), undefined, { ref: false });
     },
     mayDecide(principal, target) {
       if (decided.wait(principal, target.id) > 0) {
@@ -75,7 +81,7 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
         onDropped();
         return false;
       }
-      decided.charge(principal, target.id);
+      decided.charge(principal, target.id, 1);
       return true;
     },
   };
@@ -84,7 +90,7 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
 interface PairFlow {
   wait(principal: string, targetId: string): number;
   /** Returns what is to be waited for then. */
-  charge(principal: string, targetId: string): number;
+  charge(principal: string, targetId: string, count: number): number;
 }
 
 function createPairFlow({ pair, target, all }: Rates, now: () => number): PairFlow {
@@ -94,9 +100,9 @@ function createPairFlow({ pair, target, all }: Rates, now: () => number): PairFl
     Math.max(byPair.wait(JSON.stringify([principal, targetId])), byTarget.wait(targetId));
   return {
     wait,
-    charge(principal, targetId) {
-      byPair.charge(JSON.stringify([principal, targetId]), 1);
-      byTarget.charge(targetId, 1);
+    charge(principal, targetId, count) {
+      byPair.charge(JSON.stringify([principal, targetId]), count);
+      byTarget.charge(targetId, count);
       return wait(principal, targetId);
     },
   };

@@ -52,6 +52,11 @@ export const DEFAULT_LIMITS: McpLimits = {
       target: { perSecond: 1_000, burst: 10_000 },
       all: { perSecond: 2_000, burst: 20_000 },
     },
+    rush: {
+      pair: { perSecond: 1_000, burst: 64 },
+      target: { perSecond: 1_500, burst: 128 },
+      all: { perSecond: 3_000, burst: 512 },
+    },
     decided: {
       pair: { perSecond: 20, burst: 200 },
       target: { perSecond: 100, burst: 2_000 },

@@ -112,7 +112,7 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
           yield { data: seen.text, id, retry, final: true };
           return;
         }
-        const pause = deps.deliveries.pace(principalKey(context.caller.claims), context.target);
+        const pause = deps.deliveries.pace(principalKey(context.caller.claims), context.target, event.data.length);
         if (pause !== null) await pause;
       }
     }

@@ -96,22 +96,24 @@ export function createSseReader(maxEventLength: number): SseReader {
         throw new SseFault('the stream is not valid UTF-8');
       }
       let from = 0;
-      for (let at = 0; at < text.length; at++) {
-        const c = text.charCodeAt(at);
-        if (afterCr) {
-          afterCr = false;
-          if (c === 0x0a) {
-            from = at + 1;
-            continue;
-          }
-        }
-        if (c !== 0x0a && c !== 0x0d) continue;
-        afterCr = c === 0x0d;
+      if (afterCr && text !== '') {
+        if (text.startsWith('\n')) from = 1;
+        afterCr = false;
+      }
+      let lf = text.indexOf('\n', from);
+      let cr = text.indexOf('\r', from);
+      while (lf !== -1 || cr !== -1) {
+        const endsInCr = lf === -1 || (cr !== -1 && cr < lf);
+        const at = endsInCr ? cr : lf;
         const complete = line + parts.join('') + text.slice(from, at);
         line = '';
         parts = [];
         partsLength = 0;
         from = at + 1;
+        if (endsInCr && from === lf) from++;
+        else if (endsInCr && from === text.length) afterCr = true;
+        if (lf !== -1 && lf < from) lf = text.indexOf('\n', from);
+        if (endsInCr) cr = text.indexOf('\r', from);
         if (complete === '') dispatch(events);
         else field(complete);
       }

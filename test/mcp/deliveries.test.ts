@@ -90,11 +90,27 @@ test.serial('messages within the share do not wait', (t) => {
     onDropped: () => undefined,
   });
   const target = { id: 't', name: 't' };
-  for (let i = 0; i < 20; i++) t.is(deliveries.pace('alice', target), null);
-  t.truthy(deliveries.pace('alice', target));
-  t.is(deliveries.pace('bob', target), null);
+  for (let i = 0; i < 20; i++) t.is(deliveries.pace('alice', target, 10), null);
+  t.truthy(deliveries.pace('alice', target, 10));
+  t.is(deliveries.pace('bob', target, 10), null);
   now = 3_000;
-  t.is(deliveries.pace('alice', target), null);
+  t.is(deliveries.pace('alice', target, 10), null);
+});
+
+test.serial('a large message counts as many, and many at once are read one after the other', (t) => {
+  let now = 0;
+  const deliveries = createDeliveries({
+    limits: { ...DEFAULT_LIMITS.deliveries, messages: rates(1_000), rush: { ...rates(100), pair: { perSecond: 10, burst: 20 } } },
+    log: { warn: () => t.fail('a target within its limits is not logged') },
+    now: () => now,
+    onDropped: () => undefined,
+  });
+  const target = { id: 't', name: 't' };
+  t.is(deliveries.pace('alice', target, 80 * 1024), null);
+  t.truthy(deliveries.pace('alice', target, 0));
+  t.is(deliveries.pace('bob', target, 0), null);
+  now = 3_000;
+  t.is(deliveries.pace('alice', target, 0), null);
 });
 
 test.serial('a target that does not take refusals is sent no more than a few', async (t) => {

@@ -28,14 +28,42 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): A
     connect: (options, callback) => {
       const problem = problemOf(options.hostname);
       if (problem !== null) callback(new DeniedAddress(problem), null);
-      else connect(options, (...[error, socket]) => (error === null ? callback(null, contained(socket)) : callback(error, null)));
+      else
+        connect(options, (...[error, socket]) =>
+          error === null ? callback(null, contained(patient(socket))) : callback(error, null),
+        );
     },
   });
 }
 
 /**
- * What undici throws in a listener would end the process. It does where an answer that ends with its connection ends, or breaks
- * off, while its reader has paused it. Here it ends the connection alone.
+ * The end of the connection waits until undici asks for bytes behind the last ones. A parser of undici that is paused asks for none, and
+ * would take the end for a fault: what waits of an answer that ends with its connection would be lost.
+ */
+function patient<S extends Socket>(socket: S): S {
+  const push = socket.push.bind(socket);
+  const read = socket.read.bind(socket);
+  let endWaits = false;
+  socket.push = (chunk: unknown, encoding?: BufferEncoding): boolean => {
+    if (chunk !== null) return push(chunk, encoding);
+    endWaits = true;
+    socket.emit('readable');
+    return false;
+  };
+  socket.read = (size?: number): unknown => {
+    // Node itself reads with a size.
+    if (endWaits && size === undefined && socket.readableLength === 0) {
+      endWaits = false;
+      push(null);
+    }
+    return read(size);
+  };
+  return socket;
+}
+
+/**
+ * What undici throws in a listener would end the process. It does where an answer breaks off while its reader has paused it. Here it
+ * ends the connection alone.
  */
 function contained<S extends Socket>(socket: S): S {
   const emit = socket.emit.bind(socket) as (event: string | symbol, ...args: unknown[]) => boolean;

@@ -80,7 +80,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   private readonly signal: Cancellable | undefined;
   private readonly maxBytes: number;
   private controller: Dispatcher.DispatchController | null = null;
-  private stream: { readonly reader: SseReader; readonly queue: EventQueue; readonly mayPause: boolean } | null = null;
+  private stream: { readonly reader: SseReader; readonly queue: EventQueue } | null = null;
   private paused = false;
   /** What came was no event stream: nothing more is taken of it, and what was there before is still read. */
   private over = false;
@@ -89,6 +89,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   /** How many of the chunks, the first ones, are many that were joined. */
   private joined = 0;
   private size = 0;
+  /** Bytes that the body will have, if its head says so. */
+  private announced = 0;
   /** What has become of the body; null: it is still coming. */
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
@@ -130,13 +132,28 @@ class Exchange implements Dispatcher.DispatchHandler {
         type: type === 'application/json' ? 'json' : 'other',
         read,
       });
+      this.reserve(headers);
       return;
     }
     const reader = createSseReader(this.maxBytes);
     // Whoever reads learns of its end; that nobody does is no error.
     const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
-    this.stream = { reader, queue, mayPause: outlivesItsEnd(headers) };
+    this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
+  }
+
+  /** A body says how long it is: one for which there is no room is not read up to where the room ends. */
+  private reserve(headers: IncomingHttpHeaders): void {
+    this.announced = Number(one(headers['content-length']) ?? 0) || 0;
+    if (this.announced > this.maxBytes) this.fail({ fault: 'too_large' });
+    else this.hold(this.announced);
+  }
+
+  /** False: there is no room for so many bytes of the body, and the exchange has failed. */
+  private hold(bytes: number): boolean {
+    const fault = this.unread.set(bytes);
+    if (fault !== null) this.fail({ fault: 'busy', cause: fault });
+    return fault === null;
   }
 
   /** What waits of the stream, for its reader or for the end of an event. */
@@ -146,15 +163,12 @@ class Exchange implements Dispatcher.DispatchHandler {
     const { pending } = stream.queue;
     const fault = this.unread.set(pending + stream.reader.pending);
     if (fault !== null) this.fail({ fault: 'busy', cause: fault });
-    else if (stream.mayPause && pending > PAUSE_LENGTH) {
+    else if (pending > PAUSE_LENGTH) {
       this.paused = true;
       this.controller?.pause();
     } else if (this.paused) {
       this.paused = false;
       this.controller?.resume();
-    } else if (pending > this.maxBytes) {
-      const cause = new BacklogFault({ overdrawn: 'key', budget: 'a stream', limit: this.maxBytes });
-      this.fail({ fault: 'too_large', cause });
     }
   }
 
@@ -168,11 +182,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.fail({ fault: 'too_large' });
       return;
     }
-    const fault = this.unread.set(this.size);
-    if (fault !== null) {
-      this.fail({ fault: 'busy', cause: fault });
-      return;
-    }
+    if (this.size > this.announced && !this.hold(this.size)) return;
     this.chunks.push(chunk);
     // A Buffer takes a hundred bytes beside its own: a body of single ones would fill the memory.
     if (this.chunks.length - this.joined === CHUNKS_AT_ONCE) {
@@ -251,12 +261,6 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
   if (request.lastEventId !== undefined) headers['last-event-id'] = request.lastEventId;
   for (const [name, value] of credentials.headers) headers[name] = value;
   return headers;
-}
-
-/** Whether the connection can be kept after the answer: undici takes the end of one that cannot be for a fault of its own while it is paused. */
-function outlivesItsEnd(headers: IncomingHttpHeaders): boolean {
-  const hasLength = headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined;
-  return hasLength && !/\bclose\b/i.test(String(headers.connection ?? ''));
 }
 
 export async function* eventsOf(
