@@ -12,7 +12,7 @@ export function createChangesRoutes({ changes }: { readonly changes: Changes }):
     const page = readPage(req, PAGE);
     const cursor = page.cursor === null ? null : Number(page.cursor);
     const rows = await changes.list((page.limit ?? PAGE.defaultLimit) + 1, cursor);
-    sendPage(req, res, page, rows.map(changeJson), (row) => String(row.sequence));
+    await sendPage(req, res, page, rows, ({ sequence }) => String(sequence), changeJson);
   });
 
   return router;

@@ -49,7 +49,7 @@ const TEXT_PATH =
   /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+|policies\/drafts)\/[^/]+$/;
 
 /** Under `/api`: bodies that may be large, and that a thread of their own reads. */
-const LEFT_BODIES = /^\/policies\/(plan|rollback\/plan|simulate|test)$/;
+const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|simulate|test)$/;
 
 export function createApp(parts: AppParts): Express {
   const { authenticate, metrics } = parts;

@@ -1,6 +1,7 @@
 /** Paging of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../errors.ts';
+import { joinInSlices } from '../slices.ts';
 import { UUID } from './validate.ts';
 
 export interface Page {
@@ -43,13 +44,41 @@ export function readPage(req: Request, options: PageOptions): Page {
 
 /**
  * Answers with one page of `items`, of which there may be one more than `limit` to show that a next page exists.
- * `keyOf` gives what the next page starts after.
+ * `keyOf` gives what the next page starts after. A whole list can be long, so it is written in slices.
  */
-export function sendPage<T>(req: Request, res: Response, page: Page, items: readonly T[], keyOf: (item: T) => string): void {
+export async function sendPage<T>(
+  req: Request,
+  res: Response,
+  page: Page,
+  items: readonly T[],
+  keyOf: (item: T) => string,
+  show: (item: T) => object,
+): Promise<void> {
   const shown = page.limit === null ? items : items.slice(0, page.limit);
   const last = shown.at(-1);
   if (shown.length < items.length && last !== undefined) linkNext(req, res, page, keyOf(last));
-  res.json(shown);
+  await sendList(res, '', shown, show, '');
+}
+
+/** Answers with the items as a JSON array, between two other parts of the JSON. */
+export async function sendList<T>(
+  res: Response,
+  before: string,
+  items: Iterable<T>,
+  show: (item: T) => object,
+  after: string,
+): Promise<void> {
+  function* parts(): Generator<string> {
+    yield `${before}[`;
+    let separator = '';
+    for (const item of items) {
+      yield separator + JSON.stringify(show(item));
+      separator = ',';
+    }
+    yield `]${after}`;
+  }
+  const json = await joinInSlices(parts());
+  res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
 }
 
 /** Names the page that goes on after `key`. */

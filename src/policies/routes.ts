@@ -26,7 +26,7 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor));
-    sendPage(req, res, page, policies.map(policyJson), (policy) => policy.id);
+    await sendPage(req, res, page, policies, ({ id }) => id, policyJson);
   });
 
   router.post('/', async (req, res) => {

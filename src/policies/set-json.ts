@@ -19,9 +19,12 @@ export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmana
 });
 
 /** Policies as their files say them: what people read has names, not ids. */
-export function changesJson(changes: readonly PolicyChange[], targets: readonly TargetName[]) {
+export const changesJson = (changes: readonly PolicyChange[], targets: readonly TargetName[]) =>
+  changes.map(changeJsonWith(targets));
+
+export function changeJsonWith(targets: readonly TargetName[]) {
   const names = new Map(targets.map(({ id, name }) => [id, name]));
-  return changes.map(({ action, file, before, after }) => ({
+  return ({ action, file, before, after }: PolicyChange) => ({
     action,
     file,
     policy_id: (after ?? before)?.id ?? null,
@@ -29,7 +32,7 @@ export function changesJson(changes: readonly PolicyChange[], targets: readonly 
     members: changedMembers(before, after).map((member) => (member === 'target_id' ? 'target' : member)),
     before: before && fileOf(before, (id) => names.get(id)),
     after: after && fileOf(after, (id) => names.get(id)),
-  }));
+  });
 }
 
 export const withFlips = (changes: ReturnType<typeof changesJson>, flipsOf: DecisionChanges['flipsOf']) =>

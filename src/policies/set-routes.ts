@@ -16,7 +16,7 @@ import type { TargetName } from './planning.ts';
 import { showRevision } from './routes.ts';
 import { policyJson, timestamp } from './schema.ts';
 import { sendChanges } from './send-changes.ts';
-import { applyBody, requestOf, rollbackBody, rollbackOf } from './set-bodies.ts';
+import { requestOf, rollbackBody, rollbackOf } from './set-bodies.ts';
 import { planCounts } from './set-json.ts';
 import type { PolicySets } from './sets.ts';
 import type { ApplyTested } from './test-set.ts';
@@ -41,7 +41,7 @@ export function createPolicySetRoutes(deps: {
       showRevision(res, await readPosition(db));
       return listRevisions(db, (page.limit ?? PAGE.defaultLimit) + 1, cursor);
     });
-    sendPage(req, res, page, rows.map(revisionJson), (row) => String(row.revision));
+    await sendPage(req, res, page, rows, ({ revision }) => String(revision), revisionJson);
   });
 
   router.get('/history/:revision', async (req, res) => {
@@ -87,12 +87,9 @@ export function createPolicySetRoutes(deps: {
   router.post('/rollback/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('rollbackPlan', bytesOf(req), asked)));
 
   router.post('/apply', async (req, res) => {
-    const { reason, tests, ...body } = validate(applyBody, req.body);
-    const [caller, request] = [callerFor(res, reason), requestOf(body)];
-    const { result, position } =
-      tests === undefined
-        ? await sets.apply(caller, request)
-        : await applyTested(caller, request, new Map(Object.entries(tests)));
+    const { reason, files, tests, ...rest } = await heavy.applyBody(bytesOf(req).body, callerOf(res).principal.sub);
+    const [caller, request] = [callerFor(res, reason), { ...requestOf({ ...rest, files: {} }), files }];
+    const { result, position } = tests.size === 0 ? await sets.apply(caller, request) : await applyTested(caller, request, tests);
     showRevision(res, position);
     await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
   });

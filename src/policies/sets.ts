@@ -2,6 +2,7 @@
 import type { Caller } from '../auth/administer.ts';
 import { type Change, readPosition } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
+import { inSlices } from '../slices.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from './edit.ts';
 import { policiesAt } from './history.ts';
 import type { PlanRequest, PolicyChange, PolicyPlan } from './plan.ts';
@@ -122,9 +123,17 @@ function carryingOut<T>(
         ? null
         : async (store) => {
             await store.change(changes);
-            return changes.map(({ before, after }) =>
-              changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after),
-            );
+            return inSlices(recordsOf(changes));
           },
   };
+}
+
+/** What the change feed says of them, one by one so that the caller can let other work run. */
+export function* recordsOf(changes: readonly Pick<PolicyChange, 'before' | 'after'>[]): Generator<undefined, Change[]> {
+  const records: Change[] = [];
+  for (const { before, after } of changes) {
+    records.push(changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after));
+    yield;
+  }
+  return records;
 }

@@ -88,11 +88,16 @@ export function policyStore(db: Connection): PolicyStore {
       .orderBy([{ column: 'p.id' }, { column: 's.id' }]);
     return assemble(rows);
   };
-  const page = (limit: number | null, after: string | null): Promise<StoredPolicy[]> =>
-    read((policies) => {
-      const later = after === null ? policies : policies.where('id', '>', after);
-      return limit === null ? later : later.orderBy('id').limit(limit);
-    });
+  const pageOf = (limit: number, after: string | null): Promise<StoredPolicy[]> =>
+    read((policies) => (after === null ? policies : policies.where('id', '>', after)).orderBy('id').limit(limit));
+  async function allAfter(after: string | null): Promise<StoredPolicy[]> {
+    const found: StoredPolicy[] = [];
+    for (;;) {
+      const some = await pageOf(AT_ONCE, found.at(-1)?.id ?? after);
+      for (const policy of some) found.push(policy);
+      if (some.length < AT_ONCE) return found;
+    }
+  }
   const insert = async (table: string, rows: Iterable<object>): Promise<void> => {
     for (const batch of batches(rows, bytesOfRow)) await db(table).insert(batch);
   };
@@ -128,15 +133,8 @@ export function policyStore(db: Connection): PolicyStore {
   }
 
   return {
-    async all() {
-      const found: StoredPolicy[] = [];
-      for (;;) {
-        const some = await page(AT_ONCE, found.at(-1)?.id ?? null);
-        for (const policy of some) found.push(policy);
-        if (some.length < AT_ONCE) return found;
-      }
-    },
-    page,
+    all: () => allAfter(null),
+    page: (limit, after) => (limit === null ? allAfter(after) : pageOf(limit, after)),
     find: async (id) => (await read((policies) => policies.where({ id })))[0] ?? null,
 
     insert: (policy) => change([{ before: null, after: policy }]),

@@ -57,7 +57,7 @@ export function createSessionRoutes({ database, administer, now, onEnded }: Sess
       page.limit && page.limit + 1,
       page.cursor,
     );
-    sendPage(req, res, page, sessions.map(sessionJson), (session) => session.id);
+    await sendPage(req, res, page, sessions, ({ id }) => id, sessionJson);
   });
 
   router.delete('/:id', async (req, res) => {

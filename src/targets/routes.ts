@@ -33,7 +33,7 @@ export function createTargetRoutes({ database, vault, edits, health, replicaId }
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const targets = await targetStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
-    sendPage(req, res, page, targets.map(targetJson), (target) => target.id);
+    await sendPage(req, res, page, targets, ({ id }) => id, targetJson);
   });
 
   router.post('/', async (req, res) => {

@@ -27,7 +27,7 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
-    sendPage(req, res, page, users.map(userDocument), (user) => user.id);
+    await sendPage(req, res, page, users, ({ id }) => id, userDocument);
   });
 
   router.get('/:id', async (req, res) => {

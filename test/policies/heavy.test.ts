@@ -51,6 +51,29 @@ test.serial('a plan that does not fit into memory is refused, and the gateway li
   t.is(gateway.child.exitCode, null);
 });
 
+test.serial('the gateway does not read what is to be applied before it knows the role, and a thread reads it then', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const user = await person(gateway, 'user@example.com');
+  const apply = async ({ token }: { token: string }, body: string) => {
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+    const answer = await fetch(`${gateway.url}/api/policies/apply`, { method: 'POST', headers, body });
+    return { status: answer.status, text: await answer.text() };
+  };
+  t.is((await apply(user, '{"files":')).status, 403);
+  const broken = await apply(admin, '{"files":');
+  t.is(broken.status, 400);
+  t.regex(broken.text, /the body is not acceptable JSON: the text ends too early at offset 9/);
+  t.regex((await apply(admin, '{"files":{"a.yaml":1,"b.yaml":2}}')).text, /"files.a.yaml".*"files.b.yaml"/);
+  t.regex((await apply(admin, '{"files":{},"tests":{}}')).text, /"tests"/);
+  t.regex((await apply(admin, '')).text, /the body is required|"path":""/);
+  const applied = await apply(admin, JSON.stringify({ files: many(150), owner: 'me', reason: 'why not' }));
+  t.is(applied.status, 200, applied.text);
+  t.is((JSON.parse(applied.text) as { changes: object[] }).changes.length, 150);
+  const history = await rest<{ reason: string }[]>(gateway.url, 'GET', '/api/policies/history', { token: admin.token });
+  t.is(history.body[0]?.reason, 'why not');
+});
+
 async function serve(t: ExecutionContext, work: (asked: AskedBy) => Promise<HeavyAnswer>): Promise<string> {
   const app = express()
     .use((_req, res, next) => {

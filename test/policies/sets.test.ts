@@ -10,14 +10,14 @@ import { AppError } from '../../src/errors.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { readFiles } from '../../src/policies/planning.ts';
 import { readPolicyUpdate } from '../../src/policies/schema.ts';
-import { createPolicySets } from '../../src/policies/sets.ts';
+import { createPolicySets, recordsOf } from '../../src/policies/sets.ts';
 import { policyStore } from '../../src/policies/store.ts';
 import { userStore } from '../../src/users/store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, startGateway } from '../support/gateway.ts';
-import { policyBody } from './policies.ts';
+import { policy, policyBody } from './policies.ts';
 import { addTarget, type Files, file, type PlanAnswer, type ProblemAnswer, policySets, type RevisionAnswer } from './sets.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
@@ -28,6 +28,21 @@ const starterFiles = (): Files =>
       .map((name) => [name, readFileSync(join(starters, name), 'utf8')]),
   );
 const places = ({ errors = [] }: ProblemAnswer) => errors.map((e) => `${e.file}:${e.line}:${e.column}`);
+
+test('what the change feed says of many policies is made one by one', (t) => {
+  const [before, after] = [policy('a'), policy('a', { name: 'changed' })];
+  const steps = recordsOf([
+    { before: null, after },
+    { before, after },
+    { before, after: null },
+  ]);
+  for (let i = 0; i < 3; i++) t.false(steps.next().done);
+  const { value } = steps.next();
+  t.deepEqual(
+    value?.map(({ action, object_id }) => `${action} ${object_id}`),
+    ['policy.create a', 'policy.update a', 'policy.delete a'],
+  );
+});
 
 eachEngine(test.serial, 'files are applied in one change, and applied again change nothing', async (t, at) => {
   const gateway = await startGateway(t, at.url);

@@ -37,6 +37,35 @@ eachEngine(test.serial, 'what is stored is read back, each policy with its own s
   t.false(await store.namesTarget('T'));
 });
 
+eachEngine(
+  test.serial,
+  'every policy is read, a bounded number at a time, whether or not it begins behind one',
+  async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    const store = policyStore(knex);
+    const ids = Array.from({ length: 1_100 }, (_, i) => String(1_000 + i));
+    await store.change(ids.map((id) => ({ before: null, after: policy(id) })));
+    const read: number[] = [];
+    const note = (rows: unknown, query: { sql: string }): void => {
+      if (query.sql.startsWith('select')) read.push((rows as unknown[]).length);
+    };
+    knex.on('query-response', note);
+    const whole = await store.page(null, null);
+    const rest = await store.page(null, '1004');
+    knex.off('query-response', note);
+    t.deepEqual(
+      whole.map(({ id }) => id),
+      ids,
+    );
+    t.deepEqual(
+      rest.map(({ id }) => id),
+      ids.slice(5),
+    );
+    t.is(read.length, 6);
+    t.true(Math.max(...read) <= 500, read.join());
+  },
+);
+
 eachEngine(test.serial, 'an update keeps the subjects that stay; a deletion leaves nothing', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = policyStore(knex);

@@ -16,7 +16,7 @@ import type { SetToTest } from '../test-set.ts';
 import type { Holders } from '../unknown.ts';
 import { findUser } from '../users.ts';
 import type { ParsedPolicyFile } from '../yaml.ts';
-import type { HeavyAnswer, Stored } from './jobs.ts';
+import type { ApplyRest, ApplyText, HeavyAnswer, Stored } from './jobs.ts';
 
 /** Who asks, and what they hear meanwhile. */
 export interface AskedBy {
@@ -30,6 +30,8 @@ export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'export'
 /** All reject as `Work.run` does. */
 export interface HeavyWork {
   answer(name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer>;
+  /** The body of an apply, with its files and tests by name. */
+  applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>>;
   readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>>;
   /** Rejects where no engine can be made of the policies. */
   build(policies: readonly Policy[], by: string): Promise<void>;
@@ -99,6 +101,14 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
 
   return {
     answer: (name, input, asked) => work.run<HeavyAnswer>({ ...asked, name, input, host }),
+    async applyBody(body, by) {
+      const texts = { files: new Map<string, string>(), tests: new Map<string, string>() };
+      const onItems = (items: readonly unknown[]): void => {
+        for (const [member, name, text] of items as ApplyText[]) texts[member].set(name, text);
+      };
+      const rest = await work.run<ApplyRest>({ name: 'applyBody', input: { body }, by, host: {}, onItems });
+      return { ...rest, ...texts };
+    },
     async readFiles(texts, by) {
       const files = new Map<string, ParsedPolicyFile>();
       const onItems = (items: readonly unknown[]): void => {

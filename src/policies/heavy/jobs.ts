@@ -20,7 +20,7 @@ import { lintJson } from '../lint-report.ts';
 import { changesBetween, setBefore } from '../plan.ts';
 import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../planning.ts';
 import { type Answered, decideEach } from '../questions.ts';
-import { planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../set-bodies.ts';
+import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../set-bodies.ts';
 import { changesJson, planJson, withFlips } from '../set-json.ts';
 import { readTests, type SetToTest, testSet } from '../test-set.ts';
 import { type Holders, nobodyHas } from '../unknown.ts';
@@ -38,6 +38,10 @@ export interface Stored {
   readonly position: Position;
   readonly targets: Moment['targets'];
 }
+
+/** What the body of an apply holds: a text, and all but the texts. */
+export type ApplyText = readonly [member: 'files' | 'tests', name: string, text: string];
+export type ApplyRest = Omit<PlanBody, 'files'> & { readonly reason?: string };
 
 let loaded: Promise<PolicyModule> | null = null;
 function policyModule(): Promise<PolicyModule> {
@@ -196,6 +200,15 @@ export const jobs = {
     const tested = await momentOf(desk, source);
     const { position } = tested;
     return answerOf(position, { revision: position.revision, ...(await testSet(await policyModule(), cases, tested)) });
+  },
+
+  /** The body of an apply. Gives its texts. */
+  async applyBody({ body }: { body: Uint8Array | null }, desk: Desk): Promise<ApplyRest> {
+    const { files, tests, ...rest } = validate(applyBody, bodyOf(body));
+    const textsOf = (member: ApplyText[0], texts: Record<string, string>) =>
+      Object.entries(texts).map(([name, text]): ApplyText => [member, name, text]);
+    desk.give([...textsOf('files', files), ...textsOf('tests', tests ?? {})]);
+    return rest;
   },
 
   /** Gives the files, as they are read. */

@@ -1,0 +1,53 @@
+import { setImmediate } from 'node:timers/promises';
+import test from 'ava';
+import type { Request, Response } from 'express';
+import { sendPage } from '../../src/http/page.ts';
+
+const ITEMS = Array.from({ length: 40 }, (_, i) => ({ id: `é${i}` }));
+
+/** Answers with the items, and gives what was sent. */
+async function sent(limit: number | null, items: readonly { id: string }[], show: (item: { id: string }) => object) {
+  const headers: Record<string, string> = {};
+  let text = '';
+  const res = {
+    setHeader(name: string, value: string) {
+      headers[name] = value;
+      return res;
+    },
+    end: (body: Buffer) => {
+      text = body.toString();
+    },
+  };
+  const req = { query: {}, path: '/', baseUrl: '/api/things' };
+  await sendPage(req as unknown as Request, res as unknown as Response, { limit, cursor: null }, items, ({ id }) => id, show);
+  return { headers, text };
+}
+
+test('other work runs while a long list is written', async (t) => {
+  let turns = 0;
+  let isOver = false;
+  const others = (async () => {
+    for (; !isOver; turns++) await setImmediate();
+  })();
+  const { text } = await sent(null, ITEMS, (item) => {
+    for (const until = performance.now() + 1; performance.now() < until; );
+    return { shown: item.id };
+  });
+  isOver = true;
+  await others;
+  t.deepEqual(
+    JSON.parse(text),
+    ITEMS.map(({ id }) => ({ shown: id })),
+  );
+  t.true(turns >= 5, `${turns} turns of the event loop`);
+});
+
+test('a page names the next one, and an empty list is a list', async (t) => {
+  const { headers, text } = await sent(2, ITEMS.slice(0, 3), (item) => item);
+  t.is(text, '[{"id":"é0"},{"id":"é1"}]');
+  t.deepEqual(headers, {
+    Link: `</api/things?cursor=${Buffer.from('é1').toString('base64url')}&limit=2>; rel="next"`,
+    'Content-Type': 'application/json; charset=utf-8',
+  });
+  t.is((await sent(null, [], (item) => item)).text, '[]');
+});
