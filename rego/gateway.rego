@@ -1,22 +1,35 @@
-# The rule that runs. It gives the answers of reference.rego from an index of the same policies, so that the cost of a
-# decision hardly grows with their number. src/policies/compile.ts builds the index:
+# The rule that the gateway runs. It gives the same answers as reference.rego, but reads an index of the policies instead of the
+# policies, so that a decision costs hardly more when there are many. README.md says how the two are held equal.
 #
-#   index.every, index.targets[id]       policies of every target, and of one
-#     use                                who may use the target at all: rank
-#     tool, resource, prompt             who may use objects of this type: bucket
-#       everyone[""], role[name], group[name], user[id]
+# The policies are numbered in evaluation order. That number is the policy's rank, so the first policy that matches a request is
+# the matching policy with the least rank. The compiler writes these documents:
 #
-# A policy's rank is its place in reading order, so the first that fits is the least rank. A bucket holds what tells whether a
-# policy fits a name:
+#   data.order[rank]     effect and id of a policy
+#   data.unmatched       the rank after the last one; it stands for "no policy matches"
+#   data.index.every     node: the policies for every target
+#   data.index.targets   target id -> node: the policies for that target
 #
-#   any      rank of the first policy that fits every name
-#   exact    name -> rank
-#   edges    [least rank, length, characters -> tests]: for names that begin with these characters, or end with them where the
-#            length is negative
-#   tests    for all names
+# A node sorts its policies by what they are about, and then by subject:
 #
-# A test is [rank, form, text] or [rank, "regex", text, pattern]. Every name that fits contains the text. "prefix", "suffix" and
-# "contains" say where; with "line" before it, only names without a line break fit. A regex is tried only if its rank could win.
+#   use                      may the caller use the target at all? subject -> least rank
+#   tool, resource, prompt   may the caller use an object of this type? subject -> bucket
+#
+#   The subjects are everyone[""], role[name], group[name] and user[id].
+#
+# A bucket tells which of its policies match a name:
+#
+#   any      the least rank of the policies that match every name
+#   exact    name -> the least rank of the policies that match exactly this name
+#   edges    list of [least rank, length, text -> tests]. The text is the beginning of the name, with this many characters; if the
+#            length is negative, the text is the end of the name. The tests apply only to names with that beginning or end
+#   tests    tests that apply to all names
+#
+# A test is [rank, form, text], or [rank, "regex", text, pattern]. Only a name that contains the text can match. The form says
+# what else must hold:
+#
+#   "prefix", "suffix", "contains"   the text is at the beginning, at the end, or anywhere in the name
+#   "line prefix" and so on          the same, and the name has no line break
+#   "regex"                          the pattern is found in the name; tried only if no lesser rank is known to match
 package portcullis.gateway
 
 # METADATA
@@ -25,20 +38,21 @@ package portcullis.gateway
 decision := verdict(found(input.name)[0])
 
 # METADATA
-# description: The same question for many names of one type, in order; what a list shows.
+# description: The same question for many names of one type, answered in their order. It decides what a list shows.
 # entrypoint: true
 decisions := [verdict(finding[0]) | some finding in findings]
 
 # METADATA
 # description: May this caller use this target at all?
 # entrypoint: true
-target := verdict(min(array.concat([data.unmatched], held_in([node.use | some node in nodes]))))
+target := verdict(min(array.concat([data.unmatched], for_caller([node.use | some node in nodes]))))
 
-# The next three are for sets with more regexes than one WASM instance can hold (src/decision/partition.ts). Other instances
-# then hold the rest: a test is [rank, number of the instance, text, number of the pattern there], and the least rank decides.
+# The next three rules serve policy sets with more regular expressions than one WASM instance can hold safely. Further instances
+# then hold the remaining patterns. A test whose pattern is in a further instance is [rank, instance, text, number of the pattern
+# in that instance]. The engine asks for a survey, asks the further instances which patterns match, and takes the least rank.
 
 # METADATA
-# description: The answers so far, and which patterns elsewhere could still win, as [place of the name, rank, instance, pattern].
+# description: The decisions without the further instances, and [position of the name, rank, instance, pattern] of what could change them.
 # entrypoint: true
 survey := {"decisions": decisions, "elsewhere": [[i, test[0], test[1], test[3]] |
 	some i, finding in findings
@@ -46,7 +60,7 @@ survey := {"decisions": decisions, "elsewhere": [[i, test[0], test[1], test[3]] 
 ]}
 
 # METADATA
-# description: Those of [place of the name, rank, pattern] whose pattern matches.
+# description: The elements of input.tries, each [position of the name, rank, pattern], whose pattern matches the name.
 # entrypoint: true
 matching := [try |
 	some try in input.tries
@@ -54,7 +68,7 @@ matching := [try |
 ]
 
 # METADATA
-# description: What the policy at each rank decides.
+# description: What the policy with each of these ranks decides.
 # entrypoint: true
 verdicts := [verdict(rank) | some rank in input.ranks]
 
@@ -69,48 +83,49 @@ verdict(rank) := {"effect": decided[0], "policy": decided[1], "rank": rank, "rea
 
 findings := [found(name) | some name in input.names]
 
-# The least rank of the policies that fit this name, and the tests held elsewhere that would decide before it.
-found(name) := [rank, [test | some test in near; is_number(test[1]); test[0] < rank]] if {
-	near := array.concat(
+# The least rank of the policies that match this name, and the tests whose patterns are in further instances and whose ranks are
+# less.
+found(name) := [rank, [test | some test in candidates; is_number(test[1]); test[0] < rank]] if {
+	candidates := array.concat(
 		[test | some test in tests; contains(name, test[2])],
 		[test | some group in edges; some test in group[2][edge(name, group[1])]; contains(name, test[2])],
 	)
-	plain := min(array.concat(
-		array.concat([first_for_all_names], [ranks[name] | some ranks in exacts]),
-		[test[0] | some test in near; fits(test, name)],
+	least := min(array.concat(
+		array.concat([rank_for_every_name], [ranks[name] | some ranks in exacts]),
+		[test[0] | some test in candidates; matches(test, name)],
 	))
-	rank := min(array.concat([plain], [test[0] |
-		some test in near
+	rank := min(array.concat([least], [test[0] |
+		some test in candidates
 		test[1] == "regex"
-		test[0] < plain
+		test[0] < least
 		regex.match(test[3], name)
 	]))
 }
 
-fits(test, _) if test[1] == "contains"
+matches(test, _) if test[1] == "contains"
 
-fits(test, name) if {
+matches(test, name) if {
 	test[1] == "prefix"
 	startswith(name, test[2])
 }
 
-fits(test, name) if {
+matches(test, name) if {
 	test[1] == "suffix"
 	endswith(name, test[2])
 }
 
-fits(test, name) if {
+matches(test, name) if {
 	test[1] == "line contains"
 	not contains(name, "\n")
 }
 
-fits(test, name) if {
+matches(test, name) if {
 	test[1] == "line prefix"
 	startswith(name, test[2])
 	not contains(name, "\n")
 }
 
-fits(test, name) if {
+matches(test, name) if {
 	test[1] == "line suffix"
 	endswith(name, test[2])
 	not contains(name, "\n")
@@ -124,18 +139,18 @@ edge(name, length) := substring(name, start, -1) if {
 	start >= 0
 }
 
-first_for_all_names := min(array.concat([data.unmatched], [bucket.any | some bucket in buckets]))
+rank_for_every_name := min(array.concat([data.unmatched], [bucket.any | some bucket in buckets]))
 
 exacts := [bucket.exact | some bucket in buckets]
 
-edges := [group | some bucket in buckets; some group in bucket.edges; group[0] < first_for_all_names]
+edges := [group | some bucket in buckets; some group in bucket.edges; group[0] < rank_for_every_name]
 
-tests := [test | some bucket in buckets; some test in bucket.tests; test[0] < first_for_all_names]
+tests := [test | some bucket in buckets; some test in bucket.tests; test[0] < rank_for_every_name]
 
-buckets := held_in([node[input.type] | some node in nodes])
+buckets := for_caller([node[input.type] | some node in nodes])
 
-# What these tables hold for the caller.
-held_in(tables) := array.concat(
+# The entries of these tables for the caller: as everyone, by role, by each group, and by user id.
+for_caller(tables) := array.concat(
 	array.concat(
 		[table.everyone[""] | some table in tables],
 		[table.role[input.role] | some table in tables],

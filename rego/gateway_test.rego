@@ -2,7 +2,7 @@ package portcullis.gateway_test
 
 import data.portcullis.gateway
 
-# Two targets' worth of every form; ranks are places in order.
+# An index with a policy of every form. The numbers in it are ranks, which are positions in this list.
 order := [
 	["deny", "p0"], ["allow", "p1"], ["deny", "p2"], ["allow", "p3"], ["deny", "p4"],
 	["allow", "p5"], ["deny", "p6"], ["allow", "p7"], ["allow", "p8"], ["allow", "p9"],
@@ -69,7 +69,7 @@ test_whole_answer if {
 	answer == {"effect": "allow", "policy": "p1", "rank": 1, "reason": "matched"}
 }
 
-test_forms if {
+test_every_form_of_test if {
 	rank({"name": "ping"}) == 1
 	rank({"name": "get_x"}) == 2
 	rank({"name": "list_x"}) == 3
@@ -89,14 +89,14 @@ test_least_rank_wins if {
 	rank({"name": "ping", "sub": "eve"}) == 0
 }
 
-test_one_line if {
+test_line_forms_need_a_name_without_line_breaks if {
 	rank({"name": "list_\n"}) == null
 	rank({"name": "\n_line"}) == null
 	rank({"name": "get_\n"}) == 2
 	rank({"name": "\n_raw"}) == 4
 }
 
-test_callers if {
+test_answers_depend_on_the_caller if {
 	rank({"name": "123", "groups": []}) == null
 	rank({"name": "123", "role": "dev"}) == 7
 	rank({"name": "other", "role": "dev"}) == 9
@@ -105,7 +105,7 @@ test_callers if {
 	rank({"name": "ping", "type": "prompt"}) == null
 }
 
-test_list_is_calls if {
+test_list_gives_the_answers_of_single_calls if {
 	names := ["ping", "get_x", "other", "123"]
 	answers := gateway.decisions with data.index as index
 		with data.order as order
@@ -128,7 +128,7 @@ usable(given) := answer if {
 		with input as asked(given)
 }
 
-test_tests_held_elsewhere_are_named if {
+test_survey_names_patterns_in_further_instances if {
 	elsewhere := {
 		"every": index.every,
 		"targets": {"t": object.union(index.targets.t, {"tool": object.union(nobody, {"group": {"ops": {

@@ -1,7 +1,29 @@
-# The rule that reviewers read: what a decision is, in the plainest words. It is slow, and it is right.
+# The decision rule, written for review. This page is the whole specification. gateway.rego gives the same answers faster, and
+# README.md beside this file says how we know that they are the same.
 #
-# Policies are read by priority (higher first), then deny before allow, then id; the first that fits the request decides;
-# if none fits, the answer is deny. gateway.rego gives the same answers faster, and tests hold the two equal.
+# The rule:
+#
+#   1. A policy matches a request if its target, its subjects, its resource type and its pattern all match.
+#   2. Policies are evaluated in a fixed order: higher priority first, then deny before allow, then lower id.
+#   3. The first policy that matches decides. If no policy matches, the answer is deny.
+#
+# The rule reads two documents:
+#
+#   input            the request
+#     sub            id of the calling user
+#     role, groups   role and groups of that user
+#     target         id of the target
+#     type, name     the object: a "tool", "resource" or "prompt", and its name (for a resource, its URI)
+#
+#   data.policies    the enabled policies
+#     id             unique
+#     name           for people; it decides nothing
+#     effect         "allow" or "deny"
+#     priority       integer
+#     target         id of one target; null: every target
+#     type           "tool", "resource", "prompt" or "all"
+#     pattern        RE2, searched for in the name; null: every name
+#     subjects       list of ["everyone"], ["role", name], ["group", name] or ["user", id]
 package portcullis.reference
 
 # METADATA
@@ -9,52 +31,64 @@ package portcullis.reference
 # entrypoint: true
 default decision := {"effect": "deny", "policy": null, "rank": null, "reason": "default"}
 
-decision := verdict(fitting_request)
+decision := verdict(matching_object)
 
 # METADATA
-# description: May this caller use this target at all? A deny of less than everything does not say, so it is not read.
+# description: May this caller use this target at all?
 # entrypoint: true
 default target := {"effect": "deny", "policy": null, "rank": null, "reason": "default"}
 
-target := verdict(speaking_of_target)
+target := verdict(matching_target)
 
-fitting_request contains place if {
-	some place, policy in data.policies
-	fits_caller(policy)
-	policy.type in {"all", input.type}
-	fits_name(policy.pattern)
+# Positions of the policies that match the request for an object.
+matching_object contains position if {
+	some position, policy in data.policies
+	matches_target(policy)
+	matches_caller(policy)
+	matches_type(policy)
+	matches_name(policy)
 }
 
-speaking_of_target contains place if {
-	some place, policy in data.policies
-	fits_caller(policy)
+# Positions of the policies that answer for the target as a whole. An allow does, whatever object it names: a caller who may use
+# one object may use the target.
+matching_target contains position if {
+	some position, policy in data.policies
+	matches_target(policy)
+	matches_caller(policy)
 	policy.effect == "allow"
 }
 
-speaking_of_target contains place if {
-	some place, policy in data.policies
-	fits_caller(policy)
+# A deny does only if it covers every object. A narrower deny leaves other objects open, so it is ignored here.
+matching_target contains position if {
+	some position, policy in data.policies
+	matches_target(policy)
+	matches_caller(policy)
 	policy.effect == "deny"
 	policy.type == "all"
 	policy.pattern == null
 }
 
-fits_caller(policy) if {
-	policy.target in {null, input.target}
+matches_target(policy) if policy.target in {null, input.target}
+
+matches_caller(policy) if {
 	some subject in policy.subjects
-	subject in callers
+	subject in caller
 }
 
-callers := {["everyone"], ["role", input.role], ["user", input.sub]} | {["group", group] | some group in input.groups}
+matches_type(policy) if policy.type in {"all", input.type}
 
-fits_name(pattern) if pattern == null
+matches_name(policy) if policy.pattern == null
 
-fits_name(pattern) if regex.match(pattern, input.name)
+matches_name(policy) if regex.match(policy.pattern, input.name)
 
-# The first of the policies at these places. Nothing is said if there is none.
-verdict(places) := {"effect": policy.effect, "policy": policy.id, "rank": place, "reason": "matched"} if {
-	[_, _, _, place] := min({reading_order(data.policies[i], i) | some i in places})
-	policy := data.policies[place]
+# Every subject that stands for this caller.
+caller := {["everyone"], ["role", input.role], ["user", input.sub]} | {["group", group] | some group in input.groups}
+
+# What the first of these policies decides. Without any policy this is undefined, and the default above is the answer.
+verdict(positions) := {"effect": policy.effect, "policy": policy.id, "rank": first, "reason": "matched"} if {
+	[_, _, _, first] := min({evaluation_order(data.policies[position], position) | some position in positions})
+	policy := data.policies[first]
 }
 
-reading_order(policy, i) := [0 - policy.priority, {"deny": 0, "allow": 1}[policy.effect], policy.id, i]
+# Rego compares lists member by member, so the policy with the least of these lists is evaluated first.
+evaluation_order(policy, position) := [0 - policy.priority, {"deny": 0, "allow": 1}[policy.effect], policy.id, position]

@@ -46,7 +46,7 @@ test_deny_before_allow if {
 	decided([policy("a", {}), policy("b", {"effect": "deny"})], {}) == "b"
 }
 
-test_least_id_first if {
+test_lower_id_first if {
 	decided([policy("b", {}), policy("a", {})], {}) == "a"
 }
 
@@ -81,11 +81,11 @@ test_deny_of_everything_refuses_the_target if {
 	usable([policy("a", {}), policy("b", {"effect": "deny", "priority": 1})], {}) == "b"
 }
 
-test_lesser_denies_do_not_speak_of_the_target if {
-	lesser := [
+test_narrower_denies_do_not_refuse_the_target if {
+	narrower := [
 		policy("a", {}),
 		policy("b", {"effect": "deny", "priority": 1, "type": "tool"}),
 		policy("c", {"effect": "deny", "priority": 1, "pattern": ".*"}),
 	]
-	usable(lesser, {}) == "a"
+	usable(narrower, {}) == "a"
 }
