@@ -17,8 +17,8 @@ unreleased=$(awk '/^## / { inside = /^## \[Unreleased\]$/; next } inside' CHANGE
 grep -q '^- ' <<<"$unreleased" || fail 'CHANGELOG.md lists no changes under "## [Unreleased]"'
 
 npm version "$version" --no-git-tag-version --allow-same-version >/dev/null
-sed -i.before "s/^## \[Unreleased\]\$/## [Unreleased]\n\n## [$version] - $(date -u +%F)/" CHANGELOG.md
-rm CHANGELOG.md.before
+awk -v head="## [$version] - $(date -u +%F)" '{ print } /^## \[Unreleased\]$/ { print ""; print head }' CHANGELOG.md >CHANGELOG.md.new
+mv CHANGELOG.md.new CHANGELOG.md
 git add package.json package-lock.json CHANGELOG.md
 git commit --quiet --message "Release $version"
 git tag --annotate "v$version" --message "Portcullis $version"
