@@ -1,5 +1,5 @@
 # The rule that the gateway runs. It gives the same answers as reference.rego, but reads an index of the policies instead of the
-# policies, so that a decision costs hardly more when there are many. README.md says how the two are held equal.
+# policies, so that a decision costs hardly more when there are many. README.md says how tests hold the two equal.
 #
 # The policies are numbered in evaluation order. That number is the policy's rank, so the first policy that matches a request is
 # the matching policy with the least rank. The compiler writes these documents:

@@ -6,6 +6,8 @@
 #   1. A policy matches a request if its target, its subjects, its resource type and its pattern all match.
 #   2. Policies are evaluated in a fixed order: higher priority first, then deny before allow, then lower id.
 #   3. The first policy that matches decides. If no policy matches, the answer is deny.
+#   4. If the question is about a target as a whole, without an object, then these policies match if their target and their
+#      subjects match: every allow, and every deny that covers all objects.
 #
 # The rule reads two documents:
 #
@@ -40,7 +42,7 @@ default target := {"effect": "deny", "policy": null, "rank": null, "reason": "de
 
 target := verdict(matching_target)
 
-# Positions of the policies that match the request for an object.
+# Positions of the policies that match a question about an object.
 matching_object contains position if {
 	some position, policy in data.policies
 	matches_target(policy)
@@ -49,8 +51,8 @@ matching_object contains position if {
 	matches_name(policy)
 }
 
-# Positions of the policies that answer for the target as a whole. An allow does, whatever object it names: a caller who may use
-# one object may use the target.
+# Positions of the policies that match a question about a target as a whole. An allow matches, whatever objects it names, because
+# a caller who may use one object must be able to use the target.
 matching_target contains position if {
 	some position, policy in data.policies
 	matches_target(policy)
@@ -58,7 +60,7 @@ matching_target contains position if {
 	policy.effect == "allow"
 }
 
-# A deny does only if it covers every object. A narrower deny leaves other objects open, so it is ignored here.
+# A deny matches only if it covers all objects. A narrower deny says nothing about the other objects, so it is ignored here.
 matching_target contains position if {
 	some position, policy in data.policies
 	matches_target(policy)
@@ -84,7 +86,7 @@ matches_name(policy) if regex.match(policy.pattern, input.name)
 # Every subject that stands for this caller.
 caller := {["everyone"], ["role", input.role], ["user", input.sub]} | {["group", group] | some group in input.groups}
 
-# What the first of these policies decides. Without any policy this is undefined, and the default above is the answer.
+# What the first of these policies decides. If there are none, this is undefined, and the default above is the answer.
 verdict(positions) := {"effect": policy.effect, "policy": policy.id, "rank": first, "reason": "matched"} if {
 	[_, _, _, first] := min({evaluation_order(data.policies[position], position) | some position in positions})
 	policy := data.policies[first]
