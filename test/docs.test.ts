@@ -80,7 +80,9 @@ test('the policies shown in the documents are taken by the API', (t) => {
 });
 
 test('what the documents link to is there', (t) => {
-  const files = ['README.md', ...readdirSync(join(ROOT, 'docs')).map((name) => `docs/${name}`)];
+  const folders = ['docs', 'docs/decisions', 'rego'];
+  const documents = folders.flatMap((folder) => readdirSync(join(ROOT, folder)).map((name) => `${folder}/${name}`));
+  const files = [...readdirSync(ROOT), ...documents].filter((name) => name.endsWith('.md'));
   for (const file of files) {
     for (const [, to = ''] of read(file).matchAll(/\]\((?!https?:)([^)#]+)[^)]*\)/g)) {
       t.true(existsSync(join(ROOT, dirname(file), to)), `${file}: ${to}`);

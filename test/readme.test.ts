@@ -1,4 +1,4 @@
-/** The commands of the README, as a reader would paste them: shown text that does not work is worse than none. */
+/** The commands of docs/tour.md, as a reader would paste them: shown text that does not work is worse than none. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -11,17 +11,17 @@ const ROOT = join(import.meta.dirname, '..');
 const QUICKSTART = '## From nothing to a call';
 const LOCAL_SERVER = '## Put a local server behind it';
 /** Stands alone on a line before the output of each block. */
-const MARK = 'next block of the README';
+const MARK = 'next block of the tour';
 
 function blocksOf(heading: string): string[] {
-  const [, section = ''] = readFileSync(join(ROOT, 'README.md'), 'utf8').split(`\n${heading}\n`);
+  const [, section = ''] = readFileSync(join(ROOT, 'docs/tour.md'), 'utf8').split(`\n${heading}\n`);
   const [own = ''] = section.split('\n## ');
   return [...own.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, commands = '']) => commands);
 }
 
 const hasCurl = spawnSync('curl', ['--version']).error === undefined;
 
-test.serial('the quickstart of the README leads from nothing to a call that works', async (t) => {
+test.serial('the tour leads from nothing to a call that works', async (t) => {
   const blocks = blocksOf(QUICKSTART);
   t.is(blocks.length, 7);
   if (!hasCurl) {
@@ -96,7 +96,7 @@ test.serial('the quickstart of the README leads from nothing to a call that work
   );
 });
 
-test.serial('what README says of a local server leads to a file that is read through the gateway', async (t) => {
+test.serial('what the tour says of a local server leads to a file that is read through the gateway', async (t) => {
   const [start = '', ...commands] = blocksOf(LOCAL_SERVER);
   t.is(commands.length, 3);
   if (!hasCurl) {

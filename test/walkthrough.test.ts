@@ -219,7 +219,7 @@ test.serial('every command of the walkthrough works in its order, and prints wha
   const { token } = await apiToken(gateway, admin);
   await gateway.rest(201, 'POST', '/api/targets', { token: admin.token, body: { name: 'everything', url: target.url } });
   const first = /-d '(\{"name":"Administrators call harmless tools".*?\})'\n/s.exec(
-    readFileSync(join(ROOT, 'README.md'), 'utf8'),
+    readFileSync(join(ROOT, 'docs/tour.md'), 'utf8'),
   );
   await gateway.rest(201, 'POST', '/api/policies', { token: admin.token, body: JSON.parse(first?.[1] ?? '') });
 
