@@ -69,6 +69,8 @@ export async function send(origin: string, agent: Agent, sending: Sending, signa
       answered = true;
       read(res);
       res.on('error', () => undefined);
+      // An answer that is not read does not close by itself when its connection has.
+      if (unread) req.once('close', () => res.destroy());
       res.on('close', () => {
         const code = /"error":\s*\{"code":\s*(-?\d+)/.exec(text)?.[1];
         const how = signal.aborted && !res.complete ? ' open' : res.complete ? '' : ' cut';
