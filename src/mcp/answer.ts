@@ -1,4 +1,4 @@
-/** How a request ends, before it is written to the client: the exchange decides, the reply writes. */
+/** The answer to a request, before it is written to the client. The request handler decides it, `reply.ts` writes it. */
 import { AppError } from '../errors.ts';
 import type { JsonValue } from '../http/json.ts';
 import { CODES, errorMessage, type Rejection, type RpcId } from './message.ts';
@@ -22,12 +22,12 @@ export type Answer =
   | MessageAnswer
   | { readonly kind: 'empty'; readonly status: number }
   | { readonly kind: 'problem'; readonly error: AppError; readonly headers?: Readonly<Record<string, string>> }
-  /** `drain`: the exchange goes on when the client is gone, because that is no cancellation. */
+  /** `drain`: keep reading when the client is gone, because a closed connection does not cancel the request. */
   | { readonly kind: 'stream'; readonly events: AsyncGenerator<OutEvent>; readonly drain: boolean };
 
 export const ACCEPTED: Answer = { kind: 'empty', status: 202 };
 
-/** The text of the one answer: of a stream, of its last event. null: there is none. */
+/** The text of the answer; for a stream, the text of its final event. null: there is no answer. */
 export async function finalText(answer: Answer): Promise<string | null> {
   if (answer.kind === 'message') return answer.text;
   if (answer.kind !== 'stream') return null;
@@ -47,7 +47,7 @@ export function rpcError(id: RpcId | null, code: number, message: string, data?:
   };
 }
 
-/** Byte for byte the same whether there is no such target or the caller may not use it. */
+/** The text is identical, byte for byte, whether the target does not exist or the caller may not use it. */
 export function noTargetText(targetName: string): string {
   return `no target \`${targetName}\`, or no policy lets you use it`;
 }
@@ -56,12 +56,12 @@ export function noTarget(id: RpcId | null, targetName: string): Answer {
   return rpcError(id, CODES.noTarget, noTargetText(targetName));
 }
 
-/** The same for an unknown, a foreign, an edited and an expired session. */
+/** The answer is the same for an unknown session, an expired one, one with an edited id, and one of another caller. */
 export function noSession(id: RpcId | null): Answer {
   return { kind: 'message', status: 404, text: errorMessage(id, { code: CODES.sessionNotFound, message: 'Session not found' }) };
 }
 
-/** State or audit log cannot be had: refused, because nothing may happen without them. */
+/** Refuses a request because the state cannot be read or the audit log cannot be written. Nothing may happen without them. */
 export function unavailable(id: RpcId | null | undefined, retryAfter = 1): Answer {
   return {
     kind: 'message',
@@ -71,7 +71,7 @@ export function unavailable(id: RpcId | null | undefined, retryAfter = 1): Answe
   };
 }
 
-/** Before anything is decided: there is no row for what was not asked. */
+/** Refuses a call before it is decided, so the audit log gets no row for it. */
 export function tooManyCalls(id: RpcId): Answer {
   return {
     kind: 'message',

@@ -1,4 +1,4 @@
-/** The one place of the request path where policy is asked and its answer recorded, before anything follows from it. */
+/** The only step on the path of a request that asks the policies. It records the decision before anything follows from it. */
 
 import { captureArguments } from '../audit/arguments.ts';
 import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord } from '../audit/event.ts';
@@ -11,17 +11,17 @@ import type { Operation } from './operation.ts';
 export interface Question {
   readonly admission: Admission;
   readonly targetName: string;
-  /** As it appears in the audit log. */
+  /** The method as the audit log shows it. */
   readonly method: string;
   readonly operation: Operation;
-  /** Of the request whose arguments the target may want recorded. */
+  /** Parameters of the request. The target may want its arguments recorded. */
   readonly params?: JsonObject | undefined;
   readonly cause?: DecisionCause;
 }
 
 export type Verdict =
   | { readonly allowed: true; readonly decisionId: string; readonly target: RoutedTarget }
-  /** `no_target`: there is none of that name, or the caller may not use it at all; the two answer alike. */
+  /** `no_target`: the target does not exist, or the caller may not use it at all. Both get the same answer. */
   | {
       readonly allowed: false;
       readonly decisionId: string;
@@ -37,7 +37,7 @@ export interface AuthorizeDeps {
 
 const DENY = { effect: 'deny', policy: null } as const;
 
-/** Rejects when the decision cannot be made durable: then nothing may follow from it. */
+/** Decides and records. Rejects when the decision cannot be made durable: then nothing may follow from it. */
 export async function authorize(deps: AuthorizeDeps, question: Question): Promise<Verdict> {
   const { admission, targetName, method, operation, params, cause = 'request' } = question;
   const { principal, snapshot } = admission;
@@ -47,7 +47,7 @@ export async function authorize(deps: AuthorizeDeps, question: Question): Promis
     target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
   const allowed = target !== undefined && decision.effect === 'allow';
   const usable = allowed || (target !== undefined && object !== null && mayUseTarget(snapshot.engine, principal, target));
-  // Who may not use the target must not find, by the time that large arguments take, that it is there (law 10).
+  // Check access first: otherwise the time spent on large arguments would reveal that the target exists (law 10).
   const capture = usable ? target.capture_arguments : null;
   const decisionId = deps.newId();
   await deps.audit.decision(
@@ -79,7 +79,7 @@ function decide(
 ): Omit<Decision, 'reason'> & { readonly reason: AuditReason } {
   try {
     if (operation.kind !== 'object') return engine.decideTarget(principal, target.id);
-    // A policy matches text; what has several texts for one meaning cannot be decided by one of them.
+    // Policies match text. If several texts mean the same object, a decision on one of them says nothing about the object.
     if (!operation.canonical) return { ...DENY, reason: 'not_canonical' };
     return engine.decide(principal, target.id, operation.object);
   } catch {
@@ -87,7 +87,7 @@ function decide(
   }
 }
 
-/** A fault is a deny. */
+/** Whether the caller may use the target at all. A fault counts as a deny. */
 export function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: RoutedTarget): boolean {
   try {
     return engine.decideTarget(principal, target.id).effect === 'allow';
@@ -96,7 +96,7 @@ export function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: 
   }
 }
 
-/** For what an answer shows: the same decision as for a call, a fault being a deny. */
+/** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */
 export function decideShown(admission: Admission, targetId: string): (objects: readonly NamedObject[]) => boolean[] {
   return (objects) => {
     if (objects.length === 0) return [];

@@ -1,28 +1,28 @@
 /**
- * Budgets that keep one principal or one target from taking what all share: a stock is taken and given back, a flow is paid
- * for after it was used. Counted in this process.
+ * Budgets that keep one principal or one target from using up what all share. An amount of a stock is taken and given back;
+ * a flow is charged after use. Counted per process.
  */
 
-/** Why a budget refuses: `key` has all that one may have, or so little is left for `all` that the key has its share. */
+/** Why a budget refuses. `key`: the key has reached its own limit. `all`: little is left, and the key already has its share. */
 export interface Overdrawn {
   readonly overdrawn: 'key' | 'all';
   /** Name of the budget. */
   readonly budget: string;
-  /** What the key, or all together, may have. */
+  /** The limit of the key, or of all keys together. */
   readonly limit: number;
 }
 
 export interface Taken {
-  /** Takes so much more for the same key. null: taken. */
+  /** Takes `amount` more for the same key. null: taken. */
   grow(amount: number): Overdrawn | null;
-  /** Takes more or gives some back, so that so much is held. null: it is. */
+  /** Takes more or gives some back, so that exactly `amount` is held. null: done. */
   set(amount: number): Overdrawn | null;
-  /** Once or more often. */
+  /** May be called more than once. */
   giveBack(): void;
 }
 
 export interface Stock {
-  /** What is taken at present, by all keys. */
+  /** The amount that all keys hold now. */
   readonly taken: number;
   take(key: string, amount: number): Taken | Overdrawn;
 }
@@ -32,8 +32,8 @@ export function isOverdrawn(taken: object): taken is Overdrawn {
 }
 
 /**
- * A key may take at most `perKey`, and at most what then stays free for the others. So a few greedy keys never leave nothing:
- * one takes at most half of the stock, two take at most two thirds.
+ * A key may hold at most `perKey`, and never more than what would then remain free. So a few greedy keys always leave
+ * something: one holds at most half of the stock, two hold at most two thirds.
  */
 export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }): Stock {
   const byKey = new Map<string, number>();
@@ -83,23 +83,23 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
 
 export interface Rate {
   readonly perSecond: number;
-  /** What may be used at once after a pause. */
+  /** The amount that may be used at once after a pause. */
   readonly burst: number;
 }
 
 export interface Flow {
-  /** Keys that are remembered. */
+  /** How many keys are remembered. */
   readonly size: number;
-  /** What was used, which may be known only afterwards: it may exceed what is left, and is paid off with time. */
+  /** Charges the key for what it used, which may be known only afterwards. A charge above what is left becomes a debt. */
   charge(key: string, amount: number): void;
   /**
-   * Seconds until the debt of the key is paid; 0: there is none. The debt of all together is waited for only by keys that have
-   * used more than half of their burst, so that a key that used little is never refused for what others did.
+   * Seconds until the debt of the key is paid; 0: it has no debt. Only keys that have used more than half of their burst
+   * also wait for the shared debt: a key that used little is never refused for what others did.
    */
   wait(key: string): number;
 }
 
-/** Keys that have paid are forgotten once there are so many. */
+/** Once there are this many keys, those without a debt are forgotten. */
 const KEYS = 10_000;
 
 interface Account {

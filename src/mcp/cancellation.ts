@@ -1,13 +1,13 @@
 /**
- * AbortController and AbortSignal in one plain object. A request has two of them and nearly always ends without their having been used,
- * and Node's cost more than reading the message does.
+ * AbortController and AbortSignal in one plain object. Each request has two of them and rarely uses them; Node's own cost
+ * more than reading the message.
  */
 
-/** What of AbortSignal the gateway uses; an AbortSignal is one. */
+/** The part of AbortSignal that the gateway uses. Every AbortSignal is a Cancellable. */
 export interface Cancellable {
   readonly aborted: boolean;
   readonly reason: unknown;
-  /** Listeners are called once. */
+  /** Each listener is called once. */
   addEventListener(type: 'abort', listener: () => void, options: { readonly once: true }): void;
   removeEventListener(type: 'abort', listener: () => void): void;
 }
@@ -42,7 +42,7 @@ class PlainCancellation implements Cancellation {
 
 export const createCancellation = (): Cancellation => new PlainCancellation();
 
-/** For `AbortSignal.any`, and for libraries. */
+/** The same as an AbortSignal, for `AbortSignal.any` and for libraries. */
 export function signalOf(cancellable: Cancellable): AbortSignal {
   if (cancellable instanceof AbortSignal) return cancellable;
   const controller = new AbortController();

@@ -1,15 +1,15 @@
-/** What client and target may tell each other they can do: nothing that the gateway would not carry. Pure. */
+/** Removes from the capabilities of clients and targets all that the gateway would not carry between them. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { Askable } from '../targets/target.ts';
 import { type Era, META_KEYS } from './era.ts';
 import { CODES, isImitated } from './message.ts';
 
 const SERVER_MEMBERS = ['tools', 'resources', 'prompts', 'completions', 'logging'];
-/** Extensions that need no method beyond the served ones. */
+/** Extensions that need no methods besides the served ones. */
 const SERVER_EXTENSIONS = ['io.modelcontextprotocol/ui'];
 export const TASKS_EXTENSION = 'io.modelcontextprotocol/tasks';
 
-/** How the revision that is spoken knows tasks: as a capability (2025-11-25), as an extension (2026-07-28), or not at all. */
+/** How a protocol revision announces tasks: as a capability (2025-11-25), as an extension (2026-07-28), or not at all. */
 export type TasksForm = 'capability' | 'extension' | 'none';
 
 export function reduceServerCapabilities(capabilities: JsonObject, tasks: TasksForm): JsonObject {
@@ -27,7 +27,7 @@ export function reduceServerCapabilities(capabilities: JsonObject, tasks: TasksF
   return reduced;
 }
 
-/** For a session: the gateway itself tells of changed lists, when the caller's rights have changed. */
+/** Announces changes of lists for a session: the gateway itself sends them when the caller's rights change. */
 function withListChanges(capabilities: JsonObject): JsonObject {
   const announced = ['tools', 'prompts', 'resources'].filter((name) => isObject(own(capabilities, name)));
   return {
@@ -37,8 +37,8 @@ function withListChanges(capabilities: JsonObject): JsonObject {
 }
 
 /**
- * What several targets can do together. null: one that has not said what it can do, and may turn out to be able to do
- * everything; what one of them cannot do is then answered like an unknown method, or with an empty list.
+ * The capabilities of several targets as one. null stands for a target that has not told its capabilities: it may have all of
+ * them. If a target lacks one, the call is answered like an unknown method, or with an empty list.
  */
 export function mergeServerCapabilities(all: readonly (JsonObject | null)[], tasks: TasksForm): JsonObject {
   const everything: JsonObject = { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {}, logging: {} };
@@ -59,8 +59,8 @@ function mergeObjects(a: JsonValue | undefined, b: JsonValue): JsonValue {
 }
 
 /**
- * What the target is told of the client: nothing that it may not ask for. Tasks that a target would make at its client
- * (2025-11-25) are not carried, so that they are not announced either.
+ * The client's capabilities as the target gets them, without those that the target may not ask for. The gateway does not
+ * carry tasks that a target makes at its client (2025-11-25), so it does not announce them either.
  */
 export function reduceClientCapabilities(capabilities: JsonObject, era: Era, mayAsk: readonly Askable[]): JsonObject {
   const refused = ['tasks', 'sampling', 'roots', 'elicitation'].filter((name) => !(mayAsk as readonly string[]).includes(name));
@@ -73,7 +73,7 @@ export function reduceClientCapabilities(capabilities: JsonObject, era: Era, may
   return reduced;
 }
 
-/** Without any mode the client means forms (2025-11-25, elicitation capabilities), so an emptied object must go altogether. */
+/** An object without a mode means forms (2025-11-25, elicitation capabilities), so an object that becomes empty is removed. */
 function reduceElicitation(value: JsonValue | undefined, mayAsk: readonly Askable[]): JsonValue | undefined {
   if (!isObject(value)) return undefined;
   const form = mayAsk.includes('elicitation');
@@ -87,7 +87,7 @@ function offersForms(elicitation: JsonObject): boolean {
   return own(elicitation, 'form') !== undefined || own(elicitation, 'url') === undefined;
 }
 
-/** What a request of a target asks for; null where it is nothing that a client could be asked. */
+/** The permission that a request of a target needs (`may_ask`). null: a client cannot be asked this. */
 function askedFor(method: JsonValue | undefined, params: JsonValue | undefined): Askable | null {
   switch (method) {
     case 'sampling/createMessage':
@@ -108,14 +108,14 @@ function elicitationMode(params: JsonObject): Askable | null {
   return mode === 'url' ? 'elicitation_url' : null;
 }
 
-/** May a target that may ask for these send its client this request? */
+/** Whether a target with these permissions (`may_ask`) may send its client this request. */
 export function mayBeAsked(mayAsk: readonly Askable[], method: string, params: JsonObject | undefined): boolean {
   if (method === 'ping') return true;
   const asked = askedFor(method, params ?? {});
   return asked !== null && mayAsk.includes(asked);
 }
 
-/** Has a client that declares these capabilities declared what the request asks for? */
+/** Whether the declared capabilities of a client cover what the request asks for. */
 export function isOffered(capabilities: JsonObject, asked: JsonValue): boolean {
   if (!isObject(asked) || isImitated(asked, ['method', 'params'])) return false;
   const elicitation = own(capabilities, 'elicitation');
@@ -148,8 +148,8 @@ export function declaresTasks(params: JsonObject | undefined): boolean {
 export const MISSING_TASKS: JsonObject = { requiredCapabilities: { extensions: { [TASKS_EXTENSION]: {} } } };
 
 /**
- * Whether an error of a target must not reach the client: it carries addresses that the target may not send anyone to
- * (2025-11-25, URL elicitation required), or complains of capabilities that the gateway itself has withheld.
+ * Whether an error of a target must not reach the client. Such an error carries URLs although the target may not ask for
+ * them (2025-11-25, URL elicitation required), or it complains about capabilities that the gateway itself has withheld.
  */
 export function isWithheldError(
   error: JsonObject,
@@ -162,12 +162,12 @@ export function isWithheldError(
   const declared = declaredCapabilities(params);
   const told = reduceClientCapabilities(declared, era, mayAsk);
   const required = isObject(error.data) ? error.data.requiredCapabilities : undefined;
-  // Without a list, it is the client's to declare more only if the target was told all that it had declared.
+  // If the error lists no capabilities, the client can help only if the target got everything that it had declared.
   if (!isObject(required)) return JSON.stringify(told) !== JSON.stringify(declared);
   return covers(declared, required);
 }
 
-/** A bare `elicitation` stands for its forms. */
+/** An `elicitation` without a mode means forms. */
 function covers(capabilities: JsonObject, required: JsonObject): boolean {
   return Object.entries(required).every(([name, value]) => {
     const there = own(capabilities, name);

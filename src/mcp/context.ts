@@ -1,4 +1,4 @@
-/** What the steps of one exchange share: who asks, what is awaited, and what the gateway has to work with. */
+/** What the steps of one request share: the caller, the awaited request, and the services of the gateway. */
 import type { AuditWriter, Outcome } from '../audit/event.ts';
 import type { Admission, Admit } from '../auth/admission.ts';
 import type { TokenClaims } from '../auth/principal.ts';
@@ -35,13 +35,13 @@ export interface ExchangeDeps {
   readonly links: Links;
   readonly aims: Aims;
   readonly sessions: SessionStore;
-  /** Of this process, as sessions name the one that holds them. */
+  /** The id of this process. Sessions name their owner by it. */
   readonly replicaId: string;
   readonly eras: UpstreamEras;
   readonly health: Health;
   readonly pace: Pace;
   readonly tasks: TaskStore;
-  /** For calls, held until they have ended at the target, whether or not the client waits. */
+  /** Concurrency slots for calls. A call keeps its slot until it has ended at the target, even if the client has left. */
   readonly calls: Places;
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
@@ -58,13 +58,13 @@ export interface Caller {
   readonly admission: Admission;
   readonly targetName: string;
   readonly arrivedAt: number;
-  /** When the last byte of the request was there, on the clock of `performance.now`. */
+  /** When the last byte of the request arrived, by `performance.now`. */
   readonly wholeAt: number;
-  /** What the version header names, if it names one of the session revisions. */
+  /** The revision that the version header names, if it is a session revision. */
   readonly version: SessionRevision | undefined;
-  /** Aborted when the client is gone, or, for the reason REVOKED, when it may no longer go on. */
+  /** Aborted when the client is gone, or, with the reason REVOKED, when the caller has lost its access. */
   readonly gone: Cancellable;
-  /** Of a standing stream: each new state in which it may go on. */
+  /** For a standalone stream: reports each new state in which the stream may stay open. */
   readonly changes: Changes | null;
 }
 
@@ -74,13 +74,13 @@ export const REVOKED = new DOMException('The caller may no longer go on', 'Abort
 export interface Awaited {
   readonly id: RpcId;
   readonly method: string;
-  /** undefined on a resumed stream: only the sealed origin is known of the request. */
+  /** undefined on a resumed stream: the gateway knows only the sealed origin of the request. */
   readonly params: JsonObject | undefined;
   readonly operation: Operation;
-  /** The caller's task that it is about. */
+  /** The caller's task that the request names. */
   readonly task?: Task | null;
   readonly decisionId: string;
-  /** Records how it ended. */
+  /** Records the outcome. */
   readonly end: (outcome: Outcome) => void;
 }
 
@@ -89,18 +89,18 @@ export interface RelayContext {
   readonly target: RoutedTarget;
   readonly access: Access;
   readonly era: Era;
-  /** null in 2026-07-28 and while a session is being opened. */
+  /** null in stateless mode (2026-07-28) and while a session is being opened. */
   readonly linked: Linked | null;
-  /** null on the standing stream of a session. */
+  /** null on the standalone stream of a session. */
   readonly awaited: Awaited | null;
-  /** A stream that may stay open: the caller's right to it is looked at again for each message. */
+  /** The stream may stay open for long, so the caller's access is checked again for each message. */
   readonly standing: boolean;
-  /** Of a `subscriptions/listen`: the filter that went to the target. */
+  /** For a `subscriptions/listen`: the filter that was sent to the target. */
   readonly listening?: JsonObject;
-  /** Of a `subscriptions/listen`: the caller's tasks in that filter, by the ids that the target gave them. */
+  /** For a `subscriptions/listen`: the caller's tasks in that filter, by the ids that the target gave them. */
   readonly tasks?: ReadonlyMap<string, Task>;
-  /** Told what the target has acknowledged of it. */
+  /** Called with the part of that filter that the target has acknowledged. */
   readonly acknowledged?: (notifications: JsonObject) => void;
-  /** Ids that the client knows requests of the target by, for their cancellation. */
+  /** The ids under which the client knows the target's requests, by the target's own ids. Cancellations need them. */
   readonly asked: Map<RpcId, string>;
 }

@@ -1,17 +1,17 @@
 /**
- * What targets send without being asked. Each message takes processor time, and what names an object is decided and recorded,
- * so a target and a principal can have so much of it. Counted in this process.
+ * Limits for messages that targets send without being asked. Each message takes processor time, and each one that names an
+ * object is decided and recorded. The limits hold for each target and each principal, per process.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../log.ts';
 import { createFlow, createStock, type Rate, type Stock } from './budgets.ts';
 
 export interface DeliveryLimits {
-  /** Messages of a target to one principal, of a target, and of all targets: beyond them the target is read more slowly. */
+  /** Messages from a target to one principal, from a target, and from all targets. Above them, the target is read more slowly. */
   readonly messages: Rates;
-  /** How fast messages within those limits are read, so that many at once do not take the thread from requests. */
+  /** How fast messages within those limits are read, so that many at once do not keep requests from the thread. */
   readonly rush: Rates;
-  /** The same for what is decided: beyond them it is dropped. */
+  /** The same limits for messages that need a decision. Messages above them are dropped. */
   readonly decided: Rates;
 }
 
@@ -22,11 +22,11 @@ interface Rates {
 }
 
 export interface Deliveries {
-  /** Charges for a message of `length` characters that answers nothing. Resolves when the next one may be read; null: at once. */
+  /** Charges for a message of `length` characters that is not an answer. Resolves when the next may be read; null: at once. */
   pace(principal: string, target: DeliveringTarget, length: number): Promise<void> | null;
-  /** Charges for a decision on a message. False: the message is to be dropped. */
+  /** Charges for a decision on a message. False: drop the message. */
   mayDecide(principal: string, target: DeliveringTarget): boolean;
-  /** Answers to targets, by target, that what they asked for is not theirs to ask. */
+  /** Refusals on their way to targets that sent a request which they may not send, by target. */
   readonly refusals: Stock;
 }
 
@@ -39,16 +39,16 @@ export interface DeliveriesParts {
   readonly limits: DeliveryLimits;
   readonly log: Pick<Log, 'warn'>;
   readonly now: () => number;
-  /** Told of each message that is dropped. */
+  /** Called for each message that is dropped. */
   readonly onDropped: () => void;
 }
 
-/** A target that is over its limit is not logged more often. */
+/** Shortest time between two log lines about a target above its limit. */
 const LOG_EVERY_MS = 60_000;
 const REFUSALS = { perKey: 32, all: 1_024 };
-/** A message counts as one for each so many characters. */
+/** A message of this many characters counts as one, of twice as many as two, and so on. */
 const MESSAGE_LENGTH = 4 * 1024;
-/** Longer than this no message waits, whatever its target owes. */
+/** The longest wait for one message, however large the debt of its target. */
 const MAX_PAUSE_S = 1;
 
 export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts): Deliveries {
@@ -89,7 +89,7 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
 
 interface PairFlow {
   wait(principal: string, targetId: string): number;
-  /** Returns what is to be waited for then. */
+  /** Charges, and returns the seconds to wait afterwards. */
   charge(principal: string, targetId: string, count: number): number;
 }
 

@@ -1,4 +1,4 @@
-/** What a posted message is, and who in the gateway answers it. */
+/** Reads a posted message and routes it to the part of the gateway that answers it. */
 import type { JsonReading, JsonSpan, JsonValue } from '../http/json.ts';
 import { answerEverywhere, notifyEverywhere, openEverywhere, performEverywhere } from './aggregate/everywhere.ts';
 import { planRequest } from './aggregate/plan.ts';
@@ -35,13 +35,13 @@ import type { Session } from './sessions.ts';
 export interface Inbound {
   readonly reading: JsonReading & { readonly ok: true };
   readonly headers: McpHeaders;
-  /** That the request names; null: it names none, or none of this caller's on this target. */
+  /** The session that the request names. null: it names none, or none that this caller has on this target. */
   readonly session: Session | null;
-  /** For all targets at once. */
+  /** The request came to the aggregate endpoint. */
   readonly everywhere: boolean;
 }
 
-/** `id`: of the request that waits, for the answer that there is no state to decide with. */
+/** Admits the caller, or returns the refusal. `id`: of the request, for the refusal. */
 export type Admitting = (id: RpcId | null | undefined) => Promise<Caller | Answer>;
 
 export function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admitting): Promise<Answer> | Answer {
@@ -123,9 +123,9 @@ async function respondEverywhere(deps: ExchangeDeps, inbound: Inbound, message: 
 }
 
 /**
- * Notifications that go on to the target are decided and recorded as its use. Those that nobody receives (unknown ones,
- * any without a session, all of 2026-07-28, where closing the connection cancels) are accepted and dropped: nothing
- * follows from them, so there is nothing to decide and no record.
+ * Notifications that are forwarded to the target are decided and recorded as a use of the target. Others are accepted and
+ * dropped: unknown ones, those without a session, and all of 2026-07-28, where closing the connection cancels. They have no
+ * effect, so they need no decision and no record.
  */
 async function respondNotification(
   deps: ExchangeDeps,
@@ -147,8 +147,8 @@ async function respondNotification(
 }
 
 /**
- * What every answer of a session depends on: admitted caller, version, and a session of theirs on this target. Without
- * such a session (null) a request is decided and recorded all the same, and then refused.
+ * Checks what every message of a session needs: an admitted caller, a session revision, and the session id. If the caller
+ * has no such session on this target (null), a request is still decided and recorded, and then refused.
  */
 function withSession(
   { headers, session }: Inbound,
@@ -167,14 +167,14 @@ function withSession(
 }
 
 const MAX_BATCH = 50;
-const NO_BATCH = `only sessions of ${BATCH_REVISION} take batches, of 1 to ${MAX_BATCH} messages, without initialize, with distinct ids`;
+const NO_BATCH = `a batch needs a session of ${BATCH_REVISION}, 1 to ${MAX_BATCH} messages with distinct ids, and no initialize`;
 
 interface Element {
   readonly message: RpcMessage;
   readonly located: Located;
 }
 
-/** Revision 2025-03-26 alone has batches. Each element is decided, recorded and forwarded by itself. */
+/** Only revision 2025-03-26 has batches. Each element is decided, recorded and forwarded by itself. */
 async function respondBatch(deps: ExchangeDeps, inbound: Inbound, values: JsonValue[], admit: Admitting): Promise<Answer> {
   const { reading, headers, everywhere } = inbound;
   const elements = readBatch(values, reading.span.items ?? [], reading.text);
@@ -189,7 +189,7 @@ async function respondBatch(deps: ExchangeDeps, inbound: Inbound, values: JsonVa
   });
 }
 
-/** null: not a batch that any revision allows. */
+/** null: no revision allows this batch. */
 function readBatch(values: JsonValue[], spans: readonly JsonSpan[], text: string): Element[] | null {
   if (values.length === 0 || values.length > MAX_BATCH || values.length !== spans.length) return null;
   const ids = new Set<RpcId>();
@@ -207,7 +207,7 @@ function readBatch(values: JsonValue[], spans: readonly JsonSpan[], text: string
   return elements;
 }
 
-/** The text of the answer; null where there is none. */
+/** The text of the answer; null: there is no answer. */
 async function respondElement(
   deps: ExchangeDeps,
   caller: Caller,

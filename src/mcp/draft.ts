@@ -1,4 +1,4 @@
-/** Edits of a result that keep everything else the text that it was, collected and then applied in one go. Pure. */
+/** Collects edits of a result and applies them together. All other text of the result stays as it is. Pure. */
 import type { JsonObject, JsonSpan, JsonValue } from '../http/json.ts';
 
 interface Edit {
@@ -32,7 +32,7 @@ export function replaceMember(draft: Draft, name: string, text: string): void {
 export function applyEdits(draft: Draft): string {
   let text = '';
   let at = draft.span.start;
-  // Of insertions at one place the later goes in front (the sort is stable): only the first may lack its comma.
+  // If several insertions share a position, the latest comes first (the sort is stable): only the first one lacks its comma.
   for (const edit of draft.edits.toReversed().sort((a, b) => a.start - b.start)) {
     text += draft.text.slice(at, edit.start) + edit.text;
     at = edit.end;

@@ -1,4 +1,7 @@
-/** `/mcp/<target>`, and `/mcp` for all targets, over HTTP: the steps from the request to its answer, the first failure answering. */
+/**
+ * `/mcp/<target>`, and the aggregate endpoint `/mcp`, over HTTP: the steps from a request to its answer. A step that fails
+ * answers the request.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Admission, VerifyToken } from '../auth/admission.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
@@ -36,54 +39,56 @@ import { type Changes, createChanges, createWatch, type Watch, type Watched } fr
 export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls' | 'deliveries' | 'reader'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
-  /** Of `createBodies`, shared with REST. */
+  /** The stock from `createBodies`, shared with REST. */
   readonly bodies: Stock;
-  /** Where no connection to a target goes. */
+  /** Decides which addresses the gateway may connect to for a target. */
   readonly addresses: AddressRule;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
   readonly holders: Holders;
-  /** Told of each session that a request is of. */
+  /** Called with the session of each request that belongs to one. */
   readonly saw: (sessionId: string) => void;
-  /** Whether another replica passes the request on, which has looked at what depends on the client's connection. */
+  /** Whether another replica has forwarded the request. That replica has already checked what depends on the connection. */
   readonly isFromPeer: (req: IncomingMessage) => boolean;
   /** Checks the `Host` and `Origin` headers and lets allowed pages read the answer. `answered`: it was a CORS preflight. */
   readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
-  /** Where the request comes from, for counting. */
+  /** The client's address, for rate limits. */
   readonly addressOf: (req: IncomingMessage) => string;
-  /** Told of every request, whatever became of it. */
+  /** Called for every request when it is over. */
   readonly ended: (request: EndedRequest) => void;
-  /** Seconds to wait, or null. `principal` is null for a caller whose token is not good. */
+  /** Seconds to wait, or null. `principal` is null if the caller's token is not valid. */
   readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
-  /** Seconds to wait, or null: asked where the principal is decided on, which may be another replica than the client's. */
+  /** Seconds to wait, or null. It is checked on the replica that decides, which may differ from the one the client reached. */
   readonly denialLimit: (principal: string) => number | null;
-  /** Told of each message of a target that was dropped because there were too many. */
+  /** Called for each message of a target that was dropped because there were too many. */
   readonly undelivered: () => void;
 }
 
-/** One request on `/mcp`, over. */
+/** A request on `/mcp` that has ended. */
 export interface EndedRequest {
   readonly requestId: string;
   readonly method: string;
-  /** The HTTP status; 499 if the client left before it was answered. A client that ends a stream which it listened on was answered. */
+  /**
+   * The HTTP status; 499 if the client left before the answer. A client that closes a stream on which it listens was answered.
+   */
   readonly status: number;
   readonly tookMs: number;
 }
 
 export interface McpHandler {
   (req: IncomingMessage, res: ServerResponse, next: () => void): void;
-  /** Ends the standing streams, which would keep a server from closing; requests under way go on. */
+  /** Ends the standalone streams, which would keep a server from closing. In-flight requests go on. */
   endStreams(): void;
-  /** What is open now. */
+  /** How many streams, upstream sessions and processes are open now. */
   counts(): McpCounts;
-  /** Ends every exchange with a target. */
+  /** Closes all connections to targets. */
   close(): Promise<void>;
 }
 
 export interface McpCounts {
-  /** Streams that clients listen on. */
+  /** Streams on which clients listen. */
   readonly streams: number;
-  /** Sessions with targets that this process uses. */
+  /** Upstream sessions that this process uses. */
   readonly upstreamSessions: number;
   /** Processes of `stdio` targets. */
   readonly processes: number;
@@ -92,11 +97,11 @@ export interface McpCounts {
 const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(?:\\?.*)?$`, 's');
 const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 
-/** What the handler has beside what its exchanges get. */
+/** What the handler needs in addition to the services that each request gets. */
 interface Endpoint extends McpDeps, ExchangeDeps {
-  /** Open standing streams by principal. */
+  /** Open standalone streams, by principal. */
   readonly streams: Map<string, Set<Cancellation>>;
-  /** Answers that are such streams: the client ends them when it likes. */
+  /** Answers that are standalone streams: the client may close them at any time. */
   readonly standing: WeakSet<ServerResponse>;
   readonly watch: Watch;
   readonly intake: Intake;
@@ -174,14 +179,14 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   }
 }
 
-/** What a request holds until it is answered. */
+/** What a request keeps reserved until it is answered. */
 interface Held {
-  /** Empty: its token is not good. */
+  /** Empty: the token is not valid. */
   principal: string;
   giveBack: () => void;
 }
 
-/** null: answered already. */
+/** null: the request has already been answered. */
 async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse, held: Held): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
   const fromPeer = endpoint.isFromPeer(req);
@@ -207,7 +212,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
   if (endpoint.outbox.refusal(held.principal) !== null) {
     return tooMany(
-      'Too many bytes of your answers wait for your clients to read them. Read them, or close those connections.',
+      'Your clients have left too many bytes of their answers unread. Read them, or close those connections.',
       1,
     );
   }
@@ -230,7 +235,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (inbound !== null && 'answer' in inbound) return inbound.answer;
   if (session !== null) {
     endpoint.saw(session.id);
-    // It may be in the memory of another replica.
+    // Another replica may own the session.
     const elsewhere = session.holder === null ? 'here' : await endpoint.holders.place(session, req, body, res);
     if (elsewhere === 'answered') return null;
     if (elsewhere === 'broken') return brokenReplica(inbound);
@@ -241,7 +246,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
   const changes = createChanges();
   const admit: Admitting = async (id) => {
-    // The request has arrived whole: from here on every fact that it is judged by is read after its last byte.
+    // The whole request has arrived: every fact that decides about it is read after its last byte.
     const admission = await admitted(endpoint, claims, targetName);
     if (!('kind' in admission)) return { claims, admission, targetName, arrivedAt, wholeAt, gone, version, changes };
     const isOutage = admission.kind === 'problem' && admission.error.status === 503;
@@ -260,32 +265,32 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   return serveSession(endpoint, req.method, headers, claimed, admit, res, gone, changes);
 }
 
-/** The caller as the state knows it that is at least as new as this call; or why there is none. */
+/** The caller according to a state at least as new as this call; or the answer that refuses it. */
 async function admitted(endpoint: Endpoint, claims: TokenClaims, targetName: string): Promise<Admission | Answer> {
   try {
     const admission = await endpoint.admit(claims);
     return isRefusal(admission) ? unauthenticated(endpoint, targetName, admission) : admission;
   } catch (err) {
     if (err instanceof AppError) return problemUnavailable(err);
-    endpoint.log.error({ err }, 'the state of the gateway could not be read');
+    endpoint.log.error({ err }, 'reading the state of the gateway failed');
     return problemUnavailable(undefined);
   }
 }
 
-/** The session that the request names, of this caller on this target: the owner is in the seal, and the token says who asks. */
+/** The session that the request names, if it belongs to this caller on this target. The seal binds it to its principal. */
 function sessionOf({ seal, now }: Endpoint, claims: TokenClaims, targetName: string, { sessionId }: McpHeaders): ClaimedSession {
   if (sessionId === undefined) return 'missing';
   return openSession(seal, { issuer: claims.iss, sub: claims.sub }, targetName, sessionId, now());
 }
 
 function brokenReplica(inbound: Inbound | null): Answer {
-  const text = 'The replica that holds the session failed; it is not known what became of the request';
+  const text = 'The replica that owns the session failed; the gateway does not know whether the request was carried out';
   if (inbound === null) return problem(new AppError('unavailable', text, { retryAfter: 1 }));
   const { value } = inbound.reading;
   return rpcError(isObject(value) && isId(value.id) ? value.id : null, CODES.internal, text);
 }
 
-/** GET and DELETE belong to a session; 2026-07-28 has neither. */
+/** GET and DELETE belong to sessions; the stateless mode (2026-07-28) has neither. */
 async function serveSession(
   endpoint: Endpoint,
   method: string,
@@ -305,7 +310,7 @@ async function serveSession(
   const [get, end] = everywhere ? [getEverywhere, deleteEverywhere] : [performGet, performDelete];
   if (method === 'DELETE') return end(endpoint, caller, claimed);
   if (claimed === null || claimed === 'missing') return get(endpoint, caller, claimed, undefined);
-  // Whoever left while being admitted is not told of again, and would hold the place for ever.
+  // A client that left during admission triggers no further event: it would keep its slot for ever.
   if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
   if (!holdStream(endpoint, caller.claims, res, gone)) return tooMany('Too many open streams.', 10);
   const { claims, targetName } = caller;
@@ -314,7 +319,7 @@ async function serveSession(
   return get(endpoint, caller, claimed, headers.lastEventId);
 }
 
-/** A place for a stream that stays open, until it is closed; false: the principal has all that it may have. */
+/** Takes a slot for a stream until the stream is closed. False: the principal has no slot left. */
 function holdStream(
   { streams, standing, limits }: Endpoint,
   claims: TokenClaims,
@@ -333,7 +338,7 @@ function holdStream(
   return true;
 }
 
-/** Without a session, a stream belongs to where the target was when it was first looked at. */
+/** A stream without a session belongs to the target fingerprint of the first check: it ends when the target moves. */
 function mayUseWhereItIs(targetName: string): (admission: Admission) => boolean {
   let place: string | undefined;
   return (admission) => {
@@ -348,14 +353,14 @@ function mayGoOnIn(admission: Admission, targetName: string, session: Session): 
   return session.place === EVERYWHERE || mayUse(admission, targetName, session.place);
 }
 
-/** `place`: where the stream was opened. */
+/** `place`: the fingerprint of the target when the stream was opened. */
 function mayUse({ principal, snapshot }: Admission, targetName: string, place: string): boolean {
   const target = snapshot.targets.get(targetName);
   if (target === undefined || placeOf(target) !== place) return false;
   return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
 }
 
-/** Until the answer is written, or the client gone. */
+/** Re-validates the caller until the answer is written or the client is gone. */
 function watchOver(
   { watch }: Endpoint,
   res: ServerResponse,
@@ -402,7 +407,7 @@ async function readPost(
 ): Promise<Inbound | { readonly answer: Answer }> {
   const reading = await readBody(intake, principalKey(claims), body);
   if (reading.ok) return { reading, headers, session, everywhere: targetName === EVERYWHERE };
-  // 2026-07-28 leaves out an id that could not be read; before, it is null.
+  // 2026-07-28 leaves out an id that could not be read; in earlier revisions it is null.
   const id = headers.protocol.version === MODERN_REVISION ? undefined : null;
   const text = errorMessage(id, { code: CODES.parse, message: `Parse error: ${reading.reason}` });
   return { answer: { kind: 'message', status: 400, text } };

@@ -1,7 +1,7 @@
 /**
- * Which protocol revision a message speaks, and whether its HTTP headers say the same as its body. Pure.
- * The body decides, as in the SDKs: `initialize` or no per-request envelope means the session revisions, an envelope in
- * `params._meta` means 2026-07-28. Headers may only agree.
+ * Finds the mode (stateful or stateless) and the protocol revision of a message, and checks that its HTTP headers agree with
+ * its body. Pure. The body decides, as in the SDKs: `initialize`, or no per-request envelope, means a session revision
+ * (stateful); an envelope in `params._meta` means 2026-07-28 (stateless). Headers may only agree.
  */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import { CODES, type Rejection, type RpcMessage } from './message.ts';
@@ -10,7 +10,7 @@ export const MODERN_REVISION = '2026-07-28';
 /** Newest first. */
 export const SESSION_REVISIONS = ['2025-11-25', '2025-06-18', '2025-03-26'] as const;
 export type SessionRevision = (typeof SESSION_REVISIONS)[number];
-/** The one revision that has JSON-RPC batches. */
+/** The only revision that has JSON-RPC batches. */
 export const BATCH_REVISION: SessionRevision = '2025-03-26';
 
 export type Era = 'session' | 'modern';
@@ -34,7 +34,7 @@ export function isSessionRevision(version: JsonValue | undefined): version is Se
   return (SESSION_REVISIONS as readonly JsonValue[]).includes(version ?? null);
 }
 
-/** Revisions are dates, so later ones compare greater; any from 2026-07-28 on is stateless. */
+/** Revisions are dates, so later ones compare greater. 2026-07-28 and all later ones are stateless. */
 function isModern(version: string | undefined): boolean {
   return version !== undefined && version >= MODERN_REVISION;
 }
@@ -82,7 +82,7 @@ function classifyNotification(method: string, claim: JsonObject | null, headers:
   return { era: 'modern', revision: revision as string };
 }
 
-/** The `_meta` of a message that claims a revision for itself; null where it makes no claim. */
+/** The `_meta` of a message, if it names a revision; otherwise null. */
 function envelope(params: JsonObject | undefined): JsonObject | null {
   const meta = params?._meta;
   return isObject(meta) && META_KEYS.version in meta ? meta : null;
@@ -111,7 +111,9 @@ function envelopeProblem(meta: JsonObject): string | null {
   return null;
 }
 
-/** Which member of `params` the header `Mcp-Name` repeats (2026-07-28, Streamable HTTP, standard request headers). */
+/**
+ * The member of `params` that the header `Mcp-Name` repeats, by method (2026-07-28, Streamable HTTP, standard request headers).
+ */
 const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
   ['tools/call', 'name'],
   ['prompts/get', 'name'],
@@ -122,7 +124,7 @@ const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
   ['tasks/cancel', 'taskId'],
 ]);
 
-/** The headers that 2026-07-28 makes mandatory on every request; null when all are there and agree with the body. */
+/** Checks the headers that 2026-07-28 requires on every request. null: all are present and agree with the body. */
 export function checkModernHeaders(method: string, params: JsonObject | undefined, headers: ProtocolHeaders): Rejection | null {
   if (headers.version === undefined) return mismatch('the MCP-Protocol-Version header is missing');
   if (headers.method === undefined) return mismatch('the Mcp-Method header is missing');
@@ -135,7 +137,7 @@ export function checkModernHeaders(method: string, params: JsonObject | undefine
   return decoded === named ? null : mismatch(`Mcp-Name differs from params.${member}`);
 }
 
-/** `Mcp-Name` for a request that the gateway sends. */
+/** The value of `Mcp-Name` for a request that the gateway sends. */
 export function nameHeader(method: string, params: JsonObject | undefined): string | undefined {
   const member = NAMED_BY.get(method);
   const named = member === undefined ? undefined : params?.[member];
@@ -150,7 +152,7 @@ export function encodeHeaderValue(value: string): string {
   return PLAIN.test(value) && !SENTINEL.test(value) ? value : `=?base64?${Buffer.from(value, 'utf8').toString('base64')}?=`;
 }
 
-/** null: a sentinel whose content has another encoding than the canonical one, so more than one reading. */
+/** null: the Base64 in the sentinel is not canonical, so it has more than one reading. */
 function decodeHeaderValue(value: string): string | null {
   const encoded = SENTINEL.exec(value)?.[1];
   if (encoded === undefined) return value;

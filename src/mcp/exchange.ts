@@ -1,4 +1,4 @@
-/** From an admitted message to its answer: decide, record, forward, relay. Nothing is forwarded before it is recorded. */
+/** Handles an admitted request: decide, record, forward, relay the answer. Nothing is forwarded before it is recorded. */
 
 import type { Outcome } from '../audit/event.ts';
 import type { NamedObject } from '../decision/decision.ts';
@@ -45,9 +45,9 @@ import {
 import { discoversModern, isWrongEra } from './upstream/eras.ts';
 import { isFault, type ModernHeaders, type UpstreamAnswer, type UpstreamRequest } from './upstream/upstream.ts';
 
-/** How the client speaks: within a session, opening one, or statelessly. */
+/** The client's mode: within a session, opening a session, or stateless. */
 export type Manner =
-  /** null: it opens one. `unknown`: it names one that is none of this caller's on this target. */
+  /** null: the request opens a session. `unknown`: it names a session that this caller does not have on this target. */
   | { readonly era: 'session'; readonly session: Session | null | 'unknown' }
   | { readonly era: 'modern'; readonly revision: string; readonly paramHeaders: ModernHeaders['params'] };
 
@@ -70,7 +70,7 @@ export async function performRequest(
     verdict = await authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation, params });
   } catch (err) {
     leave();
-    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return unavailable(id);
   }
   const ending = endOnce(deps, caller, method, verdict.decisionId, leave);
@@ -87,7 +87,7 @@ export async function performRequest(
     end('error');
     return noSession(id);
   }
-  // Found unusable, and then usable: what it names was not decided.
+  // The target became usable only after the method was resolved: the object that the request names was not decided.
   if (operation.kind === 'extension') {
     end('error');
     return refuse(id, methodNotFound(manner.era));
@@ -107,7 +107,7 @@ export async function performRequest(
   };
   const refused = isTaskMethod(method) ? await refuseTask(deps, context, awaited, session) : null;
   if (refused !== null) return refused;
-  // A half that is not open yet asks for itself.
+  // If the upstream session is not open yet, opening it checks the health of the target.
   const isList = session?.place === EVERYWHERE && method.endsWith('/list');
   if (isList && deps.links.open({ session, target, access, admission: caller.admission }) !== null) {
     const refusal = deps.health.refusal({ target, access, principal: principal.sub });
@@ -151,7 +151,7 @@ export async function performRequest(
   return performModern(deps, { ...context, standing: true, ...listened }, awaited, { ...sent, body: listen });
 }
 
-/** Why a request about tasks goes no further than the decision. */
+/** The answer to a request about tasks that must not be forwarded although it was allowed; null: forward it. */
 async function refuseTask(
   deps: ExchangeDeps,
   context: RelayContext,
@@ -182,7 +182,7 @@ interface Listened {
   readonly tasks: ReadonlyMap<string, Task>;
 }
 
-/** The part of the filter that the caller may have, recorded before anything is heard; or why nothing is. */
+/** Reduces the filter to the part that the caller may have, and records it before anything is delivered. Or refuses it. */
 async function listenFor(
   deps: ExchangeDeps,
   context: RelayContext,
@@ -205,12 +205,12 @@ async function listenFor(
     const tasks = wantsTasks ? await listenedTasks(deps, caller, filter.taskIds, place) : new Map<string, Task>();
     return { listening: honoured(filter, allowed, [...tasks.keys()]), tasks };
   } catch (err) {
-    deps.log.error({ err }, 'what is listened to could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording a subscription failed; the request is refused');
     return unavailable(id);
   }
 }
 
-/** The caller's own, of tools that it may call, which is decided and recorded for each of the tools. */
+/** The caller's own tasks of tools that the caller may call. Each tool is decided and recorded. */
 async function listenedTasks(
   deps: ExchangeDeps,
   { admission, targetName }: Caller,
@@ -229,8 +229,8 @@ async function listenedTasks(
 }
 
 /**
- * In the session revisions a client that closes the connection cancels nothing: the call runs on, so that its end is
- * recorded, but not for ever, because nobody waits for it.
+ * In stateful mode, a closed connection does not cancel a request. The call goes on, so that its outcome is recorded, but it
+ * is aborted after `graceMs` because no client waits for it.
  */
 function lingering(gone: Cancellable, graceMs: number): Cancellable {
   const call = createCancellation();
@@ -238,14 +238,14 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
     if (gone.reason === REVOKED) call.abort();
     else setTimeout(() => call.abort(), graceMs).unref();
   };
-  // Who is gone before the call begins is not told of again.
+  // If the client is gone before the call begins, no further event comes.
   if (gone.aborted) leave();
   else gone.addEventListener('abort', leave, { once: true });
   return call;
 }
 
 interface Ending {
-  /** The request goes to its target now. */
+  /** Called when the request is sent to its target. */
   forwarded(): void;
   readonly end: (outcome: Outcome) => void;
 }
@@ -263,7 +263,7 @@ function endOnce(deps: ExchangeDeps, caller: Caller, method: string, decision_id
       ended = true;
       leave();
       deps.audit.outcome({ decision_id, outcome, duration_ms: deps.now() - caller.arrivedAt });
-      // A stream that a client listens on lasts as long as the client likes.
+      // The client decides how long such a stream lasts, so its duration measures nothing.
       if (method === LISTEN) return;
       deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });
     },
@@ -285,7 +285,7 @@ function denied(
     object === null
       ? `target \`${targetName}\``
       : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
-  // Most clients show their user nothing but the message.
+  // Most clients show their user only the message.
   const why =
     reason === 'not_canonical'
       ? `its URI is not in canonical form (decision ${decision_id})`
@@ -293,14 +293,14 @@ function denied(
   return rpcError(id, CODES.denied, `${what} is denied: ${why}`, { decision_id, reason });
 }
 
-/** What a name that nobody has is answered, whether or not the target has it: it was not asked. */
+/** The answer to a name that does not exist. The target is not asked, so the answer does not tell whether the name exists. */
 function unknownObject(id: RpcId, era: Era, { resource_type, resource_name }: NamedObject): Answer {
   if (resource_type !== 'resource') return rpcError(id, CODES.invalidParams, `Unknown ${resource_type}: ${resource_name}`);
   const code = era === 'modern' ? CODES.invalidParams : CODES.resourceNotFound;
   return rpcError(id, code, 'Resource not found', { uri: resource_name });
 }
 
-/** What replaces `requestState`: nothing, or the target's own; null where it belongs to another request, principal or time. */
+/** Replaces `requestState` by the target's own. null: the state has expired or belongs to a different request or principal. */
 function readState(
   deps: ExchangeDeps,
   caller: Caller,
@@ -310,14 +310,14 @@ function readState(
 ): { requestState?: string } | null {
   const sealed = params?.requestState;
   if (manner.era === 'session' || sealed === undefined) return {};
-  // Arguments that hold too many values to be read cannot be compared with those that the state belongs to.
+  // Arguments with too many values are not read, so they cannot be compared with those that the state belongs to.
   if (typeof sealed !== 'string' || isUnread(params?.arguments)) return null;
   const binding = stateBinding(placeOf(target), method, params);
   const requestState = openState(deps.seal, caller.admission.principal, caller.targetName, binding, sealed, deps.now());
   return requestState === null ? null : { requestState };
 }
 
-/** Nothing is announced to the target, or asked of it, that the gateway would not carry. */
+/** Replaces the parameters that would announce to the target, or ask it for, anything that the gateway does not carry. */
 function replacedParams(
   { method, params }: RpcRequest,
   manner: Manner,
@@ -341,14 +341,14 @@ function replacedParams(
   return replaced;
 }
 
-/** How long it is to be kept, but not what it is called: that is the target's to say. */
+/** The client's wishes for a task, such as its lifetime, without an id: the target chooses the id. */
 function taskWish(task: JsonValue | undefined): JsonObject | undefined {
   if (!isObject(task)) return undefined;
   const { taskId: _, ...wish } = task;
   return wish;
 }
 
-/** In 2026-07-28 the target alone chooses: what older clients say there means nothing (SEP-2663). */
+/** In 2026-07-28, only the target chooses whether to make a task: the member `task` of older clients has no effect (SEP-2663). */
 function mayMakeTasks(manner: Manner): boolean {
   return manner.era === 'session' && typeof manner.session === 'object' && manner.session?.revision === TASKS_REVISION;
 }
@@ -362,7 +362,7 @@ async function performModern(
   const { target, access, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
   const asked = { target, access, principal: caller.admission.principal.sub };
-  // As in a session that is open: the target is not asked here, and has neither failed nor answered.
+  // If the target's mode is known, it is not asked here, so it neither fails nor answers.
   const isKnown = deps.eras.isKnown(asked);
   const refusal = isKnown ? null : deps.health.refusal(asked);
   if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
@@ -381,7 +381,7 @@ async function performModern(
   return { kind: 'stream', events: listeningStream(deps, { ...context, listening, awaited }, answer), drain: false };
 }
 
-/** The client's own question tells the gateway, too, which era the target is of. */
+/** Forwards `server/discover`. Its answer also tells the gateway the mode of the target. */
 async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: UpstreamRequest): Promise<Answer> {
   const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
@@ -396,7 +396,7 @@ async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awai
   return modern ? relayed : fallBack(awaited, SESSION_REVISIONS);
 }
 
-/** A refusal may name versions; without one, the target knows nothing of 2026-07-28. */
+/** The refusal may name versions. If it names none, the target does not know 2026-07-28. */
 async function otherEra(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
   const supported = servedVersions(await ownError(answer, awaited.id)) ?? SESSION_REVISIONS;
   answer.discard();
@@ -404,7 +404,7 @@ async function otherEra(deps: ExchangeDeps, context: RelayContext, awaited: Awai
   return fallBack(awaited, supported);
 }
 
-/** Clients that know both eras open a session then (2026-07-28, protocol version errors). */
+/** Tells the client to use a session: clients that know both modes then open one (2026-07-28, protocol version errors). */
 function fallBack(awaited: Awaited, supported: readonly string[]): Answer {
   awaited.end('error');
   return refuse(awaited.id, unsupportedVersion(MODERN_REVISION, supported));

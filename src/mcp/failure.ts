@@ -1,4 +1,4 @@
-/** What a client is told when its target did not give a proper answer. */
+/** The answers that a client gets when its target fails. */
 import { isObject } from '../http/json.ts';
 import type { Access, Target } from '../targets/target.ts';
 import { type Answer, refuse, rpcError } from './answer.ts';
@@ -16,7 +16,10 @@ import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
-/** `read`: the error, where the answer has been read already. A JSON-RPC error in reply to this very request is the target's answer; any other failure is told in the gateway's words. */
+/**
+ * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and
+ * is relayed; any other failure is described in the gateway's words. `read`: the error, if the answer has already been read.
+ */
 export async function relayFailure(
   deps: ExchangeDeps,
   context: RelayContext,
@@ -27,7 +30,7 @@ export async function relayFailure(
   const { id } = awaited;
   const error = read === undefined ? await ownError(answer, id) : read;
   answer.discard();
-  // A target that loses its half again and again is broken; the client's half is not.
+  // A target that keeps losing its session is broken, but the client's session is not.
   const lost = context.linked !== null && isLostSession(answer.status, error);
   if (error !== null && !lost) {
     awaited.end('error');
@@ -43,7 +46,7 @@ export async function relayFailure(
   if (context.era === 'modern') deps.eras.forget(context);
   const { target } = context;
   const location = answer.location ? shownLocation(answer.location, context.access) : undefined;
-  deps.log.warn({ target: target.name, status: answer.status, location }, 'a target answered with a failure');
+  deps.log.warn({ target: target.name, status: answer.status, location }, 'target answered with a failure');
   const isSse =
     awaited.method === 'initialize' && NO_SUCH_POST.includes(answer.status) && (await isSseServer(deps.upstream, context));
   const text = isSse ? IS_SSE : errorTextFor(answer.status);
@@ -53,7 +56,7 @@ export async function relayFailure(
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };
 }
 
-/** Where a target redirects to, for administrators, without what may be secret: user, query, and the gateway's credential. */
+/** The address to which a target redirects, for administrators, without user, query and credential, which may be secret. */
 function shownLocation(location: string, { credentials }: Access): string {
   const values = credentials === 'unusable' ? [] : credentials.headers.map(([, value]) => value.replace(/^Bearer /, ''));
   return hideSecrets(values)
@@ -67,12 +70,12 @@ function requestedVersion({ error }: OwnError): string {
   return typeof requested === 'string' ? requested : 'unknown';
 }
 
-/** HTTP 404 by the specification; server-everything and the SDKs' examples say it with 400. */
+/** Whether the target no longer knows the session: HTTP 404 by the specification, 400 in server-everything and SDK examples. */
 export function isLostSession(status: number, own: OwnError | null): boolean {
   return status === 404 || (status === 400 && own !== null && /\bsession\b/i.test(String(own.error.message)));
 }
 
-/** Nothing of what the target said: its challenges and locations are between it and the gateway. */
+/** Describes a status without repeating the target's words: its challenges and locations concern only the gateway. */
 function errorTextFor(status: number): string {
   if (status === 401 || status === 403) return `refuses the gateway's credential (HTTP ${status})`;
   if (status === 429) return 'is limiting the rate of requests';
@@ -82,12 +85,12 @@ function errorTextFor(status: number): string {
   return `failed (HTTP ${status})`;
 }
 
-/** How servers answer a POST that they do not take. */
+/** The statuses with which servers refuse a POST. */
 const NO_SUCH_POST = [400, 404, 405, 406];
 const IS_SSE = 'speaks HTTP with SSE, not Streamable HTTP: an administrator must set its transport to `sse`';
 const PROBE_MS = 3_000;
 
-/** Whether a GET is answered with a stream that begins with an `endpoint` event (2025-11-25, backwards compatibility). */
+/** Whether the target answers a GET with a stream that begins with an `endpoint` event (2025-11-25, backwards compatibility). */
 async function isSseServer(upstream: Upstream, { target, access }: Pick<RelayContext, 'target' | 'access'>): Promise<boolean> {
   if (target.transport !== 'streamable-http') return false;
   const answer = await upstream.send({ method: 'GET', target, access, signal: AbortSignal.timeout(PROBE_MS) });
@@ -104,8 +107,8 @@ async function isSseServer(upstream: Upstream, { target, access }: Pick<RelayCon
 }
 
 /**
- * What a caller may know of a fault: its kind, the limit and the setting of that. No address, and nothing that the target has
- * said or printed. `opening`: it happened while a session was opened.
+ * Describes a fault to a caller: its kind, the limit, and the setting of that limit. The text has no address, and nothing
+ * that the target said or printed. `opening`: the fault occurred while a session was being opened.
  */
 export function faultText(
   limits: McpLimits,
@@ -124,7 +127,7 @@ export function faultText(
         ? `did not open a session within ${seconds(withinMs ?? openingOf(target, limits))}`
         : `did not answer in time: it may be silent for ${seconds(silenceOf(target, limits))} (\`timeout_ms\` of the target, or UPSTREAM_TIMEOUT_MS)`;
     case 'aborted':
-      return 'was not waited for';
+      return 'did not answer before the request was cancelled';
     case 'unreachable':
       return 'cannot be reached';
     case 'denied_address':
@@ -138,11 +141,11 @@ export function faultText(
     case 'too_large':
       return `sent an answer that is too large: at most ${limits.answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`;
     case 'busy':
-      return 'cannot be used: the gateway has too much open for its targets';
+      return 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later';
     case 'suspended':
       return until === undefined
-        ? 'does not answer at the moment: the gateway goes on trying'
-        : `failed before and is not asked again until ${new Date(until).toISOString()}`;
+        ? 'does not answer at the moment: the gateway keeps trying'
+        : `failed before; the gateway does not ask it again before ${new Date(until).toISOString()}`;
   }
 }
 
@@ -155,7 +158,7 @@ export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited
   return { ...answer, headers: { 'retry-after': String(wait) } };
 }
 
-/** What the caller is told; administrators find the whole of it in the log, and with the health of the target. */
+/** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
 export function noteFault(
   deps: ExchangeDeps,
   { target }: RelayContext,
@@ -164,7 +167,7 @@ export function noteFault(
 ): string {
   const text = faultText(deps.limits, target, fault, method === 'initialize');
   if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {
-    deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'a target could not be used');
+    deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'target could not be used');
     deps.health.note(target, fault.fault, text, fault.cause);
   }
   return `The target \`${target.name}\` ${text}`;

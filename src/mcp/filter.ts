@@ -1,6 +1,6 @@
 /**
- * What of a target's result may go on to the client. Pure: the decisions come in as a function, so that a list shows
- * exactly what calls would be allowed. Only what must change is changed; everything else stays the text it was.
+ * Removes from a target's result what the client may not see. Pure: the caller passes the decisions as a function, so that a
+ * list shows exactly what may be called. Only what must change is changed; all other text stays as the target wrote it.
  */
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../http/json.ts';
@@ -30,7 +30,7 @@ import {
   visibleMessage,
 } from './visible.ts';
 
-/** Spans down to the members of list items: message, result, list, item, member. */
+/** The depth of spans, down to the members of list items: message, result, list, item, member. */
 export const RESULT_SPAN_DEPTH = 4;
 
 export interface ResultContext {
@@ -38,19 +38,19 @@ export interface ResultContext {
   readonly method: string;
   readonly params: JsonObject | undefined;
   readonly operation: Operation;
-  /** May the caller use each of these? */
+  /** Tells for each object whether the caller may use it. */
   readonly decide: (objects: readonly NamedObject[]) => boolean[];
   /** Binds the target's request state to this request (2026-07-28, multi round-trip requests). */
   readonly sealState: (state: string) => string;
-  /** What the target may ask the client for. */
+  /** What the target may ask its clients for. */
   readonly mayAsk: readonly Askable[];
-  /** Makes a task that the target has just made the caller's own; null where this request can have made none. */
+  /** Binds a task that the target has just made to the caller. null: this request cannot have made a task. */
   readonly sealTask: ((upstreamId: string) => Task) | null;
   /** The caller's own tasks among those that the answer names (`taskIdsIn`), by the ids that the target gave them. */
   readonly tasks: ReadonlyMap<string, Task>;
-  /** A list of the result that was filtered before; its text stands in for it. */
+  /** A list of the result that has already been filtered; its text replaces the list. */
   readonly done?: DoneList;
-  /** The result is a part of a list: what is left of it is told even if nothing is hidden. */
+  /** The result is a part of a list: the remaining items are reported even if none is hidden. */
   readonly isPart?: boolean;
 }
 
@@ -60,9 +60,9 @@ interface DoneList {
   readonly shown: Shown | null;
 }
 
-const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects, or one part of it more than ${MAX_AT_ONCE}`;
+const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects, or one part of it names more than ${MAX_AT_ONCE}`;
 
-/** What remained of what the target offered. */
+/** Which of the objects that the target offered are listed, and how many are hidden. */
 export interface Shown {
   readonly resource_type: ResourceType;
   readonly names: readonly string[];
@@ -70,7 +70,7 @@ export interface Shown {
 }
 
 export type FilteredResult =
-  /** `text`: the JSON text of the result. `created`: to be remembered before anybody learns of it. */
+  /** `text`: the JSON text of the result. `created`: a new task, which must be stored before the client learns about it. */
   | { readonly ok: true; readonly text: string; readonly shown: Shown | null; readonly created: Task | null }
   | { readonly ok: false; readonly fault: string };
 
@@ -87,7 +87,7 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   if (isOfTwoKinds(result, isWhole, context)) return fault(TWO_KINDS);
   if (!isWhole) {
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
-    return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer is of an unknown kind');
+    return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer has an unknown resultType');
   }
   const filtered = filterComplete(draft, context);
   if (filtered.ok) forbidCaching(draft, context);
@@ -107,7 +107,7 @@ export function isLongList(result: JsonObject, context: ResultContext): boolean 
   return Array.isArray(items) && items.length > LONG_LIST;
 }
 
-/** The same as `filterResult` for a long list, in short steps: its items are filtered apart from each other. */
+/** The same as `filterResult`, in short steps for a long list. Its items do not depend on each other. */
 export function* filterInSteps(
   located: Located,
   result: JsonObject,
@@ -140,7 +140,7 @@ export function* filterInSteps(
   return filterResult(located, result, { ...context, done });
 }
 
-/** Lists by the method whose results have them. */
+/** The member that holds the list of a result, by method. */
 const LIST_OF: ReadonlyMap<string, string> = new Map([
   ['tools/call', 'content'],
   ['tasks/result', 'content'],
@@ -149,7 +149,7 @@ const LIST_OF: ReadonlyMap<string, string> = new Map([
   ['tasks/list', 'tasks'],
 ]);
 
-/** Some items of a list, as a result of their own. `text`: the items that are left, joined. */
+/** Filters some items of a list as a result of their own. `text`: the remaining items, joined. */
 function filterPart(
   text: string,
   member: string,
@@ -164,20 +164,20 @@ function filterPart(
   const list: JsonSpan = { start, end, members: null, items: some };
   const result: JsonSpan = { start, end, members: new Map([[member, list]]), items: null };
   const located: Located = { text, span: { start, end, members: new Map([['result', result]]), items: null } };
-  // Within a session nothing but the list is touched.
+  // In stateful mode, the filter changes only the list.
   const filtered = filterResult(located, { [member]: items.slice(from, to) }, { ...context, era: 'session', isPart: true });
   return filtered.ok ? { ...filtered, text: filtered.text.slice(1, -1) } : filtered;
 }
 
-const TWO_KINDS = 'the answer is of two kinds';
+const TWO_KINDS = 'the answer mixes two kinds of results';
 
-/** A client that goes by the members of a result, and not by its `resultType`, would see what the filter does not look at. */
+/** If a client reads the members of a result and ignores its `resultType`, it would see members that the filter did not check. */
 function isOfTwoKinds(result: JsonObject, isWhole: boolean, { era, method }: ResultContext): boolean {
   if (!isWhole) return [...LIST_OF.values()].some((member) => member in result);
   return era === 'modern' && !isTaskMethod(method) && 'inputRequests' in result;
 }
 
-/** For the state of a task that the target tells of on its own: `params` of the notification. */
+/** Filters the state of a task that the target reports by itself: `params` of the notification. */
 export function filterTaskParams(located: Located, params: JsonObject, context: ResultContext): FilteredResult {
   const span = located.span.members?.get('params');
   if (span === undefined) return fault('the notification has no params');
@@ -188,7 +188,7 @@ export function filterTaskParams(located: Located, params: JsonObject, context: 
   return finish(draft, filterTask(draft, context));
 }
 
-/** What the filter reads of results beside what the method has. */
+/** Members that the filter reads in every result, whatever the method. */
 const COMMON = '_meta resultType inputRequests requestState ttlMs cacheScope';
 const CONTENT_MEMBERS = imitationOf(COMMON, 'content task');
 const TASK_MEMBERS = imitationOf(COMMON, 'taskId result error');
@@ -215,13 +215,13 @@ function membersOf({ method }: ResultContext): (name: string) => boolean {
   return MEMBERS.get(method) ?? OTHER_MEMBERS;
 }
 
-/** A client that reads names without regard to case would see what the filter has not (`Tools` beside or for `tools`). */
+/** Refuses names like `Tools`: the filter does not check them, but a client that matches names case-insensitively reads them. */
 function checkHead({ value }: Draft, isImitation: (name: string) => boolean): ReturnType<typeof fault> | null {
   const imitated = Object.keys(value).find(isImitation);
   return imitated === undefined ? null : fault(`its member ${JSON.stringify(imitated)} imitates a protocol member`);
 }
 
-/** What changes in an error of the target; `params`: of the request that it answers, undefined where they are not known. */
+/** The members of a target's error that must change. `params`: of the request that it answers; undefined: not known. */
 export function filterError(error: JsonObject, params: JsonObject | undefined, decide: ResultContext['decide']): MemberTexts {
   const seen = look((sight) => visibleError(error, params?.uri, sight), decide)?.result ?? {};
   const changed = Object.keys(error).filter((name) => seen[name] !== error[name]);
@@ -266,7 +266,7 @@ function filterComplete(draft: Draft, context: ResultContext): Filtered {
   }
 }
 
-/** null: the list is still to be filtered. */
+/** null: the list has not been filtered yet. */
 function doneBefore(draft: Draft, member: string, { done }: ResultContext): Filtered | null {
   if (done?.member !== member) return null;
   replaceMember(draft, member, done.text);
@@ -292,7 +292,7 @@ function filterList(draft: Draft, shape: ListShape, context: ResultContext): Fil
   return { ok: true, shown: { resource_type: shape.resource_type, names, hidden: items.length - kept.length } };
 }
 
-/** An item as it was written, but for its `_meta`. */
+/** The item as the target wrote it, except for its `_meta`. */
 function itemText(text: string, span: JsonSpan | undefined, item: JsonValue | undefined, seen: JsonValue | undefined): string {
   if (span === undefined || !isObject(seen)) return 'null';
   const meta = seen === item ? undefined : span.members?.get('_meta');
@@ -310,7 +310,7 @@ function filterToolResult(draft: Draft, context: ResultContext): Filtered {
   return filterItems(draft, 'content', visibleBlock, context);
 }
 
-/** 2025-11-25: the task stands in a member of the result. */
+/** In 2025-11-25, the task is a member of the result. */
 function createdTask(draft: Draft, context: ResultContext): Filtered {
   const { task } = draft.value;
   const span = draft.span.members?.get('task');
@@ -321,25 +321,25 @@ function createdTask(draft: Draft, context: ResultContext): Filtered {
   return filtered.ok ? { ...made, shown: filtered.shown } : filtered;
 }
 
-/** What a task has come to is read with `tasks/get`, where it is filtered. */
+/** Members with the state of a task. Clients read it with `tasks/get`, where it is filtered. */
 const STATE_OF_TASK = ['result', 'error', 'inputRequests'];
 
 function newTask(draft: Draft, task: Draft, { sealTask }: ResultContext): Filtered {
-  if (sealTask === null) return fault('the answer is a task, which was not asked for');
+  if (sealTask === null) return fault('the answer is a task, but the client did not ask for one');
   const upstreamId = upstreamTaskId(task.value.taskId);
   if (upstreamId === null) return fault('the task has no id');
-  if (STATE_OF_TASK.some((member) => member in draft.value)) return fault('the new task has a state already');
+  if (STATE_OF_TASK.some((member) => member in draft.value)) return fault('the new task already has a state');
   const created = sealTask(upstreamId);
   setMember(task, 'taskId', created.handle);
   return { ok: true, shown: null, created };
 }
 
-/** A task as it is: its id, and in 2026-07-28 what it asks for and its result. */
+/** Filters the state of a task: its id, and in 2026-07-28 also its input requests, its error and its result. */
 function filterTask(draft: Draft, context: ResultContext): Filtered {
   const { taskId, inputRequests, result, error } = draft.value;
   if (taskId !== undefined) {
     const task = context.tasks.get(upstreamTaskId(taskId) ?? '');
-    if (task === undefined) return fault('the answer is about another task');
+    if (task === undefined) return fault('the answer is about a different task');
     setMember(draft, 'taskId', task.handle);
   }
   const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
@@ -359,7 +359,7 @@ function filterTask(draft: Draft, context: ResultContext): Filtered {
 
 const imitatesTask = imitationOf('taskId _meta');
 
-/** A target lists the tasks of all who share its credential: the caller sees its own, of tools that it may call. */
+/** Keeps the caller's own tasks, of tools that it may call: a target lists the tasks of all users of one credential. */
 function filterTasks(draft: Draft, context: ResultContext): Filtered {
   const done = doneBefore(draft, 'tasks', context);
   if (done !== null) return done;
@@ -388,8 +388,8 @@ function filterTasks(draft: Draft, context: ResultContext): Filtered {
 const imitatesRelated = imitationOf(RELATED_TASK);
 
 /**
- * Messages of 2025-11-25 may say which task they belong to; one that is not the caller's is left out. The result of a call
- * may point to a resource that renders it, as its tool may. False: it names too many resources.
+ * Checks `_meta`. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the reference is
+ * removed. The result of a call may, like its tool, point to a resource that renders it. False: it names too many resources.
  */
 function checkMeta(draft: Draft, context: ResultContext): boolean {
   const meta = draft.value._meta;
@@ -409,7 +409,7 @@ function checkMeta(draft: Draft, context: ResultContext): boolean {
   return true;
 }
 
-/** Ids of tasks in a result, or in `params` of a notification, that have to be the caller's. */
+/** Ids of tasks in a result, or in the `params` of a notification. Each must be a task of the caller. */
 export function taskIdsIn(value: JsonObject): string[] {
   const listed = Array.isArray(value.tasks) ? value.tasks.slice(0, MAX_DECIDED) : [];
   const { result } = value;
@@ -419,7 +419,7 @@ export function taskIdsIn(value: JsonObject): string[] {
   return ids.length < 2 ? ids : [...new Set(ids)];
 }
 
-/** Links name resources that the caller could then read; those that would be refused are not shown. */
+/** Removes links to resources that the caller may not read. */
 function filterItems(
   draft: Draft,
   member: string,
@@ -447,7 +447,7 @@ function filterItems(
   return { ok: true, shown: hidden === 0 && !isPart ? null : { resource_type: 'resource', names, hidden } };
 }
 
-/** A read of one URI may answer with contents of others. */
+/** Removes contents that the caller may not read: a target may answer a read of one URI with contents of other URIs. */
 function filterContents(draft: Draft, context: ResultContext): Filtered {
   if (!Array.isArray(draft.value.contents)) return fault('the answer has no contents');
   const asked = context.params?.uri;
@@ -466,8 +466,8 @@ function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContex
 const imitatesCompletion = imitationOf('values total');
 
 /**
- * Completions of a template name resources: those that could not be read are not offered. Where other variables have no
- * values yet, no value names a resource that could be decided on, and none is offered.
+ * Removes completions of a template that name resources which the caller may not read. If a further variable has no value
+ * yet, a completion names no resource that could be decided, so all are removed.
  */
 function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   const { ref } = context.params ?? {};
@@ -480,14 +480,14 @@ function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   const uris = completion.values.map((value) => (typeof value === 'string' && expand !== null ? expand(value) : null));
   const readable = mayRead(uris, context);
   if (expand !== null && readable.every(Boolean)) return UNCHANGED;
-  // A total would tell how many there are beyond those that are shown.
+  // The total would reveal how many values are hidden.
   const { total: _, ...rest } = completion;
   setMember(draft, 'completion', { ...rest, values: completion.values.filter((__, index) => readable[index]) });
   const names = uris.filter((text, index) => text !== null && readable[index]) as string[];
   return { ok: true, shown: { resource_type: 'resource', names, hidden: uris.length - names.length } };
 }
 
-/** The URI that a value of the completed variable makes of a template; null: the request does not say. */
+/** Expands the template with a value of the completed variable. null: the request does not say enough for that. */
 function expansion(uri: string, { argument, context }: JsonObject): ((value: string) => string | null) | null {
   const template = readTemplate(uri);
   const completed = isObject(argument) ? argument.name : undefined;
@@ -521,9 +521,9 @@ function isServedRevision(version: JsonValue): boolean {
 
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 
-/** The target asks the client for something (2026-07-28): only where the revision allows it, and only what the client offers. */
+/** Filters a result with which the target asks for input (2026-07-28): the method must allow it, and the client must offer it. */
 function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
-  if (!MULTI_ROUND.includes(context.method)) return fault('the target asks for input where none can be given');
+  if (!MULTI_ROUND.includes(context.method)) return fault('the target asks for input, which this method does not allow');
   const { inputRequests, requestState } = draft.value;
   const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
   if (unasked !== null) return unasked;
@@ -534,9 +534,9 @@ function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
   return finish(draft, UNCHANGED);
 }
 
-/** Keeps what the target may ask for, without links that the caller may not read; otherwise, why nothing may be asked. */
+/** Checks the input requests of the target and removes links that the caller may not read. A fault: the requests are refused. */
 function filterInput(draft: Draft, requests: JsonValue, context: ResultContext): ReturnType<typeof fault> | null {
-  if (!isObject(requests)) return fault('the input requests are no object');
+  if (!isObject(requests)) return fault('the input requests are not an object');
   const { params, mayAsk, decide } = context;
   const told = reduceClientCapabilities(declaredCapabilities(params), 'modern', mayAsk);
   if (!Object.values(requests).every((asked) => isOffered(told, asked))) {
@@ -566,8 +566,8 @@ function visibleRequest(asked: JsonValue, sight: Sight): JsonValue | undefined {
 }
 
 /**
- * The result depends on the caller's rights, which may change at any time. 2026-07-28 requires the hints; in a session they
- * are only replaced, because clients heed them there, too.
+ * Forbids clients to cache the result, because it depends on the caller's rights, which may change at any time. 2026-07-28
+ * requires the cache hints. In stateful mode they are replaced only if present, because clients follow them there, too.
  */
 function forbidCaching(draft: Draft, { era, method, operation }: ResultContext): void {
   const isCacheable = operation.kind === 'list' || method === 'server/discover' || method === 'resources/read';
@@ -580,7 +580,7 @@ function zip<A, B>(left: readonly A[], right: readonly B[]): [A, B | undefined][
   return left.map((value, index) => [value, right[index]]);
 }
 
-/** Absent, undecided and denied are the same. */
+/** A key that is absent, undecided or denied counts as not allowed. */
 function isTrue<K>(allowed: ReadonlyMap<K, boolean | undefined>, key: K | null | undefined): boolean {
   return key !== null && key !== undefined && allowed.get(key) === true;
 }

@@ -1,4 +1,4 @@
-/** Request headers as they came over the wire: what Node joins or drops silently is refused here. Pure. */
+/** Reads request headers as they were sent. Repeated headers, which Node would join or drop silently, are refused. Pure. */
 import type { ProtocolHeaders } from './era.ts';
 
 export interface McpHeaders {
@@ -14,7 +14,7 @@ export interface McpHeaders {
 }
 
 const MAX_PARAM_HEADERS = 64;
-/** Node keeps the first of repeated ones, or joins them with a comma: either way two readers could read two values. */
+/** Headers that may appear only once. Node keeps the first, or joins all with a comma: two readers could read two values. */
 const SINGLE = ['authorization', 'host', 'origin', 'content-type', 'content-length', 'content-encoding', 'last-event-id'];
 
 /** `raw` as in IncomingMessage.rawHeaders. */
@@ -23,7 +23,7 @@ export function readHeaders(raw: readonly string[]): McpHeaders | { readonly pro
   const params: [string, string][] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = (raw[at] ?? '').toLowerCase();
-    // Node has taken the blanks at both ends; a regular expression for them would cost the square of those within.
+    // Node has already trimmed the value; a regular expression for that would take quadratic time on inner blanks.
     const value = raw[at + 1] ?? '';
     const isProtocol = name.startsWith('mcp-');
     if (headers.has(name) && (isProtocol || SINGLE.includes(name)))
@@ -46,12 +46,12 @@ export function readHeaders(raw: readonly string[]): McpHeaders | { readonly pro
   };
 }
 
-/** Another charset would be another reading of the same bytes. */
+/** Only UTF-8 is accepted: in a different charset, the same bytes would have a different meaning. */
 export function isJsonContent(contentType: string | undefined): boolean {
   return contentType !== undefined && /^application\/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i.test(contentType);
 }
 
-/** What the SDKs send with POST: everything that is ever answered. */
+/** The Accept header that the SDKs send with POST. It covers every kind of answer. */
 const OF_SDKS = 'application/json, text/event-stream';
 
 /** An absent Accept accepts everything (RFC 9110 section 12.5.1). */

@@ -1,4 +1,4 @@
-/** Sessions that live in the memory of one replica: whichever gets a request, that one answers it, or takes its place. */
+/** Sessions in the memory of one replica, their owner: the owner answers each request, or another replica takes over. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -9,8 +9,9 @@ import type { Session } from './sessions.ts';
 
 export interface Holders {
   /**
-   * `here`: this replica serves it. `broken`: its replica failed while it had the request. `misdirected`: another replica has
-   * passed it on in error. Throws AppError `unavailable` where nobody can say who holds the session.
+   * Forwards the request if another replica owns the session. `here`: this replica serves the request. `answered`: the owner
+   * has answered it. `broken`: the owner failed while it had the request. `misdirected`: another replica has forwarded the
+   * request to this one in error. Throws AppError `unavailable` if the owner cannot be read.
    */
   place(
     session: Session,
@@ -25,17 +26,17 @@ export interface HolderParts {
   readonly peers: Peers;
   readonly sessions: SessionStore;
   readonly log: Log;
-  /** How long the database may take to say who holds a session. */
+  /** How long the database may take to tell the owner of a session. */
   readonly patienceMs: number;
 }
 
-/** More changes of hands within one request mean that something else is wrong. */
+/** If the owner changes more often within one request, something else is wrong. */
 const TRIES = 3;
-/** How often it is looked at whether a replica that has a request is still there. */
+/** How often the gateway checks that a replica with a forwarded request is still alive. */
 const LOOK_EVERY_MS = 5_000;
 
 export function createHolders({ presence, peers, sessions, log, patienceMs }: HolderParts): Holders {
-  /** A replica that stands still takes a request and never answers. */
+  /** Forwards the request until the replica counts as gone: a replica that hangs would accept it and never answer. */
   async function forward(holder: string, address: string, req: IncomingMessage, body: Buffer, res: ServerResponse) {
     const gone = new AbortController();
     const timer = setInterval(() => {
@@ -52,7 +53,7 @@ export function createHolders({ presence, peers, sessions, log, patienceMs }: Ho
   }
 
   async function known<T>(reading: Promise<T>): Promise<T> {
-    const late = new AppError('unavailable', 'It cannot be read which replica holds the session.', { retryAfter: 1 });
+    const late = new AppError('unavailable', 'The gateway cannot read which replica owns the session.', { retryAfter: 1 });
     let timer: NodeJS.Timeout | undefined;
     const patience = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(late), patienceMs);
@@ -60,7 +61,7 @@ export function createHolders({ presence, peers, sessions, log, patienceMs }: Ho
     try {
       return await Promise.race([reading, patience]);
     } catch (err) {
-      log.error({ err }, 'it cannot be read which replica holds a session');
+      log.error({ err }, 'reading the owner of a session failed');
       throw late;
     } finally {
       clearTimeout(timer);
@@ -71,15 +72,15 @@ export function createHolders({ presence, peers, sessions, log, patienceMs }: Ho
     async place(session, req, body, res) {
       if (session.holder === null || presence.alone) return 'here';
       for (let tried = 0; tried < TRIES; tried++) {
-        // Read for each request: a replica that stood still for a while does not know that another has taken its place.
+        // Read for each request: a replica that hung for a while does not know that another has taken over its sessions.
         const row = await known(sessions.find(session.id));
         if (row === null || row.holder === null || row.holder === presence.id) return 'here';
-        // Who passes it on takes this replica for another, or somebody has taken the session since.
+        // The replica that forwarded the request took this one for another, or the session has a new owner since.
         if (peers.isFromPeer(req)) return 'misdirected';
         const address = await known(presence.addressOf(row.holder));
         const passed = address === null ? 'gone' : await forward(row.holder, address, req, body, res);
         if (passed === 'answered' || passed === 'broken') return passed;
-        log.warn({ replica: row.holder, address, passed }, 'the replica that holds a session is not there; it goes on here');
+        log.warn({ replica: row.holder, address, passed }, 'owner of a session is gone, taking over the session');
         if (await known(sessions.adopt(session.id, row.holder, presence.id))) return 'here';
       }
       return 'broken';

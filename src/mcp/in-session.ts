@@ -1,4 +1,4 @@
-/** Requests of the session revisions: the first one opens the session, the others use the target's half of it. */
+/** Requests in stateful mode: the first one opens the session, all others use the upstream session at the target. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import { readLargeJson } from '../http/json-large.ts';
 import type { ClientHello } from '../sessions/store.ts';
@@ -21,13 +21,16 @@ const MAX_CAPABILITIES = 16;
 export interface Reached {
   readonly answer: UpstreamAnswer;
   readonly linked: Linked;
-  /** Of the answer, where it had to be read to tell what it means. */
+  /** The error in the answer, if it had to be read to find out whether the session is lost. */
   readonly error?: OwnError | null;
 }
 
 type Sent = Omit<UpstreamRequest, 'session' | 'version' | 'modern'>;
 
-/** Sends what belongs to a session; a half that the target has lost is replaced, once, and nothing was done with the message. */
+/**
+ * Sends a message of a session. If the target has lost the upstream session, it has not acted on the message: the gateway
+ * replaces the upstream session and sends the message again, once.
+ */
 export async function sendInSession(
   deps: ExchangeDeps,
   caller: Caller,
@@ -42,7 +45,7 @@ export async function sendInSession(
   if (isFault(answer)) return answer;
   const reached: Reached = { answer, linked: { session, link: first } };
   if (first.upstreamId === null || (answer.status !== 404 && answer.status !== 400)) return reached;
-  // HTTP 404 by the specification; SDK servers say it with 400 and words.
+  // A lost session is HTTP 404 by the specification; SDK servers answer 400 and say so in the message.
   const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
   if (!isLostSession(answer.status, error)) return { ...reached, error };
   answer.discard();
@@ -83,7 +86,7 @@ export async function performInSession(
   return answer.status === 200 ? relayAnswer(deps, within, awaited, answer) : relayFailure(deps, within, awaited, answer, error);
 }
 
-/** `initialize`: the client's own words go to the target, whose session becomes half of the one that the client gets. */
+/** Forwards the client's own `initialize` to the target, and seals the upstream session into the session that the client gets. */
 export async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: Sent): Promise<Answer> {
   const { caller, target, access } = context;
   const { principal, snapshot } = caller.admission;
@@ -114,7 +117,7 @@ export async function openSession(deps: ExchangeDeps, context: RelayContext, awa
   try {
     await recordSession(deps, caller, session, target.id, awaited.params);
   } catch (err) {
-    deps.log.error({ err }, 'a session could not be recorded; it is not opened');
+    deps.log.error({ err }, 'recording a session failed; it is not opened');
     const ended = deps.upstream.send({ method: 'DELETE', target, access, session, version: session.revision });
     ended.then((answer) => isFault(answer) || answer.discard());
     return unavailable(awaited.id);
@@ -123,7 +126,7 @@ export async function openSession(deps: ExchangeDeps, context: RelayContext, awa
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
-/** `targetId` null: the session is with every target. */
+/** `targetId` null: a session at the aggregate endpoint. */
 export async function recordSession(
   deps: ExchangeDeps,
   { admission: { principal } }: Caller,
@@ -144,7 +147,7 @@ export async function recordSession(
   });
 }
 
-/** What is kept of `initialize`. Icons may be large, and a target does without them. */
+/** The part of `initialize` that is stored. Icons may be large, and a target does not need them. */
 function clientHello({ capabilities, clientInfo }: JsonObject): ClientHello {
   const told = { capabilities: isObject(capabilities) ? capabilities : {}, clientInfo: isObject(clientInfo) ? clientInfo : {} };
   if (JSON.stringify(told).length <= MAX_HELLO_LENGTH) return told;
@@ -159,7 +162,7 @@ function clientHello({ capabilities, clientInfo }: JsonObject): ClientHello {
   };
 }
 
-/** Read to its end even if it streams: the session id goes out in a header and depends on the negotiated revision. */
+/** Reads the whole result even if it is streamed: the session id is sent in a header and contains the negotiated revision. */
 async function initializeResult(
   deps: ExchangeDeps,
   context: RelayContext,

@@ -1,7 +1,7 @@
 /**
- * The body of a request. The sender of a large one is admitted before it is read, because stored state from before the gate may
- * refuse a request (it never allows one: the gate is passed again after the last byte). Bytes under way are a stock, bytes and
- * values that were read are a flow, both by principal.
+ * Reads the body of a request. The sender of a large body is admitted before it is read: a state from before the last byte may
+ * refuse a request, but never allows one, because the caller is admitted again after the last byte. A stock limits the bytes
+ * under way, and a flow limits the bytes and values that are read, both per principal.
  */
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '../errors.ts';
@@ -18,19 +18,19 @@ import { CLIENT_RULES } from './selection.ts';
 export interface Intake {
   /** Bytes of large bodies under way, by principal. */
   readonly bodies: Stock;
-  /** Values that principals had read. */
+  /** Values that were read, by principal. */
   readonly reading: Flow;
 }
 
 export interface Received {
   readonly body: Buffer;
-  /** Once the request is answered. */
+  /** Call when the request is answered. */
   readonly giveBack: () => void;
 }
 
-/** Messages up to this length are neither counted nor made to wait for debts. */
+/** Messages up to this length are not charged and never wait for a debt. */
 export const FREE_LENGTH = 4 * 1024;
-/** So many bytes cost as much as a value. */
+/** This many bytes cost as much as one value. */
 const BYTES_PER_VALUE = 128;
 
 /** Bytes of large bodies under way, on every route, by `principalKey`. */
@@ -45,15 +45,15 @@ export function createIntake(limits: McpLimits, bodies: Stock, now: () => number
   };
 }
 
-/** What a text costs its sender. */
+/** The cost of reading a text, in values. */
 export function costOf(bytes: number, reading: JsonReading): number {
-  // Of a text that was refused it is not known how far it was read.
+  // If a text was refused, the number of values that were read is not known.
   return Math.ceil(bytes / BYTES_PER_VALUE) + (reading.ok ? reading.values : Math.ceil(bytes / 16));
 }
 
 const SHOWN_LENGTH = 64;
 
-/** `admit`: null, or why the caller is not admitted at the moment. */
+/** Receives the body, or returns the refusal. `admit`: null, or the answer that refuses the caller. */
 export async function receive(
   { bodies, reading }: Intake,
   limits: McpLimits,
@@ -66,7 +66,7 @@ export async function receive(
     const wait = reading.wait(principal);
     if (wait > 0)
       return tooMuch(
-        `You have sent more values and bytes than are read for one caller (${limits.readingOfPrincipal.perSecond} values a second)`,
+        `You have sent more values and bytes than the gateway reads for one caller (${limits.readingOfPrincipal.perSecond} values a second)`,
         wait,
       );
   }
@@ -95,7 +95,7 @@ async function read(req: IncomingMessage, limit: number, taken: Taken | null): P
 
 function overdrawnText({ overdrawn, budget, limit }: Overdrawn): string {
   const whose = overdrawn === 'key' ? 'of yours' : 'of all callers';
-  return `Too many bytes are under way in ${budget} ${whose}: the limit is ${limit}. Try again when others have ended.`;
+  return `Too many bytes are under way in ${budget} ${whose}: the limit is ${limit}. Try again when other requests have ended.`;
 }
 
 function overdrawn(refusal: Overdrawn): Answer {
@@ -107,7 +107,7 @@ function tooMuch(what: string, wait: number): Answer {
   return problem(new AppError('too_many_requests', `${what}. Try again in ${retryAfter} s.`, { retryAfter }));
 }
 
-/** The body as JSON, charged to the principal. */
+/** Reads the body as JSON and charges the principal. */
 export async function readBody({ reading }: Intake, principal: string, body: Buffer): Promise<JsonReading> {
   const text = await decodeLarge(body, principal);
   if (text === null) return NOT_UTF8;
@@ -119,7 +119,7 @@ export async function readBody({ reading }: Intake, principal: string, body: Buf
   return { ok: false, reason, repeated: null };
 }
 
-/** What nobody looks into goes on as text, however many values it holds. All else has to be read. */
+/** The name of a parameter with too many values that the gateway must read; null: none. Opaque members are forwarded as text. */
 function unreadParam(value: JsonValue): string | null {
   for (const message of Array.isArray(value) ? value : [value]) {
     const params = isObject(message) && !isUnread(message) ? message.params : undefined;

@@ -7,26 +7,29 @@ import type { UpstreamLimits } from './upstream/upstream.ts';
 
 export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly bodyBytes: number;
-  /** Bytes of large bodies under way: of one principal, and of all. */
+  /** Bytes of large bodies under way: of one principal, and of all principals. */
   readonly bodyBytesOfPrincipal: number;
   readonly bodyBytesOfAll: number;
-  /** Values of JSON that are read for principals, and of a target for one principal; 128 bytes count as one. Small messages are free. */
+  /**
+   * JSON values that are read for one principal, from one target for one principal, and in total. 128 bytes count as one value;
+   * small messages are free.
+   */
   readonly readingOfPrincipal: Rate;
   readonly readingOfTarget: Rate;
   readonly readingOfAll: Rate;
-  /** Standing streams of one principal in this process. */
+  /** Standalone streams of one principal in this process. */
   readonly streamsPerPrincipal: number;
-  /** Calls of one principal under way in this process. */
+  /** In-flight calls of one principal in this process. */
   readonly callsPerPrincipal: number;
-  /** For a session to be opened at a target on behalf of a client that does not wait for it by itself. */
+  /** Timeout for opening an upstream session. */
   readonly openMs: number;
-  /** How long a request to all targets waits for the slowest, if no other request waits for it. */
+  /** How long a request at the aggregate endpoint waits for the slowest target, if no other request already waits for it. */
   readonly joinMs: number;
-  /** A target is not late before this time. */
+  /** A target counts as late only after this time. */
   readonly lateMs: number;
   readonly keepAliveMs: number;
   readonly deliveries: DeliveryLimits;
-  /** How often the right to what is under way is looked at again. */
+  /** How often streams and calls in flight are re-validated. */
   readonly watchMs: number;
 }
 

@@ -1,8 +1,8 @@
 /**
- * The targets' halves of sessions. A client keeps its session id for as long as it lives; what stands behind it at the
- * target is opened by the gateway whenever the credentials have changed, an operator recycles it, the target has lost it,
- * or a session with all targets first needs this one. Any replica may find that out: all end with the same half, because
- * each cause has one row.
+ * Upstream sessions: the sessions that the gateway opens at targets. A client keeps its session id until the session ends.
+ * The gateway opens a new upstream session when the credentials have changed, an administrator recycles it, the target has
+ * lost it, or a session at the aggregate endpoint first needs this target. Several replicas may notice at once. They end up
+ * with the same upstream session, because each cause has one row.
  */
 import { createHash } from 'node:crypto';
 import type { Admission } from '../auth/admission.ts';
@@ -24,7 +24,7 @@ import { readAll } from './upstream/http.ts';
 import type { Attempt, Pace } from './upstream/pace.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
-/** A session at one target, for a caller as of now. */
+/** A session at one target, with the caller's current access. */
 export interface LinkPlace {
   readonly session: Session;
   readonly target: RoutedTarget;
@@ -32,35 +32,36 @@ export interface LinkPlace {
   readonly admission: Admission;
 }
 
-/** The session has ended, wherever that was said. */
+/** The session has ended, on this replica or on another. */
 export const ENDED = { ended: true } as const;
 export type LinkFailure = UpstreamFault | typeof ENDED;
 
 export interface Links {
+  /** The upstream session for the target and the access as they are now. Opens one if needed. */
   current(place: LinkPlace): Promise<Link | LinkFailure>;
-  /** The same for what several targets serve: a target that is late is not waited for. It is asked in the background. */
+  /** The same for requests to several targets: does not wait for a target that is late, but asks it in the background. */
   joined(place: LinkPlace): Promise<Link | LinkFailure>;
-  /** In the place of one that the target no longer knows. */
+  /** Replaces an upstream session that the target no longer knows. */
   replace(place: LinkPlace, lost: Link): Promise<Link | LinkFailure>;
-  /** The newest that any replica has opened for what the place is now; null: there is none. Opens nothing. */
+  /** The newest upstream session that any replica has opened for this target and access; null: none. Opens nothing. */
   newest(place: LinkPlace): Promise<Link | null>;
-  /** What this process has in use for what the place is now; null: nothing. Opens nothing. */
+  /** The upstream session that this process uses for this target and access; null: none. Opens nothing. */
   open(place: LinkPlace): Link | null;
-  /** Told of the target whenever this process has another half in use. Returns how to leave. */
+  /** Reports the target whenever this process uses a new upstream session. Returns a function that unsubscribes. */
   onOpened(session: Session, listener: (targetId: string) => void): () => void;
-  /** What the target said that it can do when this process opened its half. */
+  /** The capabilities that the target announced when this process opened the upstream session. */
   helloOf(session: Session, targetId: string): ServerHello | null;
-  /** Until `begin`, targets are not told that the session has begun: what they then send needs a client that listens. */
+  /** Delays `notifications/initialized` to targets until `begin`: what they send after it needs a client that listens. */
   hold(session: Session): void;
-  /** The client, as of now, is ready; does nothing where that is known. Does not wait for targets that are late. */
+  /** Tells targets that the client is ready; does nothing if they know. Does not wait for targets that are late. */
   begin(session: Session, admission: Admission): Promise<void>;
-  /** How many this process has in use, of all sessions. */
+  /** The number of upstream sessions that this process uses. */
   count(): number;
-  /** The client has ended the session, or its half at one target is of no more use. */
+  /** Forgets the upstream sessions of a session that has ended. */
   forget(session: Session): void;
 }
 
-/** Of the target's answer to `initialize`. */
+/** The part of the target's answer to `initialize` that is kept. */
 export interface ServerHello {
   readonly capabilities: JsonObject;
 }
@@ -84,17 +85,17 @@ const LINKS_KEPT = 20_000;
 const ID = 'portcullis';
 const INITIALIZED = { jsonrpc: '2.0', method: 'notifications/initialized' };
 const LEVEL = 'level';
-/** The longest of the protocol's own has nine characters. */
+/** The longest log level of the protocol has nine characters. */
 const MAX_LEVEL_LENGTH = 64;
 const MAX_HELLO_BYTES = 1024 * 1024;
-/** Of what is kept of a hello for as long as its half is known. */
+/** Larger capabilities are not kept: they stay in memory as long as the upstream session is known. */
 const MAX_CAPABILITIES_LENGTH = 16 * 1024;
-/** Halves of one session that its target has lost, one after the other. */
+/** How many lost upstream sessions of one session are followed to their successors. */
 const MAX_LOST = 100;
 const OPENING = 'initialize';
 const LATE: UpstreamFault = { fault: 'suspended' };
 
-/** A half that is open, whose target is to hear that the session has begun. */
+/** An open upstream session whose target has not yet been told that the client is ready. */
 interface Held {
   readonly targetId: string;
   readonly binding: string;
@@ -104,16 +105,16 @@ interface Held {
 interface Entry {
   readonly binding: string;
   readonly link: Promise<Link | LinkFailure>;
-  /** Resolves when the target itself is asked for a session. */
+  /** Resolves when `initialize` is sent to the target. */
   readonly asked: Promise<void>;
   attempt: Attempt | null;
   settled: Link | null;
   hello: ServerHello | null;
 }
 
-/** What becomes of a half while it is looked for. */
+/** Reports the progress of finding or opening an upstream session. */
 interface Finding {
-  /** Whether the target is left alone because it is late and the principal already waits for it. */
+  /** Whether not to ask the target, because it is late and the principal already waits for it. */
   isBusy(): boolean;
   asking(attempt: Attempt): void;
   heard(hello: ServerHello | null): void;
@@ -121,10 +122,10 @@ interface Finding {
 
 export function createLinks(parts: LinkParts): Links {
   const { upstream, sessions, seal, limits, health, pace, now, log } = parts;
-  /** By session, then by target; the oldest sessions are looked up again when they are needed. */
+  /** By session, then by target. The least recently used sessions are evicted, and looked up again when needed. */
   const known = new Map<string, Map<string, Entry>>();
   const listeners = new Map<string, (targetId: string) => void>();
-  /** By session whose client has not said yet that it is ready: the halves that wait for that. */
+  /** Upstream sessions that wait until their client is ready, by session. */
   const waiting = new Map<string, Held[]>();
 
   function entriesOf(session: Session): Map<string, Entry> {
@@ -139,7 +140,7 @@ export function createLinks(parts: LinkParts): Links {
     return entries;
   }
 
-  /** `before`: this process has had another one in use. `asking`: whether to ask a target that is late and is being asked. */
+  /** `before`: this process has used a different upstream session. `asking`: ask even if the target is late and already asked. */
   function settle(place: LinkPlace, binding: string, lost: Link | null, before: boolean, asking = true): Entry {
     const entries = entriesOf(place.session);
     let ask: () => void = () => undefined;
@@ -174,16 +175,16 @@ export function createLinks(parts: LinkParts): Links {
       try {
         listeners.get(place.session.id)?.(place.target.id);
       } catch (err) {
-        log.error({ err }, 'a half of a session is open, and nobody could be told');
+        log.error({ err }, 'upstream session opened, but its listener failed');
       }
     });
     return entry;
   }
 
-  /** Neither a target nor a database that does not answer keeps the session's requests waiting for ever. */
+  /** Limits the wait, so that a target or a database that does not answer cannot block the session's requests for ever. */
   function bounded(finding: Promise<Link | LinkFailure>): Promise<Link | LinkFailure> {
     return new Promise((resolve) => {
-      const late = new Error('the session could not be opened at the target in time');
+      const late = new Error('opening the upstream session took too long');
       const withinMs = 3 * limits.openMs;
       const timer = setTimeout(() => resolve({ fault: 'timeout', cause: late, withinMs }), withinMs).unref();
       finding
@@ -207,7 +208,7 @@ export function createLinks(parts: LinkParts): Links {
     if (row === null) return ENDED;
     const known = await newestOf(session, target.id, binding, lost);
     if (known !== null) {
-      // What the client has told its other half since, this one has not heard.
+      // This upstream session lacks the settings that the client has meanwhile sent to the other one.
       if (before) await setUp(place, known, await sessions.settings(session.id, target.id));
       return known;
     }
@@ -223,7 +224,7 @@ export function createLinks(parts: LinkParts): Links {
       await setUp(place, link, await sessions.settings(session.id, target.id));
       const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
       const ours = await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now());
-      // The client, or an administrator, may have ended the session meanwhile.
+      // The client or an administrator may meanwhile have ended the session.
       const kept = (await sessions.find(session.id)) !== null;
       if (ours && kept) return link;
       void post(place, link, 'DELETE');
@@ -234,7 +235,10 @@ export function createLinks(parts: LinkParts): Links {
     }
   }
 
-  /** What took the place of `lost`, and of that, if it was lost as well. null: of the binding there is only the client's own. */
+  /**
+   * The newest upstream session with this binding: the last successor of `lost`, or of the one that the client opened. null:
+   * there is none.
+   */
   async function newestOf(session: Session, targetId: string, binding: string, lost: Link | null): Promise<Link | null> {
     const own = session.place !== EVERYWHERE && session.binding === binding ? session : null;
     let newest: Link | null = lost === null ? own : null;
@@ -306,7 +310,7 @@ export function createLinks(parts: LinkParts): Links {
     return { link, hello: JSON.stringify(capabilities).length > MAX_CAPABILITIES_LENGTH ? null : { capabilities } };
   }
 
-  /** What the client has told the target's former half, and would not tell again. All of it has the time that one of them has. */
+  /** Sends the client's settings to a new upstream session: the client would not repeat them. One timeout covers all. */
   async function setUp(place: LinkPlace, link: Link, settings: readonly SessionSetting[]): Promise<void> {
     const signal = AbortSignal.timeout(limits.openMs);
     const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
@@ -318,12 +322,12 @@ export function createLinks(parts: LinkParts): Links {
     if (level !== undefined) await post(place, link, 'POST', request('logging/setLevel', { level }), signal);
     for (const [index, uri] of uris.entries()) {
       if (allowed[index] !== true) continue;
-      if (signal.aborted) return log.warn({ target: place.target.name }, 'not all of a session could be set up anew in time');
+      if (signal.aborted) return log.warn({ target: place.target.name }, 'restoring settings of an upstream session timed out');
       await post(place, link, 'POST', request('resources/subscribe', { uri }), signal);
     }
   }
 
-  /** A session may wait for its client as long as it lives: by then the target may have moved, or the caller have lost it. */
+  /** The client may become ready late: by then the target may have moved, or the caller may have lost access to it. */
   async function tell(session: Session, admission: Admission, { targetId, binding, link }: Held): Promise<void> {
     const { principal, snapshot } = admission;
     const target = [...snapshot.targets.values()].find(({ id }) => id === targetId);
@@ -355,7 +359,7 @@ export function createLinks(parts: LinkParts): Links {
     };
     const answer = await upstream.send(request);
     if (isFault(answer)) {
-      log.warn({ target: target.name, fault: answer.fault, err: answer.cause }, 'a session could not be set up anew');
+      log.warn({ target: target.name, fault: answer.fault, err: answer.cause }, 'setting up an upstream session failed');
       return false;
     }
     if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES, target.id);
@@ -369,7 +373,7 @@ export function createLinks(parts: LinkParts): Links {
     const isSame = before?.binding === binding;
     const isLost = isSame && before.attempt?.isLost() === true;
     const entry = isSame && !isLost ? before : settle(place, binding, null, before !== undefined && !isSame, false);
-    // The target is not late because the database is.
+    // A slow database does not make the target late.
     await Promise.race([entry.link, entry.asked]);
     if (entry.settled !== null) return entry.settled;
     const link = await pace.wait(askedAt(place), OPENING, entry.link);
@@ -382,7 +386,7 @@ export function createLinks(parts: LinkParts): Links {
     current(place) {
       const binding = bindingAt(place);
       const entry = known.get(place.session.id)?.get(place.target.id);
-      // An opening that has taken too long for others is not waited for here either.
+      // If opening took too long for other requests, this one does not wait for it either.
       if (entry?.binding === binding) {
         const refusal = entry.settled === null ? health.refusal(askedAt(place)) : null;
         return refusal === null ? entry.link : Promise.resolve(refusal);
@@ -394,7 +398,7 @@ export function createLinks(parts: LinkParts): Links {
     replace(place, lost) {
       const binding = bindingAt(place);
       const entry = known.get(place.session.id)?.get(place.target.id);
-      // Another request has found it out before.
+      // Another request has already noticed the loss.
       if (entry?.binding === binding && (entry.settled === null || entry.settled.upstreamId !== lost.upstreamId))
         return entry.link;
       return settle(place, binding, lost, false).link;
@@ -435,11 +439,11 @@ export function createLinks(parts: LinkParts): Links {
 
 function bindingAt({ session, access, admission, target }: LinkPlace): string {
   const binding = bindingOf(access, admission.snapshot.sessions.epochOf(admission.principal.sub, target.id));
-  // A session with all targets outlives their moves, and what the old server gave out is not for the new one.
+  // A session at the aggregate endpoint survives the move of a target, but the new server must not get what the old one issued.
   return session.place === EVERYWHERE ? JSON.stringify([placeOf(target), binding]) : binding;
 }
 
-/** On whose behalf the target is asked for a session. */
+/** The target, access and principal for which an upstream session is opened. */
 export function askedAt({ target, access, admission }: LinkPlace): Asked {
   return { target, access, principal: admission.principal.sub };
 }
@@ -454,7 +458,7 @@ function causeOf(targetId: string, binding: string, lost: Link | null): string {
     .digest('hex');
 }
 
-/** The result that answers the gateway's own request, however it arrives; null for anything else. */
+/** The result of the gateway's own request, whether it comes as JSON or in a stream; null for anything else. */
 async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
   try {
     if (answer.status !== 200) return null;
@@ -483,7 +487,7 @@ function ownResult(reading: { readonly ok: boolean; readonly value?: JsonValue }
   return isObject(result) && !isUnread(result) && !isUnread(result.capabilities) ? result : null;
 }
 
-/** Of a request that the target has accepted: what is to be said again to its successor. */
+/** The setting in a request that the target has accepted. The gateway repeats it to a new upstream session. null: no setting. */
 export function settingOf(
   method: string,
   params: JsonObject | undefined,

@@ -1,14 +1,14 @@
-/** `subscriptions/listen` of 2026-07-28: what is asked for, what of it the caller may have, and what comes back. Pure. */
+/** `subscriptions/listen` of 2026-07-28: the requested filter, the part that the caller may have, and the messages. Pure. */
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import { CODES, type Rejection, type RpcId } from './message.ts';
 import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
 
 export const LISTEN = 'subscriptions/listen';
-/** Of the extension for tasks. */
+/** From the extension for tasks. */
 export const TASK_NOTIFICATION = 'notifications/tasks';
 export const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
-/** Where the stream's messages carry the id of the request that opened it. */
+/** The member of `_meta` with which messages of the stream name the request that opened it. */
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 
 const LIST_CHANGES: ReadonlyMap<string, string> = new Map([
@@ -18,11 +18,11 @@ const LIST_CHANGES: ReadonlyMap<string, string> = new Map([
 ]);
 const MAX_SUBSCRIPTIONS = 1_000;
 
-/** What a client asks to hear of. Members that this gateway does not know ask for nothing. */
+/** The notifications that a client asks for. Members that the gateway does not know are ignored. */
 export interface ListenFilter {
   readonly listChanges: readonly string[];
   readonly resources: readonly NamedObject[];
-  /** As the client knows them. */
+  /** The ids that the client knows. */
   readonly taskIds: readonly string[];
 }
 
@@ -38,7 +38,7 @@ export function readListenFilter(params: JsonObject): ListenFilter | Rejection {
   const uris = notifications['resourceSubscriptions'] ?? [];
   if (!Array.isArray(uris) || uris.length > MAX_SUBSCRIPTIONS) return invalid('.resourceSubscriptions');
   if (!uris.every(isReadableUri)) return invalid('.resourceSubscriptions');
-  // A URI with more than one reading cannot be decided, so nobody may have it.
+  // A URI with more than one reading cannot be decided, so it is left out.
   const resources = [...new Set(uris)]
     .filter(isCanonicalUri)
     .map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const);
@@ -56,8 +56,8 @@ function isReadableUri(uri: JsonValue): uri is string {
 }
 
 /**
- * The filter that goes to the target: never more than was asked for, of the resources those that the caller may read, and the
- * caller's own tasks, by the ids that the target gave them.
+ * The filter for the target. It never has more than the client asked for: only resources that the caller may read, and only
+ * the caller's own tasks, by the ids that the target gave them.
  */
 export function honoured(
   { listChanges, resources }: Pick<ListenFilter, 'listChanges' | 'resources'>,
@@ -72,7 +72,7 @@ export function honoured(
   };
 }
 
-/** Whether the message belongs to the stream that `id` opened, and is of a kind that was asked of the target. */
+/** Whether the message belongs to the stream that `id` opened, and its kind was requested from the target. */
 export function isHeard(method: string, params: JsonObject | undefined, id: RpcId, asked: JsonObject): boolean {
   const meta = params?._meta;
   if (!isObject(meta) || meta[SUBSCRIPTION_ID] !== id) return false;
@@ -84,7 +84,7 @@ export function isHeard(method: string, params: JsonObject | undefined, id: RpcI
   );
 }
 
-/** What the target says that it honours, at most what it was asked for. `handles`: its task ids to those of the client. */
+/** The target's acknowledgement, limited to what it was asked for. `handles`: the client's task ids by those of the target. */
 export function acknowledge(params: JsonObject, asked: JsonObject, handles: ReadonlyMap<string, string> = new Map()): JsonObject {
   const said = isObject(params.notifications) ? params.notifications : {};
   const uris = said['resourceSubscriptions'];
@@ -103,7 +103,7 @@ export function acknowledge(params: JsonObject, asked: JsonObject, handles: Read
   };
 }
 
-/** Word from the gateway itself that the lists may have changed, of those that the client was promised to hear of. */
+/** Notifications from the gateway itself that lists may have changed, for the lists that were acknowledged to the client. */
 export function listChanges(id: RpcId, acknowledged: JsonObject): string[] {
   const _meta = { [SUBSCRIPTION_ID]: id };
   return [...LIST_CHANGES]
@@ -111,7 +111,7 @@ export function listChanges(id: RpcId, acknowledged: JsonObject): string[] {
     .map(([method]) => JSON.stringify({ jsonrpc: '2.0', method, params: { _meta } }));
 }
 
-/** The end of a subscription that the gateway ends: the client may listen again, with the rights that it then has. */
+/** The result with which the gateway ends a subscription. The client may listen again, with its current rights. */
 export function farewell(id: RpcId): JsonObject {
   return { resultType: 'complete', _meta: { [SUBSCRIPTION_ID]: id } };
 }

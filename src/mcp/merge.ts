@@ -1,11 +1,11 @@
-/** Several sources of items as one stream, which takes from each only what its reader takes from it. */
+/** Merges several sources of items into one stream, at the pace of its reader. */
 
 export interface Merge<T> {
-  /** Its items come in their order. Resolves when it has ended; its failures are its own business. */
+  /** Adds a source, whose items keep their order. Resolves when the source has ended, also by a failure. */
   add(source: AsyncIterable<T>): Promise<void>;
-  /** An item that waits for nobody; none where one of its kind is waiting still, which says the same. */
+  /** Adds an item without waiting for the reader. Ignored while an item of the same kind still waits. */
   push(item: T, kind: string): void;
-  /** Nothing more comes; what is there is still read. */
+  /** Takes no more items; those that wait are still read. */
   end(): void;
   readonly items: AsyncGenerator<T>;
 }
@@ -55,7 +55,7 @@ export function createMerge<T>(): Merge<T> {
           await offer(item);
         }
       } catch {
-        // The source has told whom it concerns.
+        // The source reports its own failures.
       }
     },
     push(item, kind) {

@@ -1,4 +1,4 @@
-/** JSON-RPC 2.0 messages as MCP restricts them: which shapes exist, and how the gateway's own answers look. Pure. */
+/** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 
 export type RpcId = string | number;
@@ -16,14 +16,14 @@ export interface RpcNotification {
 }
 export interface RpcResponse {
   readonly kind: 'response';
-  /** null: the sender could not read the id of what it answers. */
+  /** null: the sender could not read the id of the request that it answers. */
   readonly id: RpcId | null;
   readonly outcome: 'result' | 'error';
 }
 export interface RpcInvalid {
   readonly kind: 'invalid';
   readonly reason: string;
-  /** Where it can be told, so that the refusal reaches the one who waits. */
+  /** The id, if it can be read, so that the refusal reaches the request that waits. */
   readonly id: RpcId | null;
 }
 export type RpcMessage = RpcRequest | RpcNotification | RpcResponse;
@@ -42,11 +42,11 @@ export const CODES = {
   methodNotFound: -32601,
   invalidParams: -32602,
   internal: -32603,
-  /** What SDK servers answer with HTTP 404 for a session that is not there. */
+  /** SDK servers send it with HTTP 404 for an unknown session. */
   sessionNotFound: -32001,
-  /** What SDK servers answer with HTTP 400 for a request without its session. */
+  /** SDK servers send it with HTTP 400 for a request without its session. */
   badSession: -32000,
-  /** 2025-11-25 and before; 2026-07-28 says invalidParams. */
+  /** Up to 2025-11-25; 2026-07-28 uses invalidParams. */
   resourceNotFound: -32002,
   headerMismatch: -32020,
   missingCapability: -32021,
@@ -64,8 +64,8 @@ export function isId(value: JsonValue | undefined): value is RpcId {
 }
 
 /**
- * The one reading of a message. Members beyond the defined ones are refused rather than dropped: two receivers that
- * disagree on them would disagree on the message.
+ * Reads a message in the only way that the gateway accepts. Unknown members are refused rather than dropped: two receivers
+ * that disagree about them would disagree about the message.
  */
 export function readMessage(value: JsonValue): RpcMessage | RpcInvalid {
   if (!isObject(value)) return { kind: 'invalid', reason: 'the message is not an object', id: null };
@@ -146,14 +146,15 @@ function names(...lists: string[]): ReadonlyMap<string, string> {
   return new Map(lists.flatMap((list) => list.split(' ')).map((name) => [fold(name), name]));
 }
 
-/** Whether a member is one of these names to a reader that does not regard case, and another to one that does. */
+/** Whether a member is one of these names only for a reader that matches names case-insensitively. */
 export function isImitated(value: JsonObject, members: readonly string[]): boolean {
   return foldedName(value, names(...members)) !== null;
 }
 
 /**
- * Receivers that match member names without regard to case (Go's encoding/json does, with Unicode folding: U+017F is an
- * `s`, U+212A a `k`) take `"Name"` for `"name"`. A name that is a protocol name only after folding is an attack, not data.
+ * Finds a name that is a protocol name only after case folding: such a name is an attack, not data. Some receivers match
+ * member names case-insensitively and read `"Name"` as `"name"`. Go's encoding/json does, with Unicode folding: U+017F is an
+ * `s`, U+212A a `k`.
  */
 function foldedName(value: JsonObject, known: ReadonlyMap<string, string>): string | null {
   for (const name of Object.keys(value)) {
@@ -163,7 +164,7 @@ function foldedName(value: JsonObject, known: ReadonlyMap<string, string>): stri
   return null;
 }
 
-/** The same for one name at a time, for the members of many values. */
+/** The same check as a function of one name, for the members of many values. */
 export function imitationOf(...lists: string[]): (name: string) => boolean {
   const known = names(...lists);
   return (name) => {
@@ -176,7 +177,7 @@ function fold(name: string): string {
   return /[^a-z_]/.test(name) ? name.toUpperCase().toLowerCase() : name;
 }
 
-/** `id` undefined leaves the member out, as revision 2026-07-28 asks where the request's id could not be read. */
+/** `id` undefined: leaves the member out, as revision 2026-07-28 requires if the request's id could not be read. */
 export function errorMessage(id: RpcId | null | undefined, error: { code: number; message: string; data?: JsonValue }): string {
   const { code, message, data } = error;
   return JSON.stringify({ jsonrpc: '2.0', id, error: { code, message, data } });

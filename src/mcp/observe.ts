@@ -1,4 +1,4 @@
-/** What is measured of calls, and of the targets that answer them. */
+/** Measurements of calls, and of the targets that answer them. */
 import type { Outcome } from '../audit/event.ts';
 import { isFault, type Upstream } from './upstream/upstream.ts';
 
@@ -17,17 +17,17 @@ export interface EndedCall {
   readonly outcome: Outcome;
   /** From the last byte of the request to the last byte of its answer. */
   readonly tookMs: number;
-  /** From the last byte of the request until it went to the target; null: it did not. */
+  /** From the last byte of the request until it was forwarded to the target; null: it was not forwarded. */
   readonly addedMs: number | null;
 }
 
-/** The same targets; their failures are counted. */
+/** Wraps `upstream` so that failures of targets are counted. */
 export function observed(upstream: Upstream, failed: Observe['failed']): Upstream {
   return {
     async send(request) {
       const answer = await upstream.send(request);
       const failure = isFault(answer) ? answer.fault : failureOf(answer.status);
-      // An exchange that the gateway or its client gave up is not the target's failure.
+      // A request that the gateway or its client cancelled is not a failure of the target.
       if (failure !== null && failure !== 'aborted') failed(request.target.name, failure);
       return answer;
     },
@@ -35,7 +35,7 @@ export function observed(upstream: Upstream, failed: Observe['failed']): Upstrea
   };
 }
 
-/** null: what targets answer in the course of things; 400, 404 and 405 are how they say what they do not know. */
+/** null: not a failure. With 400, 404 and 405, targets say in normal operation what they do not know. */
 function failureOf(status: number): string | null {
   if (status >= 500) return 'http_5xx';
   if (status === 401 || status === 403) return 'refused_credential';

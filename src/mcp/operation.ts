@@ -1,4 +1,4 @@
-/** From a method and its parameters to what must be decided: the table of every method that the gateway serves. Pure. */
+/** Maps a method and its parameters to what must be decided: a table of all methods that the gateway serves. Pure. */
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
 import type { ResourceType } from '../policies/document.ts';
@@ -20,15 +20,15 @@ export interface ListShape {
 }
 
 export type Operation =
-  /** One object is named. `canonical` false: its URI has more than one reading, so no policy can allow it. */
+  /** The request names one object. `canonical` false: its URI has more than one reading, so no policy can allow it. */
   | { readonly kind: 'object'; readonly object: NamedObject; readonly canonical: boolean }
-  /** The target itself is asked for; what the answer shows is decided item by item. */
+  /** The request is decided as a use of the target; the items of the answer are decided one by one. */
   | { readonly kind: 'list'; readonly list: ListShape }
-  /** The target is asked for; the resources that are named beside it are decided one by one. */
+  /** The request is decided as a use of the target; the resources that it names are decided one by one. */
   | { readonly kind: 'listen'; readonly filter: ListenFilter }
-  /** A task of the caller's, decided as the tool that made it; as the target where it is no task of theirs. */
+  /** The request names a task. It is decided as the tool that made it; as a use of the target if the task is not the caller's. */
   | { readonly kind: 'task'; readonly taskId: string }
-  /** A method of which only the target can say what it names; decided as the target where it says nothing. */
+  /** A method that only the target's document can explain; decided as a use of the target if the document does not list it. */
   | { readonly kind: 'extension' }
   | { readonly kind: 'target' };
 
@@ -53,7 +53,7 @@ const METHODS: ReadonlyMap<string, { readonly eras: readonly Era[]; readonly rea
   ['resources/templates/list', { eras: ['session', 'modern'], read: list('resourceTemplates', 'uriTemplate', 'resource', true) }],
   ['resources/read', { eras: ['session', 'modern'], read: (params) => resource(params.uri) }],
   ['resources/subscribe', { eras: ['session'], read: (params) => resource(params.uri) }],
-  // Asked as the target: a right to the resource that was lost since must not keep the subscription alive.
+  // Decided as a use of the target: a caller that has lost its right to the resource must be able to end the subscription.
   ['resources/unsubscribe', { eras: ['session'], read: TARGET }],
   [LISTEN, { eras: ['modern'], read: listen }],
   ['completion/complete', { eras: ['session', 'modern'], read: completion }],
@@ -74,7 +74,7 @@ export function methodNotFound(era: Era): Rejection {
   return { status: era === 'modern' ? 404 : 200, code: CODES.methodNotFound, message: 'Method not found' };
 }
 
-/** What a method that the target lists asks for: the object that its parameter names. */
+/** Reads a method that the target lists (`extension_methods`): it is decided as the object that its parameter names. */
 export function readExtension({ resource_type, param }: ExtensionMethod, params: JsonObject = {}): Operation | Rejection {
   const name = Object.hasOwn(params, param) ? params[param] : undefined;
   const member = `params.${param}`;
@@ -86,7 +86,7 @@ export function isRequestMethod(method: string): boolean {
   return METHODS.has(method);
 }
 
-/** Notifications that belong to a session and are handed to its target; every other one is dropped. */
+/** Notifications of a session that are forwarded to its target. All others are dropped. */
 const FORWARDED: readonly string[] = [
   'notifications/initialized',
   'notifications/cancelled',
@@ -103,7 +103,7 @@ function listen(params: JsonObject): Operation | Rejection {
   return 'code' in filter ? filter : { kind: 'listen', filter };
 }
 
-/** What it is, is sealed in its id. */
+/** The id of a task is sealed; the tool that made the task is inside. */
 function task({ taskId }: JsonObject): Operation | Rejection {
   return typeof taskId === 'string' ? { kind: 'task', taskId } : invalid('params.taskId');
 }
@@ -115,7 +115,7 @@ function named(resource_type: ResourceType, name: JsonValue | undefined, member 
 
 function resource(uri: JsonValue | undefined, member = 'params.uri'): Operation | Rejection {
   if (typeof uri !== 'string' || uri === '' || Buffer.byteLength(uri) > MAX_URI_BYTES) return invalid(member);
-  // Readers in C, SQLite's among them, end a text at a NUL: the audit log would show another URI than the one asked for.
+  // Readers in C, such as SQLite, end a text at a NUL: the audit log would show a different URI from the requested one.
   if (uri.includes('\0')) return invalid(member);
   return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isCanonicalUri(uri) };
 }
@@ -132,7 +132,7 @@ function completion(params: JsonObject): Operation | Rejection {
   return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isDecidableResource(uri) };
 }
 
-/** Compared byte for byte: no trimming, no folding, no normalization. */
+/** Names are compared byte for byte: no trimming, no folding, no normalization. */
 function isName(name: JsonValue | undefined): name is string {
   return typeof name === 'string' && name !== '' && codePoints(name) <= MAX_NAME_LENGTH && isPlainText(name);
 }
@@ -151,15 +151,15 @@ function codePoints(text: string): number {
   return count;
 }
 
-/** A client that reads names without regard to case could take such a member for what was decided on. */
+/** A client that matches names case-insensitively could read such a member instead of the one that was decided. */
 const imitatesKey = imitationOf('name uri uriTemplate _meta');
 
-/** The object that an item of a list stands for; null where a call could not name it, so that it is not shown either. */
+/** The object that an item of a list stands for. null: a call could not name it, so it is not listed either. */
 export function itemObject(shape: ListShape, item: JsonValue): NamedObject | null {
   if (!isObject(item) || Object.keys(item).some(imitatesKey)) return null;
   const key = item[shape.key];
   if (shape.resource_type !== 'resource') return isName(key) ? { resource_type: shape.resource_type, resource_name: key } : null;
-  // A template without variables is a URI, and is shown only if it can be read.
+  // A template without variables is a URI, and is listed only if it is canonical.
   const readable = shape.template ? isTemplate(key) && isDecidableResource(key) : typeof key === 'string' && isCanonicalUri(key);
   return readable ? { resource_type: 'resource', resource_name: key as string } : null;
 }

@@ -1,38 +1,38 @@
 /**
- * Answers that wait in this process for their clients to take them: bounded by principal and for the process. A client that takes
- * nothing for a while is closed, because what waits for it holds memory and a stream of its target.
+ * Backpressure: limits the bytes of answers that wait in this process for their clients, per principal and in total. The
+ * connection of a client that reads nothing for a while is closed, because its answer holds memory and a stream of its target.
  */
 import type { ServerResponse } from 'node:http';
 import type { Log } from '../log.ts';
 import { createStock, isOverdrawn, type Overdrawn } from './budgets.ts';
 
 export interface OutboxLimits {
-  /** Bytes that wait for clients: of one principal, and of all. */
+  /** Bytes that wait for clients: of one principal, and of all principals. */
   readonly waitingBytesOfPrincipal: number;
   readonly waitingBytesOfAll: number;
-  /** How long a client may take nothing while an answer waits for it. */
+  /** How long a client may read nothing while an answer waits for it. */
   readonly stallMs: number;
 }
 
 export interface Outbox {
-  /** Why the principal gets no more answers until its clients have taken some: less than a quarter of its bytes is left. null: it gets them. */
+  /** Refuses a principal while less than a quarter of its bytes is free, until its clients have read some. null: not refused. */
   refusal(principal: string): Overdrawn | null;
-  /** The client of one answer. */
+  /** Registers the client of one answer. */
   open(res: ServerResponse, principal: string, log: Log): Recipient;
-  /** Bytes that wait at present. */
+  /** Bytes that wait now. */
   readonly waiting: number;
 }
 
 export interface Recipient {
   /**
-   * Resolves when the client has taken what was written, or is gone: it is closed when it takes nothing, or too much waits.
-   * `rest`: characters of the same answer that are not written yet.
+   * Resolves when the client has read what was written, or is gone. Closes its connection if it reads nothing, or if too much
+   * waits. `rest`: characters of the same answer that are not written yet.
    */
   taken(rest: number): Promise<void>;
 }
 
 export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stallMs }: OutboxLimits): Outbox {
-  const stock = createStock('answers that clients have not taken', { perKey: waitingBytesOfPrincipal, all: waitingBytesOfAll });
+  const stock = createStock('answers that clients have not read', { perKey: waitingBytesOfPrincipal, all: waitingBytesOfAll });
 
   return {
     get waiting() {
@@ -41,7 +41,7 @@ export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stall
     refusal(principal) {
       if (stock.taken === 0) return null;
       const room = stock.take(principal, waitingBytesOfPrincipal / 4);
-      // What others have not taken refuses nobody.
+      // Unread answers of other principals do not refuse this one.
       if (isOverdrawn(room)) return room.overdrawn === 'key' ? room : null;
       room.giveBack();
       return null;
@@ -58,7 +58,7 @@ export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stall
           return;
         }
         await drained(res, stallMs, () => {
-          log.warn({ principal, bytes }, `client closed: it took nothing of its answer for ${stallMs / 1_000} s`);
+          log.warn({ principal, bytes }, `client closed: it read nothing of its answer for ${stallMs / 1_000} s`);
         });
         account.giveBack();
       },
@@ -66,7 +66,7 @@ export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stall
   };
 }
 
-/** Resolves when all that was written has left, or the connection is closed: after `stallMs` it is. */
+/** Resolves when all that was written has been sent, or the connection is closed. Closes it after `stallMs`. */
 function drained(res: ServerResponse, stallMs: number, stalled: () => void): Promise<void> {
   const { socket } = res.req;
   return new Promise((resolve) => {
@@ -81,7 +81,7 @@ function drained(res: ServerResponse, stallMs: number, stalled: () => void): Pro
       socket.destroy();
     }, stallMs);
     res.on('drain', settle).on('finish', settle).on('close', settle);
-    // An answer that waits behind others of its connection is not told of the end of that.
+    // An answer that waits behind others on its connection gets no event when the connection ends.
     socket.on('close', settle);
   });
 }

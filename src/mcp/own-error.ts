@@ -1,4 +1,4 @@
-/** The error with which a target answers a request, told apart from failures of anything between. */
+/** Reads the JSON-RPC error with which a target answers a request. A failure of a proxy in between is not such an error. */
 import { isObject, type JsonObject, readJson } from '../http/json.ts';
 import { MODERN_REVISION, SESSION_REVISIONS } from './era.ts';
 import { CODES, type RpcId, readMessage } from './message.ts';
@@ -9,12 +9,12 @@ import { isFault, type UpstreamAnswer } from './upstream/upstream.ts';
 const FAILURE_BYTES = 64 * 1024;
 
 export interface OwnError {
-  /** The text that it was read from. */
+  /** The text from which the error was read. */
   readonly located: Located;
   readonly error: JsonObject;
 }
 
-/** The target's error for this request; null where the answer is none. */
+/** The target's error for this request; null: the answer is not one. */
 export async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnError | null> {
   if ((answer.status !== 400 && answer.status !== 404) || answer.type !== 'json') return null;
   const bytes = await readAll(answer, FAILURE_BYTES);
@@ -25,7 +25,7 @@ export async function ownError(answer: UpstreamAnswer, id: RpcId): Promise<OwnEr
   return isOwn ? { located: reading, error: reading.value.error } : null;
 }
 
-/** Of the versions that a version error names, those that the gateway serves, too; null for any other error. */
+/** The versions in a version error that the gateway also serves; null for any other error. */
 export function servedVersions(own: OwnError | null): readonly string[] | null {
   const { code, data } = own?.error ?? {};
   if (code !== CODES.unsupportedVersion || !isObject(data) || !Array.isArray(data.supported)) return null;

@@ -1,12 +1,14 @@
-/** How much one principal may have under way in this process, so that none can take all connections to a target. */
+/**
+ * Concurrency slots: limits the calls of one principal in flight in this process, so that none takes all connections to a target.
+ */
 import type { TokenClaims } from '../auth/principal.ts';
 
 export interface Places {
-  /** Returns how to leave, once or more often; null where the principal holds all it may. */
+  /** Takes a slot. Returns a function that frees it, which may be called more than once. null: the principal has no slot left. */
   take(claims: TokenClaims): (() => void) | null;
 }
 
-/** By issuer and subject, never by e-mail. */
+/** The key of a principal: issuer and subject, never the e-mail. */
 export function principalKey({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): string {
   return JSON.stringify([iss, sub]);
 }

@@ -1,4 +1,4 @@
-/** Messages of targets: each is read strictly, in short steps if it is large, and what it cost is charged to the target and its caller. */
+/** Reads messages of targets strictly, in short steps if they are large, and charges the cost to the target and its caller. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JsonReading, JsonRules } from '../http/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../http/json-large.ts';
@@ -7,18 +7,18 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 import { TARGET_RULES } from './selection.ts';
 import { type BacklogFault, createUnread, type Unread } from './upstream/unread.ts';
 
-/** So long a message waits for what others to the same caller have cost, at most. */
+/** The longest wait of a message because earlier messages for the same caller were expensive. */
 const MAX_WAIT_S = 30;
 
 export interface TargetReader {
   /**
-   * A place for a message until it is read, which its target's others may delay. A fault: those take too much memory already.
-   * Otherwise, how to give the place back.
+   * Reserves memory for a message until it is read. Returns a function that gives it back, or a fault: the unread messages of
+   * the target already take too much memory.
    */
   hold(targetId: string, length: number): BacklogFault | (() => void);
   /** Bytes that are not UTF-8 become U+FFFD. */
   decode(charged: string, bytes: Buffer): string | Promise<string>;
-  /** `charged`: the target and the caller together. If they have had too much read, the message is read later. */
+  /** `charged`: target and caller as one key. If that key is in debt, the message is read later. */
   read(charged: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
 }
 

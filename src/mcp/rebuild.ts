@@ -1,22 +1,22 @@
 /**
- * The message that leaves the gateway, built anew from the members that were checked. What was read for the decision is
- * serialized from the values that were decided on; what nobody looked into is carried on as the text it was. Pure.
+ * Builds the message that leaves the gateway from the members that were checked. Members that were read for the decision are
+ * serialized from the decided values. Members that the gateway did not read keep their text. Pure.
  */
 import type { JsonObject, JsonSpan } from '../http/json.ts';
 import type { RpcId, RpcNotification, RpcRequest } from './message.ts';
 
-/** A message with its place in the text that it was read from; spans reach the members of `params`. */
+/** A message and its position in the text from which it was read. Spans reach the members of `params`. */
 export interface Located {
   readonly text: string;
   readonly span: JsonSpan;
 }
 
-/** Members whose content is between client and target: carried on verbatim, so that `1.0` stays `1.0`. */
+/** Members whose content only client and target understand. They are forwarded verbatim, so that `1.0` stays `1.0`. */
 export const OPAQUE: readonly string[] = ['arguments', 'inputResponses'];
 
 export const MESSAGE_SPAN_DEPTH = 2;
 
-/** `replaced`: values that stand in for those of `params`; undefined removes one. */
+/** `replaced`: values that replace members of `params`; undefined removes a member. */
 export function rebuildCall(
   message: RpcRequest | RpcNotification,
   located: Located,
@@ -40,12 +40,12 @@ function rebuildParams(params: JsonObject, located: Located, replaced: { readonl
   return `{${members.join()}}`;
 }
 
-/** An answer to the target under the id that the target knows, or an answer to the client under the client's. */
+/** An answer to the target under the target's id, or an answer to the client under the client's id. */
 export function rebuildResponse(id: RpcId, outcome: 'result' | 'error', located: Located, changed: MemberTexts = {}): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"${outcome}":${memberText(located, outcome, changed)}}`;
 }
 
-/** A request of the target for the client, under an id that only this session can answer. `changed`: members of `params`. */
+/** A request of the target to the client, under an id that only this session can answer. `changed`: members of `params`. */
 export function rebuildAsked(id: string, method: string, located: Located, changed: MemberTexts = {}): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${paramsText(located, changed)}}`;
 }
@@ -63,10 +63,10 @@ export function memberText({ text, span }: Located, name: string, changed: Membe
   return at === undefined ? 'null' : withMembers(text, at, changed);
 }
 
-/** Texts that stand in for those of members; null leaves one out. */
+/** Texts that replace members; null removes a member. */
 export type MemberTexts = Readonly<Record<string, string | null>>;
 
-/** An object as it was written, but for some of its members. */
+/** The object's own text, with some members changed. */
 export function withMembers(text: string, span: JsonSpan, changed: MemberTexts): string {
   if (Object.keys(changed).length === 0) return text.slice(span.start, span.end);
   const members: string[] = [];

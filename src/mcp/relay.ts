@@ -1,4 +1,6 @@
-/** Messages from a target on their way to the client: each is read strictly, checked, and bound to its principal. */
+/**
+ * Relays upstream messages (what a target sends back) to the client. Each is read strictly, checked, and bound to its principal.
+ */
 
 import type { Outcome } from '../audit/event.ts';
 import type { Admission } from '../auth/admission.ts';
@@ -56,14 +58,14 @@ type Seen =
   | { readonly kind: 'close' };
 
 const DROP: Seen = { kind: 'drop' };
-/** Requests of the target on one stream that are remembered, for their cancellation. */
+/** How many requests of the target the gateway remembers per stream, for their cancellation. */
 const MAX_ASKED = 1_000;
 const RULES = { spanDepth: RESULT_SPAN_DEPTH };
-/** Characters of a stream that are read on after its client has gone, beside the answer. */
+/** How many characters of a stream are read after its client has gone, in addition to the answer. */
 const MAX_UNHEARD = 1024 * 1024;
 const EVENT_COST = 128;
 
-/** An answer with HTTP 200. */
+/** Relays an answer with HTTP 200. */
 export async function relayAnswer(
   deps: ExchangeDeps,
   context: RelayContext,
@@ -76,7 +78,7 @@ export async function relayAnswer(
   const bytes = await readAll(answer, deps.limits.answerBytes);
   if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
   const seen = await inspect(deps, context, bytes);
-  // The one message must be the answer.
+  // The only message must be the answer.
   const { text, outcome } = seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
   awaited.end(outcome);
   return { kind: 'message', status: 200, text };
@@ -90,7 +92,7 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
   try {
     for await (const arrived of answer.events) {
       for (const event of arrived) {
-        // The call goes on after its client has gone, so that its end is recorded. A target that sends on and on is left.
+        // The call goes on after its client has gone, so that its outcome is recorded. A target that sends on and on is cut off.
         if (unheard > MAX_UNHEARD) return;
         if (context.caller.gone.aborted) unheard += event.data.length + EVENT_COST;
         const id = event.id === undefined ? undefined : eventId(deps, context, event.id);
@@ -116,14 +118,14 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
         if (pause !== null) await pause;
       }
     }
-    // A session's stream may break off before the answer; the client then resumes it, and that stream records the end.
+    // The stream of a session may break off before the answer. The client then resumes it, and that stream records the outcome.
     outcome = resumable ? null : 'upstream_error';
     if (!resumable && awaited !== null)
       yield { data: broken(context, 'The target ended its answer too early').text, final: true };
   } catch (cause) {
     const fault = faultOf(cause);
     if (fault === 'aborted') {
-      // By the client, or by the gateway, whose word the client may be waiting for.
+      // The client or the gateway has aborted it. If it was the gateway, the client may wait for the end of its subscription.
       const end = parting(context);
       if (end !== null) yield end;
       return;
@@ -137,13 +139,13 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
   }
 }
 
-/** A listener is told that the stream has ended; others learn it from the end of the stream. */
+/** The last event of a `subscriptions/listen`, for its client. null: all other streams just end. */
 function parting({ listening, awaited }: RelayContext): OutEvent | null {
   if (listening === undefined || awaited === null) return null;
   return { data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true };
 }
 
-/** undefined where the stream cannot be resumed: without a session, and for answers whose filter needs the request. */
+/** undefined: the stream cannot be resumed, because it has no session, or its answer cannot be filtered without the request. */
 function eventId(deps: ExchangeDeps, { caller, linked, awaited }: RelayContext, upstreamId: string): string | undefined {
   if (linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
   const origin: StreamOrigin | null = awaited && { id: awaited.id, method: awaited.method, decisionId: awaited.decisionId };
@@ -175,7 +177,7 @@ async function inspect(deps: ExchangeDeps, context: RelayContext, message: Buffe
   }
 }
 
-/** What one caller lets a target send delays no other caller of the target. */
+/** Charges target and caller together, so that the messages for one caller do not delay other callers of the target. */
 function chargedTo({ caller, target }: RelayContext): string {
   return JSON.stringify([principalKey(caller.claims), target.id]);
 }
@@ -189,9 +191,9 @@ async function inspectRead(deps: ExchangeDeps, context: RelayContext, text: stri
   if (message.kind === 'request') return relayAsked(deps, context, message, reading);
   if (message.kind === 'notification') return relayNotification(deps, context, message, reading);
   const { awaited } = context;
-  // An error without an id can only mean the request whose stream this is.
+  // An error without an id can only belong to the request that opened this stream.
   const answers = awaited !== null && (message.id === awaited.id || (message.id === null && message.outcome === 'error'));
-  if (!answers) return malformed(deps, context, 'an answer to another request');
+  if (!answers) return malformed(deps, context, 'an answer to a different request');
   if (message.outcome === 'error') {
     const error = isObject(reading.value) ? reading.value.error : undefined;
     if (isObject(error) && isWithheldError(error, context.era, context.target.may_ask, awaited.params)) {
@@ -228,7 +230,7 @@ async function relayResult(
     text = filtered.text;
   } catch (err) {
     if (err instanceof UnreadFault) throw err;
-    deps.log.error({ err }, 'what an answer shows, or the task that it begins, could not be recorded; it is not answered');
+    deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
     return { kind: 'final', ...broken(context, 'The gateway cannot record at the moment; try again') };
   }
   const said = context.linked === null ? null : settingOf(method, params);
@@ -266,7 +268,7 @@ function taskPlaceOf(deps: ExchangeDeps, { caller, target }: RelayContext): Task
   return { seal: deps.seal, owner: admission.principal, targetName, place: placeOf(target), now: deps.now() };
 }
 
-/** Before its client learns of it, so that whatever the target says of the task finds its way. */
+/** Stores the task before the client learns about it, so that later messages of the target about it reach the client. */
 async function rememberTask(deps: ExchangeDeps, context: RelayContext, { handle, upstreamId }: Task): Promise<void> {
   const { owner, place, now } = taskPlaceOf(deps, context);
   await deps.tasks.remember(taskKey(owner, place, upstreamId), handle, now);
@@ -277,7 +279,7 @@ const NO_TASKS: ReadonlyMap<string, Task> = new Map();
 const namesNoTask = ({ awaited, tasks }: RelayContext, upstreamIds: readonly string[]): boolean =>
   upstreamIds.length === 0 && !awaited?.task && tasks === undefined;
 
-/** Which of these tasks of the target are the caller's. */
+/** The caller's tasks among these tasks of the target. */
 async function ownTasks(
   deps: ExchangeDeps,
   context: RelayContext,
@@ -296,7 +298,7 @@ async function ownTasks(
   return found;
 }
 
-/** The task that a message of the target belongs to: undefined where it says none, null where it is none of the caller's. */
+/** The task to which a message of the target belongs. undefined: the message names none; null: it is not the caller's. */
 async function taskNamedIn(
   deps: ExchangeDeps,
   context: RelayContext,
@@ -307,14 +309,14 @@ async function taskNamedIn(
   try {
     return (await ownTasks(deps, context, [related])).get(related) ?? null;
   } catch (err) {
-    deps.log.error({ err }, 'the task of a message could not be looked up; it is not passed on');
+    deps.log.error({ err }, 'looking up the task of a message failed; the message is dropped');
     return null;
   }
 }
 
 /**
- * Parameters of a message that the target sends on its own, with the client's id of its task, and without links to resources
- * that the caller may not read now. null: they can be read in more than one way, or name too many resources.
+ * The parameters of a message that the target sends by itself, with the client's id of its task, and without links to
+ * resources that the caller may not read now. null: they have more than one reading, or name too many resources.
  */
 async function visibleParams(
   deps: ExchangeDeps,
@@ -341,7 +343,7 @@ function changes(seen: JsonObject, params: JsonObject): MemberTexts {
   return Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
-/** What is lost with the target's half of a session, and the client would not say again. */
+/** Stores a setting that would be lost with the upstream session, because the client would not repeat it. */
 async function remember(
   deps: ExchangeDeps,
   { linked, target }: RelayContext,
@@ -354,7 +356,7 @@ async function remember(
       ? deps.sessions.set(id, target.id, said.setting, deps.now())
       : deps.sessions.unset(id, target.id, said.setting.key));
   } catch (err) {
-    deps.log.warn({ err }, 'a setting of a session could not be kept');
+    deps.log.warn({ err }, 'storing a setting of a session failed');
   }
 }
 
@@ -363,12 +365,12 @@ export function stateBinding(place: string, method: string, params: JsonObject |
   return { place, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
 }
 
-/** A request of the target for the client, which answers it under an id that nobody else can use. */
+/** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
 async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: RpcRequest, located: Located): Promise<Seen> {
   const { caller, target, linked, asked } = context;
   const { method, params = {} } = message;
-  // 2026-07-28 has no such requests, and before its answer a session has no client that could be asked.
-  if (linked === null) return malformed(deps, context, 'a request where none may be sent');
+  // 2026-07-28 has no such requests, and until `initialize` is answered there is no client to ask.
+  if (linked === null) return malformed(deps, context, 'a request to the client without a session, or before it is open');
   const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params) : null;
   const seen = task === null ? null : await visibleParams(deps, context, params, task);
   if (seen === null) {
@@ -379,13 +381,13 @@ async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: Rp
   const [oldest] = asked.keys();
   if (asked.size >= MAX_ASKED && oldest !== undefined) asked.delete(oldest);
   asked.set(message.id, id);
-  // Tasks at the client are not carried, and who has not offered them does what is asked at once (2025-11-25, tasks).
+  // The gateway does not carry tasks at the client. Without `task`, the client answers at once (2025-11-25, tasks).
   const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
 }
 
 function refuseAsked(deps: ExchangeDeps, { target, access, caller }: RelayContext, linked: Linked, id: RpcId): void {
-  // A target that asks on and on, and does not take the answers, is not answered any more.
+  // A target that keeps asking and does not read the refusals gets no more of them.
   const taken = deps.deliveries.refusals.take(target.id, 1);
   if (isOverdrawn(taken)) return;
   const body = errorMessage(id, { code: CODES.methodNotFound, message: 'Method not found' });
@@ -428,7 +430,7 @@ async function relayNotification(
   const meta = context.awaited?.params?._meta;
   switch (message.method) {
     case 'notifications/progress':
-      // A task goes on with the token of the call that made it (2025-11-25, task progress).
+      // A task reports progress with the token of the call that made it (2025-11-25, task progress).
       if (context.standing || task !== undefined) return pass;
       return isObject(meta) && meta.progressToken !== undefined && params?.progressToken === meta.progressToken ? pass : DROP;
     case 'notifications/message':
@@ -457,7 +459,7 @@ function isAskedId(id: JsonValue | undefined): id is RpcId {
   return typeof id === 'string' || typeof id === 'number';
 }
 
-/** An update names a resource, so it is decided when it is delivered, with the state of that moment, and recorded. */
+/** An update names a resource, so it is decided at delivery, by the state of that moment, and recorded. */
 async function mayLearnOf(deps: ExchangeDeps, context: RelayContext, params: JsonObject | undefined): Promise<boolean> {
   // Revision 2026-07-28 names the resource in the same member.
   const operation = readOperation('session', 'resources/subscribe', params);
@@ -469,7 +471,7 @@ interface News {
   readonly decisionId: string;
 }
 
-/** null: it is not told. */
+/** Decides whether the caller gets a notification, and records the decision. null: it does not. */
 async function decideNews(
   deps: ExchangeDeps,
   { caller, target }: RelayContext,
@@ -491,7 +493,7 @@ async function decideNews(
   }
 }
 
-/** Each revision has its own notification, and 2026-07-28 sends it only to who listens. */
+/** Each revision has its own notification, and 2026-07-28 sends it only to clients that listen. */
 function isTaskNews({ era, listening, awaited }: RelayContext, { method, params }: RpcNotification): boolean {
   if (era === 'session') return method === TASK_STATUS;
   return listening !== undefined && awaited !== null && isHeard(method, params, awaited.id, listening);
@@ -516,13 +518,13 @@ async function relayTaskState(
     const asked = { method, params: context.awaited?.params, operation };
     const filtered = filterTaskParams(located, params, filteredBy(deps, context, asked, news.admission, tasks));
     if (!filtered.ok) {
-      deps.log.warn({ target: context.target.name, reason: filtered.fault }, 'the state of a task cannot be passed on');
+      deps.log.warn({ target: context.target.name, reason: filtered.fault }, 'state of a task cannot be relayed; it is dropped');
       return DROP;
     }
     if (filtered.shown !== null) await deps.audit.shown({ decision_id: news.decisionId, ...filtered.shown });
     return { kind: 'pass', text: `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":${filtered.text}}` };
   } catch (err) {
-    deps.log.error({ err }, 'the state of a task could not be recorded; it is not passed on');
+    deps.log.error({ err }, 'recording the state of a task failed; it is dropped');
     return DROP;
   }
 }
@@ -544,7 +546,7 @@ async function readmit(deps: ExchangeDeps, caller: Caller): Promise<Admission | 
 }
 
 function malformed(deps: ExchangeDeps, context: RelayContext, reason: string): Seen {
-  deps.log.warn({ target: context.target.name, reason }, 'a target sent a message that cannot be passed on');
+  deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
   if (context.awaited === null) return DROP;
   return { kind: 'final', ...broken(context, 'The target sent no valid answer') };
 }

@@ -1,4 +1,4 @@
-/** Writes answers: JSON-RPC messages, event streams, and problems where there is no JSON-RPC message to answer. */
+/** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
 import { setImmediate as immediate } from 'node:timers/promises';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
@@ -29,7 +29,10 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
   }
 }
 
-/** Characters that are written in one go. A long text is written in parts, so that its encoding holds up nobody, and a slow client is seen to take some. */
+/**
+ * Characters per write. A long text is written in parts, so that its encoding does not block other requests, and so that a
+ * slow client that reads some of it does not count as stalled.
+ */
 const PART_LENGTH = 256 * 1024;
 
 async function writeMessage(res: ServerResponse, status: number, text: string, recipient: Recipient): Promise<void> {
@@ -53,7 +56,7 @@ async function writeParts(res: ServerResponse, text: string, recipient: Recipien
   }
 }
 
-/** No part ends within a character of two units. */
+/** Splits the text, but never between the two code units of one character. */
 function* partsOf(text: string): Generator<string> {
   for (let from = 0; from < text.length; ) {
     let to = Math.min(from + PART_LENGTH, text.length);
@@ -74,7 +77,7 @@ export function writeProblem(
     sendProblem(res, problem);
     return;
   }
-  // Header names are compared without case: those of the answer replace the general ones.
+  // Header names are case-insensitive: those of the answer replace the general ones.
   setHeaders(res, { ...problem.headers, ...headers });
   sendProblem(res, { ...problem, headers: {} });
 }

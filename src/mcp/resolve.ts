@@ -1,4 +1,4 @@
-/** What a request asks for, where only its target or its caller's seal can tell: methods that targets list, and tasks. */
+/** Resolves requests that the method alone does not explain: methods that the target lists, and tasks, whose ids are sealed. */
 import type { Caller } from './context.ts';
 import type { Era } from './era.ts';
 import type { Rejection, RpcRequest } from './message.ts';
@@ -9,13 +9,13 @@ import { openTask, type Task, type TaskPlace, toolOf } from './tasks.ts';
 
 export interface Resolved {
   readonly operation: Operation;
-  /** The caller's own, where one is named. */
+  /** The caller's task that the request names; null: none. */
   readonly task: Task | null;
 }
 
 /**
- * Without a target that the caller may use, nothing is resolved: the request is decided as one for the target, refused, and
- * says nothing of what the target lists.
+ * Resolves nothing if the caller may not use the target: the request is then decided as a use of the target and refused, so
+ * the answer reveals nothing about the methods that the target lists.
  */
 export function resolve(
   caller: Caller,
@@ -38,7 +38,7 @@ export function resolve(
   return 'code' in read ? read : { operation: read, task: null };
 }
 
-/** null: there is no such target. */
+/** null: the target does not exist. */
 export function taskPlace(
   { admission: { principal, snapshot }, targetName }: Pick<Caller, 'admission' | 'targetName'>,
   seal: Seal,

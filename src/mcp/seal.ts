@@ -1,12 +1,12 @@
 /**
- * Handles that clients carry for the gateway: readable and changeable by it alone, useless to anyone but the one they were
- * given to. AES-256-GCM; what the handle is for and whom it belongs to are associated data.
+ * Sealed handles that clients keep for the gateway. Only the gateway can read or change them, and only the principal who got
+ * a handle can use it. AES-256-GCM; purpose and principal are associated data.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 
 export interface Seal {
   seal(purpose: string, aad: string, payload: object): string;
-  /** null for whatever this gateway did not seal for this purpose and these associated data. */
+  /** null: this gateway did not seal the text for this purpose with these associated data. */
   open(purpose: string, aad: string, text: string): object | null;
 }
 
@@ -19,7 +19,7 @@ interface SealKey {
   readonly key: Buffer;
 }
 
-/** `keys`: 32 bytes each, newest first. The newest seals, all open. */
+/** `keys`: 32 bytes each, newest first. The newest key seals, every key opens. */
 export function createSeal(keys: readonly Uint8Array[]): Seal {
   const derived = keys.map(deriveKey);
   const newest = derived[0];
@@ -33,7 +33,7 @@ export function createSeal(keys: readonly Uint8Array[]): Seal {
     },
     open(purpose, aad, text) {
       const bytes = Buffer.from(text, 'base64url');
-      // Base64url has several texts for the same bytes; only the one that was given out counts.
+      // Base64url has several texts for the same bytes; only the canonical one, which the gateway issued, is accepted.
       if (bytes.length <= ID_BYTES + IV_BYTES + TAG_BYTES || bytes.toString('base64url') !== text) return null;
       const key = derived.find((candidate) => candidate.id.equals(bytes.subarray(0, ID_BYTES)));
       if (key === undefined) return null;

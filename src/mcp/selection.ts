@@ -1,20 +1,20 @@
-/** What is built of large messages: what somebody looks into. The rest goes on as the text it was. */
+/** Which parts of large messages are parsed: only what the gateway looks into. The rest is forwarded as text. */
 import type { LargeRules } from '../http/json-large.ts';
 
-/** For messages of clients. */
+/** Rules for messages of clients. */
 export const CLIENT_RULES: LargeRules = {
   spanDepth: 3,
   selection: { lists: new Set(), skipped: new Set(), members: 10_000, itemValues: 20_000, builtValues: 100_000 },
 };
 
-/** Lists of results that the gateway looks through, item by item. */
+/** Lists in results that the gateway checks item by item. */
 const LISTS = ['tools', 'prompts', 'resources', 'resourceTemplates', 'content', 'contents', 'messages', 'tasks'];
-/** What these hold is between target and client. */
+/** Members whose content only target and client understand. */
 const OPAQUE = ['structuredContent', 'inputSchema', 'outputSchema'];
 
 /**
- * For messages of targets. Results may hold numbers and strings that requests may not: they are not decided on, and go on as
- * the text they are.
+ * Rules for messages of targets. Results may hold numbers and strings that are refused in requests: they are not decided, and
+ * are forwarded as text.
  */
 export const TARGET_RULES: LargeRules = {
   exact: false,
@@ -24,8 +24,8 @@ export const TARGET_RULES: LargeRules = {
 };
 
 /**
- * For messages that the bridge translates, of clients and targets. It looks into the schemas of tools and into what results ask
- * for; spans reach the parameters of that: message, result, requests, request, parameters.
+ * Rules for messages of clients and targets that the bridge translates. The bridge reads the schemas of tools and the input
+ * requests of results. Spans reach the parameters of input requests: message, result, requests, request, parameters.
  */
 export const BRIDGE_RULES: LargeRules = {
   ...TARGET_RULES,

@@ -1,4 +1,4 @@
-/** What goes on in a session besides requests: notifications, answers to the target's requests, the standing stream, the end. */
+/** Session messages besides requests: notifications, answers to the target's requests, the standalone stream, and DELETE. */
 import { AppError } from '../errors.ts';
 import { isObject, type JsonValue } from '../http/json.ts';
 import { LARGE_TEXT } from '../http/json-large.ts';
@@ -19,10 +19,10 @@ import { inwardMeta } from './tasks.ts';
 import { isFault, type UpstreamAnswer } from './upstream/upstream.ts';
 
 const TARGET: Operation = { kind: 'target' };
-/** For targets that may ask for the roots; others cannot know of any. */
+/** Forwarded only to targets that may ask for the roots; other targets know of none. */
 const ROOTS_CHANGED = 'notifications/roots/list_changed';
 
-/** The sender of a notification cannot be told that it is denied, so it is recorded and dropped. */
+/** Forwards a notification. Its sender gets no answer, so a denied one is recorded and dropped. */
 export async function performNotification(
   deps: ExchangeDeps,
   caller: Caller,
@@ -38,7 +38,7 @@ export async function performNotification(
   return post(deps, caller, session, message.method, rebuildCall(message, located, replaced), null);
 }
 
-/** An answer to a request that the target sent on this very session; any other has nobody to go to. */
+/** Forwards the client's answer to a request that the target sent on this very session. Any other answer is refused. */
 export async function performResponse(
   deps: ExchangeDeps,
   caller: Caller,
@@ -46,7 +46,7 @@ export async function performResponse(
   message: RpcResponse,
   located: Located,
 ): Promise<Answer> {
-  // Nothing can have been asked in a session that does not exist.
+  // In a session that does not exist, the target cannot have sent a request.
   if (session === null) return noSession(null);
   const { principal, snapshot } = caller.admission;
   const target = snapshot.targets.get(caller.targetName);
@@ -55,23 +55,23 @@ export async function performResponse(
   if (asked === null) {
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
-  // It goes to the half that asked, or to none.
+  // The answer goes only to the upstream session that asked.
   const link: Link = { upstreamId: asked.upstreamId, revision: session.revision };
   const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(deps, caller, located));
   return post(deps, caller, session, asked.method, body, link);
 }
 
-/** The client repeats which task its answer belongs to (2025-11-25, related task metadata). */
+/** The client names the task of its answer (2025-11-25, related task metadata). The target gets its own id of that task. */
 function ownTaskOf({ seal, now }: ExchangeDeps, caller: Caller, located: Located): MemberTexts {
   const text = located.span.members?.get('result')?.members?.get('_meta');
-  // So much says more than which task it is, and is not read for that.
+  // A `_meta` of this size is not parsed just to find a task; it is removed.
   if (text !== undefined && text.end - text.start > LARGE_TEXT) return { _meta: null };
   const meta: JsonValue = text === undefined ? null : (JSON.parse(located.text.slice(text.start, text.end)) as JsonValue);
   const place = taskPlace(caller, seal, now());
   return isObject(meta) && place !== null ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
 }
 
-/** `to` null: the target's half that is in use now. */
+/** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
 async function post(
   deps: ExchangeDeps,
   caller: Caller,
@@ -84,7 +84,7 @@ async function post(
   try {
     verdict = await ask(deps, caller, method);
   } catch (err) {
-    deps.log.error({ err }, 'a decision could not be recorded; the message is refused');
+    deps.log.error({ err }, 'recording a decision failed; the message is refused');
     return unavailable(null);
   }
   if (!verdict.allowed) {
@@ -102,7 +102,7 @@ async function post(
   if (isFault(answer)) return missed(deps, caller, verdict, answer);
   answer.discard();
   if (answer.status === 404 && link.upstreamId !== null && to === null) {
-    // The message had its meaning for what is gone; its successor is there for the next one.
+    // The message was meant for the lost upstream session and is not repeated. The next message finds the successor.
     const successor = await deps.links.replace(place, link);
     if (successor === ENDED) return lost(deps, caller, verdict);
   }
@@ -117,7 +117,7 @@ function placeAt(caller: Caller, target: RoutedTarget, session: Session): LinkPl
 
 function missed(deps: ExchangeDeps, caller: Caller, verdict: Verdict, failure: LinkFailure): Answer {
   if ('fault' in failure) {
-    deps.log.warn({ target: caller.targetName, fault: failure.fault, err: failure.cause }, 'a message did not reach its target');
+    deps.log.warn({ target: caller.targetName, fault: failure.fault, err: failure.cause }, 'message did not reach its target');
   }
   finish(deps, caller, verdict, 'upstream_error');
   return ACCEPTED;
@@ -139,7 +139,7 @@ function finish(deps: ExchangeDeps, caller: Caller, { decisionId }: Verdict, out
 const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 
-/** The stream of a session, or the rest of one that broke off. */
+/** Opens the standalone stream of a session, or resumes a stream that broke off. */
 export async function performGet(
   deps: ExchangeDeps,
   caller: Caller,
@@ -191,7 +191,7 @@ export async function performGet(
   return { kind: 'stream', events: standingStream(deps, standing, context, answer, connection), drain: false };
 }
 
-/** What a resumed answer is filtered as; only lists need more than the method's name. */
+/** The operation by which a resumed answer is filtered. Only lists need more than the method's name. */
 export function operationOf(method: string): Operation {
   const operation = readOperation('session', method, undefined);
   return 'kind' in operation ? operation : TARGET;
@@ -203,7 +203,7 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed:
   try {
     return await performEnd(deps, caller, passed);
   } catch (err) {
-    deps.log.error({ err }, 'the end of a session could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
     finish(deps, caller, passed.verdict, 'error');
     return problemUnavailable(err);
   }
@@ -212,12 +212,12 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed:
 async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): Promise<Answer> {
   const { verdict, target, session } = passed;
   const place = placeAt(caller, target, session);
-  // Where nothing was opened for what the caller is now, there is nothing to end at the target.
+  // If there is no upstream session for the caller's current access, the target has nothing to end.
   const link = await deps.links.newest(place);
   if (link !== null) {
     const version = versionOf(caller, { session, link });
     const answer = await deps.upstream.send({ method: 'DELETE', target, access: place.access, session: link, version });
-    // A target that does not end sessions leaves the client's as it is; one that has lost its half ends it with the client's.
+    // If the target refuses to end its session, the client's session stays. If the target has lost its session, both end.
     const over = !isFault(answer) && ((answer.status >= 200 && answer.status <= 299) || answer.status === 404);
     if (!over) return refusal(deps, caller, verdict, answer);
     answer.discard();
@@ -227,7 +227,7 @@ async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): P
   return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
 }
 
-/** False: it had ended before. */
+/** Ends the session. False: it had already ended. */
 export async function endSession(deps: ExchangeDeps, session: Session): Promise<boolean> {
   deps.links.forget(session);
   const ended = await deps.sessions.end(session.id, 'client', deps.now());
@@ -235,7 +235,7 @@ export async function endSession(deps: ExchangeDeps, session: Session): Promise<
   return ended;
 }
 
-/** What the session header of a request came to: null where it is no session of this caller on this target. */
+/** The session that a request names in its header. null: this caller has no such session on this target. */
 export type ClaimedSession = Session | 'missing' | null;
 
 interface Passed {
@@ -244,7 +244,7 @@ interface Passed {
   readonly session: Session;
 }
 
-/** The decision on the target for a method without a JSON-RPC message, and only then whether there is such a session. */
+/** Decides on the target first, for a method without a JSON-RPC message, and only then checks the session. */
 async function pass(
   deps: ExchangeDeps,
   caller: Caller,
@@ -255,7 +255,7 @@ async function pass(
   try {
     verdict = await ask(deps, caller, method);
   } catch (cause) {
-    deps.log.error({ err: cause }, 'a decision could not be recorded; the request is refused');
+    deps.log.error({ err: cause }, 'recording a decision failed; the request is refused');
     return problemUnavailable(cause);
   }
   if (!verdict.allowed) {
@@ -270,7 +270,7 @@ async function pass(
   return problem(session === 'missing' ? SESSION_MISSING : SESSION_GONE);
 }
 
-/** Streams and ends that the target does not offer are its answer; the rest is told in the gateway's words. */
+/** The answer for a failed GET or DELETE. HTTP 405 and 404 of the target are passed on; the rest is in the gateway's words. */
 function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | LinkFailure): Answer {
   if ('ended' in answer) {
     finish(deps, caller, verdict, 'error');
@@ -279,7 +279,7 @@ function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: U
   finish(deps, caller, verdict, isFault(answer) && answer.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   if (isFault(answer)) {
     if (answer.fault !== 'aborted') {
-      deps.log.warn({ target: caller.targetName, fault: answer.fault, err: answer.cause }, 'a target could not be used');
+      deps.log.warn({ target: caller.targetName, fault: answer.fault, err: answer.cause }, 'target could not be used');
     }
     return problem(new AppError('unavailable', `The target \`${caller.targetName}\` cannot be used`, { retryAfter: 5 }));
   }

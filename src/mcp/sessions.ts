@@ -1,7 +1,6 @@
 /**
- * What clients hold on behalf of the gateway: session ids, ids of requests that the target asks, event ids and request
- * state. All are sealed, so that any replica can use them and nobody but their principal, on their target, can. Pure but
- * for the seal.
+ * Handles that clients keep for the gateway: session ids, ids of the target's requests, event ids and request state. All are
+ * sealed: any replica can open them, and only their principal can use them, on their target. Pure except for the seal.
  */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../auth/principal.ts';
@@ -12,24 +11,27 @@ import type { SessionRevision } from './era.ts';
 import type { RpcId } from './message.ts';
 import type { Seal } from './seal.ts';
 
-/** A session of one principal with one target, or with all of them. It authenticates nobody: the token is checked on every request. */
+/**
+ * A session of one principal with one target, or with all of them at the aggregate endpoint. It does not authenticate: the
+ * token is checked on every request.
+ */
 export interface Session {
   readonly id: string;
-  /** `placeOf` its target; EVERYWHERE where it is with all of them. */
+  /** The target fingerprint (`placeOf`), or EVERYWHERE for a session at the aggregate endpoint. */
   readonly place: string;
-  /** What the target's own session was opened with (`bindingOf`). */
+  /** The credentials and epoch with which the upstream session was opened (`bindingOf`). */
   readonly binding: string;
-  /** null where the target keeps no session. */
+  /** null: the target keeps no session. */
   readonly upstreamId: string | null;
   readonly revision: SessionRevision;
-  /** Kinds of lists that it may be told have changed. */
+  /** Kinds of lists whose changes may be announced to the client. */
   readonly lists: readonly ListKind[];
-  /** The replica in whose memory it was opened; null where any replica can serve it. */
+  /** The owner: the replica in whose memory the session was opened. null: any replica can serve it. */
   readonly holder: string | null;
   readonly issuedAt: number;
 }
 
-/** The target's half of a session. It may be replaced while the client's half goes on. */
+/** The upstream session. It may be replaced while the client's session continues. */
 export interface Link {
   readonly upstreamId: string | null;
   readonly revision: SessionRevision;
@@ -56,10 +58,10 @@ const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([o
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
-/** Targets never change, so that each has its digest once. */
+/** Fingerprints by target. A `Target` object never changes, so each is computed once. */
 const places = new WeakMap<Target, string>();
 
-/** A target that has moved is another server, which must get nothing that the old one gave out. */
+/** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
 export function placeOf(target: Target): string {
   const known = places.get(target);
   if (known !== undefined) return known;
@@ -70,12 +72,15 @@ export function placeOf(target: Target): string {
   return place;
 }
 
-/** The name may have been given to another target, the target have moved, or an administrator have ended it since. */
+/**
+ * Whether the session is still valid here. Its name may now belong to a different target, the target may have moved, or an
+ * administrator may have ended it.
+ */
 export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
   return (session.place === EVERYWHERE || session.place === placeOf(target)) && !rules.ended.has(session.id);
 }
 
-/** What the client says the revision is, unless the target's half has come to speak another one since. */
+/** The revision for the version header: the client's, unless the upstream session was replaced by one of a different revision. */
 export function versionOf(
   caller: { readonly version: SessionRevision | undefined },
   { session, link }: Linked,
@@ -83,7 +88,7 @@ export function versionOf(
   return link.revision === session.revision ? caller.version : link.revision;
 }
 
-/** What an upstream session depends on besides its place: the credentials it was opened with, and that nobody recycled it since. */
+/** What an upstream session depends on besides the target fingerprint: credentials, and the epoch, which recycling increases. */
 export function bindingOf({ binding }: Access, epoch: number): string {
   return epoch === 0
     ? binding
@@ -98,7 +103,7 @@ export function sealSession(seal: Seal, owner: Owner, targetName: string, sessio
   return seal.seal('session', ofTarget(owner, targetName), content);
 }
 
-/** null alike for another's session, another target's, an edited one, an old one and nonsense. */
+/** null for every text that is not a valid session of this principal on this target: foreign, edited, expired or malformed. */
 export function openSession(seal: Seal, owner: Owner, targetName: string, text: string, now: number): Session | null {
   if (text.length > MAX_SEALED_LENGTH) return null;
   const content = openedBefore(seal, owner, targetName, text);
@@ -107,11 +112,11 @@ export function openSession(seal: Seal, owner: Owner, targetName: string, text: 
   return { id, place, binding, upstreamId, revision, lists, holder, issuedAt };
 }
 
-/** A session's id comes with each of its requests. */
+/** Opened session ids, because each request of a session repeats its id. */
 const opened = new WeakMap<Seal, Map<string, Opened>>();
 const OPENED_KEPT = 10_000;
 
-/** A sealed text opens for one owner and target alone, so that it needs no more than its own place. */
+/** A sealed text opens for only one principal and target, so the text alone is the key. */
 interface Opened extends Owner {
   readonly targetName: string;
   readonly content: SessionContent;
@@ -143,15 +148,15 @@ interface SessionContent {
   readonly a: number;
 }
 
-/** A session together with the half of its target that is in use. */
+/** A session together with its upstream session in use. */
 export interface Linked {
   readonly session: Session;
   readonly link: Link;
 }
 
 /**
- * A request that the target sent on this session; its answer may be posted to any replica, on this session only. `place`:
- * where the target was (`placeOf`), because the answer is not for a server that has come in its place.
+ * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `place`:
+ * the target fingerprint (`placeOf`), because a server that has replaced the target must not get the answer.
  */
 export interface AskedRequest {
   readonly id: RpcId;
@@ -163,7 +168,7 @@ export function sealAskedId(seal: Seal, owner: Owner, place: string, { session, 
   return seal.seal('asked', ofSession(owner, place, session), content);
 }
 
-/** `upstreamId`: of the half that asked, which may have been replaced since. */
+/** `upstreamId`: the upstream session that asked. It may have been replaced since. */
 export function openAskedId(
   seal: Seal,
   owner: Owner,
@@ -182,7 +187,7 @@ interface AskedContent {
   readonly u: string | null;
 }
 
-/** Upstream event ids address a stream; sealed, they cannot be used to replay another session's stream. */
+/** The target's event ids address a stream. They are sealed, so that they cannot replay the stream of a different session. */
 export function sealEventId(
   seal: Seal,
   owner: Owner,
@@ -199,7 +204,7 @@ export function sealEventId(
   return seal.seal('event', ofSession(owner, targetName, session), content);
 }
 
-/** `eventId` null: the stream was of a half that has been replaced, and begins anew. */
+/** `eventId` null: the upstream session of that stream has been replaced, so the stream starts from the beginning. */
 export interface ResumePoint {
   readonly eventId: string | null;
   readonly origin: StreamOrigin | null;
@@ -231,7 +236,7 @@ interface EventContent {
   readonly d?: string;
 }
 
-/** What a `requestState` of 2026-07-28 belongs to: a retry must be the same request of the same principal. */
+/** What a `requestState` of 2026-07-28 is bound to: a retry must be the same request of the same principal. */
 export interface StateBinding {
   readonly place: string;
   readonly method: string;
@@ -250,7 +255,7 @@ export function sealState(
   return seal.seal('state', ofTarget(owner, targetName), { s: state, b: bindingDigest(binding), x: now + STATE_LIFETIME_MS });
 }
 
-/** The upstream's own state, exactly as it was; null for another's, another request's or an old one. */
+/** The target's own state, unchanged. null: it belongs to a different principal or request, or has expired. */
 export function openState(
   seal: Seal,
   owner: Owner,
@@ -269,7 +274,7 @@ function bindingDigest(binding: StateBinding): string {
   return createHash('sha256').update(text).digest('base64url');
 }
 
-/** Member order is not part of a value, and a client may serialize its retry anew. */
+/** The order of members is not part of a value: a client may serialize its retry in a different order. */
 function canonical(value: JsonValue): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);

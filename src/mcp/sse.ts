@@ -5,31 +5,31 @@ export interface SseEvent {
   readonly data: string;
   readonly id: string | undefined;
   readonly retry: number | undefined;
-  /** Its name, if it is another than `message`, which is what an event without one is called. */
+  /** The name of the event, unless it is `message`, the name of events that have none. */
   readonly event?: string;
 }
 
 export class SseFault extends Error {}
 
-/** An event beyond the limit. */
+/** An event exceeds the limit. */
 export class TooLarge extends SseFault {}
 
 export interface SseReader {
-  /** Memory that the unfinished event takes, in characters. */
+  /** The memory of the unfinished event, in characters. */
   readonly pending: number;
-  /** The events that these bytes complete. Throws SseFault for a text that is no event stream or exceeds the limit. */
+  /** Returns the events that these bytes complete. Throws SseFault if the text is not an event stream or exceeds the limit. */
   push(bytes: Uint8Array): SseEvent[];
 }
 
-/** A line of data takes memory beside its text. */
+/** Memory that a line of data takes in addition to its text. */
 const LINE_COST = 16;
 const PARTS = 1024;
 
-/** Lines end in CR, LF or CRLF, and chunks end anywhere, also within a character or between CR and LF. */
+/** Lines end in CR, LF or CRLF. Chunks may end anywhere, also within a character or between CR and LF. */
 export function createSseReader(maxEventLength: number): SseReader {
   const decoder = new TextDecoder('utf-8', { fatal: true });
   let line = '';
-  /** What follows in the line: added one by one, many short texts would take far more memory than they have. */
+  /** The rest of the line. Many short texts appended one by one would take far more memory than their length. */
   let parts: string[] = [];
   let partsLength = 0;
   let afterCr = false;
@@ -128,8 +128,8 @@ export function createSseReader(maxEventLength: number): SseReader {
 export const KEEP_ALIVE = ':\n\n';
 
 /**
- * One event with one `data` line. JSON text has line breaks only between its tokens (RFC 8259 section 7), so a space in
- * their place keeps its meaning and leaves no way to start another field.
+ * Writes one event with one `data` line. JSON text has line breaks only between its tokens (RFC 8259 section 7). Replacing
+ * them by spaces keeps the meaning, and the text cannot start a new field.
  */
 export function formatEvent(event: {
   readonly data: string;
@@ -141,7 +141,7 @@ export function formatEvent(event: {
   return `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: ${onOneLine(event.data)}\n\n`;
 }
 
-/** Few texts have line breaks, and looking for one costs less than replacing none. */
+/** Few texts have line breaks, and the search for one is cheaper than a replacement that finds none. */
 function onOneLine(text: string): string {
   return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]+/g, ' ') : text;
 }

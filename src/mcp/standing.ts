@@ -1,6 +1,6 @@
 /**
- * The standing stream of a session. It outlives what it was opened with: when the caller's rights change the client is told
- * that its lists may have changed, and when the target's half is replaced the stream goes on with its successor.
+ * The standalone stream of a session. When the caller's rights change, the gateway tells the client that its lists may have
+ * changed. When the upstream session is replaced, the stream continues on its successor.
  */
 import type { Admission } from '../auth/admission.ts';
 import type { JsonObject } from '../http/json.ts';
@@ -22,24 +22,24 @@ import type { UpstreamStream } from './upstream/upstream.ts';
 export const listChanged = (kind: ListKind): string =>
   JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
 
-/** What a caller's lists depend on, policy included; another text means that they may differ. */
+/** Everything on which a caller's lists depend, policies included. If the text changes, the lists may have changed. */
 export function rightsOf({ principal, snapshot }: Admission, target: RoutedTarget): string {
   const { role, groups } = principal;
   return JSON.stringify([role, groups, snapshot.engine.revision, bindingNow({ principal, snapshot }, target)]);
 }
 
-/** What the target's half must have been opened with. */
+/** The binding that the upstream session must have now. */
 export function bindingNow({ principal, snapshot }: Admission, target: RoutedTarget): string {
   return bindingOf(target.accessOf(principal), snapshot.sessions.epochOf(principal.sub, target.id));
 }
 
-/** `first` is the stream of `session` that `context` describes; `connection` aborts it. */
 export interface Standing {
   readonly caller: Caller;
   readonly target: RoutedTarget;
   readonly session: Session;
 }
 
+/** `first`: the stream of `session` that `context` describes; `connection` aborts it. */
 export async function* standingStream(
   deps: ExchangeDeps,
   { caller, target, session }: Standing,
@@ -53,7 +53,7 @@ export async function* standingStream(
   let binding = bindingNow(caller.admission, target);
   const follow = (stream: UpstreamStream, within: RelayContext, own: AbortController): void => {
     void merged.add(relayStream(deps, within, stream)).then(() => {
-      // The client opens it again where the target ended it.
+      // If the target ended the stream, the client opens it again.
       if (current === own) merged.end();
     });
   };
@@ -66,9 +66,9 @@ export async function* standingStream(
     const place: LinkPlace = { session, target: moved, access, admission };
     const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
-    // Without a stream of the target's, the client is still told of what the gateway itself knows.
+    // If the target offers no stream, the client still gets the gateway's own notifications.
     if (reached === 'none') return;
-    // It learns from the end that it hears nothing, and opens the stream again.
+    // The stream ends, so that the client opens it again.
     if (reached === null) return merged.end();
     follow(
       reached.stream,
@@ -102,8 +102,8 @@ export async function* standingStream(
 }
 
 /**
- * A `subscriptions/listen`. It says what it was opened for: where the caller may no longer have all of that, it ends with its
- * result, so that the client listens anew for what remains.
+ * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter,
+ * the stream ends with its result, so that the client can listen again for the rest.
  */
 export async function* listeningStream(
   deps: ExchangeDeps,
@@ -121,7 +121,7 @@ export async function* listeningStream(
     const rightsNow = rightsOf(admission, moved);
     if (rightsNow === rights) return;
     rights = rightsNow;
-    // It must not go on under credentials that are no longer the caller's.
+    // The stream must not continue with credentials that are no longer the caller's.
     if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
       for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
       return;
@@ -160,10 +160,13 @@ export interface Connected {
   readonly linked: Linked;
 }
 
-/** HTTP statuses of a target whose stream may be had later. */
+/** HTTP statuses after which the target may offer its stream later. */
 const BUSY = [409, 429];
 
-/** The stream of the target's half; `none` where it offers none, null where it cannot be had now. `after`: what it goes on from. */
+/**
+ * Opens the standalone stream of the upstream session. `none`: the target offers no stream. null: it cannot be opened now.
+ * `after` returns the id of the event after which the stream resumes.
+ */
 export async function connectAt(
   deps: ExchangeDeps,
   caller: Caller,

@@ -1,11 +1,11 @@
-/** The tasks that targets made for calls through the gateway: what leads from a target's id to the one its client holds. */
+/** Stores tasks that targets made for calls through the gateway, to find the client's id by the target's id. */
 import type { Connection } from '../db/database.ts';
 import { TASK_LIFETIME_MS } from './tasks.ts';
 
 export interface TaskStore {
-  /** Durable when it resolves. */
+  /** Stores the handle, durably when the promise resolves. */
   remember(key: string, handle: string, now: number): Promise<void>;
-  /** Handles by key, of those that are known. */
+  /** The stored handles, by key. Unknown keys are left out. */
   handles(keys: readonly string[]): Promise<ReadonlyMap<string, string>>;
 }
 

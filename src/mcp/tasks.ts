@@ -1,7 +1,7 @@
 /**
- * Tasks, of 2025-11-25 and of the extension of 2026-07-28 (SEP-2663). A target knows all users of one credential as one, so
- * the gateway binds each task to the principal whose call made it: clients hold sealed ids, and whatever is done with one is
- * decided as the tool that made it. Pure but for the seal.
+ * Tasks of 2025-11-25, and of the extension of 2026-07-28 (SEP-2663). A target cannot tell the users of one credential apart.
+ * So the gateway binds each task to the principal whose call made it: clients get sealed ids, and each use of a task is
+ * decided as the tool that made it. Pure except for the seal.
  */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../auth/principal.ts';
@@ -10,22 +10,22 @@ import type { SessionRevision } from './era.ts';
 import type { Operation } from './operation.ts';
 import type { Seal } from './seal.ts';
 
-/** The one session revision that has tasks. */
+/** The only session revision that has tasks. */
 export const TASKS_REVISION: SessionRevision = '2025-11-25';
-/** Where messages of 2025-11-25 name the task that they belong to. */
+/** The member of `_meta` with which messages of 2025-11-25 name their task. */
 export const RELATED_TASK = 'io.modelcontextprotocol/related-task';
 export const TASK_STATUS = 'notifications/tasks/status';
 export const TASK_NOT_FOUND = 'Task not found';
 
-/** For so long the gateway knows a task; targets may keep theirs for a shorter time. */
+/** How long the gateway remembers a task. Targets may keep theirs for a shorter time. */
 export const TASK_LIFETIME_MS = 30 * 24 * 60 * 60 * 1000;
 const MAX_UPSTREAM_ID_LENGTH = 512;
 const MAX_SEALED_LENGTH = 8192;
 
 export interface Task {
-  /** What its client calls it. */
+  /** The id that the client knows. */
   readonly handle: string;
-  /** What its target calls it. */
+  /** The id that the target knows. */
   readonly upstreamId: string;
   /** The tool whose call made it. */
   readonly tool: string;
@@ -34,7 +34,7 @@ export interface Task {
 type Owner = Pick<Principal, 'issuer' | 'sub'>;
 
 interface TaskContent {
-  /** `placeOf` the target. */
+  /** The target's fingerprint (`placeOf`). */
   readonly t: string;
   readonly n: string;
   readonly u: string;
@@ -43,7 +43,7 @@ interface TaskContent {
 
 const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
 
-/** Where a task belongs: its principal, on the target where that is now. */
+/** What a task is bound to: its principal, and the target at its present address. */
 export interface TaskPlace {
   readonly seal: Seal;
   readonly owner: Owner;
@@ -57,7 +57,7 @@ export function sealTask({ seal, owner, targetName, place, now }: TaskPlace, ups
   return { handle: seal.seal('task', ofTarget(owner, targetName), content), upstreamId, tool };
 }
 
-/** null alike for another's task, another target's, an edited id, an old one and nonsense. */
+/** null for every text that is not a valid task of this principal on this target: foreign, edited, expired or malformed. */
 export function openTask({ seal, owner, targetName, place, now }: TaskPlace, handle: JsonValue | undefined): Task | null {
   if (typeof handle !== 'string' || handle.length > MAX_SEALED_LENGTH) return null;
   const content = seal.open('task', ofTarget(owner, targetName), handle) as TaskContent | null;
@@ -65,19 +65,19 @@ export function openTask({ seal, owner, targetName, place, now }: TaskPlace, han
   return { handle, upstreamId: content.u, tool: content.n };
 }
 
-/** What any use of a task is decided as. */
+/** The operation as which each use of a task is decided. */
 export function toolOf({ tool }: Task): Operation & { readonly kind: 'object' } {
   return { kind: 'object', object: { resource_type: 'tool', resource_name: tool }, canonical: true };
 }
 
-/** Under which a task is remembered, so that its target's id leads to its client's. Nobody else's task has the same. */
+/** The key under which a task is stored, to find the client's id by the target's id. Different principals get different keys. */
 export function taskKey({ issuer, sub }: Owner, place: string, upstreamId: string): string {
   return createHash('sha256')
     .update(JSON.stringify([issuer, sub, place, upstreamId]))
     .digest('base64url');
 }
 
-/** The id that a target gives a task; null for what is none. */
+/** The id that a target gives to a task; null: not an id. */
 export function upstreamTaskId(value: JsonValue | undefined): string | null {
   return typeof value === 'string' && value !== '' && value.length <= MAX_UPSTREAM_ID_LENGTH ? value : null;
 }
@@ -86,7 +86,7 @@ export function isTaskMethod(method: string): boolean {
   return method.startsWith('tasks/');
 }
 
-/** The task that a message of the target says it belongs to: undefined where it says nothing, null where it is unreadable. */
+/** The task that a message of the target names. undefined: the message names none; null: the name is unreadable. */
 export function relatedTask(holder: JsonObject | undefined): string | null | undefined {
   const meta = holder?._meta;
   if (!isObject(meta) || !(RELATED_TASK in meta)) return undefined;
@@ -94,7 +94,7 @@ export function relatedTask(holder: JsonObject | undefined): string | null | und
   return isObject(related) ? upstreamTaskId(related.taskId) : null;
 }
 
-/** `_meta` as it goes to the target: a reference to a task of this client in the target's words, any other left out. */
+/** `_meta` for the target: a reference to a task of this client gets the target's id, any other reference is removed. */
 export function inwardMeta(meta: JsonObject, place: TaskPlace): JsonObject {
   if (!(RELATED_TASK in meta)) return meta;
   const { [RELATED_TASK]: related, ...rest } = meta;

@@ -1,9 +1,9 @@
-/** URI templates (RFC 6570), as far as variables whose values are single strings need them. Pure. */
+/** URI templates (RFC 6570) whose variables have single strings as values. Pure. */
 import { MAX_URI_BYTES } from './uri.ts';
 
 interface Variable {
   readonly name: string;
-  /** Code points of the value that count (2.4.1); null: all. */
+  /** How many code points of the value are used (2.4.1); null: all. */
   readonly prefix: number | null;
 }
 
@@ -15,7 +15,7 @@ interface Expression {
 interface Operator {
   readonly first: string;
   readonly separator: string;
-  /** How `name=value` is written where the value is empty; null: names are not written. */
+  /** What follows the name if the value is empty; null: this operator writes no names. */
   readonly whenEmpty: '' | '=' | null;
   readonly allowsReserved: boolean;
 }
@@ -34,19 +34,19 @@ const OPERATORS: Readonly<Record<string, Operator>> = {
 
 const EXPRESSION = /^([+#./;?&]?)([^+#./;?&=,!@|][^=!@|]*)$/;
 const VARIABLE = /^([^*:]+)(?:\*|:([1-9][0-9]{0,3}))?$/;
-/** Each is expanded once for each of many values. */
+/** Limits the work: a template is expanded once for each of many values. */
 const MAX_VARIABLES = 50;
 
 export interface Template {
-  /** Names of its variables. */
+  /** The names of the variables. */
   readonly variables: ReadonlySet<string>;
-  /** null: the URI is longer than any that may be used. Each variable must have a value. */
+  /** Every variable must have a value. null: the URI is longer than MAX_URI_BYTES. */
   expand(values: ReadonlyMap<string, string>): string | null;
 }
 
-/** null: a part has no meaning, or there are too many. */
+/** null: a part is not valid, or there are too many variables. */
 export function readTemplate(text: string): Template | null {
-  // Literals are at the even places.
+  // The even elements are literals.
   const parts = text.split(/\{([^{}]*)\}/).map((part, index) => (index % 2 === 0 ? part : readExpression(part)));
   const isReadable = parts.every((part) => (typeof part === 'string' ? !/[{}]/.test(part) : part !== null));
   if (!isReadable) return null;
@@ -84,7 +84,7 @@ function expand(parts: readonly (string | Expression)[], values: ReadonlyMap<str
   return uri;
 }
 
-/** Of one string the modifier `*` makes nothing else (3.2.1). */
+/** Expands one variable. The modifier `*` changes nothing for a single string (3.2.1). */
 function written({ whenEmpty, allowsReserved }: Operator, { name, prefix }: Variable, value: string): string {
   const whole = value.toWellFormed();
   const counted = prefix === null ? whole : [...whole].slice(0, prefix).join('');
@@ -93,7 +93,7 @@ function written({ whenEmpty, allowsReserved }: Operator, { name, prefix }: Vari
   return text === '' ? name + whenEmpty : `${name}=${text}`;
 }
 
-/** 3.2.3: reserved characters stay, and so does what is percent-encoded already. */
+/** Keeps reserved characters and existing percent-encodings (3.2.3). */
 function encodeBesidesReserved(text: string): string {
   return text.replace(/%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9\-._~:/?#[\]@!$&'()*+,;=%]/gu, encodeURIComponent);
 }

@@ -9,9 +9,9 @@ const PARTS = /^([a-z][a-z0-9+.-]*):(\/\/[^/?]*)?([^?]*)(\?.*)?$/;
 const ENCODED_UNRESERVED = /%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])/;
 
 /**
- * Policies match the text of a URI, upstreams open what it means. A URI is canonical when no other text means the same:
- * then a decision on the text is a decision on the meaning. What is not canonical is refused, never repaired, because the
- * text that was decided on is the text that is forwarded.
+ * Whether no other text means the same URI. Policies match the text of a URI, but targets open what it means: only for a
+ * canonical URI is a decision on the text a decision on the meaning. Other URIs are refused, never repaired, because the
+ * decided text is the text that is forwarded.
  */
 export function isCanonicalUri(uri: string): boolean {
   if (Buffer.byteLength(uri) > MAX_URI_BYTES || !CHARACTERS.test(uri) || ENCODED_UNRESERVED.test(uri)) return false;
@@ -22,7 +22,7 @@ export function isCanonicalUri(uri: string): boolean {
   if (scheme === 'file' && (authority !== '//' || query !== undefined)) return false;
   if (/[[\]]/.test(path) || /[[\]]/.test(query ?? '')) return false;
   if (!segmentsAreCanonical(path) || decodings(query ?? '') === null) return false;
-  // Nothing tells a query without a character, or the root of all names behind a host, from none.
+  // An empty query means the same as no query, and a host with a final dot means the same as the host without it.
   if (query === '?' || authority?.replace(/:[0-9]*$/, '').endsWith('.')) return false;
   return URL.canParse(uri) && new URL(uri).href === uri;
 }
@@ -36,18 +36,18 @@ function segmentsAreCanonical(path: string): boolean {
   });
 }
 
-/** Some servers cut off the parameters of a segment (`..;x`) before they resolve it, and others cut out white space. */
+/** Some servers remove the parameters of a segment (`..;x`) before they resolve it, and others remove white space. */
 function isDots(segment: string): boolean {
   const [name = ''] = segment.split(';', 1);
   return /^\.\.?$/.test(name.replace(/[\0-\x20]/g, ''));
 }
 
-/** More than any upstream decodes; each round costs the length of the segment. */
+/** More rounds than any target decodes; each round costs the length of the segment. */
 const MAX_DECODINGS = 8;
 
 /**
- * The segment as each further round of percent-decoding would read it: upstreams decode once, twice or not at all. null: it
- * goes on and on, or is not UTF-8, of which each upstream makes something else.
+ * The segment after each further round of percent-decoding, because targets decode once, twice or not at all. null: the
+ * rounds do not end, or the bytes are not UTF-8, which targets interpret differently.
  */
 function decodings(segment: string): string[] | null {
   const seen = [segment];
@@ -63,8 +63,8 @@ function decodings(segment: string): string[] | null {
   return null;
 }
 
-/** A brace tells a URI template from a URI: no canonical URI has one. */
+/** Whether the text is a URI template. No canonical URI has a brace. */
 export const isTemplateText = (text: string): boolean => text.includes('{');
 
-/** Whether policies are asked about a resource of this name: a template is decided by its text where it is listed or completed. */
+/** Whether policies can decide a resource of this name. A template is decided by its text when it is listed or completed. */
 export const isDecidableResource = (name: string): boolean => isTemplateText(name) || isCanonicalUri(name);

@@ -1,6 +1,6 @@
 /**
- * Links in what a target sends, and what is left of a value without those that the caller may not read. Each function
- * returns the value itself where nothing changes, and undefined where nothing of it may be shown. Pure.
+ * Removes links to resources that the caller may not read from what a target sends. Each function returns the value itself if
+ * nothing changes, and undefined if nothing of it may be shown. Pure.
  */
 import type { NamedObject } from '../decision/decision.ts';
 import { isObject, type JsonObject, type JsonValue } from '../http/json.ts';
@@ -9,11 +9,11 @@ import { isCanonicalUri } from './uri.ts';
 
 /** Decides on URIs while a value is walked. */
 export interface Sight {
-  /** A link that is content: it counts among what was shown or hidden. */
+  /** Whether to keep a link that is content. It is counted as listed or hidden. */
   link(uri: JsonValue | undefined): boolean;
-  /** A pointer beside content, in `_meta`. */
+  /** Whether to keep a pointer in `_meta`. It is not counted. */
   pointer(uri: JsonValue | undefined): boolean;
-  /** Counts a value that cannot be read in one way, or names nothing that could be read. */
+  /** Counts a value as hidden: it has more than one reading, or names nothing that can be read. */
   hide(): undefined;
 }
 
@@ -26,19 +26,19 @@ export interface Looked<T> {
 
 type Decide = (objects: readonly NamedObject[]) => boolean[];
 
-/** Objects that one answer may name. They are decided in steps. */
+/** How many objects one answer may name. They are decided in steps. */
 export const MAX_DECIDED = 10_000;
-/** Objects that are decided in one step, while nothing else runs: some 20 us each. */
+/** How many objects are decided in one step, while nothing else runs: about 20 us each. */
 export const MAX_AT_ONCE = 1_000;
 
-/** Walks with every readable URI allowed, to learn which URIs there are. */
+/** Walks as if every canonical URI were allowed, to collect the URIs. */
 export function survey<T>(walk: (sight: Sight) => T): { readonly looked: Looked<T>; readonly uris: ReadonlySet<string> } {
   const uris = new Set<string>();
   const looked = lookWith(walk, (uri) => uris.add(uri) !== undefined);
   return { looked, uris };
 }
 
-/** Walks with one decision for each URI, all made at once. null: there are too many. */
+/** Walks with one decision per URI, all made together. null: there are too many URIs. */
 export function look<T>(walk: (sight: Sight) => T, decide: Decide): Looked<T> | null {
   const { looked, uris } = survey(walk);
   return uris.size === 0 ? looked : lookAt(walk, uris, decide);
@@ -80,14 +80,14 @@ const imitatesAsked = imitationOf('messages tools _meta');
 const imitatesError = imitationOf('code message data');
 
 /**
- * Where `_meta` points to a resource that renders what it stands beside: `ui.resourceUri` (MCP Apps), and two members of
- * older clients that hold the URI themselves.
+ * Members of `_meta` with the URI of a resource that renders the object to which the `_meta` belongs. Older clients use these
+ * two; MCP Apps uses `ui.resourceUri`.
  */
 export const POINTERS = ['ui/resourceUri', 'openai/outputTemplate'];
 const imitatesPointer = imitationOf('ui', ...POINTERS);
 const imitatesUi = imitationOf('resourceUri');
 
-/** The members of a `_meta` that must change; undefined for one that goes. */
+/** The members of a `_meta` that must change; undefined: remove the member. */
 export function changedPointers(meta: JsonObject, sight: Sight): { [name: string]: JsonObject | undefined } {
   const changed: { [name: string]: JsonObject | undefined } = {};
   for (const name of Object.keys(meta)) if (imitatesPointer(name)) changed[name] = undefined;
@@ -99,7 +99,7 @@ export function changedPointers(meta: JsonObject, sight: Sight): { [name: string
   return changed;
 }
 
-/** An object without the pointers of its `_meta` that the caller may not follow. */
+/** The object without those pointers in its `_meta` that the caller may not follow. */
 export function visibleHolder(value: JsonValue, sight: Sight): JsonValue | undefined {
   if (!isObject(value)) return value;
   return imitates(value, imitatesHolder) ? sight.hide() : withVisibleMeta(value, sight);
@@ -117,7 +117,7 @@ function isThere(entry: [string, JsonValue | undefined]): entry is [string, Json
   return entry[1] !== undefined;
 }
 
-/** A block of content: a link goes with its resource, a result of a tool keeps what may be read of its content. */
+/** A block of content. A link to a hidden resource is removed. The result of a tool keeps the visible part of its content. */
 export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefined {
   if (!isObject(block)) return block;
   if (imitates(block, imitatesBlock)) return sight.hide();
@@ -132,14 +132,14 @@ export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefi
 
 type See = (item: JsonValue, sight: Sight) => JsonValue | undefined;
 
-/** One item or several. */
+/** A value that is one item or an array of items. */
 function visibleSome(value: JsonValue, sight: Sight, see: See): JsonValue | undefined {
   if (!Array.isArray(value)) return see(value, sight);
   const seen = value.map((item) => see(item, sight));
   return seen.every((item, index) => item === value[index]) ? value : seen.filter((item) => item !== undefined);
 }
 
-/** A message of a prompt, or of a conversation that a target wants to go on. */
+/** A message of a prompt, or of a conversation for which a target requests sampling. */
 export function visibleMessage(message: JsonValue, sight: Sight): JsonValue | undefined {
   if (!isObject(message)) return message;
   if (imitates(message, imitatesMessage)) return sight.hide();
@@ -149,13 +149,13 @@ export function visibleMessage(message: JsonValue, sight: Sight): JsonValue | un
   return content === undefined ? undefined : withMember(seen, 'content', content);
 }
 
-/** One of the contents of a resource. `asked`: the URI that the caller may read, which is decided. */
+/** One of the contents of a resource. `asked`: the requested URI, which has already been decided. */
 export function visibleContents(contents: JsonValue, asked: JsonValue | undefined, sight: Sight): JsonValue | undefined {
   if (!isObject(contents) || imitates(contents, imitatesContents)) return sight.hide();
   return isAsked(contents.uri, asked) || sight.link(contents.uri) ? withVisibleMeta(contents, sight) : undefined;
 }
 
-/** Parameters of what a target asks its client for; undefined: they can be read in more than one way. */
+/** Parameters of a request of a target to its client; undefined: they have more than one reading. */
 export function visibleAsked(params: JsonObject, sight: Sight): JsonObject | undefined {
   if (imitates(params, imitatesAsked)) return sight.hide();
   const { messages, tools } = params;
@@ -165,7 +165,7 @@ export function visibleAsked(params: JsonObject, sight: Sight): JsonObject | und
   return seen;
 }
 
-/** An error of a target, whose data may name the resource that is not there. `asked`: the URI that the caller named. */
+/** An error of a target. Its data may name the missing resource. `asked`: the URI that the caller named. */
 export function visibleError(error: JsonObject, asked: JsonValue | undefined, sight: Sight): JsonObject {
   const { data, ...rest } = error;
   if (imitates(error, imitatesError)) return Object.fromEntries(Object.entries(rest).filter(([name]) => !imitatesError(name)));

@@ -1,33 +1,35 @@
 /**
- * What goes on after it was admitted, looked at again while it does (law 4). A request is decided once, but its answer, or a
- * standing stream, may last for hours; a token revoked meanwhile must end it even if nothing is delivered on it.
+ * Re-validates streams and calls in flight (law 4). A request is decided once, but its answer, or a standalone stream, may
+ * last for hours. A token that is revoked meanwhile must end it, even if no message is delivered on it.
  */
 import type { Admission, Admit } from '../auth/admission.ts';
 import { isRefusal, type TokenClaims } from '../auth/principal.ts';
 
 export interface Watched {
   readonly claims: TokenClaims;
-  /** Of a standing stream: may it go on in this state? A call that was allowed ends as it was begun, whatever policy becomes. */
+  /**
+   * Whether a standalone stream may stay open in this state. null: a call; once allowed, it runs to its end if policies change.
+   */
   readonly mayGoOn: ((admission: Admission) => boolean) | null;
-  /** Told of each new state in which it may go on. */
+  /** Called with each new state in which it may go on. */
   readonly changed?: ((admission: Admission) => void) | undefined;
   end(): void;
 }
 
 export interface Watch {
-  /** Returns how to leave. */
+  /** Returns a function that ends the re-validation. */
   add(watched: Watched): () => void;
   stop(): void;
 }
 
 interface Entry {
   readonly watched: Watched;
-  /** What it was last examined in. */
+  /** The admission at the last check. */
   admission: Admission | null;
   goodAt: number;
 }
 
-/** Without a readable state standing streams are ended, because nobody can tell who may still listen. */
+/** If the state cannot be read for this long, standalone streams are ended: the gateway cannot tell who may still listen. */
 const PATIENCE_MS = 5_000;
 
 export function createWatch(admit: Admit, everyMs: number): Watch {
@@ -58,7 +60,7 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
     });
   }, everyMs).unref();
 
-  /** What cannot be decided is denied (law 6). */
+  /** A fault counts as a deny (law 6). */
   function goesOn({ mayGoOn, changed }: Watched, admission: Admission): boolean {
     try {
       if (mayGoOn?.(admission) === false) return false;
@@ -79,7 +81,7 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
   };
 }
 
-/** Changes of other users make another snapshot, in which everything that matters here is the same. */
+/** Whether nothing relevant here has changed: changes to other users also make a new snapshot. */
 function isAlike(a: Admission, b: Admission): boolean {
   return (
     a.snapshot.engine === b.snapshot.engine &&
@@ -90,9 +92,9 @@ function isAlike(a: Admission, b: Admission): boolean {
   );
 }
 
-/** Tells of each state that differs from the one before, while the stream may go on in it. */
+/** Reports each new state while the stream may stay open. */
 export interface Changes {
-  /** One listener; returns how to leave. */
+  /** Sets the only listener. Returns a function that unsubscribes. */
   listen(listener: (admission: Admission) => void): () => void;
   emit(admission: Admission): void;
 }
@@ -103,7 +105,7 @@ export function createChanges(): Changes {
   return {
     listen(listener) {
       current = listener;
-      // What came while the target was being asked for the stream.
+      // A change that came while the stream was being opened.
       if (last !== null) listener(last);
       return () => {
         if (current === listener) current = null;

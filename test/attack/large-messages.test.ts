@@ -136,7 +136,7 @@ test.serial('who has had too many values read waits before the next large body, 
   for (let i = 0; i < 5; i++) statuses.push((await send(gateway, inSession(alice, medium))).status);
   t.deepEqual(statuses, [200, 200, 200, 200, 429]);
   const refused = await send(gateway, inSession(alice, medium));
-  t.regex(refused.text, /more values and bytes than are read for one caller/);
+  t.regex(refused.text, /more values and bytes than the gateway reads for one caller/);
   t.true(Number(refused.headers['retry-after']) > 1_000);
   t.is((await send(gateway, inSession(alice, toolCall('{}')))).status, 200);
   t.is((await send(gateway, inSession(bob, medium, { user: 'bob' }))).status, 200);

@@ -114,7 +114,7 @@ test('one part of an answer names at most as many resources as are decided in on
   const links = (count: number) => Array.from({ length: count }, (_, n) => ({ type: 'resource_link', uri: `file:///${n}` }));
   const get = (count: number) => filter({ messages: [{ role: 'user', content: links(count) }] }, { method: 'prompts/get' });
   t.is(get(1_000).shown?.hidden, 1_000);
-  t.regex(get(1_001).fault ?? '', /one part of it more than 1000/);
+  t.regex(get(1_001).fault ?? '', /one part of it names more than 1000/);
 });
 
 test('a long list of a short answer is decided in steps', async (t) => {

@@ -91,7 +91,7 @@ for (const [what, tool] of [
     const ended = once(world.requests, 'ended');
     const client = unread(world, tool, PROGRESS);
     await ended;
-    t.is(toldOf(world, /^client closed: it took nothing of its answer for 0\.5 s$/), 1);
+    t.is(toldOf(world, /^client closed: it read nothing of its answer for 0\.5 s$/), 1);
     client.destroy();
   });
 }

@@ -1,13 +1,15 @@
-/** What is under way in sessions with all targets: where each request went, so that what is said of it later goes there, too. */
+/**
+ * In-flight requests of sessions at the aggregate endpoint: the target of each, so that later messages about it go there, too.
+ */
 import { isObject, type JsonObject } from '../../http/json.ts';
 import type { RpcId, RpcRequest } from '../message.ts';
 
 export interface Aims {
-  /** Returns what to call when the request is over. */
+  /** Remembers the target of a request. Returns a function to call when the request is over. */
   note(sessionId: string, request: Pick<RpcRequest, 'id' | 'params'>, targetName: string): () => void;
-  /** The target that the request under way with this id, or with this progress token, went to. */
+  /** The target of the in-flight request with this id or progress token. */
   of(sessionId: string, by: 'id' | 'token', value: RpcId): string | null;
-  /** Told when the session ends. Returns how to leave. */
+  /** Calls the listener when the session ends. Returns a function that unsubscribes. */
   onEnd(sessionId: string, listener: () => void): () => void;
   end(sessionId: string): void;
 }
@@ -48,7 +50,7 @@ function enter<T>(bySession: Map<string, Set<T>>, sessionId: string, entry: T): 
   };
 }
 
-/** Clients of the SDK look a token up as the number that it can be read as: to them, "7" and "0x7" are 7. */
+/** Clients of the SDK convert a token to a number to look it up: to them, "7" and "0x7" are 7. */
 function isSameToken(a: RpcId, b: RpcId): boolean {
   return String(a) === String(b) || Number(a) === Number(b);
 }

@@ -1,7 +1,6 @@
 /**
- * The endpoint for all targets: one session with the client, a half of it at each target that the caller may use. Every
- * message that reaches a target is decided, recorded and checked as on that target's own endpoint; here it only gets other
- * names.
+ * The aggregate endpoint: one session with the client, and an upstream session at each target that the caller may use. Each
+ * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
  */
 
 import { EVERY_TARGET } from '../../sessions/store.ts';
@@ -25,10 +24,10 @@ import type { Plan } from './plan.ts';
 import { askAmong, halvesOf, isLive, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
-/** The gateway has these lists, empty ones too, and tells of them when they change: a target may come to be usable later. */
+/** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
 const LISTS = { tools: {}, prompts: {}, resources: {} };
 
-/** `initialize`: the session is with every target that the caller may use, now and later. */
+/** Handles `initialize`. The session covers every target that the caller may use, now and later. */
 export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
   const { principal, snapshot } = caller.admission;
   const targets = usableTargets(caller.admission);
@@ -48,7 +47,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   try {
     await recordSession(deps, caller, session, null, params);
   } catch (err) {
-    deps.log.error({ err }, 'a session could not be recorded; it is not opened');
+    deps.log.error({ err }, 'recording a session failed; it is not opened');
     return unavailable(id);
   }
   if (targets.length > 0) deps.links.hold(session);
@@ -67,13 +66,15 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   const sealed = sealSession(deps.seal, principal, EVERYWHERE, session);
   deps.log.debug(
     { session: session.id, targets: targets.length, revision: snapshot.engine.revision },
-    'a session with all targets',
+    'aggregate session opened',
   );
   const text = resultMessage(id, JSON.stringify(result));
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
-/** A row for each target that the session is opened with, before it is; one row where there is none. null: not recorded. */
+/**
+ * Records a decision for each target before the session is opened there, or one row if there are no targets. null: not recorded.
+ */
 async function decideAll(
   deps: ExchangeDeps,
   caller: Caller,
@@ -89,7 +90,7 @@ async function decideAll(
     });
     return new Map(await Promise.all(verdicts));
   } catch (err) {
-    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return null;
   }
 }
@@ -99,7 +100,7 @@ function finish(deps: ExchangeDeps, caller: Caller, verdict: Verdict | undefined
   deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
 }
 
-/** `claimed`: a session of the caller's with all targets, which may have ended. */
+/** Handles a request. `claimed`: the caller's session at the aggregate endpoint, which may have ended. */
 export async function performEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
@@ -111,7 +112,7 @@ export async function performEverywhere(
   const { id } = message;
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(id);
-  // Whatever it says by that, the client is there.
+  // A client that sends a request is ready, even if it has not said so.
   if (session !== null && plan.kind !== 'own') await deps.links.begin(session, caller.admission);
   switch (plan.kind) {
     case 'own':
@@ -136,13 +137,13 @@ export async function performEverywhere(
   }
 }
 
-/** The session, unless somebody has ended it. */
+/** The session, or null if it has ended. */
 async function live(deps: ExchangeDeps, { admission }: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
   if (claimed === null) return null;
   try {
     return (await isLive(deps, admission, claimed)) ? claimed : null;
   } catch (err) {
-    deps.log.error({ err }, 'a session could not be looked up; the message is refused');
+    deps.log.error({ err }, 'looking up a session failed; the message is refused');
     return 'unreadable';
   }
 }
@@ -163,11 +164,11 @@ async function setLevel(
   try {
     await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
   } catch (err) {
-    deps.log.error({ err }, 'a log level could not be kept');
+    deps.log.error({ err }, 'storing a log level failed; the request is refused');
     return unavailable(message.id);
   }
   const noted = noting(deps);
-  // Targets without logging say so; the others have it, and each has its row.
+  // A target without logging answers with an error, which is ignored. Each target gets its audit row.
   await Promise.all(
     targets.map((target) =>
       askAmong(noted.deps, caller, placeAt(caller.admission, session, target), message.method, async (among, aimed) =>
@@ -206,7 +207,7 @@ export async function notifyEverywhere(
     return send(split.targetName, { ...own, params: { ...own.params, progressToken: split.token } });
   }
   if (method === 'notifications/initialized') {
-    // It is decided and recorded as the opening of the session, of which it is the end.
+    // It completes the opening of the session, which has already been decided and recorded.
     await deps.links.begin(session, caller.admission);
     return ACCEPTED;
   }
@@ -222,12 +223,12 @@ export async function notifyEverywhere(
     );
     return noted.isUnrecorded() ? unavailable(null) : ACCEPTED;
   } catch (err) {
-    deps.log.error({ err }, 'the halves of a session could not be looked up; the message is refused');
+    deps.log.error({ err }, 'looking up upstream sessions failed; the message is refused');
     return unavailable(null);
   }
 }
 
-/** To the target that asked, whose name its id begins with. */
+/** Sends the client's answer to the target that asked. The id begins with the name of that target. */
 export async function answerEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
@@ -252,7 +253,7 @@ export async function answerEverywhere(
   );
 }
 
-/** An answer of one target under the names of all. `done`: called when it has streamed. */
+/** Joins the names in an answer with the name of its target. `done`: called when a streamed answer has ended. */
 async function renamed(targetName: string, method: string, answer: Answer, done: () => void): Promise<Answer> {
   if (answer.kind === 'message') return { ...answer, text: await renameLarge(targetName, method, answer.text) };
   if (answer.kind !== 'stream') return answer;

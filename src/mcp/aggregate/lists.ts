@@ -1,4 +1,4 @@
-/** Lists of all targets as one: each target's page is decided and recorded as its own, their cursors are sealed into one. */
+/** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { isObject, type JsonObject } from '../../http/json.ts';
 import { type LargeRules, readLargeJson } from '../../http/json-large.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -16,19 +16,19 @@ import { renameLarge } from './names.ts';
 import type { Plan } from './plan.ts';
 import { askAmong, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
 
-/** Of the result's `_meta`: the targets that the caller may use, whose items are missing. */
+/** The member of the result's `_meta` that names usable targets whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
 /**
- * Where each target's next page begins; '' at its beginning. By place: a target that has moved is another server, which must
- * not get what the old one gave out.
+ * The cursor of each target's next page; '' for the first page. By target fingerprint: a target that has moved is a different
+ * server, and must not get the cursor of the old one.
  */
 type Cursors = Readonly<Record<string, string>>;
-/** A longer one of a target's would make that of all too long for a request. */
+/** A longer cursor of one target would make the joint cursor too long for a request. */
 const MAX_CURSOR_LENGTH = 16 * 1024;
 
 interface Page {
   readonly target: RoutedTarget;
-  /** JSON texts of the items, joined; null: the target could not be asked. */
+  /** The JSON texts of the items, joined; null: the target did not answer. */
   readonly items: string | null;
   readonly next: string | null;
 }
@@ -55,14 +55,14 @@ export async function listEverywhere(
     ),
   );
   if (noted.isUnrecorded()) return unavailable(id);
-  // Each target has been asked and has refused it: what a revision does not know is no empty list.
+  // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('session'));
   const shown: string[] = [];
   const next: Record<string, string> = {};
   let length = 0;
   for (const { target, items, next: cursor } of pages) {
     length += items?.length ?? 0;
-    // What would make the answer too large waits for the next page.
+    // Items that would make the answer too large go to the next page.
     if (items !== null && length > deps.limits.answerBytes && shown.length > 0) {
       next[placeOf(target)] = cursors?.[placeOf(target)] ?? '';
     } else if (items !== null) {
@@ -101,7 +101,7 @@ async function pageOf(
   return page ?? { target, items: null, next: null };
 }
 
-/** The items are not looked into again. */
+/** The items have already been checked; only their spans are needed. */
 const RULES: LargeRules = { ...TARGET_RULES, maxDepth: 512, maxValues: 4_000_000, spanDepth: 2 };
 
 async function readPage(target: RoutedTarget, method: string, member: string, answered: string): Promise<Page> {
@@ -109,12 +109,12 @@ async function readPage(target: RoutedTarget, method: string, member: string, an
   const reading = await readLargeJson(text, RULES, target.name);
   const message = reading.ok && isObject(reading.value) ? reading.value : {};
   const { result, error } = message;
-  // A target without such lists has none of their items; one that may no longer be used is not spoken of.
+  // A target without this method has no items. A target that the caller may no longer use is not mentioned.
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
     return { target, items: '', next: null };
   const span = reading.ok ? reading.span.members?.get('result')?.members?.get(member) : undefined;
   const nextCursor = isObject(result) ? result.nextCursor : undefined;
-  // Clients take an empty cursor for none.
+  // Clients treat an empty cursor as none.
   const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
   if (span === undefined || (next?.length ?? 0) > MAX_CURSOR_LENGTH) return { target, items: null, next: null };
   return { target, items: text.slice(span.start + 1, span.end - 1).trim(), next };
@@ -127,7 +127,7 @@ function sealCursors(deps: ExchangeDeps, caller: Caller, session: Session, metho
   return deps.seal.seal('cursor', belongsTo(caller, session, method), cursors);
 }
 
-/** null: from the beginning. */
+/** null: start at the first page. */
 function readCursors(
   deps: ExchangeDeps,
   caller: Caller,

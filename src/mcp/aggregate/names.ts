@@ -1,7 +1,7 @@
 /**
- * What one endpoint for all targets calls things: `target__name` for tools, prompts and tasks, `target+scheme:...` for
- * resources. A target's name has neither `_` nor `+`, so the first `__` or `+` always ends it. Policies and targets never
- * see the joined text. Pure.
+ * The names at the aggregate endpoint: `target__name` for tools, prompts and tasks, `target+scheme:...` for resources. The
+ * name of a target has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the
+ * joined text. Pure.
  */
 import { isObject, type JsonObject, type JsonReading, type JsonSpan, type JsonValue, readJsonText } from '../../http/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../http/json-large.ts';
@@ -15,7 +15,7 @@ import { POINTERS } from '../visible.ts';
 
 export interface Aimed {
   readonly targetName: string;
-  /** As the target knows it. */
+  /** The name that the target knows. */
   readonly name: string;
 }
 
@@ -42,7 +42,7 @@ function split(joined: JsonValue | undefined, between: string): Aimed | null {
   return TARGET_NAME.test(targetName) ? { targetName, name: joined.slice(at + between.length) } : null;
 }
 
-/** Which member of `params` says which target a request is for. */
+/** The member of `params` that names the target of a request, by method. */
 const AIMED_BY: ReadonlyMap<
   string,
   { readonly member: string; readonly split: (joined: JsonValue | undefined) => Aimed | null }
@@ -57,7 +57,7 @@ const AIMED_BY: ReadonlyMap<
   ['tasks/cancel', { member: 'taskId', split: splitName }],
 ]);
 
-/** The target that the request is for, and the request as that target knows it; null: it names none. */
+/** The target of the request, and the request with the names that the target knows. null: the request names no target. */
 export function aim<Message extends RpcRequest | RpcNotification>(
   message: Message,
 ): { readonly targetName: string; readonly message: Message } | null {
@@ -80,7 +80,7 @@ function aimCompletion<Message extends RpcRequest | RpcNotification>(message: Me
   return { targetName, message: bareMeta({ ...message, params: { ...params, ref: bare } }, targetName) };
 }
 
-/** The task that a message of the client belongs to, as the target knows it; one of another target is not spoken of. */
+/** Gives the task that a client's message names the id that the target knows. A task of a different target is removed. */
 export function bareMeta<Message extends RpcRequest | RpcNotification>(message: Message, targetName: string): Message {
   const meta = message.params?._meta;
   if (!isObject(meta) || !(RELATED_TASK in meta)) return message;
@@ -90,7 +90,7 @@ export function bareMeta<Message extends RpcRequest | RpcNotification>(message: 
   return { ...message, params: { ...message.params, _meta: bare } };
 }
 
-/** The same for a response, which goes on as the text it is. */
+/** The same for a response. Its other text does not change. */
 export async function bareResponse(targetName: string, located: Located): Promise<Located> {
   const text = located.text.slice(located.span.start, located.span.end);
   if (!text.includes(RELATED_TASK)) return located;
@@ -107,9 +107,9 @@ export async function bareResponse(targetName: string, located: Located): Promis
   return edited.ok ? edited : located;
 }
 
-/** Spans down to `_meta.ui.resourceUri` of an item of a list. */
+/** The depth of spans, down to `_meta.ui.resourceUri` of a list item. */
 const LIST_DEPTH = 6;
-/** The text has been read before, under the limits for targets. */
+/** The text has already been read within the limits for targets. */
 const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LIST_DEPTH };
 
 interface Edit {
@@ -120,12 +120,15 @@ interface Edit {
 
 type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
 
-/** `text`: a message for the client, as it would be on the target's own endpoint. `method`: of the request that it answers. */
+/**
+ * Joins the names in a message to the client with the name of the target. `text`: the message as on the target's own endpoint.
+ * `method`: of the request that it answers.
+ */
 export function renameMessage(targetName: string, method: string, text: string): string {
   return renameRead(targetName, method, text, readJsonText(text, rulesFor(method)));
 }
 
-/** The same for a message of any size. What holds too many values to be looked into keeps its names. */
+/** The same for a message of any size. A message with too many values keeps its names. */
 export async function renameLarge(targetName: string, method: string, text: string): Promise<string> {
   if (text.length <= LARGE_TEXT) return renameMessage(targetName, method, text);
   try {
@@ -136,7 +139,7 @@ export async function renameLarge(targetName: string, method: string, text: stri
   }
 }
 
-/** A `tool_result` may hold others, to any depth: content has spans as far down as it is read. */
+/** A `tool_result` may contain others, to any depth, so content has spans down to its full depth. */
 const rulesFor = (method: string) => ({ ...RULES, spanDepth: method.endsWith('/list') ? LIST_DEPTH : RULES.maxDepth });
 
 function renameRead(targetName: string, method: string, text: string, reading: JsonReading): string {
@@ -147,7 +150,7 @@ function renameRead(targetName: string, method: string, text: string, reading: J
   const uri = rename((value) => joinUri(targetName, value));
   const within = renamings(name, uri);
   if (typeof message.method === 'string') {
-    // The target asks the client, or tells it.
+    // A request or a notification of the target.
     if ('id' in message) {
       at(['id'], name)(message, reading.span, edits);
       at(['params', '_meta', 'progressToken'], token(targetName))(message, reading.span, edits);
@@ -169,7 +172,7 @@ function renameRead(targetName: string, method: string, text: string, reading: J
   return applyEdits(text, edits);
 }
 
-/** A progress token of the target's, so that the client's word on it finds its way back, number or text. */
+/** Joins a progress token with the name of its target. The token is kept as JSON text, so that a number stays a number. */
 const token =
   (targetName: string): Renaming =>
   (value, span, edits) => {
@@ -177,7 +180,7 @@ const token =
     edits.push({ start: span.start, end: span.end, text: JSON.stringify(joinName(targetName, JSON.stringify(value))) });
   };
 
-/** null: not a token that was given out here. */
+/** null: the gateway did not issue this token. */
 export function splitToken(
   joined: JsonValue | undefined,
 ): { readonly targetName: string; readonly token: string | number } | null {
@@ -191,7 +194,7 @@ export function splitToken(
   }
 }
 
-/** What a result names, by the method that it answers. */
+/** The names in a result, by the method that it answers. */
 function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly Renaming[]> {
   const pointers = pointed(uri);
   const content = some('content', blockOf(uri));
@@ -211,7 +214,7 @@ function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly 
   ]);
 }
 
-/** What parameters of the target's own requests and notifications name. */
+/** The names in the parameters of the target's requests and notifications. */
 function askedRenamings(uri: Renaming): readonly Renaming[] {
   const pointers = pointed(uri);
   return [...pointers, some('messages', some('content', blockOf(uri)), ...pointers), some('tools', ...pointers)];
@@ -221,7 +224,7 @@ function pointed(uri: Renaming): readonly Renaming[] {
   return [at(['_meta', 'ui', 'resourceUri'], uri), ...POINTERS.map((pointer) => at(['_meta', pointer], uri))];
 }
 
-/** A block of content, and what stands in it where it is the result of a tool. */
+/** The names in a block of content, and in the blocks that a tool result contains. */
 function blockOf(uri: Renaming): Renaming {
   const pointers = pointed(uri);
   const renamings = [linked(uri), at(['resource', 'uri'], uri), ...pointers, at(['resource'], all(pointers))];
@@ -244,7 +247,7 @@ const rename =
     if (typeof value === 'string') edits.push({ start: span.start, end: span.end, text: JSON.stringify(joined(value)) });
   };
 
-/** The value under these members, where there is one. */
+/** Applies `renaming` to the value at this path, if it exists. */
 function at(path: readonly string[], renaming: Renaming): Renaming {
   return (value, span, edits) => {
     let found: JsonValue | undefined = value;
@@ -258,7 +261,7 @@ function at(path: readonly string[], renaming: Renaming): Renaming {
   };
 }
 
-/** One item or several. */
+/** Applies the renamings to a member that is one item or an array of items. */
 function some(member: string, ...renamings: readonly Renaming[]): Renaming {
   return at([member], (value, span, edits) => {
     if (!Array.isArray(value)) return all(renamings)(value, span, edits);

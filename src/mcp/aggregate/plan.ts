@@ -1,16 +1,16 @@
-/** What a request to the endpoint for all targets asks of whom. Pure. */
+/** Plans a request at the aggregate endpoint: which targets get it, and under which names. Pure. */
 import { CODES, type Rejection, type RpcRequest } from '../message.ts';
 import { type Operation, readOperation } from '../operation.ts';
 import { aim } from './names.ts';
 
 export type Plan =
-  /** The gateway answers by itself. */
+  /** The gateway answers. */
   | { readonly kind: 'own' }
-  /** One target; `message` is as that target knows it. */
+  /** One target gets `message`, with the names that the target knows. */
   | { readonly kind: 'one'; readonly targetName: string; readonly message: RpcRequest; readonly operation: Operation }
-  /** Every target that the caller may use; their answers become one. `member` holds the items. */
+  /** Every target that the caller may use gets it. Their answers are merged; `member` holds the items. */
   | { readonly kind: 'list'; readonly member: string; readonly operation: Operation }
-  /** Every target that the session is open with. */
+  /** Every target that the caller may use gets the log level. */
   | { readonly kind: 'level'; readonly operation: Operation };
 
 const LISTS: ReadonlyMap<string, string> = new Map([

@@ -1,4 +1,4 @@
-/** The standing stream and the end of a session with all targets. */
+/** GET and DELETE at the aggregate endpoint: the standalone stream and the end of a session. */
 import type { Admission } from '../../auth/admission.ts';
 import { AppError } from '../../errors.ts';
 import { readLargeJson } from '../../http/json-large.ts';
@@ -23,7 +23,7 @@ const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
-/** Before a target's stream is asked for again, and at most. */
+/** The first pause before the gateway reconnects to a target's stream, and the longest. */
 const RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
@@ -32,19 +32,19 @@ async function liveSession(deps: ExchangeDeps, { admission }: Caller, session: C
   try {
     return session !== null && (await isLive(deps, admission, session)) ? session : problem(SESSION_GONE);
   } catch (err) {
-    deps.log.error({ err }, 'a session could not be looked up; the request is refused');
+    deps.log.error({ err }, 'looking up a session failed; the request is refused');
     return problemUnavailable(err);
   }
 }
 
-/** What a stream of the client's goes on from. */
+/** The point at which the client resumes a stream. */
 interface Resumed {
   readonly target: RoutedTarget;
   readonly eventId: string;
   readonly point: ResumePoint;
 }
 
-/** The streams of all targets in one, which those that become usable join and the others leave. */
+/** Merges the standalone streams of all usable targets into one. Targets join and leave as the caller's access changes. */
 export async function getEverywhere(
   deps: ExchangeDeps,
   caller: Caller,
@@ -61,7 +61,7 @@ export async function getEverywhere(
   try {
     await Promise.all(targets.map((target) => recordGet(deps, caller, target.name)));
   } catch (err) {
-    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return problemUnavailable(err);
   }
   void deps.links.begin(session, caller.admission);
@@ -70,7 +70,9 @@ export async function getEverywhere(
   return { kind: 'stream', events: streams(deps, caller, session, resumed, recorded), drain: false };
 }
 
-/** null: it is no event of this session. Events of a half that has been replaced are no place to go on from, but no fault either. */
+/**
+ * null: not an event of this session. An event of a replaced upstream session is accepted, but the stream cannot resume from it.
+ */
 async function resume(deps: ExchangeDeps, caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
   const { admission } = caller;
   const aimed = splitName(lastEventId);
@@ -98,7 +100,7 @@ function contextOf(caller: Caller, target: RoutedTarget, { linked }: Connected, 
   return { caller, target, access, era: 'session', linked, awaited, standing: true, asked: new Map() };
 }
 
-/** The stream of one answer, which broke off, is its target's alone: a message goes out on one stream only. */
+/** Resumes the stream of one answer that broke off. Only its target sends on it, because each message goes to one stream. */
 async function restOfAnswer(deps: ExchangeDeps, caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
   const { target, point } = resumed;
   const { origin } = point;
@@ -124,14 +126,14 @@ async function restOfAnswer(deps: ExchangeDeps, caller: Caller, session: Session
 }
 
 interface Connection {
-  /** What it was made with (`wayTo`). */
+  /** The name, fingerprint and binding with which it was opened (`wayTo`). */
   readonly way: string;
   readonly controller: AbortController;
   /** Ends the pause before the next try. */
   wake: () => void;
 }
 
-/** Name, place and credentials. */
+/** Everything on which a connection depends: name, fingerprint, and binding. If the text changes, the connection is replaced. */
 function wayTo(admission: Admission, target: RoutedTarget): string {
   return JSON.stringify([target.name, placeOf(target), bindingNow(admission, target)]);
 }
@@ -145,11 +147,11 @@ async function* streams(
 ): AsyncGenerator<OutEvent> {
   const merged = createMerge<OutEvent>();
   const connections = new Map<string, Connection>();
-  /** Of each way to a target, the last event that has come on it. */
+  /** The id of the last event on each connection, by `way`. */
   const lastIds = new Map(resumed === null ? [] : [[wayTo(caller.admission, resumed.target), resumed.eventId]]);
   let latest = caller.admission;
 
-  /** For as long as the target is the caller's to use: targets restart, and some end their streams from time to time. */
+  /** Reconnects to the target's stream while the caller may use the target: targets restart, and some end their streams. */
   async function follow(target: RoutedTarget, connection: Connection): Promise<void> {
     const signal = AbortSignal.any([signalOf(caller.gone), connection.controller.signal]);
     let pause = RETRY_MS;
@@ -166,7 +168,7 @@ async function* streams(
       const last = lastIds.get(connection.way);
       const after = (linked: Linked): string | null =>
         last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
-      // What cannot be recorded is tried again like what cannot be reached.
+      // If the decision cannot be recorded, it is retried like an unreachable target.
       const reached = recorded.has(target.id) ? await connectAt(deps, now, place, signal, after) : null;
       if (reached === 'none') return;
       if (reached !== null) {
@@ -201,7 +203,7 @@ async function* streams(
     const connection: Connection = { way: wayTo(latest, target), controller: new AbortController(), wake: () => undefined };
     connections.set(target.id, connection);
     follow(target, connection)
-      .catch((err: unknown) => deps.log.error({ err, target: target.name }, 'the stream of a target could not be opened'))
+      .catch((err: unknown) => deps.log.error({ err, target: target.name }, 'opening the stream of a target failed'))
       .finally(() => {
         if (connections.get(target.id) === connection) connections.delete(target.id);
       });
@@ -220,14 +222,14 @@ async function* streams(
   const stop = (): void => merged.end();
   caller.gone.addEventListener('abort', stop, { once: true });
   const leaveEnd = deps.aims.onEnd(session.id, stop);
-  // A half that is opened later, for a target that was down, brings its stream.
+  // If an upstream session is opened later, because its target was down, its stream is opened, too.
   const leaveLinks = deps.links.onOpened(session, (targetId) => {
     const connection = connections.get(targetId);
     const target = usableTargets(latest).find(({ id }) => id === targetId);
     if (connection !== undefined) connection.wake();
     else if (target !== undefined) start(target);
   });
-  // One that was missing in the client's lists answers again.
+  // A target that was missing from the client's lists answers again.
   const recovered = (targetId: string): void => {
     if (!usableTargets(latest).some(({ id }) => id === targetId)) return;
     for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
@@ -265,7 +267,7 @@ function rest(ms: number, connection: Connection, signal: AbortSignal): Promise<
   });
 }
 
-/** When the client connects again is not for one of the targets to say. */
+/** Notes the ids of events, and removes `retry`: a single target must not set when the client reconnects. */
 async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => void): AsyncGenerator<OutEvent> {
   for await (const { retry: _, ...event } of events) {
     if (event.id !== undefined) note(event.id);
@@ -275,7 +277,7 @@ async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => vo
 
 const PROGRESS = '{"jsonrpc":"2.0","method":"notifications/progress"';
 
-/** Clients number their requests across targets: nobody reports the progress of what another target does. */
+/** Drops progress that a target reports for a request to a different target. Clients number their requests across targets. */
 async function* ownProgress(
   deps: ExchangeDeps,
   session: Session,
@@ -300,8 +302,8 @@ interface Progress {
 }
 
 /**
- * The session ends first, so that nothing opens another half meanwhile; then its halves at the targets that the caller may
- * still use. Others end when their targets tire of them.
+ * Ends the session first, so that no new upstream session is opened meanwhile. Then it ends the upstream sessions at targets
+ * that the caller may still use. Other upstream sessions end when their targets time them out.
  */
 export async function deleteEverywhere(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const session = await liveSession(deps, caller, claimed);
@@ -314,7 +316,7 @@ export async function deleteEverywhere(deps: ExchangeDeps, caller: Caller, claim
     await Promise.all(halves.map(([target, link], index) => endAt(deps, caller, { session, link }, target, verdicts[index])));
     return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
   } catch (err) {
-    deps.log.error({ err }, 'the end of a session could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
     return problemUnavailable(err);
   }
 }

@@ -1,4 +1,4 @@
-/** Which targets a session with all of them is with, at this moment, and whether there is still such a session. */
+/** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 import type { Admission } from '../../auth/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize, mayUseTarget } from '../authorize.ts';
@@ -9,7 +9,7 @@ import { EVERYWHERE, type Link, type Session } from '../sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
 
-/** In the order of their names; the same for every request in the same state. */
+/** The targets that the caller may use, ordered by name. */
 export function usableTargets({ principal, snapshot }: Admission): RoutedTarget[] {
   return [...snapshot.targets.values()]
     .filter((target) => mayUseTarget(snapshot.engine, principal, target))
@@ -21,15 +21,15 @@ export function placeAt(admission: Admission, session: Session, target: RoutedTa
 }
 
 /**
- * Whether nobody has ended the session. Its client's end is known from its row alone: unlike on a target's own endpoint, what
- * the gateway answers by itself does not meet a target that has forgotten the session.
+ * Whether the session has not ended. Only its row tells that the client has ended it: answers from the gateway itself do not
+ * reach a target that would have forgotten the session, unlike on a target's own endpoint.
  */
 export async function isLive(deps: ExchangeDeps, { snapshot }: Admission, session: Session): Promise<boolean> {
   if (session.place !== EVERYWHERE || snapshot.sessions.ended.has(session.id)) return false;
   return (await deps.sessions.find(session.id)) !== null;
 }
 
-/** The targets that have a half of the session, whichever replica has opened it. */
+/** The targets with an upstream session for this session, opened by this replica or another one. */
 export async function halvesOf(
   deps: ExchangeDeps,
   admission: Admission,
@@ -43,19 +43,21 @@ export async function halvesOf(
   return (await Promise.all(found)).flat();
 }
 
-/** The row for what is asked of every target where there is none. False: it could not be recorded. */
+/** Records a request to all targets when the caller may use none. False: it could not be recorded. */
 export async function recordNobody(deps: ExchangeDeps, { admission, arrivedAt }: Caller, method: string): Promise<boolean> {
   try {
     const { decisionId } = await authorize(deps, { admission, targetName: EVERYWHERE, method, operation: { kind: 'target' } });
     deps.audit.outcome({ decision_id: decisionId, outcome: 'denied', duration_ms: deps.now() - arrivedAt });
     return true;
   } catch (err) {
-    deps.log.error({ err }, 'a decision could not be recorded; the request is refused');
+    deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return false;
   }
 }
 
-/** For what several targets are asked: what cannot be recorded at one of them is refused as a whole. */
+/**
+ * Notes recording failures of a request to several targets: if it cannot be recorded for one target, it is refused as a whole.
+ */
 export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; readonly isUnrecorded: () => boolean } {
   let unrecorded = false;
   const noted = (recording: Promise<void>): Promise<void> =>
@@ -72,8 +74,8 @@ export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; reado
 }
 
 /**
- * What `ask` returns for one of several targets, or null if the target does not answer while the others can be kept waiting. If the target
- * is late, it is asked in the background. The request is recorded before null is returned, unless the database is late itself.
+ * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
+ * target is asked in the background. The request is recorded before null is returned, unless the database itself is late.
  */
 export async function askAmong<T>(
   deps: ExchangeDeps,
@@ -101,7 +103,7 @@ export async function askAmong<T>(
       return answer;
     },
   };
-  // The target has answered when the gateway records what the answer shows.
+  // When the gateway records the names in an answer, the target has answered.
   const shown: ExchangeDeps['audit']['shown'] = (record) => {
     attempt?.ended(true);
     return deps.audit.shown(record);
