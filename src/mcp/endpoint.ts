@@ -211,10 +211,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const denied = endpoint.denialLimit(held.principal);
   if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
   if (endpoint.outbox.refusal(held.principal) !== null) {
-    return tooMany(
-      'Your clients have left too many bytes of their answers unread. Read them, or close those connections.',
-      1,
-    );
+    return tooMany('Your clients have left too many bytes of their answers unread. Read them, or close those connections.', 1);
   }
 
   const unfit = checkHeaders(req.method, headers);

@@ -21,7 +21,7 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly streamsPerPrincipal: number;
   /** In-flight calls of one principal in this process. */
   readonly callsPerPrincipal: number;
-  /** Timeout for opening an upstream session. */
+  /** Timeout for messages from the gateway itself that open, set up or end an upstream session. */
   readonly openMs: number;
   /** How long a request at the aggregate endpoint waits for the slowest target, if no other request already waits for it. */
   readonly joinMs: number;
