@@ -1,4 +1,4 @@
-/** `portcullis audit`: what is done with the audit log on the host. */
+/** `portcullis audit`: works with the audit log on the host. */
 import { createReadStream, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -15,26 +15,26 @@ import { reproduceCommand } from './bundle.ts';
 
 const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--since CHECKPOINT] [--json]
 
-Checks that no record of the audit log was changed, added or taken away, and names the first that was.
+Checks that no record of the audit log was changed, added or removed, and names the first that was.
 
   --export FILE        checks an export (GET /api/logs/export?format=ndjson, without filters) instead of the database
-  --checkpoints FILE   also holds the log to checkpoints that were kept outside of the database: without them, it is not
-                       noticed if what came last was cut off
-  --since CHECKPOINT   checks only what was written after the checkpoint, and that every chain still goes on from there. It
-                       says nothing about older records. CHECKPOINT is a file with one checkpoint, or the checkpoint itself
+  --checkpoints FILE   also checks the log against checkpoints kept outside the database. Without them, this command
+                       cannot notice that the newest records were cut off
+  --since CHECKPOINT   checks only records written after the checkpoint, and that every chain still continues from it.
+                       It does not check older records. CHECKPOINT is a file with one checkpoint, or the checkpoint itself
   --json               prints the result as JSON
 
-It needs the master key (MASTER_KEY, or DATA_DIR with master.key), and MASTER_KEY_PREVIOUS for chains from before the key was
-replaced. The database is the one of the gateway's variables. A SQLite database belongs to the running gateway: stop that
-first, or check an export.
+This command needs the master key (MASTER_KEY, or DATA_DIR with master.key). For chains written before the key was replaced, it
+also needs MASTER_KEY_PREVIOUS. It reads the database that the gateway's environment variables name. A SQLite database belongs to
+the running gateway: stop the gateway first, or check an export.
 
-Exit code: 0 the log is whole, 1 it is not, 2 it could not be checked.
+Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked.
 `;
 
 const PROGRESS_MS = 5_000;
 const PROBLEMS_SHOWN = 20;
 
-/** The exit code. */
+/** Returns the exit code. */
 export async function audit(argv: readonly string[]): Promise<number> {
   const [verb, ...rest] = argv;
   if (verb === 'reproduce') return reproduceCommand(rest);
@@ -80,7 +80,7 @@ function readOptions(args: readonly string[]): Options | null {
 async function verify(options: Options): Promise<Report> {
   const config = configFromProcess();
   const verification = createVerification(chainKeys(config));
-  // First of all: the log may grow while they are read, and must have what they say.
+  // Read the checkpoints first: the log may grow while they are read, and it must contain every record that they name.
   if (options.checkpoints !== undefined) {
     for await (const checkpoint of checkpointsOf(options.checkpoints)) verification.expect(checkpoint);
   }
@@ -98,7 +98,7 @@ async function verify(options: Options): Promise<Report> {
   if (!keyFits) {
     throw new AppError(
       'unavailable',
-      'No chain was written under this master key: MASTER_KEY or DATA_DIR must be those of the gateway.',
+      'This master key wrote none of the chains: set MASTER_KEY or DATA_DIR to those of the gateway.',
     );
   }
   return report;
@@ -106,11 +106,11 @@ async function verify(options: Options): Promise<Report> {
 
 function chainKeys({ masterKey, previousMasterKeys, dataDir }: Config) {
   const file = join(dataDir, 'master.key');
-  // The key of a gateway is not made here: nothing was written under a new one.
+  // Do not create a master key here: no record was written under a new one.
   if (masterKey === null && !existsSync(file)) {
     throw new AppError(
       'not_found',
-      `There is no master key: set MASTER_KEY, or DATA_DIR to the folder with master.key (not at ${file}).`,
+      `No master key was found at ${file}: set MASTER_KEY, or set DATA_DIR to the folder with master.key.`,
     );
   }
   const keys = [masterKey ?? masterKeyFile(file), ...previousMasterKeys];
@@ -137,12 +137,12 @@ async function* checkpointsOf(file: string): AsyncGenerator<Checkpoint> {
     const checkpoint = readCheckpoint(line);
     if (checkpoint !== null) yield checkpoint;
     else if (isCutOff(line))
-      process.stderr.write(`portcullis: ${file}, line ${at}: the checkpoint was cut off and is left out\n`);
-    else throw new AppError('invalid_request', `${file}, line ${at}: this is no checkpoint`);
+      process.stderr.write(`portcullis: ${file}, line ${at}: the checkpoint is cut off, so it is skipped\n`);
+    else throw new AppError('invalid_request', `${file}, line ${at}: this is not a checkpoint`);
   }
 }
 
-/** The checkpoint that the text is, or that the file of this name holds. */
+/** Returns the checkpoint that the text is, or the one in the file with this name. */
 async function oneCheckpoint(given: string): Promise<Checkpoint> {
   const itself = readCheckpoint(given);
   if (itself !== null) return itself;
@@ -152,7 +152,7 @@ async function oneCheckpoint(given: string): Promise<Checkpoint> {
   if (only !== undefined && found.length === 1) return only;
   throw new AppError(
     'invalid_request',
-    `--since takes one checkpoint, and ${given} has ${found.length}: put the line of the one that you mean into a file of its own.`,
+    `--since takes one checkpoint, but ${given} has ${found.length}: put the line of the one that you mean into a separate file.`,
   );
 }
 
@@ -160,7 +160,7 @@ async function takeDatabase(verification: Verification, { database: where }: Con
   if (where.kind === 'sqlite' && !existsSync(where.path)) {
     throw new AppError(
       'not_found',
-      `There is no database at ${where.path}: DATA_DIR or DATABASE_URL must be those of the gateway.`,
+      `No database was found at ${where.path}: set DATA_DIR or DATABASE_URL to those of the gateway.`,
     );
   }
   const database = await openDatabase(where, async () => {});
@@ -177,7 +177,7 @@ async function takeExport(verification: Verification, file: string): Promise<voi
     at++;
     const line = readLine(text);
     if (line === null || (at === 1) !== (line.kind === 'audit')) {
-      const what = at === 1 ? 'this is no export of the whole log (NDJSON, without filters)' : 'this is no line of an export';
+      const what = at === 1 ? 'this is not an export of the whole log (NDJSON, without filters)' : 'this is not a line of an export';
       throw new AppError('invalid_request', `${file}, line ${at}: ${what}`);
     }
     expectOwn(verification, line);
@@ -186,7 +186,7 @@ async function takeExport(verification: Verification, file: string): Promise<voi
   if (at === 0) throw new AppError('invalid_request', `${file} is empty`);
 }
 
-/** An export names the heads that it was made from. */
+/** Expects the chain heads that the export itself names. */
 function expectOwn(verification: Verification, line: AuditLine): void {
   const checkpoint = line.kind === 'audit' && line.checkpoint !== null ? readCheckpoint(line.checkpoint) : null;
   if (checkpoint !== null) verification.expect(checkpoint);
@@ -196,18 +196,18 @@ function inWords(report: Report): string {
   const { decision, shown, outcome } = report.records;
   const counted = `${report.chains} chains, ${decision} decisions, ${shown} lists, ${outcome} outcomes`;
   const aside = [
-    ...(report.erased > 0 ? [`${report.erased} decisions have their personal data erased`] : []),
-    ...(report.shortened > 0 ? [`${report.shortened} chains were shortened by age`] : []),
-    ...(report.unproven > 0 ? [`${report.unproven} of these by an older version: age not proven`] : []),
+    ...(report.erased > 0 ? [`the personal data of ${report.erased} decisions has been erased`] : []),
+    ...(report.shortened > 0 ? [`retention has removed old records from ${report.shortened} chains`] : []),
+    ...(report.unproven > 0 ? [`an older version removed records from ${report.unproven} of these chains: nothing proves their age`] : []),
     ...(report.since === null
       ? []
-      : [`checked from the checkpoint of ${new Date(report.since).toISOString()} on; older records were not read`]),
-    ...(report.unchained > 0 ? [`${report.unchained} records are from before there were chains, and cannot be checked`] : []),
+      : [`checked only records after the checkpoint of ${new Date(report.since).toISOString()}`]),
+    ...(report.unchained > 0 ? [`${report.unchained} records were written before chains existed, and cannot be checked`] : []),
   ].map((line) => `  ${line}\n`);
-  if (report.intact) return `The audit log is whole: ${counted}.\n${aside.join('')}`;
+  if (report.intact) return `The audit log is intact: ${counted}.\n${aside.join('')}`;
   const more = report.problems.length - PROBLEMS_SHOWN;
   const problems = report.problems.slice(0, PROBLEMS_SHOWN).map((problem) => `  ${problemText(problem)}\n`);
-  return `The audit log is NOT whole: ${counted}.\n${problems.join('')}${more > 0 ? `  and ${more} more\n` : ''}${aside.join('')}`;
+  return `The audit log is NOT intact: ${counted}.\n${problems.join('')}${more > 0 ? `  and ${more} more\n` : ''}${aside.join('')}`;
 }
 
 function problemText({ problem, chain, seq, record, decision_id, detail }: Problem): string {

@@ -1,4 +1,6 @@
-/** `portcullis bundle` and `portcullis audit reproduce`: decisions made again by stock OPA, or here. */
+/**
+ * `portcullis bundle` and `portcullis audit reproduce`: export the policies for stock OPA, and evaluate recorded decisions again.
+ */
 import { writeFileSync } from 'node:fs';
 import type { LogJson } from '../audit/entry.ts';
 import type { Decision } from '../decision/decision.ts';
@@ -13,19 +15,19 @@ const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const bundle: Command = {
   name: 'bundle',
   summary: 'writes the policies as a bundle that stock OPA reads',
-  help: `It has the rule that people review, the rule that runs, the policies, and their revision:
+  help: `The bundle contains the rule that people review, the rule that runs, the policies, and their revision:
   opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.decision
 The input is {"sub", "role", "groups", "target", "type", "name"}; data.portcullis.reference.target needs no type and name.
-Targets are named by their id.`,
+The input names a target by its id.`,
   options: {
-    out: { value: 'FILE', help: 'where to; portcullis.tar.gz, if not given' },
-    revision: { value: 'REVISION', help: 'of the history; the newest, if not given' },
-    signed: { help: 'with a signature by the signing key of the gateway, whose public keys are at /.well-known/jwks.json' },
+    out: { value: 'FILE', help: 'the file to write (default: portcullis.tar.gz)' },
+    revision: { value: 'REVISION', help: 'a revision of the history (default: the newest)' },
+    signed: { help: 'signs the bundle with the signing key of the gateway; its public keys are at /.well-known/jwks.json' },
   },
   async run(given) {
     const revision = given.text('revision');
     if (revision !== undefined && !REVISION.test(revision))
-      throw new UsageError(`a revision is a number, and ${revision} is none`);
+      throw new UsageError(`--revision must be a number, not ${revision}`);
     const query = new URLSearchParams({ ...(revision === undefined ? {} : { revision }), signed: String(given.flag('signed')) });
     const { bytes, headers } = await connect(given).download(`/api/policies/bundle?${query}`);
     const out = given.text('out') ?? 'portcullis.tar.gz';
@@ -50,15 +52,15 @@ interface Asked {
 const reproduce: Command = {
   name: 'reproduce',
   takes: '<decision-id>',
-  summary: 'makes a recorded decision again, with the policies of then',
-  help: `The engine is the one of this command, and must be the recorded one. What was decided then and now is compared: effect, policy
-and reason, and the hashes of policies and engine. Prints how stock OPA is asked the same.`,
+  summary: 'evaluates a recorded decision again, with the policies of its revision',
+  help: `This command uses its own engine, which must have the recorded hash. It compares the effect, policy and reason of both decisions,
+and the hashes of the policies. It also prints the commands that ask stock OPA the same question.`,
   async run(given) {
     const [id = ''] = given.args;
-    if (!ID.test(id)) throw new UsageError(`${id} is no decision id: GET /api/logs has them`);
+    if (!ID.test(id)) throw new UsageError(`${id} is not a decision id: GET /api/logs lists the ids`);
     const client = connect(given);
     const [row] = await client.call<LogJson[]>('GET', `/api/logs?id=${id}`);
-    if (row === undefined) throw new CommandError(`no decision has the id ${id}`, 'not_found');
+    if (row === undefined) throw new CommandError(`no recorded decision has the id ${id}`, 'not_found');
     const { asked, principal, targetId } = questionOf(row);
     const { policies } = await client.call<{ policies: PolicyJson[] }>('GET', `/api/policies/history/${row.revision}`);
     const engine = await createEngine({
@@ -68,7 +70,7 @@ and reason, and the hashes of policies and engine. Prints how stock OPA is asked
     });
     if (engine.engineHash !== row.engine_hash) {
       const hashes = `${row.engine_hash} then, ${engine.engineHash} here`;
-      throw new CommandError(`it was decided by another engine (${hashes}): use the portcullis of that version`, 'other_engine');
+      throw new CommandError(`a different engine made this decision (${hashes}): run the portcullis of that version`, 'other_engine');
     }
     const { resource_type: type, resource_name: name } = row;
     const now =
@@ -77,16 +79,16 @@ and reason, and the hashes of policies and engine. Prints how stock OPA is asked
         : engine.decide(principal, targetId, { resource_type: type, resource_name: name });
     const differences = differencesOf(row, now, engine.compiled.hash);
     if (differences.length > 0)
-      throw new CommandError(`it is not what was recorded: ${differences.join('; ')}`, 'not_reproduced');
+      throw new CommandError(`the decision differs from the recorded one: ${differences.join('; ')}`, 'not_reproduced');
     const commands = [
-      // The `echo` of some shells reads backslashes.
+      // Some shells interpret backslashes in `echo`, so this uses printf.
       `printf '%s\\n' ${shellQuoted(JSON.stringify(asked.input))} > input.json`,
       `portcullis bundle --revision ${row.revision}`,
       `opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${asked.rule}`,
     ];
     const why = now.policy === null ? 'no policy matched' : `policy ${JSON.stringify(now.policy.name)} (${now.policy.id})`;
     return {
-      text: `${now.effect}: ${why}, as recorded at revision ${row.revision}. The same with stock OPA:\n\n${commands.join('\n')}\n`,
+      text: `${now.effect}: ${why}, as recorded at revision ${row.revision}. To ask stock OPA the same:\n\n${commands.join('\n')}\n`,
       json: {
         id,
         revision: row.revision,
@@ -102,13 +104,16 @@ and reason, and the hashes of policies and engine. Prints how stock OPA is asked
   },
 };
 
-/** Throws CommandError for rows that no policy has decided, or that do not say any more what was asked. */
+/**
+ * Returns the question that the recorded decision answers. Throws CommandError if no policy decided the row, or if the row no
+ * longer contains the question.
+ */
 function questionOf(row: LogJson) {
   const { reason, user_id: sub, user_role: role, user_groups: groups, target_id: targetId } = row;
   if (reason === 'no_target' || reason === 'not_canonical' || reason === 'error' || targetId === null) {
-    throw new CommandError(`no policy was read for it: it was denied for the reason ${reason}`, 'not_by_policy');
+    throw new CommandError(`no policy made this decision: it was denied for the reason ${reason}`, 'not_by_policy');
   }
-  if (row.user_email === '') throw new CommandError('what it was decided on has been erased: the groups of its user', 'erased');
+  if (row.user_email === '') throw new CommandError('the decision cannot be evaluated again: the groups of its user have been erased', 'erased');
   const principal = { sub, role, groups };
   const { resource_type: type, resource_name: name } = row;
   const asked: Asked =
@@ -141,7 +146,7 @@ const group = (path: string, about: string, commands: readonly Command[]): Comma
 const PROCESS: Terminal = process;
 
 export const bundleCommand = (argv: readonly string[], terminal: Terminal = PROCESS): Promise<number> =>
-  runGroup(group('portcullis', 'Policies as OPA takes them.', [bundle]), ['bundle', ...argv], terminal);
+  runGroup(group('portcullis', 'Exports the policies for OPA.', [bundle]), ['bundle', ...argv], terminal);
 
 export const reproduceCommand = (argv: readonly string[], terminal: Terminal = PROCESS): Promise<number> =>
-  runGroup(group('portcullis audit', 'Recorded decisions, made again.', [reproduce]), ['reproduce', ...argv], terminal);
+  runGroup(group('portcullis audit', 'Evaluates recorded decisions again.', [reproduce]), ['reproduce', ...argv], terminal);

@@ -1,4 +1,4 @@
-/** The REST API of a gateway, for commands. */
+/** The client of a gateway's REST API, for commands. */
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { clientConfigFromProcess } from '../config.ts';
@@ -6,23 +6,25 @@ import type { FieldError } from '../errors.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
 
 export const CLIENT_OPTIONS = {
-  server: { value: 'URL', help: 'the gateway; else PORTCULLIS_URL, else http://127.0.0.1:8080' },
-  'allow-http': { help: 'sends the token over plain http to a gateway that is not on loopback' },
+  server: { value: 'URL', help: 'the gateway (default: PORTCULLIS_URL, or http://127.0.0.1:8080)' },
+  'allow-http': { help: 'allows plain http to a gateway that is not on loopback, which exposes the token' },
 } as const satisfies Record<string, Option>;
 
-export const CLIENT_NOTES = `PORTCULLIS_TOKEN must be an API token of an administrator. It goes to the gateway alone, and is never printed.
-Exit code: 0 done, 1 not done, 2 called wrongly.`;
+export const CLIENT_NOTES = `PORTCULLIS_TOKEN must be an API token of an administrator. This command sends it only to the gateway, and never prints it.
+Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 export interface Client {
-  /** Throws CommandError with what the gateway says where it refuses, or why there was no answer. */
+  /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
   call<T>(method: Method, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<T>;
-  /** Of what answers in lines while it works: `said` gets the progress. Throws as `call` does. */
+  /**
+   * For an answer in lines, which the gateway writes while it works. Calls `said` with each progress report. Throws like `call`.
+   */
   follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T>;
-  /** A list, with all of its pages. */
+  /** Returns every item of a list, from all its pages. */
   list<T>(path: string): Promise<T[]>;
-  /** Of what is no JSON. Throws as `call` does. */
+  /** For an answer that is not JSON. Throws like `call`. */
   download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }>;
 }
 
@@ -34,7 +36,7 @@ export type Say = (progress: string) => void;
 
 const SAY_EVERY_MS = 2_000;
 
-/** Tells people now and then how far the gateway is. */
+/** Returns a function that reports the progress of the gateway, at most once every 2 seconds. */
 export function progressOf(say: Say): (progress: Progress) => void {
   let said = Date.now();
   return ({ done, total }) => {
@@ -47,23 +49,23 @@ export function progressOf(say: Say): (progress: Progress) => void {
 const PATIENCE_MS = 300_000;
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
-/** Throws UsageError or ConfigError where it is not said which gateway, or as whom. */
+/** Throws UsageError or ConfigError if the URL of the gateway or the token is missing or not allowed. */
 export function connect(given: Given): Client {
   const { url, token } = clientConfigFromProcess(given.text('server'));
   if (token === null) {
     throw new UsageError(
-      'PORTCULLIS_TOKEN is not set: make an API token as an administrator (POST /api/auth/tokens), and export it',
+      'PORTCULLIS_TOKEN is not set: create an API token as an administrator (POST /api/auth/tokens), and export it',
     );
   }
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !LOOPBACK.test(hostname) && !given.flag('allow-http')) {
-    throw new UsageError(`${url} is plain http, where others could read the token: use https, or say --allow-http`);
+    throw new UsageError(`${url} is plain http, so others on the network could read the token: use https, or pass --allow-http`);
   }
 
   const ask = (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> =>
     send(url, path, {
       method,
-      // Elsewhere the token has no business.
+      // Refuse redirects: the token must not go to a different server.
       redirect: 'error',
       headers: {
         authorization: `Bearer ${token}`,
@@ -109,7 +111,7 @@ export function connect(given: Given): Client {
         if ('progress' in line) said(line.progress as P);
         if ('error' in line) throw refusal(url, 200, line.error);
       }
-      throw new CommandError(`${url} ended before there was a result: try again, and see its log`, 'no_answer');
+      throw new CommandError(`${url} closed the connection before it sent a result: try again, and look at the log of the gateway`, 'no_answer');
     },
     async download(path) {
       const response = await askInTime('GET', path);
@@ -120,12 +122,12 @@ export function connect(given: Given): Client {
   };
 }
 
-/** The next page, at the same gateway. */
+/** The link to the next page, at the same gateway. */
 const NEXT = /^<(\/api\/[^>]+)>; rel="next"$/;
 
 const send = (url: string, path: string, init: RequestInit): Promise<Response> => read(url, () => fetch(url + path, init));
 
-/** Throws CommandError where the gateway is not there, or goes. */
+/** Throws CommandError if the gateway cannot be reached or closes the connection. */
 async function read<T>(url: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -133,7 +135,7 @@ async function read<T>(url: string, work: () => Promise<T>): Promise<T> {
     const { cause, message } = error as Error;
     const reason = cause instanceof Error ? ((cause as NodeJS.ErrnoException).code ?? cause.message) : message;
     throw new CommandError(
-      `no answer from ${url} (${reason}): PORTCULLIS_URL or --server must name a gateway that runs`,
+      `no answer from ${url} (${reason}): PORTCULLIS_URL or --server must name a running gateway`,
       'no_answer',
     );
   }
@@ -148,13 +150,13 @@ function parsed(text: string): unknown {
 }
 
 const WHAT_TO_DO: Readonly<Record<number, string>> = {
-  401: 'PORTCULLIS_TOKEN must be a token of this gateway that is not revoked.',
-  403: 'PORTCULLIS_TOKEN must be of an administrator.',
+  401: 'PORTCULLIS_TOKEN must be a token of this gateway, and not revoked.',
+  403: 'PORTCULLIS_TOKEN must belong to an administrator.',
 };
 
 function refusal(url: string, status: number, answer: unknown): CommandError {
   if (typeof answer !== 'object' || answer === null || !('code' in answer) || !('detail' in answer)) {
-    return new CommandError(`${url} answered ${status}, and not as a gateway does: is it one?`, 'no_gateway');
+    return new CommandError(`${url} answered ${status}, but not as a Portcullis gateway does: check the URL`, 'no_gateway');
   }
   const { code, detail, errors } = answer as { code: unknown; detail: unknown; errors?: readonly FieldError[] };
   const advice = WHAT_TO_DO[status];

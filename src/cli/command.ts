@@ -1,9 +1,9 @@
-/** What all commands with subcommands share: help, options, exit codes, and output for people or for programs. */
+/** What all commands with subcommands share: help, options, exit codes, and output as text or as JSON. */
 import { parseArgs } from 'node:util';
 import { ConfigError } from '../config.ts';
 import { AppError, type FieldError } from '../errors.ts';
 
-/** Where a command writes; the process itself, but in tests. */
+/** The streams to which a command writes. Tests replace the process. */
 export interface Terminal {
   readonly stdout: { write(text: string): unknown };
   readonly stderr: { write(text: string): unknown };
@@ -13,60 +13,60 @@ export const EXIT = { ok: 0, failed: 1, usage: 2, changes: 3 } as const;
 type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 export interface Option {
-  /** What stands for its value in the help; absent: it has none. */
+  /** The placeholder for the option's value in the help; absent: the option takes no value. */
   readonly value?: string;
   readonly help: string;
 }
 
-/** What a command was given. */
+/** The arguments and options that a command got. */
 export interface Given {
   readonly args: readonly string[];
   text(option: string): string | undefined;
   flag(option: string): boolean;
 }
 
-/** What a command found or did: either form says everything. */
+/** The result of a command. `text` and `json` contain the same facts. */
 export interface Outcome {
   readonly code?: ExitCode;
-  /** For people. */
+  /** Output for people. */
   readonly text: string;
-  /** For programs. */
+  /** Output for programs. */
   readonly json: unknown;
 }
 
 export interface Command {
   readonly name: string;
-  /** Its arguments, as the help shows them: `<from> [<to>]`. */
+  /** The arguments as the help shows them: `<from> [<to>]`. */
   readonly takes?: string;
-  /** One line. */
+  /** One line of help. */
   readonly summary: string;
-  /** More of it, in lines of at most 100 characters. */
+  /** More help. Its lines are broken by hand. */
   readonly help?: string;
   readonly options?: Readonly<Record<string, Option>>;
-  /** `say` tells people how far it is. */
+  /** `say` reports progress to the person who runs the command. */
   run(given: Given, say: (progress: string) => void): Promise<Outcome>;
 }
 
 export interface CommandGroup {
-  /** As it is typed: `portcullis policies`. */
+  /** The command line that starts the group: `portcullis policies`. */
   readonly path: string;
-  /** Lines at the head of the help, and at its end. */
+  /** `about` is at the beginning of the help, `notes` at its end. */
   readonly about: string;
   readonly notes: string;
   readonly commands: readonly Command[];
-  /** That every command takes. */
+  /** The options that every command of the group takes. */
   readonly options: Readonly<Record<string, Option>>;
 }
 
-/** Called wrongly: exit code 2, and where to read how. */
+/** The command was used wrongly: exit code 2, and a pointer to the help. */
 export class UsageError extends Error {}
 
-/** The command was not carried out, for reasons in files or at the gateway: exit code 1. */
+/** The command failed because of files, or because of the gateway: exit code 1. */
 export class CommandError extends Error {
   readonly code: string;
   readonly errors: readonly FieldError[];
 
-  /** `message` is for people; `code` and `errors` are those of the gateway where it refused. */
+  /** `message` is for people. `code` and `errors` come from the gateway if it refused. */
   constructor(message: string, code = 'failed', errors: readonly FieldError[] = []) {
     super(message);
     this.code = code;
@@ -76,11 +76,11 @@ export class CommandError extends Error {
 
 const COMMON = {
   json: { help: 'prints one JSON document instead of text' },
-  help: { help: 'prints this' },
+  help: { help: 'prints this help' },
   version: { help: 'prints the version' },
 } as const satisfies Record<string, Option>;
 
-/** The exit code. */
+/** Returns the exit code. */
 export async function runGroup(group: CommandGroup, argv: readonly string[], terminal: Terminal): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === 'help' || name === '--help') {
@@ -89,7 +89,7 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
   }
   const command = group.commands.find((known) => known.name === name);
   if (command === undefined) {
-    terminal.stderr.write(`portcullis: there is no command ${group.path} ${printable(name)}\n\n${groupHelp(group)}`);
+    terminal.stderr.write(`portcullis: unknown command: ${group.path} ${printable(name)}\n\n${groupHelp(group)}`);
     return EXIT.usage;
   }
   if (rest.includes('--help')) {
@@ -125,7 +125,7 @@ interface Failure extends Pick<CommandError, 'code' | 'message' | 'errors'> {
   readonly exit: ExitCode;
 }
 
-/** null: nothing that was foreseen. */
+/** null: the error is unexpected, so it must not be reported as a failure of the command. */
 function failureOf(error: unknown): Failure | null {
   if (error instanceof UsageError || error instanceof ConfigError) {
     return { code: 'usage', message: error.message, errors: [], exit: EXIT.usage };
@@ -148,7 +148,7 @@ function read(group: CommandGroup, command: Command, argv: readonly string[]): G
   try {
     parsed = parseArgs({ args: [...argv], options, allowPositionals: true });
   } catch (error) {
-    // The sentences of node end in advice on `--` that is of no use here.
+    // Cut the message of node after its first sentence: the rest advises on `--`, which does not help here.
     const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\. To specify|\.\s/);
     throw new UsageError(sentence);
   }
@@ -180,7 +180,7 @@ const usageOf = ({ name, takes }: Command): string => (takes === undefined ? nam
 
 function groupHelp({ path, about, notes, commands }: CommandGroup): string {
   const rows = commands.map((command): [string, string] => [usageOf(command), command.summary]);
-  return `Usage: ${path} <command> [options]\n\n${about}\n\n${table(rows)}\n${path} <command> --help has the options of each.\n\n${notes}\n`;
+  return `Usage: ${path} <command> [options]\n\n${about}\n\n${table(rows)}\n${path} <command> --help lists the options of a command.\n\n${notes}\n`;
 }
 
 function commandHelp(group: CommandGroup, command: Command): string {
@@ -194,12 +194,12 @@ function commandHelp(group: CommandGroup, command: Command): string {
 
 const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Cs}/gu;
 
-/** What others wrote moves no cursor and turns no text around. */
+/** Escapes control characters, so that text from others cannot move the cursor or reverse text. */
 export function printable(text: string): string {
   return text.replace(MOVING, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
-/** The same JSON value, in characters that move nothing. */
+/** The same JSON value, with those characters escaped. */
 const jsonText = (value: unknown): string =>
   JSON.stringify(value).replace(MOVING, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 

@@ -1,4 +1,4 @@
-/** `portcullis drafts`: changes of the policies that are kept at the gateway to be tried before they are made. */
+/** `portcullis drafts`: proposed policy changes that the gateway stores, so that you can try them before you apply them. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { DRAFT_NAME } from '../policies/drafts/draft.ts';
@@ -24,13 +24,13 @@ interface DraftJson extends Summary {
 }
 
 const { draft: _, ...FILE_OPTIONS } = SET_OPTIONS;
-const REASON = { value: 'TEXT', help: 'why; it is kept in the history' };
+const REASON = { value: 'TEXT', help: 'why; the history records it' };
 
-/** Before it goes into a path. */
+/** Checks the draft's name before it becomes part of a path. */
 function pathOf(given: Given, more = ''): string {
   const [name = ''] = given.args;
   if (!DRAFT_NAME.test(name)) {
-    throw new UsageError(`the name of a draft is of a-z, 0-9, ".", "_" and "-", and ${name} is none`);
+    throw new UsageError(`a draft name must consist of a-z, 0-9, ".", "_" and "-"; ${name} does not`);
   }
   return `/api/policies/drafts/${name}${more}`;
 }
@@ -43,15 +43,16 @@ const list: Command = {
     const lines = drafts.map(
       ({ name, author, updated_at, shadow }) => `${name}  ${updated_at}  ${author.email}${shadow ? '  (shadowed)' : ''}\n`,
     );
-    return { text: lines.length === 0 ? 'There is no draft.\n' : lines.join(''), json: drafts };
+    return { text: lines.length === 0 ? 'There are no drafts.\n' : lines.join(''), json: drafts };
   },
 };
 
 const save: Command = {
   name: 'save',
   takes: '<name>',
-  summary: 'keeps the files of a folder, with its tests, as a draft: anew, if there is one of this name',
-  help: 'What could not be applied is refused, with file, line and column. The tests must pass before the draft can be activated.',
+  summary: 'stores the files of a folder, with its tests, as a draft; replaces a draft with the same name',
+  help: `If the gateway could not apply a file, it refuses the draft and names the file, line and column.
+The tests must pass before you can activate the draft.`,
   options: FILE_OPTIONS,
   async run(given) {
     const dir = dirOf(given);
@@ -68,7 +69,7 @@ const show: Command = {
   name: 'show',
   takes: '<name>',
   summary: 'prints the files of a draft; with --out, writes them into a folder',
-  options: { out: { value: 'DIR', help: 'where to: an empty folder, or none yet' } },
+  options: { out: { value: 'DIR', help: 'the folder to write to; it must be empty or not exist' } },
   async run(given) {
     const draft = await connect(given).call<DraftJson>('GET', pathOf(given));
     const out = given.text('out');
@@ -77,7 +78,7 @@ const show: Command = {
       return { text: texts.join('---\n'), json: draft };
     }
     if (existsSync(out) && readdirSync(out).length > 0) {
-      throw new CommandError(`${out} has files already: give an empty folder, or none yet`, 'no_folder');
+      throw new CommandError(`${out} already contains files: pass an empty folder, or one that does not exist`, 'no_folder');
     }
     for (const [file, text] of Object.entries(draft.files)) writePolicyFile(out, file, text);
     for (const [file, text] of Object.entries(draft.tests)) writePolicyFile(join(out, 'tests'), file, text);
@@ -89,17 +90,17 @@ const activate: Command = {
   name: 'activate',
   takes: '<name>',
   summary: 'applies a draft, if its tests pass, and removes it',
-  help: 'If the draft is changed meanwhile, or with tests the policies or a target, nothing is applied.',
+  help: 'Applies nothing if the draft changes in the meantime or, for a draft with tests, if the policies or a target change.',
   options: {
-    hash: { value: 'HASH', help: 'refuses if the draft is another: what was looked at is what counts' },
-    'expect-revision': { value: 'REVISION', help: 'refuses if the policies are at another revision' },
+    hash: { value: 'HASH', help: 'refuses if the draft no longer has this hash, so that you activate exactly what you reviewed' },
+    'expect-revision': { value: 'REVISION', help: 'refuses if the policies are at a different revision' },
     reason: REASON,
   },
   async run(given) {
     const path = pathOf(given);
     const [hash, expected, reason] = ['hash', 'expect-revision', 'reason'].map((option) => given.text(option));
     if (expected !== undefined && !/^[0-9]{1,15}$/.test(expected)) {
-      throw new UsageError(`a revision is a number, and ${expected} is none`);
+      throw new UsageError(`--expect-revision must be a number, not ${expected}`);
     }
     const client = connect(given);
     const plan = await client.call<{ revision: number; changes: readonly { action: string; name: string }[] }>(
@@ -112,7 +113,7 @@ const activate: Command = {
       hash === undefined ? {} : { 'if-match': `"${hash}"` },
     );
     const lines = plan.changes.map(({ action, name }) => `  ${action} ${JSON.stringify(name)}\n`);
-    const head = plan.changes.length === 0 ? 'The policies say so already' : `Applied, as revision ${plan.revision}`;
+    const head = plan.changes.length === 0 ? 'The policies already match the draft' : `Applied, as revision ${plan.revision}`;
     return { text: `${head}${lines.length === 0 ? '.\n' : `:\n${lines.join('')}`}`, json: plan };
   },
 };
@@ -131,27 +132,27 @@ const remove: Command = {
 const shadow: Command = {
   name: 'shadow',
   takes: '<name>',
-  summary: 'shows what a draft would have decided otherwise since it is evaluated beside the policies',
-  help: `With --begin every decision of the gateway is put to the draft from then on, from the audit log, seconds after it was made, without any
-effect. When another draft is saved under the name, it begins anew.`,
+  summary: 'shows which decisions the draft would have changed since its shadow began',
+  help: `With --begin, the gateway evaluates each later decision against the draft, too. It reads the decisions from the audit log, seconds after
+they were made, and the draft has no effect on them. If you save a changed draft under the same name, the shadow restarts.`,
   options: {
-    begin: { help: 'begins it' },
-    end: { help: 'ends it' },
-    'detailed-exitcode': { help: `exits with ${EXIT.changes} where something was decided otherwise` },
+    begin: { help: 'begins the shadow' },
+    end: { help: 'ends the shadow' },
+    'detailed-exitcode': { help: `exits with ${EXIT.changes} if the draft would have changed a decision` },
   },
   async run(given) {
     const path = pathOf(given, '/shadow');
     const client = connect(given);
-    if (given.flag('begin') && given.flag('end')) throw new UsageError('--begin or --end, not both');
+    if (given.flag('begin') && given.flag('end')) throw new UsageError('pass either --begin or --end, not both');
     if (given.flag('end')) {
       await client.call('DELETE', path);
-      return { text: `${given.args[0]} is shadowed no longer\n`, json: { ended: given.args[0] } };
+      return { text: `${given.args[0]} is no longer shadowed\n`, json: { ended: given.args[0] } };
     }
     const report = await client.call<ReportJson & { problem: string | null }>(given.flag('begin') ? 'PUT' : 'GET', path);
     const problem =
       report.problem === null
         ? ''
-        : `The draft cannot be applied to the policies as they are, and decisions wait: ${report.problem}\n\n`;
+        : `The shadow is paused, because the draft cannot be applied to the current policies: ${report.problem}\n\n`;
     return {
       code: report.flips.length > 0 && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
       text: problem + reportText(report),
@@ -160,13 +161,13 @@ effect. When another draft is saved under the name, it begins anew.`,
   },
 };
 
-/** The exit code. */
+/** Returns the exit code. */
 export function drafts(argv: readonly string[], terminal: Terminal = process): Promise<number> {
   return runGroup(
     {
       path: 'portcullis drafts',
-      about: `Changes of the policies that are kept at the gateway to be tried before they are made. portcullis policies simulate, test --remote and
-replay take --draft NAME.`,
+      about: `Proposed policy changes that the gateway stores, so that you can try them before you apply them. The commands simulate, test --remote and
+replay of portcullis policies take --draft NAME.`,
       notes: CLIENT_NOTES,
       commands: [list, save, show, shadow, activate, remove],
       options: CLIENT_OPTIONS,

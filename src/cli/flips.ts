@@ -1,8 +1,8 @@
-/** How people are told what a change of the policies does to decisions. */
+/** Prints how a change of the policies changes decisions. */
 import type { DecisionChanges, Flip } from '../policies/flips.ts';
 import { answerText, quote } from './policy-set.ts';
 
-/** As the API answers it. */
+/** The answer of the API. */
 export interface DecisionChangesJson {
   readonly verdict: DecisionChanges['verdict'];
   readonly changes: readonly { readonly name: string; readonly flips: readonly Flip[] | null }[];
@@ -15,19 +15,19 @@ interface Sides {
 
 const WHAT = {
   equal: 'equal: every request gets the same effect',
-  stricter: 'stricter: some requests are denied that were allowed, and none the other way round',
-  looser: 'looser: some requests are allowed that were denied, and none the other way round',
-  incomparable: 'incomparable: some requests are allowed that were denied, and others the other way round',
-  unknown: 'unknown: to tell would take more than the bounds allow',
+  stricter: 'stricter: some requests that were allowed are denied, and none that were denied are allowed',
+  looser: 'looser: some requests that were denied are allowed, and none that were allowed are denied',
+  incomparable: 'incomparable: some requests that were denied are allowed, and some that were allowed are denied',
+  unknown: 'unknown: the comparison would exceed the limits',
 } as const satisfies Record<DecisionChanges['verdict'], string>;
 
 const NAMES_SHOWN = 10;
-/** Of each effect. */
+/** For each effect. */
 const FLIPS_SHOWN = 10;
 
-/** `sides`: what the two sets are called. */
+/** `sides`: the names of the two policy sets. */
 export function flipsText({ verdict, changes }: DecisionChangesJson, sides: Sides): string {
-  // A request may be of two changes.
+  // One request can flip because of several changes.
   const flips = [...new Map(changes.flatMap(({ flips }) => flips ?? []).map((flip) => [JSON.stringify(flip), flip])).values()];
   const shown = (effect: Flip['after']['effect'], head: string): string => {
     const texts = flips.filter(({ after }) => after.effect === effect).map((flip) => flipText(flip, sides));
@@ -38,11 +38,11 @@ export function flipsText({ verdict, changes }: DecisionChangesJson, sides: Side
   const without = changes.filter(({ flips }) => flips?.length === 0);
   const open = changes.filter(({ flips }) => flips === null);
   const notes = [
-    ...(without.length === 0 || verdict === 'equal' ? [] : [`No request gets another effect by ${namesText(without)}.`]),
+    ...(without.length === 0 || verdict === 'equal' ? [] : [`No outcome changes because of ${namesText(without)}.`]),
     ...(open.length === 0
       ? []
       : [
-          `It is not known what requests get another effect by ${namesText(open)}: to tell would take more than the bounds allow.`,
+          `Unknown which outcomes change because of ${namesText(open)}: the comparison would exceed the limits.`,
         ]),
   ];
   return `Decisions: ${WHAT[verdict]}.\n${shown('allow', 'Allowed')}${shown('deny', 'Denied')}${notes.length === 0 ? '' : `\n${notes.join('\n')}\n`}`;

@@ -61,24 +61,24 @@ interface Revision {
   readonly policy: { readonly name: string } | null;
 }
 
-const DIR: Option = { value: 'DIR', help: 'the folder of the files; policies, if not given' };
+const DIR: Option = { value: 'DIR', help: 'the folder of the policy files (default: policies)' };
 const OWNER: Option = {
   value: 'NAME',
-  help: `whose files they are, where several folders go to one gateway; ${DEFAULT_OWNER}, if not given`,
+  help: `the owner of the files, if several folders go to one gateway (default: ${DEFAULT_OWNER})`,
 };
-const ADOPT: Option = { help: 'takes over policies that were made over the API and that files are called like' };
-const REASON: Option = { value: 'TEXT', help: 'why; it is kept in the history' };
+const ADOPT: Option = { help: 'takes over policies that were created over the API and have the same name as a file' };
+const REASON: Option = { value: 'TEXT', help: 'why; the history records it' };
 const EXPECT: Option = {
   value: 'REVISION',
-  help: 'refuses if the policies are at another revision: what was looked at is what counts',
+  help: 'refuses if the policies are at a different revision, so that you change exactly what you reviewed',
 };
 
 const exportFiles: Command = {
   name: 'export',
   summary: 'writes each policy of the gateway into its file',
-  help: `Files that say the same already stay as they are, byte for byte; in others comments stay. Policies that are of no file
-yet get one, named after the policy; "apply --adopt" makes it theirs.`,
-  options: { dir: DIR, owner: OWNER, prune: { help: 'removes files that no policy has' } },
+  help: `A file that already describes its policy stays as it is, byte for byte. In the other files, comments stay. A policy without a file
+gets one, named after the policy; "apply --adopt" then makes the policy belong to that file.`,
+  options: { dir: DIR, owner: OWNER, prune: { help: 'removes files that belong to no policy' } },
   async run(given) {
     const client = connect(given);
     const dir = given.text('dir') ?? 'policies';
@@ -96,7 +96,7 @@ yet get one, named after the policy; "apply --adopt" makes it theirs.`,
     const lines = [
       ...written.map((file) => `wrote ${join(dir, file)}`),
       ...removed.map((file) => `removed ${join(dir, file)}`),
-      ...left.map((file) => `${join(dir, file)} is of no policy: apply would make one of it, export --prune removes it`),
+      ...left.map((file) => `${join(dir, file)} belongs to no policy: apply would create one from it, export --prune removes it`),
       `${counted(texts.size, 'policy', 'policies')}: ${counted(written.length, 'file')} written, ${texts.size - written.length} unchanged.`,
     ];
     return {
@@ -106,7 +106,7 @@ yet get one, named after the policy; "apply --adopt" makes it theirs.`,
   },
 };
 
-/** Everything is read before anything is written. */
+/** Reads everything before the command writes anything. */
 function mergedFiles(dir: string, remote: ReadonlyMap<string, string>, there: ReadonlyMap<string, string>): Map<string, string> {
   const errors: string[] = [];
   const texts = new Map<string, string>();
@@ -119,25 +119,25 @@ function mergedFiles(dir: string, remote: ReadonlyMap<string, string>, there: Re
     else texts.set(file, formatPolicyFile(theirs.policy, mine));
   }
   if (errors.length === 0) return texts;
-  throw new CommandError(`${errors.join('\n')}\nnothing is written: mend the files, or take them away`, 'invalid_file');
+  throw new CommandError(`${errors.join('\n')}\nnothing was written: correct these files, or remove them`, 'invalid_file');
 }
 
 const FILE_OPTIONS = {
   dir: DIR,
   owner: OWNER,
-  prune: { help: 'deletes policies of this owner whose files are gone; those made over the API stay' },
+  prune: { help: 'deletes policies of this owner whose files no longer exist; keeps policies that were created over the API' },
   adopt: ADOPT,
   'expect-revision': EXPECT,
 } as const satisfies Record<string, Option>;
 
 const plan: Command = {
   name: 'plan',
-  summary: 'shows what apply would change, and which decisions with it, and changes nothing',
-  help: `What could not be applied is refused, with file, line and column.
-What it does to decisions is worked out over all requests that can be made, as compare does.`,
+  summary: 'shows what apply would change, and which decisions would flip; changes nothing',
+  help: `If the gateway could not apply a file, it refuses and names the file, line and column.
+Like compare, it analyses all possible requests to find the decisions that would flip.`,
   options: {
     ...FILE_OPTIONS,
-    'detailed-exitcode': { help: `exits with ${EXIT.changes} where there is something to change` },
+    'detailed-exitcode': { help: `exits with ${EXIT.changes} if apply would change something` },
   },
   async run(given, say) {
     const answer = await sendFiles<PlanWithFlips>(given, '/api/policies/plan', {}, say);
@@ -153,10 +153,10 @@ What it does to decisions is worked out over all requests that can be made, as c
 
 const apply: Command = {
   name: 'apply',
-  summary: 'makes the policies of the gateway what the files say, all in one transaction or none',
-  help: `Where the folder has tests, in its folder tests, the gateway runs them on what would be applied: if one fails, nothing is
-applied. If the policies are changed meanwhile, nothing is applied either.`,
-  options: { ...FILE_OPTIONS, reason: REASON, 'skip-tests': { help: 'applies whether or not tests pass' } },
+  summary: 'makes the policies of the gateway match the files, in one transaction',
+  help: `If the folder contains a folder named tests, the gateway first runs those tests on the candidate set. If one fails, it applies
+nothing. It also applies nothing if the policies change in the meantime.`,
+  options: { ...FILE_OPTIONS, reason: REASON, 'skip-tests': { help: 'applies without running the tests' } },
   async run(given) {
     const answer = await sendFiles<Plan>(given, '/api/policies/apply', given.flag('skip-tests') ? {} : testsIn(given));
     return {
@@ -166,21 +166,21 @@ applied. If the policies are changed meanwhile, nothing is applied either.`,
   },
 };
 
-/** The member `tests`, where the folder has some. */
+/** The member `tests`, if the folder has tests. */
 function testsIn(given: Given): object {
   const dir = join(dirOf(given), 'tests');
   const tests = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
   return tests.size === 0 ? {} : { tests: Object.fromEntries(tests) };
 }
 
-/** `say`: where the gateway is to tell how far it is. */
+/** `say`: if it is given, the gateway reports its progress. */
 function sendFiles<T>(given: Given, path: string, more: object, say?: Say): Promise<T> {
   const client = connect(given);
   const dir = dirOf(given);
   const expected = given.text('expect-revision');
   const reason = given.text('reason');
   const body = {
-    // Of an empty folder, which this refuses, a prune would make an empty set: more likely it is the wrong one.
+    // `fileSetOf` refuses an empty folder: with `--prune` it would delete every policy, and the folder is probably the wrong one.
     ...fileSetOf(given),
     ...more,
     ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
@@ -194,11 +194,11 @@ function sendFiles<T>(given: Given, path: string, more: object, say?: Say): Prom
 const history: Command = {
   name: 'history',
   summary: 'lists revisions, newest first: when, who, what, why',
-  options: { limit: { value: 'N', help: 'how many, 1 to 1000; 20, if not given' } },
+  options: { limit: { value: 'N', help: 'how many, from 1 to 1000 (default: 20)' } },
   async run(given) {
     const limit = given.text('limit') ?? '20';
     const rows = await connect(given).call<Revision[]>('GET', `/api/policies/history?${new URLSearchParams({ limit })}`);
-    return { text: rows.length === 0 ? 'There is no revision yet.\n' : rows.map(revisionLine).join(''), json: rows };
+    return { text: rows.length === 0 ? 'There are no revisions yet.\n' : rows.map(revisionLine).join(''), json: rows };
   },
 };
 
@@ -236,7 +236,7 @@ function betweenOf(given: Given): URLSearchParams {
 const diff: Command = {
   name: 'diff',
   takes: '<from> [<to>]',
-  summary: 'shows what is between two revisions; the second is that of now, if not given',
+  summary: 'shows how two revisions differ; the second defaults to the current one',
   async run(given) {
     const answer = await connect(given).call<Between & { changes: Change[] }>('GET', `/api/policies/diff?${betweenOf(given)}`);
     const head = `From revision ${answer.from} to ${answer.to}:`;
@@ -247,9 +247,9 @@ const diff: Command = {
 const compare: Command = {
   name: 'compare',
   takes: '<from> [<to>]',
-  summary: 'says what two revisions decide otherwise: equal, stricter, looser or incomparable, with requests that show it',
-  help: `The second is that of now, if not given. All requests that can be made are looked at, not examples: docs/policies.md says
-over which, and within which bounds.`,
+  summary: 'says whether a revision is equal to another, stricter, looser or incomparable, with example requests',
+  help: `The second revision defaults to the current one. The gateway analyses all possible requests, not only examples: docs/policies.md
+says which requests these are, and which limits apply.`,
   async run(given, say) {
     const path = `/api/policies/compare?${betweenOf(given)}`;
     const answer = await connect(given).follow<Between & DecisionChangesJson, Progress>('GET', path, undefined, progressOf(say));
@@ -264,13 +264,13 @@ over which, and within which bounds.`,
 const rollback: Command = {
   name: 'rollback',
   takes: '<revision>',
-  summary: 'makes the policies what they were at a revision, as a new revision; without --yes, shows what that would change',
-  help: `With --owner, only policies of this owner go back: those that are theirs now, and those that were theirs then and are nobody else's now.
-Files are not touched: export writes them anew, or git goes back to where they said so.
-Exit code: 0 done, or nothing to do; 1 not done, as without --yes.`,
+  summary: 'restores the policies of an earlier revision, as a new revision; without --yes, only shows what would change',
+  help: `With --owner, restores only the policies that this owner has now, and those that it had then and that no other owner has now.
+Does not change files: run export, or check out the old files from git.
+Exit code: 0 success, or nothing to do; 1 failure, or --yes is missing; 2 wrong usage.`,
   options: {
-    yes: { help: 'rolls back, to what the plan shows: if the policies are changed meanwhile, nothing is changed' },
-    owner: { value: 'NAME', help: 'only policies of this owner; every policy, if not given' },
+    yes: { help: 'rolls back exactly as the plan shows; changes nothing if the policies change in the meantime' },
+    owner: { value: 'NAME', help: 'only policies of this owner (default: every policy)' },
     'expect-revision': EXPECT,
     reason: REASON,
   },
@@ -285,11 +285,11 @@ Exit code: 0 done, or nothing to do; 1 not done, as without --yes.`,
       { ...body, ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }) },
       progressOf(say),
     );
-    if (planned.changes.length === 0) return { text: `The policies are as at revision ${revision} already.\n`, json: planned };
+    if (planned.changes.length === 0) return { text: `The policies already match revision ${revision}.\n`, json: planned };
     const decisions = `${flipsText(planned, { before: 'now', after: 'then' })}${warningsText(planned)}\n`;
     if (!given.flag('yes')) {
-      const changes = changesText(planned.changes, `As at revision ${revision}, revision ${planned.revision} would become:`);
-      return { code: EXIT.failed, text: `${decisions}${changes}\nNothing is changed. Add --yes to roll back.\n`, json: planned };
+      const changes = changesText(planned.changes, `To match revision ${revision}, revision ${planned.revision} would become:`);
+      return { code: EXIT.failed, text: `${decisions}${changes}\nNothing was changed. Add --yes to roll back.\n`, json: planned };
     }
     const answer = await client.call<{ revision: number; changes: Change[] }>('POST', '/api/policies/rollback', {
       ...body,
@@ -297,7 +297,7 @@ Exit code: 0 done, or nothing to do; 1 not done, as without --yes.`,
       ...(reason === undefined ? {} : { reason }),
     });
     return {
-      text: decisions + changesText(answer.changes, `As at revision ${revision}, as revision ${answer.revision}:`),
+      text: decisions + changesText(answer.changes, `Rolled back to revision ${revision}, as revision ${answer.revision}:`),
       json: answer,
     };
   },
@@ -305,21 +305,21 @@ Exit code: 0 done, or nothing to do; 1 not done, as without --yes.`,
 
 const schema: Command = {
   name: 'schema',
-  summary: 'prints the JSON Schema of policy files, by which editors complete and check them',
-  help: 'It needs no gateway. docs/policies.md says how editors are pointed at it.',
-  options: { tests: { help: 'prints that of files of tests' } },
+  summary: 'prints the JSON Schema of policy files, with which editors complete and check them',
+  help: 'This command needs no gateway. docs/policies.md says how to configure your editor.',
+  options: { tests: { help: 'prints the schema of test files instead' } },
   async run(given) {
     const text = given.flag('tests') ? testFileSchemaText() : policyFileSchemaText();
     return { text, json: JSON.parse(text) };
   },
 };
 
-/** The exit code. */
+/** Returns the exit code. */
 export function policies(argv: readonly string[], terminal: Terminal = process): Promise<number> {
   return runGroup(
     {
       path: 'portcullis policies',
-      about: 'Policies as files that are kept in git, their history, and questions about them.',
+      about: 'Policies as files in git, their history, and questions about them.',
       notes: CLIENT_NOTES,
       commands: [
         ...[exportFiles, plan, apply, history, show, diff, compare, rollback],
@@ -335,7 +335,7 @@ export function policies(argv: readonly string[], terminal: Terminal = process):
 const ownerOf = (given: Given): string => given.text('owner') ?? DEFAULT_OWNER;
 
 function revisionOf(text: string): number {
-  if (!/^[0-9]{1,15}$/.test(text)) throw new UsageError(`a revision is a number, and ${text} is none: history lists them`);
+  if (!/^[0-9]{1,15}$/.test(text)) throw new UsageError(`a revision must be a number, not ${text}: history lists the revisions`);
   return Number(text);
 }
 
@@ -359,19 +359,19 @@ function revisionLine({ revision, created_at, actor, reason, created, updated, d
 function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): string {
   const count = (action: Change['action']): number => changes.filter((change) => change.action === action).length;
   const notes = [
-    ...left.map(({ file, name }) => `${file} is gone, and its policy ${JSON.stringify(name)} stays: --prune deletes it.`),
+    ...left.map(({ file, name }) => `${file} no longer exists, but its policy ${JSON.stringify(name)} stays: --prune deletes it.`),
     ...(unmanaged === 0
       ? []
-      : [`Policies that are of no file: ${unmanaged}. --adopt takes over those that files are called like.`]),
+      : [`Policies without a file: ${unmanaged}. --adopt takes over those that have the same name as a file.`]),
   ].map((line) => `${line}\n`);
-  if (changes.length === 0) return `No changes: ${counted(unchanged, 'file says', 'files say')} what is so.\n${notes.join('')}`;
+  if (changes.length === 0) return `No changes: ${counted(unchanged, 'file matches its policy', 'files match their policies')}.\n${notes.join('')}`;
   const counts = (['create', 'update', 'adopt', 'delete'] as const).map((action) => `${count(action)} to ${action}`);
   return `${changesText(changes, head)}\n${counts.join(', ')}, ${unchanged} unchanged.\n${notes.join('')}`;
 }
 
 const SIGNS = { create: '+', update: '~', adopt: '~', delete: '-' } as const;
 
-/** Of very many nobody reads each. */
+/** Nobody reads every one of many changes. */
 const CHANGES_SHOWN = 50;
 const WARNINGS_SHOWN = 20;
 

@@ -1,4 +1,4 @@
-/** The policy files of a folder, and nothing that is outside of it. */
+/** Reads and writes the policy files of a folder, and nothing outside it. */
 import { lstatSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join, resolve, sep } from 'node:path';
 import { TextDecoder } from 'node:util';
@@ -9,9 +9,10 @@ import { CommandError } from './command.ts';
 const MAX_BYTES = 1024 * 1024;
 
 /**
- * Texts by name, in the order of names. What is named like YAML is meant to be a policy and is here, or an error: a policy that
- * is left out unseen may be the one that denies. So are folders inside that have such files, but for the one at `apart`, which is read by itself. Names
- * that begin with a dot are not looked at.
+ * Returns the texts of the policy files by name, sorted by name. Each file with a YAML ending is returned or is an error, because
+ * a policy that is silently left out may be the one that denies.
+ * A subfolder with such files is an error, too, except the folder `apart`, which is read separately. Names that begin with a dot
+ * are ignored.
  */
 export function readPolicyFolder(dir: string, apart: string | null = null): Map<string, string> {
   const all = namesIn(dir).filter((name) => !name.startsWith('.'));
@@ -19,7 +20,7 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
   const root = realpathSync(dir);
   const errors = all
     .filter((name) => !isYaml(name) && (apart === null || resolve(dir, name) !== resolve(apart)) && hasYaml(join(root, name)))
-    .map((name) => `${join(dir, name)} is a folder with YAML files, and folders are not read: move its files into ${dir}`);
+    .map((name) => `${join(dir, name)} is a folder with YAML files, and subfolders are not read: move its files into ${dir}`);
   const texts = new Map<string, string>();
   for (const name of names.sort()) {
     const read = readText(root, join(root, name));
@@ -32,14 +33,14 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
 
 const isYaml = (name: string): boolean => /\.ya?ml$/i.test(name);
 
-/** Also where a link leads to the folder. Throws CommandError where that cannot be told. */
+/** Follows a link to a folder. Throws CommandError if the folder cannot be read. */
 function hasYaml(path: string): boolean {
   try {
     const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
     return isFolder && readdirSync(path, { recursive: true, encoding: 'utf8' }).some(isYaml);
   } catch (error) {
     throw new CommandError(
-      `${path} cannot be read (${codeOf(error)}), and may be a folder with policies: take it away`,
+      `${path} cannot be read (${codeOf(error)}), and may be a folder with policies: make it readable, or remove it`,
       'invalid_file',
     );
   }
@@ -60,7 +61,7 @@ const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code
 
 function readText(root: string, path: string): string | { readonly problem: string; readonly line: number } {
   try {
-    // A folder that is mounted may be all links, but to what is in it.
+    // In a mounted folder every file may be a link, but only to a file inside it.
     if (!realpathSync(path).startsWith(root + sep)) return { problem: 'is a link that leads out of the folder', line: 1 };
     const stat = statSync(path);
     if (!stat.isFile()) return { problem: 'is not a file', line: 1 };
@@ -89,12 +90,15 @@ function decoded(bytes: Buffer): string | { readonly problem: string; readonly l
   }
 }
 
-/** Makes the folder where there is none. Throws CommandError for a name that is none of a policy file, or is a link. */
+/**
+ * Creates the folder if it does not exist. Throws CommandError if the name is not that of a policy file, or if the path is a
+ * link.
+ */
 export function writePolicyFile(dir: string, name: string, text: string): void {
   const path = checked(dir, name);
   mkdirSync(dir, { recursive: true });
   if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) {
-    throw new CommandError(`${path} is a link: take it away, so that a file can be written`, 'invalid_file');
+    throw new CommandError(`${path} is a link, so no file can be written there: remove the link`, 'invalid_file');
   }
   writeFileSync(path, text);
 }
@@ -105,6 +109,6 @@ export function removePolicyFile(dir: string, name: string): void {
 
 function checked(dir: string, name: string): string {
   if (!FILE_NAME.test(name))
-    throw new CommandError(`the gateway names a file that is none: ${JSON.stringify(name)}`, 'no_gateway');
+    throw new CommandError(`the gateway sent a file name that is not allowed: ${JSON.stringify(name)}`, 'no_gateway');
   return join(dir, name);
 }

@@ -1,4 +1,4 @@
-/** Commands of `portcullis policies` that ask and change nothing: why, what if, tests, who can use what, lint. */
+/** Commands of `portcullis policies` that ask and change nothing: explain, simulate, test, who-can, what-can and lint. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createEngine, loadPolicyModule } from '../decision/engine.ts';
@@ -29,8 +29,8 @@ import {
 
 const WHO_OPTIONS = {
   user: { value: 'USER', help: 'as this user, by id or e-mail' },
-  role: { value: 'ROLE', help: 'or as somebody with this role' },
-  groups: { value: 'A,B', help: 'and in these groups' },
+  role: { value: 'ROLE', help: 'or as a caller with this role' },
+  groups: { value: 'A,B', help: 'and with these groups' },
   sub: { value: 'ID', help: 'and with this user id' },
 } as const satisfies Record<string, Option>;
 
@@ -54,12 +54,12 @@ const requestText = ({ principal, target, resource_type, resource_name }: Reques
   `${principal.email ?? `role ${principal.role}`}, ${target.name}${resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`}`;
 
 const notes = ({ principal, target }: RequestJson): string =>
-  (principal.enabled ? '' : 'The user is disabled: no request of theirs is taken.\n') +
-  (target.enabled ? '' : 'The target is disabled: it answers nobody.\n');
+  (principal.enabled ? '' : 'The user is disabled: the gateway refuses every request from them.\n') +
+  (target.enabled ? '' : 'The target is disabled: the gateway forwards nothing to it.\n');
 
 const MISFIT_TEXTS: Readonly<Record<string, string>> = {
   enabled: 'it is disabled',
-  unreadable: 'it is an allow that cannot be built, and grants nothing',
+  unreadable: 'it is an allow that cannot be compiled, so it grants nothing',
   target: 'target',
   resource_type: 'type',
   subject: 'subjects',
@@ -69,9 +69,9 @@ const MISFIT_TEXTS: Readonly<Record<string, string>> = {
 export const explainCommand: Command = {
   name: 'explain',
   takes: '<target> [<type>] [<name>]',
-  summary: 'says why a request is decided as it is: by which policy, and why not by one before it',
-  help: `Type is tool, resource or prompt. Without type and name: may the target be used at all?
-Each policy that was passed over is shown with the first of its members that does not fit, and what that asks for.`,
+  summary: 'says which policy decides a request, and why the policies evaluated before it do not match',
+  help: `Type is tool, resource or prompt. Without a type and name, it asks whether the caller may use the target at all.
+Each policy that does not match is listed with the first member that does not match, and the value that this member requires.`,
   options: WHO_OPTIONS,
   async run(given) {
     const answer = await connect(given).call<ExplanationJson>('POST', '/api/policies/explain', requestOf(given));
@@ -80,7 +80,7 @@ Each policy that was passed over is shown with the first of its members that doe
       return `  ${effect} ${refText(policy)}\n      ${wants === null ? why : `${why}: ${wants}`}\n`;
     });
     const more = answer.passed_over_count - answer.passed_over.length;
-    const head = passed.length === 0 ? '' : '\nPassed over, in the order in which they are read:\n';
+    const head = passed.length === 0 ? '' : '\nPolicies that do not match, in the order of evaluation:\n';
     return {
       text: `${requestText(answer)}: ${answerText(answer)}\n${notes(answer)}${head}${passed.join('')}${more > 0 ? `  and ${more} more\n` : ''}`,
       json: answer,
@@ -88,14 +88,14 @@ Each policy that was passed over is shown with the first of its members that doe
   },
 };
 
-/** As the API takes it. */
+/** The request in the form of the API. */
 function requestOf(given: Given): object {
   const [target = '', type, name] = given.args;
   const [user, role, groups, sub] = ['user', 'role', 'groups', 'sub'].map((option) => given.text(option));
-  if ((user === undefined) === (role === undefined)) throw new UsageError('as whom? --user, or --role');
+  if ((user === undefined) === (role === undefined)) throw new UsageError('pass either --user or --role');
   if (user !== undefined && (groups !== undefined || sub !== undefined))
-    throw new UsageError('--groups and --sub go with --role');
-  if (type !== undefined && name === undefined) throw new UsageError('a type needs a name');
+    throw new UsageError('--groups and --sub are only allowed with --role');
+  if (type !== undefined && name === undefined) throw new UsageError('pass a name after the type');
   return {
     principal:
       user !== undefined
@@ -122,12 +122,12 @@ export const simulateCommand: Command = {
   name: 'simulate',
   takes: '[<target>] [<type>] [<name>]',
   summary: 'shows how requests would be decided if the files were applied, and stores nothing',
-  help: `One request, as explain takes it, or those of a file: a JSON list of {"principal", "target", "resource_type",
-"resource_name"}, where a principal is {"user"} or {"role", "sub", "groups"}.`,
-  options: { ...SET_OPTIONS, ...WHO_OPTIONS, requests: { value: 'FILE', help: 'the requests, at most 1000' } },
+  help: `Pass one request as for explain, or a file of requests: a JSON list of {"principal", "target", "resource_type", "resource_name"}.
+A principal is {"user"} or {"role", "sub", "groups"}.`,
+  options: { ...SET_OPTIONS, ...WHO_OPTIONS, requests: { value: 'FILE', help: 'a JSON file of at most 1000 requests' } },
   async run(given) {
     const file = given.text('requests');
-    if ((file === undefined) === (given.args.length === 0)) throw new UsageError('simulate needs a request, or --requests');
+    if ((file === undefined) === (given.args.length === 0)) throw new UsageError('pass either a request or --requests');
     const requests = file === undefined ? [requestOf(given)] : readJsonFile(file);
     const dir = dirOf(given);
     const answer = await pointing(dir, '', () =>
@@ -157,24 +157,24 @@ function refuse(dir: string, errors: readonly PolicyFileError[]): CommandError {
 
 export const testCommand: Command = {
   name: 'test',
-  summary: 'runs the tests of the policies: who may do what, and by which policy',
-  help: `It needs no gateway: the policies of the folder are compiled here, with the engine that a gateway has. With --remote the
-gateway tests what apply would make, with --live the policies that it has.
-Tests are the files in the folder tests inside the folder of the policies. docs/policies.md has their form.
-Exit code: 0 all passed, 1 some failed, too few policies were covered, or the tests could not be run.`,
+  summary: 'runs the tests of the policies: who may do what, and which policy decides',
+  help: `This command needs no gateway: it compiles the policies of the folder with the same engine as a gateway. With --remote, the
+gateway tests the candidate set that apply would create; with --live, its current policies.
+The tests are the files in the folder tests inside the policy folder. docs/policies.md describes their format.
+Exit code: 0 all passed; 1 a test failed, the coverage is too low, or the tests could not run; 2 wrong usage.`,
   options: {
     ...SET_OPTIONS,
-    tests: { value: 'DIR', help: 'the folder of the tests; tests in that of the policies, if not given' },
-    coverage: { value: 'PERCENT', help: 'fails unless this part of the enabled policies decides at least one case' },
+    tests: { value: 'DIR', help: 'the folder of the tests (default: tests inside the policy folder)' },
+    coverage: { value: 'PERCENT', help: 'fails unless at least this percentage of the enabled policies decide a test case' },
     junit: { value: 'FILE', help: 'writes the results as JUnit XML, for CI' },
-    remote: { help: 'tests, at the gateway, what apply would make' },
-    live: { help: 'tests the policies that the gateway has' },
+    remote: { help: 'the gateway tests the candidate set that apply would create' },
+    live: { help: 'the gateway tests its current policies' },
   },
   async run(given) {
     const threshold = percentOf(given.text('coverage'));
     const junit = given.text('junit');
-    if (given.flag('remote') && given.flag('live')) throw new UsageError('--remote or --live, not both');
-    if (given.text('draft') !== undefined && !given.flag('remote')) throw new UsageError('--draft is for --remote');
+    if (given.flag('remote') && given.flag('live')) throw new UsageError('pass either --remote or --live, not both');
+    if (given.text('draft') !== undefined && !given.flag('remote')) throw new UsageError('--draft is only allowed with --remote');
     const report = given.flag('remote') || given.flag('live') ? await testedThere(given) : await testedHere(given);
     if (junit !== undefined) writeJunit(junit, junitOf(report, threshold));
     const low = threshold !== null && report.coverage.percent < threshold;
@@ -191,14 +191,14 @@ const testsOf = (given: Given): string => given.text('tests') ?? join(dirOf(give
 function percentOf(text: string | undefined): number | null {
   if (text === undefined) return null;
   if (!/^\d{1,3}(\.\d)?$/.test(text) || Number(text) > 100)
-    throw new UsageError(`--coverage is a number from 0 to 100, and ${text} is none`);
+    throw new UsageError(`--coverage must be a number from 0 to 100, not ${text}`);
   return Number(text);
 }
 
 function testFiles(given: Given): Map<string, string> {
   const dir = testsOf(given);
   const files = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
-  if (files.size === 0) throw new CommandError(`${dir} has no tests (*.yaml): --tests must name their folder`, 'no_folder');
+  if (files.size === 0) throw new CommandError(`${dir} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
   return files;
 }
 
@@ -257,7 +257,7 @@ function failuresText({ results }: TestReport, dir: string): string {
 function reportText(report: TestReport, dir: string, missed: number | null): string {
   const { passed, failed, coverage } = report;
   const undecided = coverage.undecided.map((policy) => `  decides no case: ${refText(policy)}\n`);
-  const low = missed === null ? '' : `Too few: ${missed}% must.\n`;
+  const low = missed === null ? '' : `The coverage is too low: --coverage requires ${missed}%.\n`;
   return `${failuresText(report, dir)}${passed} passed, ${failed} failed. ${coverage.decided} of ${coverage.policies} policies decide a case (${coverage.percent}%).\n${undecided.join('')}${low}`;
 }
 
@@ -266,12 +266,13 @@ const ACCESS_OPTIONS = { csv: { help: 'prints CSV, for spreadsheets' } } as cons
 export const whoCanCommand: Command = {
   name: 'who-can',
   takes: '<target> [<type>] [<name>]',
-  summary: 'lists everybody who can use an object; without type and name, the target',
-  help: 'Users, and whoever has no more than a role or a group that policies name. Users who are disabled are left out.',
+  summary: 'lists who can use an object, or without a type and name, who can use the target',
+  help: `Lists users, and the roles and groups that policies name: such a role or group stands for a caller who has only that.
+Leaves out disabled users.`,
   options: ACCESS_OPTIONS,
   run(given) {
     const [target = '', type, name] = given.args;
-    if (type !== undefined && name === undefined) throw new UsageError('a type needs a name');
+    if (type !== undefined && name === undefined) throw new UsageError('pass a name after the type');
     return access(given, type === undefined ? { target } : { target, resource_type: type, resource_name: name ?? '' }, (row) =>
       type === undefined && row.resource_type !== null ? null : holderText(row),
     );
@@ -281,10 +282,10 @@ export const whoCanCommand: Command = {
 export const whatCanCommand: Command = {
   name: 'what-can',
   takes: '<who>',
-  summary: 'lists what somebody can use: everyone, role:NAME, group:NAME, or a user by id or e-mail',
-  help: `There is no catalogue of what targets have: looked at are the targets, and the names that callers asked for in the newest
-20000 rows of the audit log.`,
-  options: { ...ACCESS_OPTIONS, target: { value: 'NAME', help: 'of one target alone' } },
+  summary: 'lists what a caller can use: everyone, role:NAME, group:NAME, or a user by id or e-mail',
+  help: `The gateway has no catalogue of the objects of targets. It checks the targets, and the names that callers asked for in the
+newest 20000 rows of the audit log.`,
+  options: { ...ACCESS_OPTIONS, target: { value: 'NAME', help: 'lists only objects of this target' } },
   run(given) {
     const [who = ''] = given.args;
     const target = given.text('target');
@@ -301,7 +302,7 @@ const holderText = ({ subject_type, subject_value, email }: AccessRow): string =
 const objectText = ({ target, resource_type, resource_name }: AccessRow): string =>
   resource_type === null ? target : `${target}, ${resource_type} ${quote(resource_name ?? '')}`;
 
-/** `told`: how a row is told; null: it is no answer to the question. */
+/** `told` returns the text of a row; null: the row does not answer the question. */
 async function access(given: Given, query: Readonly<Record<string, string>>, told: (row: AccessRow) => string | null) {
   const found = await connect(given).list<AccessRow>(`/api/policies/access?${new URLSearchParams(query)}`);
   const rows = found.filter((row) => told(row) !== null);
@@ -317,21 +318,21 @@ async function access(given: Given, query: Readonly<Record<string, string>>, tol
 export const lintCommand: Command = {
   name: 'lint',
   summary: 'finds policies that never decide, contradict each other, or allow more than they seem to',
-  help: `It needs no gateway: it looks at the files of the folder. With --live it looks at the policies that a gateway has, and at
-the targets, users, roles and groups that there are. docs/policies.md explains each finding.
-Exit code: 0 nothing, or nothing so severe; 1 a finding of this severity.`,
+  help: `This command needs no gateway: it analyses the files of the folder. With --live, the gateway analyses its current policies
+together with its targets, users, roles and groups. docs/policies.md explains each finding.
+Exit code: 0 no finding of this severity or above; 1 at least one; 2 wrong usage.`,
   options: {
     dir: DIR,
-    live: { help: 'looks at the policies that the gateway has' },
+    live: { help: 'the gateway analyses its current policies' },
     severity: {
       value: 'LEVEL',
-      help: 'fails on findings of this severity or above: error, warning or info; error, if not given',
+      help: 'fails on findings of this severity or above: error, warning or info (default: error)',
     },
   },
   async run(given, say) {
     const severity = given.text('severity') ?? 'error';
     const level = SEVERITIES.indexOf(severity);
-    if (level === -1) throw new UsageError(`--severity is error, warning or info, and not ${severity}`);
+    if (level === -1) throw new UsageError(`--severity must be error, warning or info, not ${severity}`);
     const report = given.flag('live')
       ? await connect(given).follow<LintReport, Progress>('GET', '/api/policies/lint', undefined, progressOf(say))
       : await lintHere(given);

@@ -1,4 +1,4 @@
-/** `portcullis policies replay`, and how flips are told. */
+/** `portcullis policies replay`, and the text of its report. */
 
 import type { ReplayReport } from '../policies/replay/report.ts';
 import { connect } from './client.ts';
@@ -11,17 +11,17 @@ const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as cons
 
 export const replayCommand: Command = {
   name: 'replay',
-  summary: 'shows which recorded decisions would flip if the files were applied, and stores nothing',
-  help: `Decisions of the audit log are made again, with the files, a draft, or (--live) the policies as they are now. What cannot be made
-again is counted: requests that no policy was asked about, and those of users whose data was erased. Of names that lists did not
-show nothing is recorded, so it is not known which of them would be shown.`,
+  summary: 'shows which recorded decisions would flip if you applied the files; stores nothing',
+  help: `Evaluates the decisions of the audit log again, with the files, a draft or (--live) the current policies. It counts the decisions that
+cannot be evaluated again: those that no policy made, and those of users whose data was erased. The audit log does not record the
+names that lists left out, so the report cannot say which of those would be listed.`,
   options: {
     ...SET_OPTIONS,
-    live: { help: 'with the policies as they are now: what has changed since' },
-    since: { value: 'AGO', help: 'decisions of the last 30m, 24h, 7d, 4w; 24h, if no time is given' },
-    from: { value: 'TIME', help: 'or from this time on, such as 2026-01-31T12:00:00Z' },
-    to: { value: 'TIME', help: 'until this time; now, if not given' },
-    'detailed-exitcode': { help: `exits with ${EXIT.changes} where something would flip` },
+    live: { help: 'uses the current policies: shows what has changed since the decisions were recorded' },
+    since: { value: 'AGO', help: 'decisions of the last 30m, 24h, 7d or 4w (default: 24h)' },
+    from: { value: 'TIME', help: 'decisions since this time, such as 2026-01-31T12:00:00Z' },
+    to: { value: 'TIME', help: 'decisions until this time (default: now)' },
+    'detailed-exitcode': { help: `exits with ${EXIT.changes} if a decision would flip` },
   },
   async run(given, say) {
     const body = { ...(given.flag('live') ? {} : setOf(given)), ...rangeOf(given) };
@@ -45,11 +45,11 @@ const PROGRESS_MS = 2_000;
 
 function rangeOf(given: Given): { readonly from: string; readonly to?: string } {
   const [from, to, since] = ['from', 'to', 'since'].map((option) => given.text(option));
-  if (from !== undefined && since !== undefined) throw new UsageError('--since or --from, not both');
+  if (from !== undefined && since !== undefined) throw new UsageError('pass either --since or --from, not both');
   const until = to === undefined ? {} : { to };
   if (from !== undefined) return { from, ...until };
   const [, count, unit] = /^([1-9]\d{0,4})([mhdw])$/.exec(since ?? '24h') ?? [];
-  if (count === undefined) throw new UsageError(`--since is a number and one of m, h, d, w, such as 24h, and not ${since}`);
+  if (count === undefined) throw new UsageError(`--since must be a number and one of m, h, d, w, such as 24h, not ${since}`);
   const ago = Number(count) * UNITS[unit as keyof typeof UNITS];
   return { from: new Date(Date.now() - ago).toISOString(), ...until };
 }
@@ -57,7 +57,7 @@ function rangeOf(given: Given): { readonly from: string; readonly to?: string } 
 const SIGNS = { allow: '+', deny: '-' } as const;
 const SHOWN = 50;
 
-/** For people. */
+/** Returns the report as text for people. */
 export function reportText(report: Omit<ReportJson, 'revision'>): string {
   const { decisions, replayed, coverage, grants, refuses, already, lists, not_replayed, unlisted, flips, changes } = report;
   const shown = flips.slice(0, SHOWN).map((flip) => `${flipText(flip)}\n`);
@@ -68,21 +68,21 @@ export function reportText(report: Omit<ReportJson, 'revision'>): string {
   });
   const unexercised = report.unexercised.map((policy) => `  ${refText(policy)}\n`);
   const lines = [
-    `Decisions from ${report.from} to ${report.to}: ${decisions}, made again ${replayed}${coverage === null ? '' : ` (${coverage}%)`}.\n`,
-    ...(causes.length === 0 ? [] : [`Not made again: ${causes.join(', ')}.\n`]),
+    `Decisions from ${report.from} to ${report.to}: ${decisions}, evaluated again: ${replayed}${coverage === null ? '' : ` (${coverage}%)`}.\n`,
+    ...(causes.length === 0 ? [] : [`Not evaluated again: ${causes.join(', ')}.\n`]),
     ...(lists.lists === 0
       ? []
-      : [`Names in ${lists.lists} lists: ${lists.names}; ${lists.hidden} more were not shown, and nothing is known of them.\n`]),
+      : [`Names in ${lists.lists} lists: ${lists.names}. The lists left out ${lists.hidden} more names, which the audit log does not record.\n`]),
     '\n',
     ...shown,
     ...(rest > 0 ? [`  and ${rest} more like these\n`] : []),
     ...(unlisted > 0 ? [`  and ${unlisted} decisions that are not listed\n`] : []),
     ...(flips.length > 0 ? ['\n'] : []),
     `Would be allowed: ${grants}. Would be denied: ${refuses}. Would be hidden in lists: ${lists.hides}.\n`,
-    ...(already > 0 ? [`Of these, ${already} are decided so already by the policies as they are.\n`] : []),
+    ...(already > 0 ? [`The current policies already decide ${already} of these the same way.\n`] : []),
     ...(unexercised.length > 0
       ? [
-          `Of ${unexercised.length} of ${changes} changed policies this says nothing, because no decision was theirs:\n`,
+          `The report says nothing about ${unexercised.length} of ${changes} changed policies, because they made none of these decisions:\n`,
           ...unexercised,
         ]
       : []),
@@ -91,9 +91,9 @@ export function reportText(report: Omit<ReportJson, 'revision'>): string {
 }
 
 const NOT_REPLAYED = {
-  no_target: 'for no target',
-  not_canonical: 'of a URI with more than one reading',
-  error: 'that had failed',
+  no_target: 'without a target',
+  not_canonical: 'about an ambiguous URI',
+  error: 'that ended in an error',
   erased: 'of users whose data is erased',
 } as const;
 
@@ -113,7 +113,7 @@ function flipText({
   const times = count === 1 ? 'once' : `${count} times`;
   const was =
     kind === 'listed'
-      ? 'was shown in a list'
+      ? 'was listed'
       : `${recorded.effect}${recorded.policy === null ? '' : ` by ${quote(recorded.policy.name ?? '')}`}`;
   return `${SIGNS[would_be.effect]} ${who}, ${what}: ${was}, ${times}, last ${last.created_at}\n    then: ${answerText(would_be as AnswerJson)}`;
 }

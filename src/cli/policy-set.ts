@@ -1,4 +1,4 @@
-/** The set that a command is about, and how policies and answers are told. */
+/** The policy set that a command is about, and the texts of policies and answers. */
 import { join } from 'node:path';
 import { DEFAULT_OWNER } from '../policies/files.ts';
 import type { PolicyRef } from '../policies/test-run.ts';
@@ -6,22 +6,22 @@ import { describePolicyFileError } from '../policies/yaml.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
 
-export const DIR: Option = { value: 'DIR', help: 'the folder of the policy files; policies, if not given' };
+export const DIR: Option = { value: 'DIR', help: 'the folder of the policy files (default: policies)' };
 export const SET_OPTIONS = {
   dir: DIR,
-  owner: { value: 'NAME', help: `whose files they are; ${DEFAULT_OWNER}, if not given` },
-  prune: { help: 'as apply --prune: without the policies whose files are gone' },
-  adopt: { help: 'as apply --adopt: with policies that were made over the API as the files have them' },
-  draft: { value: 'NAME', help: 'a draft of the gateway, in place of files' },
+  owner: { value: 'NAME', help: `the owner of the files (default: ${DEFAULT_OWNER})` },
+  prune: { help: 'like apply --prune: without the policies whose files no longer exist' },
+  adopt: { help: 'like apply --adopt: takes over policies that were created over the API' },
+  draft: { value: 'NAME', help: 'a draft that the gateway stores, instead of files' },
 } as const satisfies Record<string, Option>;
 export const dirOf = (given: Given): string => given.text('dir') ?? 'policies';
 
-/** As the API takes it. */
+/** The set in the form of the API. */
 export function setOf(given: Given): object {
   const draft = given.text('draft');
   if (draft === undefined) return fileSetOf(given);
   const other = ['dir', 'owner'].find((option) => given.text(option) !== undefined) ?? ['prune', 'adopt'].find(given.flag);
-  if (other !== undefined) throw new UsageError(`--draft or --${other}, not both`);
+  if (other !== undefined) throw new UsageError(`pass either --draft or --${other}, not both`);
   return { draft };
 }
 
@@ -35,11 +35,11 @@ export const fileSetOf = (given: Given) => ({
 export function policyFiles(given: Given): Map<string, string> {
   const dir = dirOf(given);
   const files = readPolicyFolder(dir, given.text('tests') ?? join(dir, 'tests'));
-  if (files.size === 0) throw new CommandError(`${dir} has no policy files (*.yaml): --dir must name their folder`, 'no_folder');
+  if (files.size === 0) throw new CommandError(`${dir} contains no policy files (*.yaml): set --dir to their folder`, 'no_folder');
   return files;
 }
 
-/** What is wrong in files is said with their paths, so that terminals and editors find the place. */
+/** Reports errors in files with the paths of the files, so that terminals and editors find the position. */
 export async function pointing<T>(dir: string, tests: string, ask: () => Promise<T>): Promise<T> {
   try {
     return await ask();
@@ -50,7 +50,8 @@ export async function pointing<T>(dir: string, tests: string, ask: () => Promise
         ? []
         : [describePolicyFileError({ file: join(path.startsWith('tests.') ? tests : dir, file), line, column, message })],
     );
-    // A failing test says what it expected, and not that therefore nothing was done.
+    // If a test failed, keep the first sentence: the line of a test says only what the test expected, not that nothing was
+    // applied.
     const head = error.code === 'tests_failed' ? [error.message] : [];
     throw places.length === 0 ? error : new CommandError([...head, ...places].join('\n'), error.code, error.errors);
   }
@@ -70,10 +71,10 @@ export function answerText({ effect, reason, policy }: AnswerJson): string {
   if (policy !== null) return `${effect} by ${refText(policy)}`;
   switch (reason) {
     case 'default':
-      return `${effect}: no policy fits`;
+      return `${effect}: no policy matches`;
     case 'not_canonical':
-      return `${effect}: the URI has more than one reading, so no policy is asked`;
+      return `${effect}: the URI is ambiguous, so no policy is evaluated`;
     default:
-      return `${effect}: the question could not be answered`;
+      return `${effect}: the evaluation failed`;
   }
 }

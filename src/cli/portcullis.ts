@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The `portcullis` command: what an operator does on the host, without a token, and what administrators do over the API. */
+/** The `portcullis` command: operators use it on the host, without a token; administrators use it over the API. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
@@ -23,17 +23,17 @@ const USAGE = `Usage: portcullis <command>
 
   user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
   setup-code                     prints the code that the first registration needs
-  audit verify                   checks that the audit log is whole (portcullis audit --help)
-  audit reproduce <decision-id>  makes a recorded decision again (portcullis audit reproduce --help)
+  audit verify                   checks that the audit log is intact (portcullis audit --help)
+  audit reproduce <decision-id>  evaluates a recorded decision again (portcullis audit reproduce --help)
   bundle                         writes the policies as a bundle that stock OPA reads (portcullis bundle --help)
   policies <command>             policies as files in git, their history, and questions (portcullis policies --help)
-  drafts <command>               changes of the policies, tried before they are made (portcullis drafts --help)
+  drafts <command>               policy changes that you try before you apply them (portcullis drafts --help)
 
 Every command takes --help and --version.
 
-policies, drafts, bundle and audit reproduce speak to a gateway, with a token; policies test and lint need none. All others work on the
-host, on the database that the gateway's environment variables name (docs/configuration.md). A SQLite database belongs to the
-running gateway: stop that first (setup-code needs no database).
+policies, drafts, bundle and audit reproduce call a gateway, with a token; policies test, lint and schema need no gateway. All other
+commands work on the host, with the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
+belongs to the running gateway: stop the gateway first (setup-code needs no database).
 `;
 
 async function resetPassword(email: string): Promise<string> {
@@ -41,7 +41,7 @@ async function resetPassword(email: string): Promise<string> {
   if (where.kind === 'sqlite' && !existsSync(where.path)) {
     throw new AppError(
       'not_found',
-      `There is no database at ${where.path}: DATA_DIR or DATABASE_URL must be those of the gateway.`,
+      `No database was found at ${where.path}: set DATA_DIR or DATABASE_URL to those of the gateway.`,
     );
   }
   const database = await openDatabase(where, makeCounter);
@@ -71,13 +71,13 @@ async function resetPassword(email: string): Promise<string> {
   }
 }
 
-const HOST_NOTES = `It works on the host, on what the gateway's environment variables name (docs/configuration.md).
-Exit code: 0 done, 1 not done, 2 called wrongly.`;
+const HOST_NOTES = `Run this command on the host, with the gateway's environment variables (docs/configuration.md).
+Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
 const user: CommandGroup = {
   path: 'portcullis user',
-  about: 'Users, on the host, without a token.',
-  notes: `${HOST_NOTES} A SQLite database belongs to the running gateway: stop that first.`,
+  about: 'Manages users, on the host and without a token.',
+  notes: `${HOST_NOTES} A SQLite database belongs to the running gateway: stop the gateway first.`,
   options: {},
   commands: [
     {
@@ -94,7 +94,7 @@ const user: CommandGroup = {
 
 const setup: CommandGroup = {
   path: 'portcullis',
-  about: 'The first registration.',
+  about: 'Helps with the first registration.',
   notes: HOST_NOTES,
   options: {},
   commands: [
@@ -110,7 +110,7 @@ const setup: CommandGroup = {
   ],
 };
 
-/** Of the package: two folders above this file, in `src` as in `dist`. */
+/** The version of the package, whose package.json is two folders above this file, in `src` and in `dist`. */
 function version(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   return (JSON.parse(text) as { version: string }).version;
@@ -141,12 +141,12 @@ async function run(argv: readonly string[]): Promise<number> {
     case 'setup-code':
       return runGroup(setup, argv, process);
     default:
-      process.stderr.write(`portcullis: there is no command ${printable(noun)}\n\n${USAGE}`);
+      process.stderr.write(`portcullis: unknown command: ${printable(noun)}\n\n${USAGE}`);
       return EXIT.usage;
   }
 }
 
-// Whoever reads the output may have read enough, as `head` has. What the command does it does to the end.
+// A reader such as `head` may close the output early. The command still completes its work.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
 });

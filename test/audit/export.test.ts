@@ -175,7 +175,7 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
     t.is(later.code, 0, later.out + later.err);
     t.regex(
       later.out,
-      /0 decisions, 0 lists, 0 outcomes\.\n {2}checked from the checkpoint of .* on; older records were not read/,
+      /0 decisions, 0 lists, 0 outcomes\.\n {2}checked only records after the checkpoint of /,
     );
   }
   writeFileSync(since, `${JSON.stringify(made)}\n`.repeat(2));
@@ -184,7 +184,7 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   writeFileSync(file, text.replace('"resource_name":"echo-2"', '"resource_name":"echo-3"'));
   const edited = await portcullis({}, 'audit', 'verify', '--export', file);
   t.is(edited.code, 1);
-  t.regex(edited.out, new RegExp(`NOT whole[^]*altered: chain .*record 2, decision of decision ${records[1]?.id}`));
+  t.regex(edited.out, new RegExp(`NOT intact[^]*altered: chain .*record 2, decision of decision ${records[1]?.id}`));
   t.is((await portcullis({ MASTER_KEY: Buffer.alloc(32, 8).toString('base64') }, 'audit', 'verify', '--export', file)).code, 2);
   writeFileSync(file, 'nothing\n');
   t.regex((await portcullis({}, 'audit', 'verify', '--export', file)).err, /line 1: this is no export/);
@@ -207,7 +207,7 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   appendFileSync(checkpoints, '{"checkpoint":"eyJhbGciOi');
   const cut = await portcullis({ DATABASE_URL: at.url }, 'audit', 'verify', '--checkpoints', checkpoints);
   t.is(cut.code, 0, cut.out + cut.err);
-  t.regex(cut.err, /checkpoints\.jsonl, line 2: the checkpoint was cut off and is left out/);
+  t.regex(cut.err, /checkpoints\.jsonl, line 2: the checkpoint is cut off, so it is skipped/);
   const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => {});
   for (const table of ['audit_chains', 'audit_decisions', 'audit_shown', 'audit_outcomes']) await database.knex(table).delete();
   await database.close();
@@ -294,5 +294,5 @@ eachEngine(test.serial, 'what is personal is erased by administrators, and the l
   writeFileSync(file, text);
   const { code, out } = await portcullis({}, 'audit', 'verify', '--export', file);
   t.is(code, 0, out);
-  t.regex(out, /2 decisions have their personal data erased/);
+  t.regex(out, /the personal data of 2 decisions has been erased/);
 });

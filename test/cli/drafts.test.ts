@@ -45,18 +45,18 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
   writeFileSync(join(dir, 'unused.yaml'), file({ name: 'Unused', resource_pattern: '^nobody$' }));
   writeFileSync(join(dir, 'tests', 'sums.yaml'), TESTS);
   const replayed = await policy(3, 'replay', '--dir', dir, '--detailed-exitcode');
-  t.regex(replayed, /^Decisions from \S+ to \S+: \d+, made again \d+ \(100%\)\.$/m);
+  t.regex(replayed, /^Decisions from \S+ to \S+: \d+, evaluated again: \d+ \(100%\)\.$/m);
   t.regex(
     replayed,
-    /^- user@example\.com, everything, tool "echo": allow by "Echo", once, last \S+\n {4}then: deny: no policy fits$/m,
+    /^- user@example\.com, everything, tool "echo": allow by "Echo", once, last \S+\n {4}then: deny: no policy matches$/m,
   );
-  t.regex(replayed, /^- user@example\.com, everything, tool "echo": was shown in a list, once,/m);
+  t.regex(replayed, /^- user@example\.com, everything, tool "echo": was listed, once,/m);
   t.regex(replayed, /^Would be allowed: 0\. Would be denied: 1\. Would be hidden in lists: 1\.$/m);
-  t.regex(replayed, /Of 1 of 2 changed policies this says nothing.*\n {2}"Unused" \(unused\.yaml, priority 10\)\n$/);
+  t.regex(replayed, /The report says nothing about 1 of 2 changed policies.*\n {2}"Unused" \(unused\.yaml, priority 10\)\n$/);
   t.regex(await policy(0, 'replay', '--live', '--since', '7d'), /Would be denied: 0\./);
   t.is(JSON.parse(await policy(0, 'replay', '--live', '--from', '2020-01-01T00:00:00Z', '--json')).flips.length, 0);
 
-  t.is(await draft(0, 'list'), 'There is no draft.\n');
+  t.is(await draft(0, 'list'), 'There are no drafts.\n');
   t.is(await draft(0, 'save', 'tighter', '--dir', dir), 'saved tighter: 2 policies, 1 file of tests\n');
   const { hash } = JSON.parse(await draft(0, 'show', 'tighter', '--json'));
   const out = join(folder(t), 'again');
@@ -64,20 +64,20 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
   for (const name of ['echo.yaml', 'tests/sums.yaml']) {
     t.is(readFileSync(join(out, name), 'utf8'), readFileSync(join(dir, name), 'utf8'));
   }
-  t.regex(await draft(1, 'show', 'tighter', '--out', out), /has files already/);
+  t.regex(await draft(1, 'show', 'tighter', '--out', out), /already contains files/);
   t.regex(await policy(0, 'replay', '--draft', 'tighter'), /Would be denied: 1\./);
   t.regex(
     await policy(0, 'simulate', 'everything', 'tool', 'echo', '--role', 'user', '--draft', 'tighter'),
     /1 of 1 would change/,
   );
 
-  t.regex(await draft(0, 'shadow', 'tighter', '--begin'), /: 0, made again 0/);
+  t.regex(await draft(0, 'shadow', 'tighter', '--begin'), /: 0, evaluated again: 0/);
   t.regex(await draft(0, 'list'), /^tighter {2}\S+ {2}admin@example\.com {2}\(shadowed\)\n$/);
   await client.callTool({ name: 'echo', arguments: { message: 'x' } });
   let seen = await draft(0, 'shadow', 'tighter');
   while (!/Would be denied: 1\./.test(seen)) seen = await draft(0, 'shadow', 'tighter');
   await draft(3, 'shadow', 'tighter', '--detailed-exitcode');
-  t.is(await draft(0, 'shadow', 'tighter', '--end'), 'tighter is shadowed no longer\n');
+  t.is(await draft(0, 'shadow', 'tighter', '--end'), 'tighter is no longer shadowed\n');
   t.regex(await draft(1, 'shadow', 'tighter'), /has no shadow/);
 
   t.regex(await draft(1, 'activate', 'tighter', '--hash', '0'.repeat(64)), /Read it again/);

@@ -60,7 +60,7 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
       `\nAllowed, for example:
 
 + role "admin", everything, tool "x"
-    now:  deny: no policy fits
+    now:  deny: no policy matches
     then: allow by "Administrators use everything" (administrators-use-everything.yaml, priority 100)
 `,
     ),
@@ -69,7 +69,7 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   t.false(planned.out.includes('Denied'));
   t.true(
     planned.out.includes(
-      '\nNo request gets another effect by "Contractors stay out of blobs", "Nobody prints the environment".\n',
+      '\nNo outcome changes because of "Contractors stay out of blobs", "Nobody prints the environment".\n',
     ),
     planned.out,
   );
@@ -77,7 +77,7 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   await run(1, 'apply', '--dir', dir, '--expect-revision', '7');
   const applied = await run(0, 'apply', '--dir', dir, '--reason', 'the first ones – all', '--expect-revision', '0');
   t.regex(applied.out, /^Applied, as revision 1:/);
-  t.is((await run(0, 'apply', '--dir', dir)).out, 'No changes: 6 files say what is so.\n');
+  t.is((await run(0, 'apply', '--dir', dir)).out, 'No changes: 6 files match their policies.\n');
   await run(0, 'plan', '--dir', dir, '--detailed-exitcode');
 
   // Export leaves what people wrote.
@@ -92,7 +92,7 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   const drift = await run(0, 'plan', '--dir', dir, '--prune');
   t.true(drift.out.includes('~ update "Developers read the demo\'s resources" (developers-read-resources.yaml'));
   t.true(drift.out.includes('    priority: 51 -> 50\n    subjects:\n      - group: "a\\u{202e}b"\n'), drift.out);
-  t.true(drift.out.includes('Policies that are of no file: 1.'));
+  t.true(drift.out.includes('Policies without a file: 1.'));
   const before = readFileSync(changed, 'utf8');
   await run(0, 'export', '--dir', dir);
   t.is(
@@ -102,7 +102,7 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   t.true(existsSync(join(dir, 'by-hand.yaml')));
   t.regex(
     (await run(0, 'apply', '--dir', dir, '--prune')).out,
-    /^No changes: 7 files say what is so\.\nPolicies that are of no file: 1\. --adopt/,
+    /^No changes: 7 files match their policies\.\nPolicies without a file: 1\. --adopt/,
   );
 
   const history = await run(0, 'history');
@@ -115,13 +115,13 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   t.is((await run(0, 'diff', '4')).out, 'No difference.\n');
   t.is(
     (await run(0, 'compare', '3', '1')).out.replace(/[0-9a-f-]{36}/g, '<id>'),
-    `From revision 3 to 1. Decisions: stricter: some requests are denied that were allowed, and none the other way round.
+    `From revision 3 to 1. Decisions: stricter: some requests that were allowed are denied, and none that were denied are allowed.
 
 Denied, for example:
 
 - group "a\\u{202e}b", everything, resource "demo://resource/x"
     at 3: allow by "Developers read the demo's resources" (developers-read-resources.yaml, priority 51, <id>)
-    at 1: deny: no policy fits
+    at 1: deny: no policy matches
 `,
   );
   t.regex(
@@ -138,13 +138,13 @@ Denied, for example:
   const shown = await run(1, 'rollback', '1');
   t.regex(
     shown.out,
-    /^Decisions: .*As at revision 1, revision 4 would become:.*Nothing is changed\. Add --yes to roll back\.\n$/s,
+    /^Decisions: .*To match revision 1, revision 4 would become:.*Nothing was changed\. Add --yes to roll back\.\n$/s,
   );
   t.regex(
     (await run(0, 'rollback', '1', '--yes', '--reason', 'enough')).out,
-    /^Decisions: .*\nAs at revision 1, as revision 5:\n/s,
+    /^Decisions: .*\nRolled back to revision 1, as revision 5:\n/s,
   );
-  t.is((await run(0, 'rollback', '1')).out, 'The policies are as at revision 1 already.\n');
+  t.is((await run(0, 'rollback', '1')).out, 'The policies already match revision 1.\n');
   await run(1, 'rollback', '9');
   await run(0, 'export', '--dir', dir, '--prune');
   t.false(existsSync(join(dir, 'by-hand.yaml')));
@@ -208,7 +208,7 @@ test.serial('what is wrong in a file is said with file, line and column, for peo
   t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml is a link/);
   rmSync(join(dir, 'a.yaml'));
   writeFileSync(join(dir, 'a.yaml'), 'name: [\n# of people\n');
-  t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml:\d:\d: .*\nnothing is written/s);
+  t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml:\d:\d: .*\nnothing was written/s);
   t.is(readFileSync(join(dir, 'a.yaml'), 'utf8'), 'name: [\n# of people\n');
 });
 
@@ -233,8 +233,8 @@ test.serial('called wrongly: exit code 2, what is wrong, and where to read on; t
     const { err } = await run(2, ...args);
     t.regex(err, /^portcullis: .+\nSee portcullis policies \w+ --help\.\n$/s, args.join(' '));
   }
-  t.regex((await run(2, 'nothing')).err, /there is no command portcullis policies nothing/);
-  t.regex((await run(1, 'plan', '--dir', dir)).err, /has no policy files \(\*\.yaml\): --dir must name their folder/);
+  t.regex((await run(2, 'nothing')).err, /unknown command: portcullis policies nothing/);
+  t.regex((await run(1, 'plan', '--dir', dir)).err, /contains no policy files \(\*\.yaml\): set --dir to their folder/);
   t.regex((await run(1, 'plan', '--dir', join(dir, 'none'))).err, /cannot be read \(ENOENT\)/);
   t.regex((await run(1, 'history', '--limit', '0')).err, /limit: must be a number from 1 to 1000/);
   for (const args of [[], ['--help'], ['help']]) t.regex((await run(0, ...args)).out, /^Usage: portcullis policies <command>/);
@@ -281,8 +281,8 @@ test.serial('the token goes to the gateway that is named, and to nobody else', a
   const nowhere = 'http://127.0.0.1:1';
   for (const [url, expected] of [
     [await serve(t, redirecting), /no answer from/],
-    [await serve(t, page), /answered 200, and not as a gateway does/],
-    [nowhere, /no answer from http:\/\/127\.0\.0\.1:1 \(.*\): PORTCULLIS_URL or --server must name a gateway that runs/],
+    [await serve(t, page), /answered 200, but not as a Portcullis gateway does/],
+    [nowhere, /no answer from http:\/\/127\.0\.0\.1:1 \(.*\): PORTCULLIS_URL or --server must name a running gateway/],
   ] as const) {
     const done = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, 'history', '--server', url);
     t.is(done.code, 1);
@@ -307,7 +307,7 @@ test.serial('a gateway that is none writes nothing outside of the folder', async
     files = { [name]: file() };
     const ran = await call({ PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token }, 'export', '--dir', join(root, 'policies'));
     t.is(ran.code, 1);
-    t.regex(ran.err, /the gateway names a file that is none/);
+    t.regex(ran.err, /the gateway sent a file name that is not allowed/);
   }
   t.deepEqual(readdirSync(root), []);
 });

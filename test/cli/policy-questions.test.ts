@@ -49,7 +49,7 @@ test.serial('tests run without a gateway, and say in which file, where, and what
   t.is(low.code, 1);
   t.regex(
     low.out,
-    /6 of 7 policies decide a case \(85\.7%\)\.\n {2}decides no case: "Un\\u\{202e\}used" \(unused\.yaml, priority 10\)\nToo few: 86% must\.\n$/,
+    /6 of 7 policies decide a case \(85\.7%\)\.\n {2}decides no case: "Un\\u\{202e\}used" \(unused\.yaml, priority 10\)\nThe coverage is too low: --coverage requires 86%\.\n$/,
   );
   t.regex(readFileSync(junit, 'utf8'), /name="policies"><failure/);
   const inJson = (await call({}, 'test', '--dir', dir, '--json')).out;
@@ -117,7 +117,7 @@ test.serial('the gateway is asked why, what if, who and what', async (t) => {
   const echo = ['everything', 'tool', 'echo'];
   t.is(
     await run(0, 'simulate', ...echo, '--role', 'developer', '--dir', dir),
-    '+ role developer, everything, tool "echo"\n    now:  deny: no policy fits\n' +
+    '+ role developer, everything, tool "echo"\n    now:  deny: no policy matches\n' +
       '    then: allow by "Developers call harmless tools" (developers-call-harmless-tools.yaml, priority 50)\n\n1 of 1 would change.\n',
   );
   t.regex(await run(0, 'test', '--remote', '--dir', dir), /^53 passed/);
@@ -137,7 +137,7 @@ test.serial('the gateway is asked why, what if, who and what', async (t) => {
   t.regex(why, /^role user, everything, tool "echo": allow by "Developers call harmless tools" \(/);
   t.regex(
     why,
-    /\nPassed over, in the order in which they are read:\n {2}deny "Nobody prints the environment" \(.*\n {6}pattern: \^get-env\$\n/,
+    /\nPolicies that do not match, in the order of evaluation:\n {2}deny "Nobody prints the environment" \(.*\n {6}pattern: \^get-env\$\n/,
   );
   t.regex(why, /allow "Administrators use everything" \(.*\n {6}subjects: role:admin\n/);
   t.is(await run(1, 'explain', 'nothing', '--role', 'user'), '');

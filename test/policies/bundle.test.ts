@@ -210,13 +210,13 @@ test.serial('what cannot be made again says why', async (t) => {
   const run = (...args: string[]) => inProcess(environment, (terminal) => reproduceCommand(args, terminal));
   const nowhere = await run(await latest());
   t.is(nowhere.code, 1);
-  t.regex(nowhere.err, /no policy was read for it.*no_target/);
+  t.regex(nowhere.err, /no policy made this decision.*no_target/);
 
   t.is((await run('x')).code, 2);
   t.is((await run()).code, 2);
   const unknown = await run('00000000-0000-7000-8000-000000000000');
   t.is(unknown.code, 1);
-  t.regex(unknown.err, /no decision has the id/);
+  t.regex(unknown.err, /no recorded decision has the id/);
 
   await ask('one');
   const id = await latest();
