@@ -1,26 +1,29 @@
-/** Decisions already made. Nothing expires by time: a key names everything that a decision depends on. */
+/** A cache of decisions. Entries do not expire: a key contains everything that a decision depends on. */
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 
 export interface DecisionCache {
-  /** The same engine, asked only what is not known. One cache serves all engines of a process, old and new. */
+  /**
+   * Returns the same engine, which evaluates only what the cache does not contain. One cache serves all engines of a process, old
+   * and new.
+   */
   over(engine: Engine): Engine;
-  /** Decisions held at present. */
+  /** The number of decisions in the cache. */
   readonly size: number;
 }
 
-/** Keys longer than this are not worth their memory. */
+/** Do not cache decisions whose key is longer: they are not worth their memory. */
 const MAX_KEY = 4_096;
 
-/** Policy sets that a key can speak of: those of engines that may still be asked, and some more. */
+/** The number of policy sets that have a number: those of engines that requests may still use, and some more. */
 const MAX_SETS = 64;
 
-/** Holds at most `capacity` decisions, and drops those not asked for the longest, half of it at a time. */
+/** Holds at most `capacity` decisions. A full cache evicts half of them: those that were not used for the longest time. */
 export function createDecisionCache(capacity: number): DecisionCache {
   const half = Math.ceil(capacity / 2);
   let recent = new Map<string, Decision>();
   let older = new Map<string, Decision>();
 
-  /** A number is shorter than two hashes, and is never given to another set. */
+  /** Keys contain a number instead of two hashes, because it is shorter. No number is ever reused for a different set. */
   const sets = new Map<string, number>();
   let given = 0;
   function setNumber({ dataHash, engineHash }: Engine): number {
@@ -34,7 +37,7 @@ export function createDecisionCache(capacity: number): DecisionCache {
   }
 
   function remember(key: string, decision: Decision): void {
-    // A fault may not happen again.
+    // Do not cache a fault: it may not happen again.
     if (decision.reason === 'error' || key.length > MAX_KEY) return;
     if (recent.size >= half) {
       older = recent;
@@ -96,7 +99,7 @@ export function createDecisionCache(capacity: number): DecisionCache {
   };
 }
 
-/** Each text stands after its length, so that no two callers, however named, share a key. */
+/** Each text follows its length, so that two different callers never share a key, whatever their names are. */
 function callerKey(set: number, { sub, role, groups }: PrincipalFacts, target: string): string {
   let key = `${set}:${target.length}:${target}${sub.length}:${sub}${role.length}:${role}${groups.length}`;
   for (const group of groups) key += `:${group.length}:${group}`;

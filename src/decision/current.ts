@@ -1,9 +1,9 @@
 /**
  * The live state of this replica, and the gate through which every request gets it (laws 4 and 7).
  *
- * A request is decided with state at least as new as a read of the change counter that began after the request arrived,
- * or, where the configuration allows older ones (`FRESHNESS=bounded:<ms>`), at most so long before.
- * What is older is never served: a replica that cannot read or build the newer state refuses.
+ * The gate decides a request with state that is at least as new as a read of the change counter that began after the request
+ * arrived. With `FRESHNESS=bounded:<ms>`, that read may have begun up to this many milliseconds earlier.
+ * The gate never serves older state: a replica that cannot read or build the newer state refuses the request.
  */
 import type { Admission, Admit, Identity, Snapshot } from '../auth/admission.ts';
 import { judgeIdentity } from '../auth/admission.ts';
@@ -22,57 +22,57 @@ export interface CurrentParts {
   readonly database: Database;
   readonly changes: Changes;
   readonly policies: (db: Connection) => Promise<Policy[]>;
-  /** Enabled targets by name, in the order of their ids: all, or those of `ids`. */
+  /** The enabled targets by name, in the order of their ids: all of them, or those in `ids`. */
   readonly targets: (db: Connection, ids: readonly string[] | null) => Promise<ReadonlyMap<string, RoutedTarget>>;
   readonly sessions: (db: Connection) => Promise<SessionRules>;
-  /** Of the tokens that have a record and a user. */
+  /** The identities of those tokens that have a record and a user. */
   readonly identities: (db: Connection, tokenIds: readonly string[]) => Promise<readonly Identity[]>;
-  /** Compiles, loads and self-tests a policy set. Rejects rather than give an engine that may be wrong. */
+  /** Compiles, loads and self-tests a policy set. Rejects instead of returning an engine that may be wrong. */
   readonly build: (policies: readonly Policy[], revision: number) => Promise<Engine>;
   readonly gateTimeoutMs: number;
-  /** How long a read of the counter may serve requests that arrive after it; 0: none. */
+  /** How long a read of the counter may serve requests that arrive after it, in milliseconds; 0: not at all. */
   readonly boundMs: number;
 }
 
 export interface Current {
-  /** State at least as new as this call. Throws AppError `unavailable` where that cannot be had in time. */
+  /** Returns state at least as new as this call. Throws AppError `unavailable` if the replica cannot get it in time. */
   fresh(): Promise<Snapshot>;
-  /** Of the state that is there, however old; null: none is. */
+  /** The sequence of the loaded state, however old the state is; null: no state is loaded. */
   sequence(): number | null;
-  /** `fresh`, and the caller as that state knows it. */
+  /** Like `fresh`, but also returns the caller as that state knows it. */
   readonly admit: Admit;
 }
 
-/** How many callers' identities are remembered. */
+/** The number of callers whose identities are cached. */
 const IDENTITIES_KEPT = 10_000;
 
 interface State {
   readonly position: Position;
   readonly snapshot: Snapshot;
-  /** Place of the load in the order of reads and loads of this process. */
+  /** The position of this load in the order of all reads and loads of this process. */
   readonly began: number;
 }
 
 interface CounterRead {
   readonly position: Position;
   readonly began: number;
-  /** Milliseconds on the clock of this process. */
+  /** Milliseconds of the monotonic clock of this process. */
   readonly beganAt: number;
 }
 
-/** A caller whose identity is not remembered. */
+/** A caller whose identity is not cached. */
 interface Stranger {
   readonly claims: TokenClaims;
   readonly resolve: (answer: Admission | AuthRefusal) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** What a load has read. */
+/** What a load has read from the database. */
 interface Read {
   readonly position: Position;
-  /** null: everything. */
+  /** null: reload everything. */
   readonly touched: Touched | null;
-  /** null: as before. */
+  /** null: unchanged. */
   readonly policies: readonly Policy[] | null;
   readonly targets: Snapshot['targets'];
   readonly sessions: SessionRules;
@@ -82,20 +82,20 @@ interface Read {
 export function createCurrent(parts: CurrentParts): Current {
   const { database, changes } = parts;
   let order = 0;
-  // State and identities belong to the same position. Only `load` moves them, one load at a time and both in one turn of the event
-  // loop. So what is read of both in one turn belongs together.
+  // State and identities belong to the same position. Only `load` changes them: it runs alone, and changes both in one turn of
+  // the event loop. Therefore, values of both that are read in one turn belong together.
   let state: State | null = null;
   const identities = createIdentities(IDENTITIES_KEPT);
   let strangers: Stranger[] = [];
   let loading: Promise<void> | null = null;
   let reading: Promise<unknown> = Promise.resolve();
   let nextRead: Promise<CounterRead> | null = null;
-  /** When the newest read began that the state was as new as. */
+  /** The begin of the newest read that found the state up to date. */
   let confirmedAt = Number.NEGATIVE_INFINITY;
 
-  /** All callers that wait at one moment share one read, and it begins after every one of them has called. */
+  /** All callers that wait at the same moment share one read. The read begins after each of them has called. */
   function readCounter(): Promise<CounterRead> {
-    // Who arrives in the same turn shares the read; what one read costs is not repeated for each.
+    // Let callers that arrive in the same turn share the read, so that its cost does not multiply.
     nextRead ??= reading.then(turnOver).then(() => {
       nextRead = null;
       const began = ++order;
@@ -110,7 +110,7 @@ export function createCurrent(parts: CurrentParts): Current {
   const isAtLeast = (candidate: State, read: CounterRead): boolean =>
     candidate.began > read.began || samePosition(candidate.position, read.position);
 
-  /** `db` must be of one moment. */
+  /** `db` must be a consistent snapshot. */
   async function read(db: Connection, before: State | null, tokenIds: readonly string[]): Promise<Read> {
     const position = await readPosition(db);
     const changed = before && (await changedBetween(db, before.position, position));
@@ -132,7 +132,7 @@ export function createCurrent(parts: CurrentParts): Current {
     };
   }
 
-  /** Brings the state to where the database is, and finds strangers, in one snapshot that begins after the call. */
+  /** Brings the state up to date with the database and looks up strangers, in one snapshot that begins after the call. */
   async function load(asked: readonly Stranger[]): Promise<void> {
     const began = ++order;
     const before = state;
@@ -143,7 +143,7 @@ export function createCurrent(parts: CurrentParts): Current {
     const engine =
       before !== null && policies === null ? before.snapshot.engine : await parts.build(policies ?? [], position.revision);
 
-    // Nothing may wait from here on: other requests would find state and identities of different positions.
+    // Do not await anything from here on: other requests would find state and identities of different positions.
     if (touched === null) identities.clear();
     touched?.users.forEach(identities.forgetUser);
     touched?.tokens.forEach(identities.forgetToken);
@@ -172,7 +172,7 @@ export function createCurrent(parts: CurrentParts): Current {
     return loading;
   }
 
-  /** The caller as a load finds it that begins after the call. */
+  /** Returns the caller as found by a load that begins after this call. */
   function lookUp(claims: TokenClaims): Promise<Admission | AuthRefusal> {
     return new Promise((resolve, reject) => {
       strangers.push({ claims, resolve, reject });
@@ -180,7 +180,7 @@ export function createCurrent(parts: CurrentParts): Current {
     });
   }
 
-  /** The state, if it is known to be new enough without a read. */
+  /** Returns the state if it is known to be new enough without a read. */
   function atHand(): State | null {
     if (state === null || performance.now() - confirmedAt < parts.boundMs) return state;
     const position = changes.known();
@@ -191,7 +191,7 @@ export function createCurrent(parts: CurrentParts): Current {
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
       if (performance.now() > deadline) {
-        throw new AppError('unavailable', 'The newest state is still being loaded.', { retryAfter: 1 });
+        throw new AppError('unavailable', 'The gateway is still loading its newest state. Try again.', { retryAfter: 1 });
       }
       await withTimeout(loadOnce(), deadline - performance.now());
     }
@@ -205,11 +205,11 @@ export function createCurrent(parts: CurrentParts): Current {
       return await withTimeout(work(deadline), parts.gateTimeoutMs);
     } catch (error) {
       if (error instanceof AppError) throw error;
-      throw new AppError('unavailable', 'The gateway cannot read its current state.', { retryAfter: 1, cause: error });
+      throw new AppError('unavailable', 'The gateway cannot read its current state from the database. Try again.', { retryAfter: 1, cause: error });
     }
   }
 
-  /** The state must be known to be new enough. */
+  /** Call this only when the state is known to be new enough. */
   function recall(claims: TokenClaims): Admission | AuthRefusal | null {
     const known = identities.get(claims.jti);
     return known === undefined || state === null ? null : judged(state.snapshot, claims, known);
@@ -220,7 +220,7 @@ export function createCurrent(parts: CurrentParts): Current {
     sequence: () => state?.position.sequence ?? null,
     async admit(claims) {
       const near = atHand();
-      // Most requests need not wait for anything, and so need no timer.
+      // Most requests need not wait for anything, so they need no timer.
       const known = near && recall(claims);
       if (known !== null) return known;
       return guarded(async (deadline) => {
@@ -236,23 +236,23 @@ function judged(snapshot: Snapshot, claims: TokenClaims, identity: Identity | nu
   return 'refused' in principal ? principal : { snapshot, principal };
 }
 
-/** `all`, with what is there `now` of those with these ids. */
+/** Returns `all`, but with the targets in `ids` replaced by those of them that are in `now`. */
 function replaced(all: Snapshot['targets'], ids: ReadonlySet<string>, now: Snapshot['targets']): Snapshot['targets'] {
   const kept = [...all.values()].filter(({ id }) => !ids.has(id));
   const targets = [...kept, ...now.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
   return new Map(targets.map((target) => [target.name, target]));
 }
 
-/** Those who wait for the work have been told that it failed. */
+/** The load has already rejected the promises of its callers, so ignore the error here. */
 const toldOtherwise = (): void => undefined;
 
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Rejects with AppError `unavailable` after `ms`; the work itself goes on. */
+/** Rejects with AppError `unavailable` after `ms` milliseconds; the work itself continues. */
 function withTimeout<T>(work: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(
-      () => reject(new AppError('unavailable', 'The gateway cannot read its current state in time.', { retryAfter: 1 })),
+      () => reject(new AppError('unavailable', 'The gateway cannot read its current state from the database in time. Try again.', { retryAfter: 1 })),
       Math.max(0, ms),
     );
     work.then(resolve, reject).then(() => clearTimeout(timer));

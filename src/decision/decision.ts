@@ -1,7 +1,7 @@
-/** The question that policy answers, and its answer. */
+/** The question that policies answer, and its answer. */
 import type { Effect, ResourceType } from '../policies/document.ts';
 
-/** What policies may know of a caller. Nothing else about a request influences a decision. */
+/** What policies may know about a caller. Nothing else in a request influences a decision. */
 export interface PrincipalFacts {
   readonly sub: string;
   readonly role: string;
@@ -10,13 +10,14 @@ export interface PrincipalFacts {
 
 export interface NamedObject {
   readonly resource_type: ResourceType;
-  /** Tool or prompt name, or resource URI, byte for byte as it will be forwarded. */
+  /** The name of the tool or prompt, or the URI of the resource, byte for byte as the gateway forwards it. */
   readonly resource_name: string;
 }
 
 /**
- * - `matched`: the named policy decided. `default`: none matched, so the answer is deny.
- * - `error`: the question could not be answered (law 6), so the answer is deny.
+ * - `matched`: the named policy decided.
+ * - `default`: no policy matched, so the answer is deny.
+ * - `error`: the evaluation failed (law 6), so the answer is deny.
  */
 export type DecisionReason = 'matched' | 'default' | 'error';
 
@@ -33,21 +34,22 @@ export interface Decision {
   readonly policy: DecidingPolicy | null;
 }
 
-/** An immutable policy set, compiled and loaded. Every method is synchronous, never throws, and denies on any fault. */
+/** A compiled and loaded policy set, which never changes. Every method is synchronous, never throws, and denies on any fault. */
 export interface Engine {
-  /** Revision of the policy set that was compiled. */
+  /** The revision of the policy set that was compiled. */
   readonly revision: number;
   /** SHA-256 (hex) of the compiled document's canonical JSON. */
   readonly dataHash: string;
   /** SHA-256 (hex) of the WASM module. */
   readonly engineHash: string;
-  /** May this caller use this object of this target? */
+  /** Decides whether this caller may use this object of this target. */
   decide(principal: PrincipalFacts, targetId: string, object: NamedObject): Decision;
-  /** `decide` for each object, in order: what lists are filtered by. */
+  /** Returns what `decide` returns for each object, in order. Lists are filtered with it. */
   decideMany(principal: PrincipalFacts, targetId: string, objects: readonly NamedObject[]): Decision[];
   /**
-   * May this caller use this target at all? Policies that fit caller and target are read in order: a deny that covers
-   * everything (type `all`, no pattern) refuses, any allow grants, none refuses.
+   * Decides whether this caller may use this target at all. It evaluates the policies that match the caller and the target, in
+   * order. A deny of everything (type `all`, no pattern) denies access, and any allow grants access. If no policy matches, access
+   * is denied.
    */
   decideTarget(principal: PrincipalFacts, targetId: string): Decision;
 }

@@ -1,8 +1,8 @@
 /**
- * The decision engine: the Rego rule in WASM over one compiled policy set. Only here is opa-wasm used.
+ * The decision engine: the Rego rule in WASM over one compiled policy set. Only this file uses opa-wasm.
  *
- * The answer is the module's, from data and input alone. Where the regexes of a set are more than one instance can hold, several
- * hold a part each, and the least of their ranks is all that is worked out here.
+ * The module computes the answer, from data and input only. If a set has more regexes than one instance can hold, several
+ * instances hold a part each, and this file only takes the least of their ranks.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -18,29 +18,29 @@ import { batches, listInput, objectInput, targetInput } from './input.ts';
 import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports, readResult } from './instance.ts';
 import { layOut, MAX_PATTERNS } from './partition.ts';
 
-/** Its ES module lacks this function, which its types promise. */
+/** The package's ES module lacks this function, although its types declare it. */
 const { loadPolicySync } = createRequire(import.meta.url)('@open-policy-agent/opa-wasm') as typeof OpaWasm;
 
-/** Node's own types leave this global out. */
+/** Node's own types do not declare this global. */
 declare const WebAssembly: {
   compile(bytes: Uint8Array): Promise<object>;
   readonly RuntimeError: typeof Error;
 };
 
-/** The compiled Rego, verified. One is enough for a process. */
+/** The compiled Rego rule, verified. A process needs only one. */
 export interface PolicyModule {
   /** SHA-256 (hex) of the module. */
   readonly hash: string;
-  /** Admission of patterns by the very engine that will run them. */
+  /** Checks a new pattern with the same engine that will run it. */
   readonly checkPattern: PatternCheck;
-  /** The same for patterns already stored, of which only those that stay regular expressions are put to the engine. */
+  /** Checks a stored pattern. Only patterns that stay regular expressions go through the engine. */
   readonly checkStoredPattern: PatternCheck;
   instantiate(): Bare;
 }
 
 export interface LoadedEngine extends Engine {
   readonly compiled: Compiled;
-  /** What the compiler found in the stored policies that the API would have refused. */
+  /** Problems in the stored policies that the API would have refused. */
   readonly findings: readonly Finding[];
 }
 
@@ -48,13 +48,13 @@ export interface EngineOptions {
   readonly module: PolicyModule;
   readonly policies: readonly Policy[];
   readonly revision: number;
-  /** Told of each fault that was answered with deny. */
+  /** Called with each fault that was answered with deny. */
   readonly onFault?: (error: unknown) => void;
-  /** Regexes that one instance may hold; for tests, at most MAX_PATTERNS. */
+  /** How many regexes one instance may hold: at most MAX_PATTERNS. Tests set it. */
   readonly patternsPerInstance?: number;
 }
 
-/** The package root: this file is in `src/decision` or `dist/decision`. */
+/** The package root is two folders up: this file is in `src/decision` or `dist/decision`. */
 const REGO = new URL('../../rego/', import.meta.url);
 
 export async function loadPolicyModule(folder: URL = REGO): Promise<PolicyModule> {
@@ -68,7 +68,7 @@ export async function loadPolicyModule(folder: URL = REGO): Promise<PolicyModule
 /** Rejects a module that is not the recorded one, needs the host to decide, or fails a golden question. */
 export async function createPolicyModule(wasm: Uint8Array, sha256: string): Promise<PolicyModule> {
   const hash = createHash('sha256').update(wasm).digest('hex');
-  if (hash !== sha256) throw new Error('gateway.wasm is not the file that was recorded in gateway.wasm.json');
+  if (hash !== sha256) throw new Error('gateway.wasm is not the file recorded in gateway.wasm.json: build it again, or restore it');
   const compiledModule = await WebAssembly.compile(wasm);
 
   function instantiate(): Bare {
@@ -76,10 +76,10 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
     const { exports } = policy.wasmInstance as { exports: unknown };
     return { exports: exports as OpaExports, memory: policy.mem, entrypoints: policy.entrypoints };
   }
-  // The SDK finds a missing built-in only when a rule reaches it.
+  // Check now: the SDK notices a missing built-in only when a rule calls it.
   const bare = instantiate();
   const needed = builtinsOf(bare);
-  if (needed.length > 0) throw new Error(`gateway.wasm needs built-ins of the host: ${needed.join(', ')}`);
+  if (needed.length > 0) throw new Error(`gateway.wasm needs built-in functions of the host, which has none: ${needed.join(', ')}`);
 
   const admission = atOnce(loadInstance(bare, [{ path: [], value: '{}' }], 0));
   function isValid(pattern: string): boolean {
@@ -100,13 +100,13 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   return module;
 }
 
-/** Compiles, loads and tries a policy set, in slices between which other work runs. */
+/** Compiles, loads and self-tests a policy set, in slices between which other work runs. */
 export async function createEngine({ policies, ...options }: EngineOptions): Promise<LoadedEngine> {
   const compiled = await inSlices(compileInSteps(policies, { checkPattern: options.module.checkStoredPattern }));
   return inSlices(loadEngine(compiled, options));
 }
 
-/** Which of the patterns are found in the name: the module says so itself, apart from any index. */
+/** Returns the patterns that match the name. The module itself tests them, without an index. */
 export function fittingPatterns(module: PolicyModule, patterns: readonly string[], name: string): Promise<Set<string>> {
   return inSlices(fitInSteps(module, patterns, name));
 }
@@ -124,7 +124,7 @@ function* fitInSteps(module: PolicyModule, patterns: readonly string[], name: st
   return fitting;
 }
 
-/** Memory for what evaluations leave behind, shared out among the instances of an engine. */
+/** Memory for what evaluations leave behind, shared among the instances of an engine. */
 const HEAP_BYTES = 256 * 2 ** 20;
 const HEAP_PER_INSTANCE = { least: 2 ** 20, most: 16 * 2 ** 20 };
 
@@ -149,18 +149,18 @@ function* loadEngine(
   );
   yield;
 
-  /** Only what the rule can say about this very set is an answer. */
+  /** Accept only an answer that the rule can give for this policy set. */
   function readVerdict(verdict: unknown): { rank: number; decision: Decision } {
     const { effect, policy, rank, reason } = verdict as Record<'effect' | 'policy' | 'rank' | 'reason', unknown>;
     if (reason === 'default' && effect === 'deny' && policy === null && rank === null)
       return { rank: document.unmatched, decision: DEFAULT };
     const decision = typeof rank === 'number' ? byRank[rank] : undefined;
     if (decision === undefined || reason !== 'matched' || decision.effect !== effect || decision.policy?.id !== policy) {
-      throw new Error(`The rule's answer makes no sense: ${JSON.stringify(verdict)}`);
+      throw new Error(`The rule gave an invalid answer: ${JSON.stringify(verdict)}`);
     }
     return { rank: rank as number, decision };
   }
-  /** There are no more answers than policies, and one for none. */
+  /** Each policy has at most one answer, plus one for no policy. */
   const answers = new Map<string, Decision>();
   function remember(answer: string, decision: Decision): Decision {
     if (answers.size <= document.unmatched) answers.set(answer, decision);
@@ -169,7 +169,7 @@ function* loadEngine(
   const readAnswer = (answer: string): Decision =>
     answers.get(answer) ?? remember(answer, readVerdict(readResult(answer)).decision);
   function readList<T>(value: unknown, length: number, read: (item: unknown) => T): T[] {
-    if (!Array.isArray(value) || value.length !== length) throw new Error('The rule did not answer for each name');
+    if (!Array.isArray(value) || value.length !== length) throw new Error('The rule did not answer for every name');
     return value.map(read);
   }
 
@@ -202,7 +202,7 @@ function* loadEngine(
     return decisions;
   }
 
-  /** Law 6: whatever goes wrong is a deny. */
+  /** Law 6: any fault is answered with deny. */
   function orFault<T>(ask: () => T, fault: T): T {
     try {
       return ask();
@@ -247,7 +247,7 @@ function* loadEngine(
   return engine;
 }
 
-/** What the rule could not try where it was asked. */
+/** A pattern that another instance must test. */
 type Elsewhere = readonly [place: number, rank: number, instance: number, pattern: number];
 interface Survey {
   readonly decisions: unknown;
@@ -264,7 +264,7 @@ function byInstance(elsewhere: readonly Elsewhere[]): Map<number, number[][]> {
   return sorted;
 }
 
-/** An instance that is built anew after a trap, because nothing says what a trap leaves of its memory. */
+/** An instance that is rebuilt after a trap, because the state of its memory is then unknown. */
 function* loadLasting(module: PolicyModule, pieces: () => Iterable<DataPiece>, ceiling: number): Generator<undefined, Instance> {
   const load = () => loadInstance(module.instantiate(), pieces(), ceiling);
   let instance: Instance | null = yield* load();
@@ -297,10 +297,10 @@ function passGoldenQuestions(engine: Engine): void {
   }
 }
 
-/** How many policies of a set are tried before it is handed out. */
+/** How many policies of a set are tested before the engine is used. */
 const TRIED = 64;
 
-/** A request that a policy plainly fits must be decided by it or by one before it. */
+/** For a request that a policy plainly matches, that policy or one evaluated before it must decide. */
 function tryOut(engine: Engine, { policies }: Compiled['document']): void {
   const ranks = new Map(policies.map(({ id }, rank) => [id, rank]));
   const stride = Math.max(1, Math.floor(policies.length / TRIED));
@@ -319,7 +319,7 @@ function tryOut(engine: Engine, { policies }: Compiled['document']): void {
     const object: NamedObject = { resource_type: type === 'all' ? 'tool' : type, resource_name: shape.text };
     const { policy } = engine.decide(principal, target ?? '', object);
     if (policy === null || (ranks.get(policy.id) ?? Number.POSITIVE_INFINITY) > rank) {
-      throw new Error(`The engine overlooks policy ${policies[rank]?.id}`);
+      throw new Error(`The engine misses policy ${policies[rank]?.id}`);
     }
   }
 }

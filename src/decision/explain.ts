@@ -1,9 +1,12 @@
-/** Why a request is decided as it is: each policy that is read before the one that decides, and why it does not. Pure. */
+/**
+ * Why a request is decided as it is: the policy that decides, each policy evaluated before it, and why that one does not match.
+ * Pure.
+ */
 import { inReadingOrder, type ReadPolicy } from '../policies/compile.ts';
 import type { Policy } from '../policies/document.ts';
 import type { NamedObject, PrincipalFacts } from './decision.ts';
 
-/** `object` null: may this caller use the target at all? */
+/** A null `object` asks whether the caller may use the target at all. */
 export interface Question {
   readonly principal: PrincipalFacts;
   readonly targetId: string;
@@ -11,30 +14,33 @@ export interface Question {
 }
 
 /**
- * The first of these, in this order, that keeps a policy from fitting. `unreadable`: it is an allow that was stored in a form
- * which the gateway does not take, and grants nothing. Asked about the target, a deny of less than everything
- * does not speak of it, by its type or its pattern.
+ * The reasons why a policy does not match, in the order in which they are checked: the first one counts.
+ * - `unreadable`: the policy is an allow in a stored form that the gateway does not accept, so it grants nothing.
+ * - For a question about the target, a deny that covers only a type or a pattern does not match.
  */
 export const MISFITS = ['enabled', 'unreadable', 'target', 'resource_type', 'subject', 'pattern'] as const;
 export type Misfit = (typeof MISFITS)[number];
 
-/** A policy as far as it can be told without looking for its pattern in the name. */
+/** How far one policy matches, before its pattern is tested against the name. */
 export interface Reading {
   readonly policy: Policy;
-  /** null: it fits, if its pattern does. */
+  /** null: the policy matches if its pattern does. */
   readonly misfit: Misfit | null;
-  /** To be looked for in the name; null: none has to be. */
+  /** The pattern to test against the name; null: none. */
   readonly pattern: string | null;
 }
 
 export interface Explanation {
-  /** The first that fits; null: none does. */
+  /** The first policy that matches; null: none. */
   readonly policy: Policy | null;
-  /** All that are read before, in this order. */
+  /** All policies evaluated before it, in the order of evaluation. */
   readonly passedOver: readonly { readonly policy: Policy; readonly misfit: Misfit }[];
 }
 
-/** Every policy in reading order. `read` is what the compiler made of `policies`: what the engine goes by. */
+/**
+ * Returns a reading of every policy, in the order of evaluation. `read` is the compiler's output for `policies`, which the engine
+ * uses.
+ */
 export function readingsFor(policies: readonly Policy[], read: readonly ReadPolicy[], question: Question): Reading[] {
   const readById = new Map(read.map((policy) => [policy.id, policy]));
   return policies
@@ -71,14 +77,14 @@ function fitsSubject([kind, value = '']: readonly string[], { sub, role, groups 
   }
 }
 
-/** The distinct patterns that have to be looked for: none that is read after a policy that fits without one. */
+/** Returns the distinct patterns that must be tested. Patterns after a policy that matches without one are left out. */
 export function patternsToTry(readings: readonly Reading[]): string[] {
   const certain = readings.findIndex(({ misfit, pattern }) => misfit === null && pattern === null);
   const before = certain === -1 ? readings : readings.slice(0, certain);
   return [...new Set(before.flatMap(({ pattern }) => (pattern === null ? [] : [pattern])))];
 }
 
-/** `fitting`: those of `patternsToTry` that are found in the name. */
+/** `fitting`: those of `patternsToTry` that match the name. */
 export function explain(readings: readonly Reading[], fitting: ReadonlySet<string>): Explanation {
   const passedOver: { policy: Policy; misfit: Misfit }[] = [];
   for (const { policy, misfit, pattern } of readings) {

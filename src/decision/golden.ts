@@ -1,4 +1,4 @@
-/** Questions with known answers: a module or an instance that fails one is not used. */
+/** Questions with known answers. A module or instance that fails one of them is not used. */
 import type { Policy, PolicyResourceType, PolicySubject } from '../policies/document.ts';
 import type { NamedObject, PrincipalFacts } from './decision.ts';
 
@@ -34,7 +34,7 @@ const ROWS: readonly Row[] = [
   [20, 'allow', T2, 'all', null, EVERYONE, false],
 ];
 
-/** The policy in row n has this id. */
+/** Returns the id of the policy in row n. */
 export const goldenId = (row: number): string => `${String(row).padStart(8, '0')}-0000-4000-8000-000000000000`;
 
 export const GOLDEN_POLICIES: readonly Policy[] = ROWS.map(
@@ -57,9 +57,9 @@ export const GOLDEN_POLICIES: readonly Policy[] = ROWS.map(
 export interface GoldenQuestion {
   readonly principal: PrincipalFacts;
   readonly target: string;
-  /** null: the target question. */
+  /** null: the question is about the whole target. */
   readonly object: NamedObject | null;
-  /** The deciding row; null: none, so deny. */
+  /** The row of the policy that decides; null: no policy, so deny. */
   readonly row: number | null;
 }
 

@@ -1,16 +1,16 @@
-/** Identities that were looked up, found again by token, and forgotten by token or user. */
+/** A cache of identities by token. Entries can be removed by token or by user. */
 import type { Identity } from '../auth/admission.ts';
 
 export interface Identities {
   get(tokenId: string): Identity | undefined;
   remember(identity: Identity): void;
   forgetToken(tokenId: string): void;
-  /** Those of all tokens of the user. The time that it takes depends on how many these are, and on nothing else. */
+  /** Removes the identities of all tokens of the user. The time depends only on the number of these tokens. */
   forgetUser(userId: string): void;
   clear(): void;
 }
 
-/** Holds at most `capacity` identities, and forgets the oldest for a new one. */
+/** Holds at most `capacity` identities, and evicts the oldest one for a new one. */
 export function createIdentities(capacity: number): Identities {
   const byToken = new Map<string, Identity>();
   const tokensOf = new Map<string, Set<string>>();

@@ -1,10 +1,12 @@
-/** Questions as the JSON that the rule reads. Written by hand, because it is a good part of what a decision costs. */
+/**
+ * Questions as the JSON that the rule reads. The JSON is written by hand, because it is a large part of the cost of a decision.
+ */
 import type { NamedObject, PrincipalFacts } from './decision.ts';
 
-/** Characters of JSON that one evaluation may be given. */
+/** The maximum length of the JSON for one evaluation, in characters. */
 const MAX_INPUT = 64 * 1024;
 
-/** Names asked for in one evaluation. */
+/** The maximum number of names in one evaluation. */
 const BATCH = 500;
 
 export const targetInput = (principal: PrincipalFacts, target: string): string => bounded(`${caller(principal, target)}}`);
@@ -20,10 +22,10 @@ const caller = ({ sub, role, groups }: PrincipalFacts, target: string): string =
 
 const PLAIN = /^[ !#-[\]-~]*$/;
 
-/** A text with half a character in it would be decided on as another text than the one forwarded. */
+/** Refuses text with half a surrogate pair: the rule would decide a text other than the one that is forwarded. */
 function quote(text: string): string {
   if (PLAIN.test(text)) return `"${text}"`;
-  if (!text.isWellFormed()) throw new Error('The input is not well-formed Unicode');
+  if (!text.isWellFormed()) throw new Error('The input is not well-formed Unicode: it contains half a surrogate pair');
   return JSON.stringify(text);
 }
 
@@ -32,7 +34,9 @@ function bounded(json: string): string {
   return json;
 }
 
-/** Objects of one type, few enough for one evaluation. A name that would be refused stands alone. */
+/**
+ * Yields batches of objects of one type, each small enough for one evaluation. A name that `quote` refuses gets its own batch.
+ */
 export function* batches(objects: readonly NamedObject[]): Generator<{ type: string; places: number[] }> {
   const open = new Map<string, { places: number[]; size: number }>();
   for (const [place, { resource_type: type, resource_name: name }] of objects.entries()) {

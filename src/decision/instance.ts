@@ -1,6 +1,6 @@
-/** One WASM instance with its data: JSON in, JSON out, on a heap that is kept from one evaluation to the next. */
+/** One WASM instance with its data. It takes JSON and returns JSON, and its heap is kept between evaluations. */
 
-/** What OPA's ABI 1.3 exports, as far as it is used. Addresses are numbers. */
+/** The functions of OPA's ABI 1.3 that this file uses. Addresses are numbers. */
 export interface OpaExports {
   builtins(): number;
   opa_malloc(size: number): number;
@@ -17,7 +17,7 @@ export interface OpaExports {
   eval(context: number): number;
 }
 
-/** A fresh instance of the module, with nothing loaded. */
+/** A new instance of the module, without data. */
 export interface Bare {
   readonly exports: OpaExports;
   readonly memory: { readonly buffer: ArrayBuffer };
@@ -25,43 +25,47 @@ export interface Bare {
 }
 
 export interface Instance {
-  /** JSON of the rule's value as the only member `result` of the only item of a list. Throws on any fault; the instance can be asked again. */
+  /**
+   * Returns JSON: a list with one item, whose only member `result` is the rule's value. Throws on any fault; the instance stays
+   * usable.
+   */
   ask(entrypoint: string, input: string): string;
 }
 
-/** A part of the data: `value` is JSON and goes to `path`. The empty path comes first. */
+/** A part of the data: the JSON `value` goes to `path`. The piece with the empty path comes first. */
 export interface DataPiece {
   readonly path: readonly string[];
   readonly value: string;
 }
 
-/** The built-in functions that the module would call in its host. */
+/** Returns the names of the built-in functions that the module would call in its host. */
 export function builtinsOf({ exports: opa, memory }: Bare): string[] {
   return Object.keys(JSON.parse(readText(Buffer.from(memory.buffer), opa.opa_json_dump(opa.builtins()))) as object);
 }
 
-/** Text that ends with a NUL. */
+/** Reads text that ends with a NUL byte. */
 const readText = (bytes: Buffer, address: number): string => bytes.toString('utf8', address, bytes.indexOf(0, address));
 
-/** The value in what `Instance.ask` answers. Throws if there is none. */
+/** Returns the value in an answer of `Instance.ask`. Throws if there is none. */
 export function readResult(answer: string): unknown {
   const results: unknown = JSON.parse(answer);
   if (!Array.isArray(results) || results.length !== 1) throw new Error('The rule is undefined');
   return (results[0] as { result?: unknown }).result;
 }
 
-/** Inputs up to this size need no allocation of their own. */
+/** Inputs up to this size use a buffer that is allocated once. */
 const INPUT_BYTES = 16_384;
 
 /**
- * Loads the data piece by piece. Patterns that were compiled stay compiled until the heap has grown by `heapCeiling` bytes and
- * is rewound, so the data must not hold more regexes than OPA's cache can bear (`MAX_PATTERNS` in partition.ts).
+ * Loads the data piece by piece. Compiled patterns stay compiled until the heap has grown by `heapCeiling` bytes and is rewound.
+ * Therefore, the data must not hold more regexes than OPA's cache can bear (`MAX_PATTERNS` in partition.ts).
  */
 export function* loadInstance(bare: Bare, data: Iterable<DataPiece>, heapCeiling: number): Generator<undefined, Instance> {
   const { exports: opa, memory, entrypoints } = bare;
   let view = Buffer.from(memory.buffer);
   const bytes = (): Buffer => {
-    // Growth detaches the old buffer, and asking the memory for its own takes longer.
+    // When the memory grows, the old buffer is detached and has length 0. This check is faster than reading `memory.buffer` each
+    // time.
     if (view.length === 0) view = Buffer.from(memory.buffer);
     return view;
   };
@@ -102,7 +106,7 @@ export function* loadInstance(bare: Bare, data: Iterable<DataPiece>, heapCeiling
       if (id === undefined) throw new Error(`The module has no entrypoint ${entrypoint}`);
       try {
         if (opa.opa_heap_ptr_get() - base > heapCeiling) rewind();
-        // Three bytes are the most that a UTF-16 code unit takes in UTF-8.
+        // A UTF-16 code unit takes at most three bytes in UTF-8.
         const value =
           input.length * 3 <= INPUT_BYTES
             ? opa.opa_json_parse(inputBuffer, bytes().write(input, inputBuffer, 'utf8'))
@@ -114,7 +118,7 @@ export function* loadInstance(bare: Bare, data: Iterable<DataPiece>, heapCeiling
         const answer = opa.opa_json_dump(opa.opa_eval_ctx_get_result(context));
         return readText(bytes(), answer);
       } catch (error) {
-        // What a broken evaluation left on the heap is not built upon.
+        // Rewind, so that no evaluation uses what a failed one left on the heap.
         rewind();
         throw error instanceof Error ? error : new Error(typeof error === 'string' ? error : 'OPA aborted', { cause: error });
       }

@@ -1,29 +1,29 @@
-/** How a compiled document is laid out over WASM instances. */
+/** Distributes a compiled document over WASM instances. */
 import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from '../policies/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../policies/document.ts';
 import type { DataPiece } from './instance.ts';
 
 /**
- * OPA's regex cache frees patterns that are in use once a heap has seen 100 different ones (`reuse()` in OPA's regex.cc), so no
- * instance is given more than 99.
+ * No instance holds more than 99 patterns: OPA's regex cache frees patterns that are still in use once a heap has seen 100
+ * different ones (`reuse()` in OPA's regex.cc).
  */
 export const MAX_PATTERNS = 99;
 
-/** A piece is read without a pause, so that it must not be long: OPA reads some 60 bytes a microsecond. */
+/** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */
 const PIECE_BYTES = 500_000;
 
 export interface Layout {
-  /** All but the regexes held elsewhere: in place of each stands the number of its instance. */
+  /** Everything except the regexes of the other instances. In place of such a regex stands the number of its instance. */
   readonly main: () => Iterable<DataPiece>;
-  /** Regexes alone, for each further instance, in the order that `elsewhere` counts. */
+  /** The regexes of each further instance, in the order of the numbers in `elsewhere`. */
   readonly others: readonly (() => Iterable<DataPiece>)[];
 }
 
-/** Where a pattern is held: the number of the further instance, and its own there. */
+/** Where a pattern is held: the number of the further instance, and the pattern's number in it. */
 type Home = readonly [instance: number, number: number];
 
 export function layOut(document: CompiledDocument, maxPatterns: number): Layout {
-  // The main instance is asked every question, so it holds its fill, too.
+  // The main instance answers every question, so it holds as many patterns as it can.
   const here = new Set<string>();
   const elsewhere = new Map<string, Home>();
   const others: string[][] = [];
@@ -33,7 +33,7 @@ export function layOut(document: CompiledDocument, maxPatterns: number): Layout 
       here.add(pattern);
       continue;
     }
-    // Patterns of one bucket come one after the other, and should be together.
+    // Keep the patterns of one bucket together: they come one after the other.
     if ((others.at(-1)?.length ?? maxPatterns) === maxPatterns) others.push([]);
     elsewhere.set(pattern, [others.length - 1, (others.at(-1)?.push(pattern) ?? 0) - 1]);
   }
@@ -85,7 +85,7 @@ function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => obje
   }
 }
 
-/** The value as one piece, or member by member where that would be too long. */
+/** Yields the value as one piece, or member by member if the piece would be too long. */
 function* pieces(path: readonly string[], value: object): Generator<DataPiece> {
   const json = JSON.stringify(value);
   const deepest = 6;
@@ -97,7 +97,7 @@ function mapValues<T, U>(from: Readonly<Record<string, T>>, change: (value: T) =
   return tableOf(Object.entries(from).map(([key, value]) => [key, change(value)]));
 }
 
-/** No prototype: names such as `__proto__` are keys like any other. */
+/** The table has no prototype, so that names such as `__proto__` are ordinary keys. */
 function tableOf<T>(entries: Iterable<readonly [string, T]>): Record<string, T> {
   const table = Object.create(null) as Record<string, T>;
   for (const [key, value] of entries) table[key] = value;

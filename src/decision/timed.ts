@@ -1,7 +1,7 @@
-/** An engine whose answers are timed. */
+/** An engine that measures how long its answers take. */
 import type { Engine } from './decision.ts';
 
-/** `observe`: told how many milliseconds each question took. */
+/** Calls `observe` with the duration of each question in milliseconds. */
 export function timedEngine(engine: Engine, observe: (ms: number) => void): Engine {
   const answered = <T>(began: number, answer: T): T => {
     observe(performance.now() - began);

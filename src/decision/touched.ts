@@ -1,18 +1,18 @@
-/** What of the state must be read again after administrative changes. Pure. */
+/** Which parts of the state must be loaded again after administrative changes. Pure. */
 import type { Changed, ObjectType } from '../db/changes.ts';
 
 export interface Touched {
   readonly policies: boolean;
   readonly sessions: boolean;
-  /** Ids. */
+  /** Sets of ids. */
   readonly targets: ReadonlySet<string>;
   readonly users: ReadonlySet<string>;
   readonly tokens: ReadonlySet<string>;
 }
 
 /**
- * The part that a change touches, by the type of its object. The object's id must name all that is touched in it: a credential
- * has the id of its target, and tokens that end with a change of their user have that of the user.
+ * The part of the state that a change affects, by the type of the changed object. The id of that object must identify everything
+ * that is affected: a credential has the id of its target. Tokens that end with a change of their user have the id of the user.
  */
 const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   policy: 'policies',
@@ -21,14 +21,17 @@ const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   session: 'sessions',
   user: 'users',
   token: 'tokens',
-  // Keys are resolved by the verifier, and drafts decide nothing.
+  // The verifier loads keys itself, and drafts decide nothing.
   key: null,
   draft: null,
 };
 
 const isKnown = (type: string): type is ObjectType => Object.hasOwn(PARTS, type);
 
-/** null: everything, because a newer version of the gateway has changed something that this one does not know. */
+/**
+ * Returns null if everything must be loaded again, because a newer version of the gateway changed an object that this version
+ * does not know.
+ */
 export function touchedBy(changed: readonly Changed[]): Touched | null {
   const ids: Record<keyof Touched, Set<string>> = {
     policies: new Set(),
