@@ -1,4 +1,4 @@
-/** `/api/policies/access`: who can use what. Mounted behind authentication of administrators. */
+/** `/api/policies/access`: who can use what. Mounted behind the authentication of administrators. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, Router } from 'express';
 import Joi from 'joi';
@@ -33,17 +33,17 @@ export interface AccessRouteParts {
   readonly engineOf: SetEngines;
 }
 
-/** Users whose access is worked out at once. */
+/** How many users one page covers. */
 const PAGE = {
   defaultLimit: 100,
   maxLimit: 1000,
   key: ID_KEY,
   also: ['target', 'resource_type', 'resource_name', 'who', 'format'],
 };
-/** A page ends with the user who brings it here. */
+/** A page ends after the user with whom it reaches this number of rows. */
 const ROWS_PER_PAGE = 10_000;
 
-/** Before every id. */
+/** This id sorts before every other id. */
 const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 
 export function createAccessRoutes({ database, moments, engineOf }: AccessRouteParts): Router {
@@ -54,7 +54,7 @@ export function createAccessRoutes({ database, moments, engineOf }: AccessRouteP
     const asked = readAccess(req);
     const whole = asked.format === 'csv';
     if (whole && (req.query['limit'] !== undefined || page.cursor !== null)) {
-      throw invalidRequest([{ path: 'format', message: 'csv has no pages' }]);
+      throw invalidRequest([{ path: 'format', message: 'is not allowed with format=csv, which returns every row' }]);
     }
     const { position, policies, targets, seen, who } = await database.snapshot(async (db) => ({
       ...(await moments.now(db)),
@@ -81,7 +81,7 @@ export function createAccessRoutes({ database, moments, engineOf }: AccessRouteP
       res.setHeader('Content-Type', 'text/csv; charset=utf-8');
       res.setHeader('Content-Disposition', `attachment; filename="access-${position.revision}.csv"`);
       await pipeline(accessCsv(everyRow()), res).catch((error: unknown) => {
-        // Whoever has left needs no answer.
+        // Ignore the error if the client has closed the connection: it needs no answer.
         if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
       });
       return;
@@ -109,7 +109,7 @@ interface AccessQuery {
   readonly format: 'json' | 'csv';
   /** null: every target. */
   readonly target: string | null;
-  /** null: the target itself, and every name that is known. */
+  /** null: the target itself, and every known name. */
   readonly object: NamedObject | null;
   readonly who: Who | null;
 }
@@ -128,9 +128,9 @@ const accessQuery = Joi.object<Record<string, string>>({
   .and('resource_type', 'resource_name')
   .with('resource_type', 'target')
   .messages({
-    'string.pattern.base': 'is not of its form',
-    'object.and': 'resource_type and resource_name go together',
-    'object.with': 'needs a target',
+    'string.pattern.base': 'has an invalid form',
+    'object.and': 'must have both resource_type and resource_name, or neither',
+    'object.with': 'needs `target`, too',
   });
 
 function readAccess(req: Request): AccessQuery {
@@ -160,7 +160,7 @@ async function findHolders(db: Connection, who: Who): Promise<Holder[]> {
   return enabledHolders([user]);
 }
 
-/** Who is disabled can use nothing. */
+/** Leave out disabled users: they can use nothing. */
 const enabledHolders = (users: readonly User[]): Holder[] => users.filter(({ enabled }) => enabled).map(holderOfUser);
 
 function objectsOf(

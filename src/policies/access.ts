@@ -1,11 +1,11 @@
-/** Who can use what: every subject with every object, one by one, put to the engine. */
+/** Who can use what. It asks the engine about every subject with every object, one by one. */
 import { csvCell } from '../audit/export.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
 import { createPause } from '../slices.ts';
 import type { Policy, ResourceType, SubjectType } from './document.ts';
 import { decideOne } from './questions.ts';
 
-/** Whose access is looked at. */
+/** A caller whose access is listed. */
 export interface Holder {
   readonly subject_type: SubjectType;
   readonly subject_value: string | null;
@@ -19,11 +19,11 @@ export interface AccessObject {
   readonly object: NamedObject | null;
 }
 
-/** That a subject can use an object. */
+/** States that a subject can use an object. */
 export interface AccessRow {
   readonly subject_type: SubjectType;
   readonly subject_value: string | null;
-  /** Of a user, as are role and groups. */
+  /** Set for users only, as are role and groups. */
   readonly email: string | null;
   readonly role: string | null;
   readonly groups: readonly string[] | null;
@@ -36,7 +36,7 @@ export interface AccessRow {
   readonly policy_priority: number;
 }
 
-/** Somebody who is this and no more. */
+/** Returns a caller who has this subject and nothing else. */
 export function holderOf(subject_type: Exclude<SubjectType, 'user'>, subject_value: string | null): Holder {
   const facts: PrincipalFacts = {
     sub: '',
@@ -56,7 +56,7 @@ export function holderOfUser(user: {
   return { subject_type: 'user', subject_value: id, email, facts: { sub: id, role, groups } };
 }
 
-/** Everyone, and every role and group that an enabled policy names. */
+/** Returns `everyone`, and every role and group that an enabled policy names. */
 export function namedHolders(policies: readonly Policy[]): Holder[] {
   const roles = new Set<string>();
   const groups = new Set<string>();
@@ -74,7 +74,7 @@ export function namedHolders(policies: readonly Policy[]): Holder[] {
   ];
 }
 
-/** What each holder can use, in the order of both. What is denied has no row. */
+/** Yields what each holder can use, in the order of holders and objects. Denied combinations have no row. */
 export async function* accessRows(
   engine: Engine,
   holders: Iterable<Holder>,
@@ -105,7 +105,7 @@ const COLUMNS = [
   ...['policy_id', 'policy_name', 'policy_priority'],
 ] as (keyof AccessRow)[];
 
-/** As exports of the audit log have it. */
+/** Yields CSV in the same form as exports of the audit log. */
 export async function* accessCsv(rows: AsyncIterable<AccessRow> | Iterable<AccessRow>): AsyncGenerator<string> {
   yield `${COLUMNS.join(',')}\r\n`;
   for await (const row of rows) yield `${COLUMNS.map((column) => csvCell(row[column])).join(',')}\r\n`;

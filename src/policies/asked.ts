@@ -1,4 +1,4 @@
-/** Requests that people ask about: who wants what of which target, and how the answers are shown. */
+/** Requests that people ask about: who wants to use what on which target. Also the JSON of the answers. */
 import Joi from 'joi';
 import type { NamedObject, PrincipalFacts } from '../decision/decision.ts';
 import type { Question } from '../decision/explain.ts';
@@ -34,15 +34,15 @@ export const requestBody = Joi.object<RequestInput>({
     .without('user', ['sub', 'groups'])
     .required()
     .messages({
-      'object.missing': 'must have `user`, or `role`',
-      'object.xor': 'must have `user`, or `role`, and not both',
-      'object.without': 'must have `user` alone, or `role` with `sub` and `groups`',
+      'object.missing': 'must have either `user` or `role`',
+      'object.xor': 'must have either `user` or `role`, not both',
+      'object.without': 'must not have `sub` or `groups` together with `user`: they are only allowed with `role`',
     }),
   target: Joi.string().pattern(TARGET_NAME).required().messages({ 'string.pattern.base': 'must be the name of a target' }),
   ...objectMembers,
 })
   .and('resource_type', 'resource_name')
-  .messages({ 'object.and': 'must have `resource_type` and `resource_name`, or neither' })
+  .messages({ 'object.and': 'must have both `resource_type` and `resource_name`, or neither' })
   .required();
 export const simulateBody = withSource(
   Joi.object<SetSource & { requests: RequestInput[] }>({
@@ -65,7 +65,7 @@ export interface Asked {
   readonly question: Question;
 }
 
-/** Throws AppError `invalid_request` where there is no such user or target. */
+/** Throws AppError `invalid_request` if a user or target does not exist. */
 export async function readRequests(
   requests: readonly RequestInput[],
   targets: Moment['targets'],

@@ -1,4 +1,7 @@
-/** `/api/policies` as OPA and reviewers of Rego take it. Mounted behind authentication of administrators, ahead of single policies. */
+/**
+ * `/api/policies` for OPA and for reviewers of Rego. Mounted behind the authentication of administrators, ahead of single
+ * policies.
+ */
 import { readFile } from 'node:fs/promises';
 import { type Response, Router } from 'express';
 import type { KeyRing } from '../auth/keys.ts';
@@ -38,7 +41,7 @@ export function createBundleRoutes(deps: {
     const signer = signed === 'true' ? await keys.signer() : null;
     const signature = signer && (await signer.signAs(BUNDLE_TYPE, bundleStatement(files, signer.kid)));
     const archive = await bundleArchive(files, signature);
-    // OPA polls with If-None-Match. A signature is another one each time, and says the same.
+    // OPA polls with If-None-Match. Leave the signature out: it differs each time for the same content.
     const about = [parts.revision, parts.dataHash.slice(0, 16), parts.engineHash.slice(0, 16), signer?.kid ?? 'unsigned'];
     res
       .setHeader('ETag', `"${about.join('.')}"`)

@@ -1,6 +1,6 @@
 /**
- * A policy set as a bundle of OPA's: what was decided with it can be decided again, and by others, without the gateway. Pure: the same set
- * gives the same bytes. https://www.openpolicyagent.org/docs/management-bundles
+ * A policy set as an OPA bundle, so that anyone can evaluate its decisions again without the gateway. Pure: the same set gives
+ * the same bytes. https://www.openpolicyagent.org/docs/management-bundles
  */
 import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
@@ -8,27 +8,27 @@ import { gzip } from 'node:zlib';
 
 const compressed = promisify(gzip);
 
-/** The Rego as it is reviewed, by file name. */
+/** The Rego as people review it, by file name. */
 export type RegoSources = Readonly<Record<'reference.rego' | 'gateway.rego', string>>;
 
 export interface BundleParts {
   readonly revision: number;
-  /** The compiled document, canonical. */
+  /** The compiled document as canonical JSON. */
   readonly data: string;
-  /** SHA-256 (hex) of `data`, as it stands in the audit log. */
+  /** SHA-256 (hex) of `data`, as in the audit log. */
   readonly dataHash: string;
   readonly engineHash: string;
   readonly rego: RegoSources;
 }
 
-/** In the protected header of the signature: no token is of this type. */
+/** The type in the protected header of the signature. No token has this type. */
 export const BUNDLE_TYPE = 'portcullis-policy-bundle';
 
-/** What the compiled document and the rules define. */
+/** The roots that the compiled document and the rules define. */
 const ROOTS = ['index', 'order', 'policies', 'portcullis', 'unmatched'];
 const FOLDER = 'portcullis';
 
-/** By path, without the signature. */
+/** Returns the files by path, without the signature. */
 export function bundleFiles({ revision, data, dataHash, engineHash, rego }: BundleParts): ReadonlyMap<string, string> {
   const metadata = { portcullis: { data_hash: dataHash, engine_hash: engineHash } };
   return new Map([
@@ -38,20 +38,23 @@ export function bundleFiles({ revision, data, dataHash, engineHash, rego }: Bund
   ]);
 }
 
-/** The payload of the JWS in `.signatures.json`, which `opa --verification-key` checks. */
+/** Returns the payload of the JWS in `.signatures.json`, which `opa --verification-key` checks. */
 export function bundleStatement(files: ReadonlyMap<string, string>, keyId: string): object {
   const listed = [...files].map(([name, text]) => ({ name, hash: sha256(hashed(name, text)), algorithm: 'SHA-256' }));
   return { files: listed, keyid: keyId };
 }
 
-/** The archive. `signature`: the JWS of the statement, if it is signed. */
+/** Returns the archive. `signature`: the JWS of the statement, if the bundle is signed. */
 export async function bundleArchive(files: ReadonlyMap<string, string>, signature: string | null): Promise<Buffer> {
   const all = new Map(files);
   if (signature !== null) all.set('.signatures.json', JSON.stringify({ signatures: [signature] }));
   return compressed(tar(all));
 }
 
-/** OPA hashes JSON as its own encoder writes it, with members in order. It escapes the two line ends that JSON leaves as they are. */
+/**
+ * OPA hashes JSON in the form of its own encoder, with sorted members. That encoder escapes two line ends that JSON.stringify
+ * does not.
+ */
 function hashed(name: string, text: string): string {
   return name.endsWith('.rego') ? text : text.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029');
 }
@@ -60,7 +63,7 @@ const sha256 = (text: string): string => createHash('sha256').update(text).diges
 
 type Json = string | number | readonly string[] | { readonly [name: string]: Json };
 
-/** Members in the order of their names. */
+/** JSON with members sorted by name. */
 const canonical = (value: Json): string =>
   JSON.stringify(value, (_, member) =>
     typeof member === 'object' && !Array.isArray(member)
@@ -70,7 +73,7 @@ const canonical = (value: Json): string =>
 
 const BLOCK = 512;
 
-/** POSIX ustar: regular files with short ASCII names, of no owner and no time. */
+/** Returns POSIX ustar: regular files with short ASCII names, without an owner or a time. */
 function tar(files: ReadonlyMap<string, string>): Buffer {
   const blocks: Buffer[] = [];
   for (const [name, text] of files) {
@@ -84,7 +87,7 @@ function tar(files: ReadonlyMap<string, string>): Buffer {
     octal(0, 116, 8);
     octal(content.length, 124, 12);
     octal(0, 136, 12);
-    // The checksum is made with blanks in its own place.
+    // The checksum is computed with blanks in place of itself.
     header.write(' '.repeat(8), 148, 'ascii');
     header.write('0', 156, 'ascii');
     header.write('ustar\x0000', 257, 'latin1');

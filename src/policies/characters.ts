@@ -1,6 +1,6 @@
 /** Sets of characters, as RE2 reads them. */
 
-/** Inclusive code point ranges, ascending and disjoint. */
+/** Inclusive ranges of code points, ascending and disjoint. */
 export type Ranges = readonly (readonly [number, number])[];
 
 export const LAST = 0x10ffff;
@@ -122,7 +122,7 @@ export function negate(ranges: Ranges): Ranges {
   return rest;
 }
 
-/** Case folding of ASCII: besides the other case, k folds to the Kelvin sign and s to the long s. */
+/** Folds ASCII letters. Besides the other case, k folds to the Kelvin sign and s to the long s. */
 export function fold(ranges: Ranges): Ranges {
   const folded: [number, number][] = [];
   for (const [low, high] of ranges) {
@@ -147,7 +147,10 @@ export function fold(ranges: Ranges): Ranges {
   return normalize(folded);
 }
 
-/** How many byte ranges RE2 compiles a range of code points to: it splits where the bytes before the last differ. */
+/**
+ * Returns the number of byte ranges into which RE2 compiles a range of code points: it splits where the bytes before the last one
+ * differ.
+ */
 export function byteRanges(low: number, high: number): number {
   for (const edge of [0x7f, 0x7ff, 0xffff]) {
     if (low <= edge && edge < high) return byteRanges(low, edge) + byteRanges(edge + 1, high);

@@ -1,6 +1,6 @@
 /**
- * Policies to the document that the Rego in `rego/` reads. Pure and canonical: the same policies, in whatever order, give the
- * same bytes. The document's form is described at the head of `rego/gateway.rego`.
+ * Compiles policies to the document that the Rego in `rego/` reads. Pure and canonical: the same policies give the same bytes, in
+ * any order. The head of `rego/gateway.rego` describes the form of the document.
  */
 import { createHash } from 'node:crypto';
 import { atOnce } from '../slices.ts';
@@ -31,22 +31,25 @@ export interface ReadPolicy {
   readonly type: PolicyResourceType;
 }
 
-/** A policy's place in reading order, from 0; the least rank that fits decides. */
+/** The position of a policy in the order of evaluation, from 0. The matching policy with the least rank decides. */
 export type Rank = number;
 type Table<T> = Record<string, T>;
 
 export interface Bucket {
   any?: Rank;
   exact?: Table<Rank>;
-  /** By length. */
+  /** Groups by length. */
   edges?: EdgeGroup[];
   tests?: NameTest[];
 }
 
-/** `[least rank, length, characters -> tests of names that begin so, or end so where the length is negative]`. */
+/**
+ * `[least rank, length, table]`. The table leads from characters to the tests of the names that begin with them, or that end with
+ * them if the length is negative.
+ */
 export type EdgeGroup = readonly [Rank, length: number, Table<NameTest[]>];
 
-/** Every name that fits contains the text. Lists are sorted by rank. */
+/** A test of a name. Every name that matches contains the text. Lists of tests are sorted by rank. */
 export type NameTest = readonly [Rank, PlainForm, text: string] | RegexTest;
 export type RegexTest = readonly [Rank, 'regex', text: string, pattern: string];
 type PlainForm = `${'' | 'line '}${Exclude<Shape['kind'], 'exact'>}`;
@@ -58,13 +61,16 @@ export interface CompiledDocument {
   readonly index: { readonly every: IndexNode; readonly targets: Readonly<Table<IndexNode>> };
   /** Effect and id by rank. */
   readonly order: readonly (readonly [Effect, string])[];
-  /** By rank. The reference rule reads these and nothing else. */
+  /** The policies by rank. The reference rule reads only these. */
   readonly policies: readonly ReadPolicy[];
-  /** The rank past the last: no policy. */
+  /** One more than the last rank: no policy matches. */
   readonly unmatched: Rank;
 }
 
-/** Something that the API would have refused, found in stored policies. Decisions go on, as strict as it could be meant. */
+/**
+ * A problem in a stored policy that the API would have refused. Decisions continue, with the strictest possible meaning of the
+ * policy.
+ */
 export interface Finding {
   readonly policyId: string;
   readonly policyName: string;
@@ -73,16 +79,16 @@ export interface Finding {
 
 export interface Compiled {
   readonly document: CompiledDocument;
-  /** Canonical: members sorted, no white space. */
+  /** Canonical JSON: sorted members, no white space. */
   readonly json: string;
   /** SHA-256 (hex) of `json`. */
   readonly hash: string;
-  /** In id order. */
+  /** In the order of ids. */
   readonly findings: readonly Finding[];
 }
 
 export interface CompileOptions {
-  /** Asks the engine that will run the patterns, as admission does. */
+  /** Asks the engine that will run the patterns, as the API does. */
   readonly checkPattern: PatternCheck;
 }
 
@@ -90,7 +96,7 @@ export function compile(policies: readonly Policy[], options: CompileOptions): C
   return atOnce(compileInSteps(policies, options));
 }
 
-/** `compile`, pausing every few hundred policies so that the caller can let other work run. */
+/** Like `compile`, but pauses every few hundred policies so that the caller can let other work run. */
 export function* compileInSteps(policies: readonly Policy[], { checkPattern }: CompileOptions): Generator<undefined, Compiled> {
   const findings: Finding[] = [];
   const read: ReadPolicy[] = [];
@@ -135,20 +141,20 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
 }
 
 /**
- * The policy as the rules will read it. What cannot be read is a finding: a deny then covers all that it could have meant, an
- * allow grants nothing (null, or without the subject in question).
+ * Returns the policy as the rules will read it. Each unreadable part is a finding. A deny then covers everything that it could
+ * have meant. An allow then grants nothing: the function returns null, or omits the unreadable subject.
  */
 function readStrictly(policy: Policy, checkPattern: PatternCheck, report: (message: string) => void): ReadPolicy | null {
   let whole = true;
   const isKnown = EFFECTS.includes(policy.effect);
-  if (!isKnown) report('The effect is neither allow nor deny; it is read as deny.');
+  if (!isKnown) report('The effect is neither allow nor deny, so it counts as deny.');
   const effect = isKnown ? policy.effect : 'deny';
-  /** `value` if it is good, else the widest there is. */
+  /** Returns `value` if it is good, otherwise the widest possible value. */
   function widen<T>(good: boolean, value: T, widest: T, what: string): T {
     if (good) return value;
     whole = false;
     report(
-      `${what} ${effect === 'deny' ? 'It is a deny, so it is read as widely as it could be meant.' : 'It is an allow, so it grants nothing.'}`,
+      `${what} ${effect === 'deny' ? 'It is a deny, so it covers everything that it could mean.' : 'It is an allow, so it grants nothing.'}`,
     );
     return widest;
   }
@@ -159,10 +165,10 @@ function readStrictly(policy: Policy, checkPattern: PatternCheck, report: (messa
     effect,
     id: wellFormed(policy.id),
     name: wellFormed(policy.name),
-    pattern: widen(problem === null, resource_pattern, null, `The pattern cannot be built. ${problem}`),
+    pattern: widen(problem === null, resource_pattern, null, `The pattern cannot be compiled. ${problem}`),
     priority: widen((priority | 0) === priority, priority, 0x7fffffff, 'The priority is not a 32-bit integer.'),
     subjects: [],
-    target: widen(target_id === null || isText(target_id), target_id, null, 'The target is not an id.'),
+    target: widen(target_id === null || isText(target_id), target_id, null, 'The target is not a valid id.'),
     type: widen(
       resource_type === 'all' || RESOURCE_TYPES.includes(resource_type),
       resource_type,
@@ -174,7 +180,7 @@ function readStrictly(policy: Policy, checkPattern: PatternCheck, report: (messa
 
   const subjects = new Map<string, string[]>();
   for (const subject of policy.subjects) {
-    const key = widen(isSubject(subject), subjectKey(subject), ['everyone'], 'A subject cannot be read.');
+    const key = widen(isSubject(subject), subjectKey(subject), ['everyone'], 'A subject is invalid.');
     if (effect === 'deny' || isSubject(subject)) subjects.set(JSON.stringify(key), key);
   }
   return { ...reading, subjects: [...subjects.keys()].sort(compareText).map((key) => subjects.get(key) ?? []) };
@@ -190,7 +196,7 @@ const subjectKey = ({ subject_type, subject_value }: PolicySubject): string[] =>
 const isText = (value: unknown): value is string => typeof value === 'string' && !/\p{Surrogate}/u.test(value);
 const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, '\ufffd');
 
-/** Law 1: the order in which policies are read. */
+/** Law 1: the order of evaluation. */
 export function inReadingOrder(a: ReadingOrder, b: ReadingOrder): number {
   if (a.priority !== b.priority) return b.priority - a.priority;
   if (a.effect !== b.effect) return a.effect === 'deny' ? -1 : 1;
@@ -199,17 +205,17 @@ export function inReadingOrder(a: ReadingOrder, b: ReadingOrder): number {
 
 type ReadingOrder = Pick<ReadPolicy, 'priority' | 'effect' | 'id'>;
 
-/** Ids are unique; whole policies are compared only so that a table without that promise cannot make the order depend on itself. */
+/** Ids are unique. Whole policies are compared only so that a table without unique ids cannot change the order. */
 const byReadingOrder = (a: ReadPolicy, b: ReadPolicy): number => inReadingOrder(a, b) || compareText(canonical(a), canonical(b));
 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-/** No prototype: names such as `__proto__` are keys like any other. */
+/** The table has no prototype, so that names such as `__proto__` are ordinary keys. */
 const newTable = <T>(): Table<T> => Object.create(null) as Table<T>;
 const newSubjects = <T>(): BySubject<T> => ({ everyone: newTable(), group: newTable(), role: newTable(), user: newTable() });
 const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects(), tool: newSubjects(), use: newSubjects() });
 
-/** Policies come in reading order, so what is already there decides before. */
+/** Call this in the order of evaluation: what a node already contains decides first. */
 function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
   const form = policy.pattern === null ? ANY_NAME : formOf(policy.pattern);
   const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
@@ -231,7 +237,7 @@ const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }
 
 function formOf(pattern: string): Form {
   const reading = readPattern(pattern);
-  // What has been read strictly can be read.
+  // This cannot happen: `readStrictly` has already accepted the pattern.
   if (typeof reading === 'string') throw new Error(reading);
   const { shapes, screen } = reading;
   return shapes === null ? { pattern, screen: screen ?? { guard: null, needs: '' } } : { shapes };
@@ -256,7 +262,7 @@ function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: Screen, r
   else for (const text of guard.texts) addAtEdge(bucket, guard.side, text, test);
 }
 
-/** Few lengths mean few questions; the characters that are left out are for the tests. */
+/** Few different lengths need few lookups. The tests compare the characters that are cut off here. */
 const shorten = (length: number): number => (length < 4 ? length : length - (length % 4));
 
 function addAtEdge(bucket: Bucket, side: Guard['side'], text: string, test: NameTest): void {
@@ -279,7 +285,7 @@ function addToTests(bucket: Bucket, test: NameTest): void {
   addTest(bucket.tests, test);
 }
 
-/** What each list holds, but for the ranks: the same test again could only decide later. */
+/** The tests of each list, without their ranks: the same test with a later rank could never decide. */
 const held = new WeakMap<NameTest[], Set<string>>();
 
 function addTest(list: NameTest[], test: NameTest): void {
@@ -290,7 +296,7 @@ function addTest(list: NameTest[], test: NameTest): void {
   known.add(key);
 }
 
-/** JSON with members sorted by code unit and no white space (RFC 8785, of which integers and well-formed texts need no more). */
+/** JSON with members sorted by code unit and without white space (RFC 8785, as far as integers and well-formed texts need it). */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
@@ -298,7 +304,7 @@ function canonical(value: unknown): string {
   return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${canonical(member)}`).join(',')}}`;
 }
 
-/** `canonical(document)`, a little at a time. */
+/** Yields `canonical(document)` in pieces. */
 function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocument): Generator<string> {
   yield `{"index":{"every":${canonical(index.every)},"targets":{`;
   for (const [i, target] of Object.keys(index.targets).sort(compareText).entries()) {

@@ -1,4 +1,7 @@
-/** Changes to the policy set. What they would make of it is known before they are stored, so that no two can add up to something refused. */
+/**
+ * Changes to the policy set. Each change is checked against the whole set before it is stored, so that two changes together
+ * cannot make a set that would be refused.
+ */
 import type { Administer, Caller } from '../auth/administer.ts';
 import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
@@ -24,9 +27,12 @@ export interface PolicyEditParts {
   readonly administer: Administer;
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
-  /** Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: whose turn it takes. */
+  /**
+   * Compiles the set and loads it into an engine, which is then discarded. Rejects if that fails. `by`: the user in whose turn
+   * the work runs.
+   */
   readonly tryPolicies: (policies: readonly Policy[], by: string) => Promise<unknown>;
-  /** UUIDv7: ids are in order of creation. */
+  /** Returns a UUIDv7: ids sort in the order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
 }
@@ -38,13 +44,13 @@ export interface Edited<T> {
 
 export interface AddedSubject {
   readonly subject: PolicySubject;
-  /** false: it was there already. */
+  /** false: the subject already existed. */
   readonly added: boolean;
 }
 
 /**
- * Each is one administrative change. `ifMatch` is the header of the request. All throw AppError: `invalid_request`,
- * `not_found`, `precondition_failed`, and what `Administer` throws. What changes nothing is no change.
+ * Each method makes one administrative change, or none if nothing changes. `ifMatch` is the header of the request. All throw
+ * AppError `invalid_request`, `not_found` and `precondition_failed`, and what `Administer` throws.
  */
 export interface PolicyEdits {
   create(caller: Caller, document: PolicyDocument): Promise<Edited<StoredPolicy>>;
@@ -54,20 +60,22 @@ export interface PolicyEdits {
   removeSubject(caller: Caller, id: string, subjectId: string, ifMatch: string | undefined): Promise<Edited<null>>;
 }
 
-/** What an edit comes to, worked out on the policies of one moment. */
+/** The result of an edit, computed for the policies of one snapshot. */
 export interface EditPlan<T> {
   readonly result: T;
-  /** The set as it would be; null where nothing is added that could be refused. */
+  /** The candidate set; null: the edit adds nothing that could be refused. */
   readonly wouldBe: readonly Policy[] | null;
   /** null: nothing changes. */
   readonly apply: ((store: PolicyStore, trx: Transaction) => Promise<readonly Change[]>) | null;
 }
 
 export interface EditWork<T, State> {
-  /** What the state depends on, in short: where that is the same, so is the state. */
+  /** Returns a short fingerprint of the state: if it is the same, so is the state. */
   glance(db: Connection): Promise<object>;
   read(db: Connection): Promise<State>;
-  /** Without the database, whose connection is free meanwhile. Must give the same for the same state. */
+  /**
+   * Computes the plan without the database, so that the connection is free in the meantime. The result depends only on the state.
+   */
   plan(state: State): Promise<EditPlan<T>>;
 }
 
@@ -75,7 +83,7 @@ export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) =>
 
 export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies'>): PolicyEdit {
   const { database, administer } = parts;
-  /** Everything is worked out before the lock is taken, and once more under it only if something has moved meanwhile. */
+  /** Compute everything before taking the lock. Compute it again under the lock only if the state has changed in the meantime. */
   return async (caller, { glance, read, plan }) => {
     const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
     const work = async (state: Awaited<ReturnType<typeof read>>) => {
@@ -93,7 +101,7 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
   };
 }
 
-/** Throws AppError `invalid_request` where no engine can be made of the set. */
+/** Throws AppError `invalid_request` if no engine can be built from the set. */
 export async function tryPolicySet(
   { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
   wouldBe: readonly Policy[],
@@ -103,23 +111,23 @@ export async function tryPolicySet(
     await tryPolicies(wouldBe, by);
   } catch (error) {
     if (error instanceof AppError) throw error;
-    throw new AppError('invalid_request', 'The policies cannot be compiled with this change, so it is not stored.', {
+    throw new AppError('invalid_request', 'The change was not stored: the policies cannot be compiled with it.', {
       cause: error,
     });
   }
 }
 
-/** A policy, and those beside it. */
+/** One policy, and the policies around it. */
 interface OneState {
-  /** null: none has the id. */
+  /** null: no policy has the id. */
   readonly before: StoredPolicy | null;
-  /** Every policy; empty where nobody looks at them. */
+  /** All policies; empty if the edit does not need them. */
   readonly policies: readonly StoredPolicy[];
-  /** Of the target that the request names, if it names one. */
+  /** Whether the target that the request names exists, if it names one. */
   readonly targetExists: boolean;
 }
 
-/** What a request makes of a policy. */
+/** What a request changes in a policy. */
 type OneChange<T> =
   | { readonly verb: null; readonly result: T }
   | { readonly verb: string; readonly after: StoredPolicy | null; readonly isSound: boolean; readonly result: T };
@@ -128,7 +136,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
   const { newId, now } = parts;
   const edit = createPolicyEdit(parts);
 
-  /** The set with `policy` in it. Throws AppError `invalid_request`. */
+  /** Returns the set with `policy` in it. Throws AppError `invalid_request`. */
   async function soundSetWith(policy: StoredPolicy, { policies, targetExists }: OneState): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
@@ -143,7 +151,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     return wouldBe;
   }
 
-  /** `targetId`: the one that the request names. `adds`: it may do more than take away. */
+  /** `targetId`: the target that the request names. `adds`: the request may do more than remove. */
   function editOne<T>(
     caller: Caller,
     {
@@ -231,7 +239,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
         const there = before.subjects.find((known) => subjectKey(known) === subjectKey(subject));
         if (there) return { verb: null, result: { subject: there, added: false } };
         if (before.subjects.length >= POLICY_LIMITS.subjects) {
-          throw new AppError('limit_reached', `A policy has at most ${POLICY_LIMITS.subjects} subjects.`);
+          throw new AppError('limit_reached', `A policy can have at most ${POLICY_LIMITS.subjects} subjects. Remove one first.`);
         }
         const after = { ...before, subjects: sortedSubjects([...before.subjects, subject]), updated_at: time };
         return { verb: 'add_subject', after, isSound: false, result: { subject, added: true } };
@@ -263,7 +271,7 @@ export function changeOf(verb: string, before: StoredPolicy | null, after: Store
   };
 }
 
-/** The very `before` if nothing changes. Throws AppError `invalid_request` where a read-only member is not as it was read. */
+/** Returns `before` itself if nothing changes. Throws AppError `invalid_request` if a read-only member was changed. */
 function updated(before: StoredPolicy, update: PolicyUpdate, idOf: (subjectKey: string) => string, time: number): StoredPolicy {
   const shown = policyJson(before);
   const errors = readOnlyErrors(['id', 'managed_as', 'created_at', 'updated_at'], update, shown);
@@ -272,7 +280,7 @@ function updated(before: StoredPolicy, update: PolicyUpdate, idOf: (subjectKey: 
     if (subject.id !== undefined && subject.id !== there.get(subjectKey(subject))?.id) {
       errors.push({
         path: `subjects.${index}.id`,
-        message: 'is not the id of this subject: leave it out, or give it as it was read',
+        message: 'is not the id of this subject: omit it, or send it as you read it',
       });
     }
   });

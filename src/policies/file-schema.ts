@@ -1,4 +1,7 @@
-/** Policy files and files of tests as JSON Schema, for editors that complete and check YAML. Tests hold both equal to the parsers. */
+/**
+ * The JSON Schema of policy files and test files, with which editors complete and check YAML. Tests keep both equal to the
+ * parsers.
+ */
 import { UUID } from '../http/validate.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { EFFECTS, RESOURCE_TYPES } from './document.ts';
@@ -6,7 +9,7 @@ import { POLICY_LIMITS } from './schema.ts';
 import { LABEL, MAX_ITEMS, NAME_MAX, URI_MAX } from './test-file.ts';
 
 const TEXT = '^[^\\u0000-\\u001f\\u007f-\\u009f]*$';
-/** Line breaks and tabs as well. */
+/** Line breaks and tabs are allowed, too. */
 const LINES = '^(?:[^\\u0000-\\u001f\\u007f-\\u009f]|\\r?\\n|\\t)*$';
 const text = (maxLength: number, description: string, minLength = 1, pattern = TEXT) => ({
   type: 'string',
@@ -23,36 +26,36 @@ const only = (member: string, schema: object) => ({
   additionalProperties: false,
 });
 
-/** Draft 7: what editors know. */
+/** JSON Schema draft 7, which editors support. */
 export function policyFileSchema() {
   return {
     $schema: 'http://json-schema.org/draft-07/schema#',
     title: 'Portcullis policy',
     description:
-      'One policy. Policies are read by priority, the higher first; the first that fits decides; without one, the answer is deny.',
+      'One policy. Policies are evaluated by priority, the highest first. The first one that matches decides; if none matches, the answer is deny.',
     type: 'object',
     properties: {
       name: text(POLICY_LIMITS.name, 'For people; it appears in the audit log.'),
-      description: orNull(text(POLICY_LIMITS.description, 'Free text. It may have line breaks.', 0, LINES)),
-      target: orNull({ type: 'string', description: 'Name of a target. Left out: every target.', pattern: TARGET_NAME.source }),
-      resource_type: { description: 'What it covers.', enum: ['all', ...RESOURCE_TYPES] },
+      description: orNull(text(POLICY_LIMITS.description, 'Free text. It may contain line breaks.', 0, LINES)),
+      target: orNull({ type: 'string', description: 'The name of a target. Default: every target.', pattern: TARGET_NAME.source }),
+      resource_type: { description: 'The kind of objects that the policy covers.', enum: ['all', ...RESOURCE_TYPES] },
       resource_pattern: orNull(
         text(
           POLICY_LIMITS.pattern,
-          'RE2, searched for in the name: write ^ and $ for the whole of it. The name of a resource is its URI. Left out: every name.',
+          'An RE2 pattern that is searched in the name: use ^ and $ to match the whole name. The name of a resource is its URI. Default: every name.',
         ),
       ),
-      effect: { description: 'allow grants, deny refuses.', enum: [...EFFECTS] },
+      effect: { description: 'allow grants access, deny refuses it.', enum: [...EFFECTS] },
       priority: {
         type: 'integer',
-        description: 'The higher is read first; at equal priority deny before allow.',
+        description: 'Higher priorities are evaluated first. At equal priority, deny goes before allow.',
         minimum: -(2 ** 31),
         maximum: 2 ** 31 - 1,
       },
-      enabled: { type: 'boolean', description: 'false takes the policy out without deleting it.', default: true },
+      enabled: { type: 'boolean', description: 'false disables the policy without deleting it.', default: true },
       subjects: {
         type: 'array',
-        description: 'Whom it applies to; an empty list is nobody.',
+        description: 'The callers to whom the policy applies. An empty list matches no caller.',
         maxItems: POLICY_LIMITS.subjects,
         items: {
           anyOf: [
@@ -87,14 +90,14 @@ const byLabel = (items: object, description: string) => ({
 const labels = (description: string) => ({ ...list({ type: 'string', minLength: 1 }, description, 1), uniqueItems: true });
 const target = (description: string) => ({ type: 'string', description, pattern: TARGET_NAME.source });
 
-/** Draft 7, too. What the names of a file refer to it does not say. */
+/** Also draft 7. It does not check that the names in a file refer to something. */
 export function testFileSchema() {
   const principal = {
     type: 'object',
     properties: {
-      role: text(POLICY_LIMITS.subjectValue, 'Their role.'),
-      groups: { ...list(text(POLICY_LIMITS.subjectValue, 'A group.'), 'The groups they are in.'), uniqueItems: true },
-      user: text(POLICY_LIMITS.subjectValue, 'Their id; left out: nobody in particular.'),
+      role: text(POLICY_LIMITS.subjectValue, 'The role of the caller.'),
+      groups: { ...list(text(POLICY_LIMITS.subjectValue, 'A group.'), 'The groups of the caller.'), uniqueItems: true },
+      user: text(POLICY_LIMITS.subjectValue, 'The user id of the caller. Default: an id that no policy names.'),
     },
     required: ['role'],
     additionalProperties: false,
@@ -102,10 +105,10 @@ export function testFileSchema() {
   const request = {
     type: 'object',
     properties: {
-      target: target('Name of a target. Alone: may it be used at all?'),
-      tool: text(NAME_MAX, 'Name of a tool.'),
-      resource: text(URI_MAX, 'URI of a resource.'),
-      prompt: text(NAME_MAX, 'Name of a prompt.'),
+      target: target('The name of a target. Without an object, the test asks whether the target may be used at all.'),
+      tool: text(NAME_MAX, 'The name of a tool.'),
+      resource: text(URI_MAX, 'The URI of a resource.'),
+      prompt: text(NAME_MAX, 'The name of a prompt.'),
     },
     minProperties: 1,
     additionalProperties: false,
@@ -114,13 +117,13 @@ export function testFileSchema() {
   const expectation = {
     type: 'object',
     properties: {
-      principals: labels('Left out: all of the test.'),
-      requests: labels('Left out: all of the test.'),
+      principals: labels('Default: all of the test.'),
+      requests: labels('Default: all of the test.'),
       effect: { description: 'What the engine must answer.', enum: [...EFFECTS] },
       policy: orNull(
         text(
           POLICY_LIMITS.name,
-          'The policy that must decide: its name, or that of its file without .yaml. null: no policy fits.',
+          'The policy that must decide: its name, or the name of its file without .yaml. null: no policy matches.',
         ),
       ),
     },
@@ -130,10 +133,10 @@ export function testFileSchema() {
   const test = {
     type: 'object',
     properties: {
-      name: text(POLICY_LIMITS.name, 'What it is about.'),
-      principals: labels('Left out: all of the file.'),
-      requests: labels('Left out: all of the file.'),
-      expect: list(expectation, 'Every principal makes every request; what is not expected here must be denied.'),
+      name: text(POLICY_LIMITS.name, 'What the test is about.'),
+      principals: labels('Default: all of the file.'),
+      requests: labels('Default: all of the file.'),
+      expect: list(expectation, 'Every principal makes every request. A request without an expectation here must be denied.'),
     },
     required: ['name'],
     additionalProperties: false,
@@ -141,12 +144,12 @@ export function testFileSchema() {
   return {
     $schema: 'http://json-schema.org/draft-07/schema#',
     title: 'Portcullis policy tests',
-    description: 'Who may do what, and by which policy. What no test expects must be denied.',
+    description: 'Who may do what, and which policy decides. A request without an expectation must be denied.',
     type: 'object',
     properties: {
-      target: target('Name of the target of each request that names none.'),
-      principals: byLabel(principal, 'Callers, by names of your own.'),
-      requests: byLabel(request, 'What they ask for, by names of your own.'),
+      target: target('The target of every request that does not name one.'),
+      principals: byLabel(principal, 'Callers, under names that you choose.'),
+      requests: byLabel(request, 'The requests, under names that you choose.'),
       tests: list(test, 'Tables of principals and requests.', 1),
     },
     required: ['principals', 'requests', 'tests'],
@@ -156,7 +159,7 @@ export function testFileSchema() {
 
 const textOf = (schema: object): string => `${JSON.stringify(schema, null, 2)}\n`;
 
-/** As `policies/policy.schema.json` has it. */
+/** The text of `policies/policy.schema.json`. */
 export const policyFileSchemaText = (): string => textOf(policyFileSchema());
-/** As `policies/tests/test.schema.json` has it. */
+/** The text of `policies/tests/test.schema.json`. */
 export const testFileSchemaText = (): string => textOf(testFileSchema());

@@ -1,23 +1,23 @@
-/** Which policy is which file: the same in every database, so by name and not by id. Pure. */
+/** Which file belongs to which policy. Files refer by name and not by id, so that they are the same for every database. Pure. */
 import type { StoredPolicy } from './document.ts';
 import { subjectKey } from './schema.ts';
 import type { PolicyFile } from './yaml.ts';
 
-/** Lower case, because not every file system tells cases apart. */
+/** Lower case only, because some file systems are case-insensitive. */
 export const FILE_NAME = /^([a-z0-9][a-z0-9._-]{0,99})\.yaml$/;
 export const FILE_NAME_RULE =
-  'the name of a policy file is of a-z, 0-9, ".", "_" and "-", begins with a letter or digit, and ends in .yaml; it has at most 105 characters';
+  'the name of a policy file must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, end in .yaml, and have at most 105 characters';
 
-/** Of the files of one folder: each owner has names, and removes policies, of its own. */
+/** The owner of the files of one folder. Each owner has separate file names, and removes only policies of this owner. */
 export const OWNER = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 export const DEFAULT_OWNER = 'default';
 
 export const managedAs = (owner: string, file: string): string => `${owner}/${file.replace(/\.yaml$/, '')}`;
 
-/** `managed`: `managed_as` of a policy. */
+/** `managed`: the `managed_as` of a policy. */
 export const isOf = (managed: string | null, owner: string): boolean => managed?.startsWith(`${owner}/`) === true;
 
-/** null: it is of no file, or of one of another owner. */
+/** Returns null if the policy belongs to no file, or to a file of a different owner. */
 export function managedFile(policy: StoredPolicy, owner: string): string | null {
   return policy.managed_as !== null && isOf(policy.managed_as, owner)
     ? `${policy.managed_as.slice(owner.length + 1)}.yaml`
@@ -25,8 +25,8 @@ export function managedFile(policy: StoredPolicy, owner: string): string | null 
 }
 
 /**
- * The file of each policy that is the owner's, or nobody's, by id. A policy that is of no file is given a name made from its
- * own, with something of its id where several would have it.
+ * Returns the file of each policy of the owner, and of each policy without an owner, by id. A policy without a file gets a file
+ * name made from its name. If several policies would get the same name, each also gets a part of its id.
  */
 export function fileNames(policies: readonly StoredPolicy[], owner: string): Map<string, string> {
   const names = new Map<string, string>();
@@ -56,7 +56,10 @@ export function fileNames(policies: readonly StoredPolicy[], owner: string): Map
   return names;
 }
 
-/** What an export may have called the file of a policy that is of none, whatever other policies there were then. */
+/**
+ * Returns the names that an export may have given to the file of a policy that belongs to no file, for any other policies at the
+ * time.
+ */
 export function possibleNames({ id, name }: StoredPolicy): string[] {
   const words = name
     .normalize('NFKD')
@@ -65,13 +68,16 @@ export function possibleNames({ id, name }: StoredPolicy): string[] {
     .replace(/[^a-z0-9]+/g, '-')
     .slice(0, 60)
     .replace(/^-+|-+$/g, '');
-  // Windows has devices of these names.
+  // Windows reserves these names for devices.
   const plain =
     words === '' || /^(con|prn|aux|nul|com\d|lpt\d)$/.test(words) ? `policy${words === '' ? '' : `-${words}`}` : words;
   return [`${plain}.yaml`, `${plain}-${id.slice(-8)}.yaml`, `${plain}-${id}.yaml`];
 }
 
-/** A policy as a file says it. `targetName` gives what a target is called; the id stands for one that is gone. */
+/**
+ * Returns the policy in the form of a file. `targetName` returns the name of a target; if the target no longer exists, the file
+ * contains its id.
+ */
 export function fileOf(policy: StoredPolicy, targetName: (id: string) => string | undefined): PolicyFile {
   const { name, description, target_id, resource_type, resource_pattern, effect, priority, enabled } = policy;
   return {

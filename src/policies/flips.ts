@@ -1,4 +1,4 @@
-/** What a change of the policies does to decisions, as people read it: policies and targets by name. */
+/** How a change of the policies changes decisions, in the form that people read: policies and targets by name. */
 import type { PrincipalFacts } from '../decision/decision.ts';
 import { inSlices, telling } from '../slices.ts';
 import { type ComparisonVerdict, compareInSteps, type Difference } from './analysis/compare.ts';
@@ -9,21 +9,21 @@ import { type PolicyRef, policyRef } from './test-run.ts';
 
 interface Decided {
   readonly effect: Effect;
-  /** null: no policy fits. */
+  /** null: no policy matches. */
   readonly policy: PolicyRef | null;
 }
 
-/** A request whose effect changes. Whoever and whatever no policy names is made up. */
+/** A request whose effect changes. Values that no policy names are invented. */
 export interface Flip {
   readonly principal: PrincipalFacts;
-  /** What of the principal counts: whoever has these, and nothing else that a policy names, is answered the same. */
+  /** The subjects that matter. A principal with these, and with nothing else that a policy names, gets the same answer. */
   readonly subjects: readonly NamedSubject[];
-  /** By name; by id where it is gone. */
+  /** The name of the target, or its id if the target no longer exists. */
   readonly target: string;
-  /** null, with the name: may the target be used at all? */
+  /** If this and the name are null: may the caller use the target at all? */
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
-  /** The name is a URI template: it is listed and completed, and cannot be read. */
+  /** true: the name is a URI template, which is listed and completed but cannot be read. */
   readonly is_template: boolean;
   readonly before: Decided;
   readonly after: Decided;
@@ -31,11 +31,14 @@ export interface Flip {
 
 export interface DecisionChanges {
   readonly verdict: ComparisonVerdict;
-  /** Those that the policy decides before or after: one that is allowed then, one that is denied. null: it could not be told. */
+  /**
+   * Returns flips that the policy decides, before or after the change: at most one that becomes allowed and one that becomes
+   * denied. null: unknown.
+   */
   flipsOf(policyId: string): readonly Flip[] | null;
 }
 
-/** In slices, between which other work runs. `isStored`: whether there is a policy with this id, or it is not made yet. */
+/** Works in slices, between which other work runs. `isStored`: whether a policy with this id is already stored. */
 export async function decisionChanges(
   before: readonly StoredPolicy[],
   after: readonly StoredPolicy[],

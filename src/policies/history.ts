@@ -1,4 +1,4 @@
-/** The policy set as it was. Nothing is kept for it but the changes themselves, which are never altered. */
+/** Earlier states of the policy set. They are computed from the recorded changes, which are never altered. */
 import { policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
 import { AppError } from '../errors.ts';
@@ -7,8 +7,9 @@ import { policyFromJson } from './schema.ts';
 import { policyStore } from './store.ts';
 
 /**
- * Every policy of the set at this revision, by id, with its subjects by id: the set now, with what has changed since put back.
- * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that has not been; 0 is the empty set before
+ * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current
+ * set and undoes the later changes.
+ * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before
  * the first.
  */
 export async function policiesAt(db: Connection, revision: number): Promise<StoredPolicy[]> {
@@ -21,11 +22,11 @@ export async function policiesAt(db: Connection, revision: number): Promise<Stor
   return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-/** Throws AppError `not_found`; gives the revision of now. */
+/** Returns the newest revision. Throws AppError `not_found` if `revision` does not exist. */
 export async function requireRevision(db: Connection, revision: number): Promise<number> {
   const { revision: newest } = await readPosition(db);
   if (!Number.isSafeInteger(revision) || revision < 0 || revision > newest) {
-    throw new AppError('not_found', `There is no revision ${revision}: the newest is ${newest}.`);
+    throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
   }
   return newest;
 }

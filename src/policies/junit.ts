@@ -1,7 +1,7 @@
-/** Results of policy tests as JUnit XML, which CI systems show. Pure. */
+/** Results of policy tests as JUnit XML, which CI systems display. Pure. */
 import { failureText, type TestReport, type TestResult } from './test-run.ts';
 
-/** `threshold`: percent of the policies that must decide at least one case; null: none. */
+/** `threshold`: the percentage of policies that must decide at least one case; null: none. */
 export function junitOf({ results, coverage }: TestReport, threshold: number | null): string {
   const files = new Map<string, TestResult[]>();
   for (const result of results) {
@@ -12,7 +12,7 @@ export function junitOf({ results, coverage }: TestReport, threshold: number | n
   const suites = [...files].map(([file, cases]) => suite(file, cases.map(testCase), failures(cases)));
   const low = threshold !== null && coverage.percent < threshold;
   if (threshold !== null) {
-    const message = `${coverage.percent}% of the policies decide a case, and ${threshold}% must`;
+    const message = `${coverage.percent}% of the policies decide a case, but ${threshold}% are required`;
     const undecided = coverage.undecided.map(({ name, file }) => file ?? name).join('\n');
     const failure = low ? `<failure message=${quote(message)}>${xmlText(undecided)}</failure>` : '';
     suites.push(suite('coverage', [`    <testcase classname="coverage" name="policies">${failure}</testcase>\n`], low ? 1 : 0));
@@ -37,7 +37,7 @@ function testCase(result: TestResult): string {
 
 const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&apos;' };
 
-/** XML 1.0 has no control characters, halves of characters, or U+FFFE and U+FFFF, escaped or not. */
+/** Replaces characters that XML 1.0 forbids even when escaped: control characters, surrogates, U+FFFE and U+FFFF. */
 const xmlText = (text: string): string =>
   text
     .replace(/[^\P{Cc}\t\n\r]|\p{Cs}|[\ufffe\uffff]/gu, '\ufffd')

@@ -1,4 +1,4 @@
-/** What the analysis found, for people: policies and targets by name. Pure. */
+/** The findings of the analysis in the form that people read: policies and targets by name. Pure. */
 import type { FindingCode, Report, Severity, Witness } from './analysis/analyse.ts';
 import type { StoredPolicy } from './document.ts';
 import { policyRef } from './test-run.ts';
@@ -7,9 +7,9 @@ export interface LintFinding {
   readonly code: FindingCode;
   readonly severity: Severity;
   readonly message: string;
-  /** First the one that it is about. */
+  /** First the policy that the finding is about. */
   readonly policies: readonly { readonly id: string; readonly name: string; readonly file: string | null }[];
-  /** `target`: its name, or one that is made up where any other shows the same. */
+  /** `target` is a name. It is invented if any other target demonstrates the same. */
   readonly witness: Witness | null;
 }
 

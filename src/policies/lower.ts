@@ -1,6 +1,6 @@
 /**
- * Patterns as plain comparisons, where that is provably the same: a pattern whose alternatives are finite sets of texts
- * between anchors or `.*` needs no regular expression. In doubt, it stays one.
+ * Turns patterns into plain comparisons if these are provably equivalent. A pattern whose alternatives are finite sets of texts
+ * between anchors or `.*` needs no regular expression. In doubt, the pattern stays one.
  */
 import { ANY, ANY_BUT_NEWLINE, type Ranges } from './characters.ts';
 import type { Node } from './re2.ts';
@@ -8,14 +8,17 @@ import type { Node } from './re2.ts';
 export interface Shape {
   readonly kind: 'exact' | 'prefix' | 'suffix' | 'contains';
   readonly text: string;
-  /** Only names without a line break match: what `.*` between the text and an anchor means. */
+  /** Only names without a line break match: this is the meaning of `.*` between the text and an anchor. */
   readonly oneLine: boolean;
 }
 
-/** Beyond this many texts a pattern is cheaper as one regular expression. */
+/** With more texts than this, one regular expression is cheaper. */
 const MAX_TEXTS = 64;
 
-/** A name matches the pattern exactly when it matches one of the shapes. null: it stays a regular expression. */
+/**
+ * Returns shapes such that a name matches the pattern exactly when it matches one of them. null: the pattern stays a regular
+ * expression.
+ */
 export function lower(node: Node): Shape[] | null {
   const shapes: Shape[] = [];
   for (const branch of node.kind === 'alternate' ? node.items : [node]) {
@@ -26,15 +29,15 @@ export function lower(node: Node): Shape[] | null {
   return shapes;
 }
 
-/** What can be told of names without trying the regular expression: those that match pass. */
+/** A quick test that every matching name passes, without the regular expression. */
 export interface Screen {
-  /** null: there are no such texts, or too many to be of use. */
+  /** null: no such texts exist, or too many to be useful. */
   readonly guard: Guard | null;
   /** Every name that matches contains this text; it may be empty. */
   readonly needs: string;
 }
 
-/** Every name that matches begins with one of the texts, or ends with one. */
+/** Every name that matches begins with one of the texts, or ends with one of them. */
 export interface Guard {
   readonly side: 'start' | 'end';
   readonly texts: readonly string[];
@@ -54,7 +57,7 @@ export function screen(node: Node): Screen {
 
 const shortest = (texts: readonly string[]): number => Math.min(...texts.map((text) => text.length));
 
-/** The longest text that stands in every match, as far as a look at one item after the other shows. */
+/** Returns the longest text that every match contains, as far as looking at one item after the other shows. */
 function needed(node: Node): string {
   let longest = '';
   const consider = (text: string): void => {
@@ -62,7 +65,7 @@ function needed(node: Node): string {
   };
   let run = '';
   for (const item of flatten(node)) {
-    // What asserts takes no room, so that its neighbours stand together.
+    // An assertion has no width, so its neighbours are adjacent.
     if (item.kind === 'assert') continue;
     const [text, ...others] = language(item) ?? ['', ''];
     if (others.length === 0) run += text;
@@ -89,13 +92,16 @@ function edges(node: Node, side: Guard['side']): string[] | null {
   return texts.includes('') ? null : texts;
 }
 
-/** More edges than this, and short ones, tell too little for the room that they take: those of `^[a-z]+_` are 26. */
+/** More edges than this are not worth their space if they are short: `^[a-z]+_` has 26. */
 const MANY_EDGES = 8;
 
-/** Edges need not be longer to tell names apart: from there on, what would multiply them is left out. */
+/** Edges of this length distinguish names well enough: longer ones that would multiply the edges are dropped. */
 const LONG_EDGE = 3;
 
-/** How texts that match the items, given from the edge inwards, may look at that edge, as far as that can be listed. */
+/**
+ * Returns the texts with which matches of the items can begin at that edge, as far as they can be listed. The items come in the
+ * order from the edge inwards.
+ */
 function outermost(inward: readonly Node[], side: Guard['side']): string[] {
   let texts = [''];
   for (const item of inward) {
@@ -109,14 +115,14 @@ function outermost(inward: readonly Node[], side: Guard['side']): string[] {
   return texts;
 }
 
-/** A repeated item looks at its edges as it does once. */
+/** The edges of a repeated item are those of a single one. */
 function edgeOfOne(item: Node, side: Guard['side']): string[] | null {
   const inward = (node: Node): Node[] => (side === 'start' ? flatten(node) : flatten(node).reverse());
   if (item.kind === 'alternate') return few(item.items.flatMap((branch) => outermost(inward(branch), side)));
   return item.kind === 'repeat' && item.min > 0 ? outermost(inward(item.item), side) : null;
 }
 
-/** What may stand between the text and an end of the name: nothing, anything, or anything but a line break. */
+/** What may stand between the text and an end of the name: nothing, anything, or anything except a line break. */
 type Side = 'nothing' | 'anything' | 'one line';
 
 function lowerBranch(node: Node): Shape[] | null {
@@ -155,7 +161,8 @@ const sameRanges = (a: Ranges, b: Ranges): boolean => JSON.stringify(a) === JSON
 
 function shapeOf(left: Side, text: string, right: Side): Shape | null {
   const oneLine = left === 'one line' || right === 'one line';
-  // `^.*x` and `x.*$` forbid a line break on one side of the text only, unless the text is empty and can move aside.
+  // `^.*x` and `x.*$` forbid a line break only on one side of the text, so no shape is equivalent. The exception is an empty
+  // text, which can match anywhere.
   if (oneLine && (left === 'anything' || right === 'anything')) {
     return text === '' ? { kind: 'contains', text, oneLine: false } : null;
   }
@@ -163,7 +170,7 @@ function shapeOf(left: Side, text: string, right: Side): Shape | null {
   return { kind, text, oneLine };
 }
 
-/** Every text that the node matches, if they are few and made of printable characters. */
+/** Returns every text that the node matches, if there are few and they consist of printable characters. */
 function language(node: Node): string[] | null {
   switch (node.kind) {
     case 'chars':

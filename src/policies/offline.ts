@@ -1,4 +1,4 @@
-/** The policy set that a folder of files makes where there is nothing else: for tests and lint without a gateway. Pure. */
+/** The policy set that a folder of files makes without a gateway, for tests and lint. Pure. */
 import { createHash } from 'node:crypto';
 import type { StoredPolicy } from './document.ts';
 import { DEFAULT_OWNER, FILE_NAME, FILE_NAME_RULE } from './files.ts';
@@ -8,11 +8,14 @@ import { errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile }
 
 export interface OfflineSet {
   readonly policies: readonly StoredPolicy[];
-  /** Those that the files name, and `targets`. */
+  /** The targets that the files name, and `targets`. */
   readonly targets: readonly { readonly id: string; readonly name: string }[];
 }
 
-/** The same files make the same ids. What a gateway would refuse is refused, but for targets: every name is one. */
+/**
+ * The same files always get the same ids. The function refuses whatever a gateway would refuse, except that it accepts any target
+ * name.
+ */
 export function offlineSet(
   texts: ReadonlyMap<string, string>,
   targets: Iterable<string>,
@@ -41,12 +44,12 @@ export function offlineSet(
   const fileOf = new Map(plan.changes.map(({ file, after }) => [after?.id, files.get(file ?? '')]));
   for (const { message, policyIds } of checkPolicySet(plan.wouldBe)) {
     const parsed = fileOf.get(policyIds[0]);
-    if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `is one too many. ${message}`));
+    if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
   return errors.length > 0 ? { errors } : { policies: plan.wouldBe, targets: known };
 }
 
-/** In the form of a UUID. */
+/** Returns an id in the form of a UUID. */
 function idFor(what: string): string {
   const hex = createHash('sha256').update(what).digest('hex');
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

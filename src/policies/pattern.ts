@@ -1,40 +1,40 @@
-/** Which resource patterns are admitted, and what they cost. */
+/** Decides which resource patterns are accepted, and computes their costs. */
 import { atOnce } from '../slices.ts';
 import type { Policy } from './document.ts';
 import { lower, type Screen, type Shape, screen } from './lower.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 
 const MAX_PATTERN_LENGTH = 512;
-/** Of one pattern: `cost` of re2.ts, at which RE2 compiles it in WASM within a few milliseconds. */
+/** The maximum `cost` (re2.ts) of one pattern. RE2 compiles such a pattern in WASM within a few milliseconds. */
 export const MAX_PATTERN_COST = 4_000;
-/** Of the distinct regular expressions that one target, type and subject bring to a decision. */
+/** The maximum cost of the distinct regular expressions of one target, type and subject in a decision. */
 export const MAX_BUCKET_COST = 40_000;
-/** Of those that one target and type bring for all subjects: a caller may be in any number of groups. */
+/** The maximum cost for one target and type, with all subjects together: a caller may be in any number of groups. */
 const MAX_TARGET_COST = 200_000;
 
 export interface PatternReading {
   readonly cost: number;
-  /** Plain comparisons that are the same as the pattern; null where only a regular expression is. */
+  /** Plain comparisons that are equivalent to the pattern; null: only a regular expression is. */
   readonly shapes: readonly Shape[] | null;
-  /** Of a regular expression: what spares most names the trial. */
+  /** Set for a regular expression: a quick test that excludes most names. */
   readonly screen: Screen | null;
 }
 
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
 export type IsValidPattern = (pattern: string) => boolean;
 
-/** How many patterns are remembered. */
+/** The number of cached patterns. */
 const REMEMBERED = 100_000;
 
-/** Every change of one policy reads the patterns of all others, too. */
+/** The cache saves work: every change of one policy also reads the patterns of all others. */
 const readings = new Map<string, PatternReading | string>();
 
-/** What can be told without the engine. A string says in one sentence why the pattern is refused. */
+/** Reads the pattern without the engine. A string is one sentence that says why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
   const known = readings.get(pattern);
   if (known !== undefined) return known;
   const reading = readAnew(pattern);
-  // What is too long is refused by that alone.
+  // Do not cache patterns that are too long.
   if (pattern.length > MAX_PATTERN_LENGTH) return reading;
   if (readings.size >= REMEMBERED) readings.clear();
   readings.set(pattern, reading);
@@ -42,10 +42,10 @@ export function readPattern(pattern: string): PatternReading | string {
 }
 
 function readAnew(pattern: string): PatternReading | string {
-  if (pattern === '') return 'The pattern is empty; use null for every name.';
+  if (pattern === '') return 'The pattern is empty. Use null for every name.';
   if ([...pattern].length > MAX_PATTERN_LENGTH) return `The pattern is longer than ${MAX_PATTERN_LENGTH} characters.`;
   if (/[\p{Cc}\p{Cs}]/u.test(pattern))
-    return 'The pattern contains a control character or half a character; write it as an escape such as \\n.';
+    return 'The pattern contains a control character or half a surrogate pair. Write it as an escape such as \\n.';
   let tree: Node;
   try {
     tree = parse(pattern);
@@ -55,16 +55,16 @@ function readAnew(pattern: string): PatternReading | string {
   }
   const price = cost(tree);
   if (price > MAX_PATTERN_COST) {
-    return `The pattern costs ${price}, more than ${MAX_PATTERN_COST}: repeat less, or repeat smaller sets of characters.`;
+    return `The pattern costs ${price}, more than the limit of ${MAX_PATTERN_COST}. Use fewer repetitions, or smaller sets of characters in them.`;
   }
   const shapes = lower(tree);
   return { cost: price, shapes, screen: shapes === null ? screen(tree) : null };
 }
 
-/** null: admitted; otherwise one plain sentence that says why not. Patterns already judged are remembered. */
+/** Returns null if the pattern is accepted, otherwise one sentence that says why not. Verdicts are cached. */
 export type PatternCheck = (pattern: string) => string | null;
 
-/** `runs`: is it the engine that will run such a pattern, so that the engine must be asked? */
+/** `runs`: whether the engine will run such a pattern, so that it must check it. */
 export function createPatternCheck(
   isValid: IsValidPattern,
   runs: (reading: PatternReading) => boolean = () => true,
@@ -85,16 +85,19 @@ export function createPatternCheck(
 
 export interface SetProblem {
   readonly message: string;
-  /** The policies that share the bucket, in id order. */
+  /** The policies that share the bucket, in the order of ids. */
   readonly policyIds: readonly string[];
 }
 
-/** Limits on the set as a whole: each pattern is admitted on its own, but all that a decision may try must be affordable too. */
+/**
+ * Checks the limits of the whole set. Each pattern is accepted alone, but the cost of all patterns that one decision may try must
+ * be limited, too.
+ */
 export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
   return atOnce(checkPolicySetInSteps(policies));
 }
 
-/** `checkPolicySet`, pausing every few policies so that the caller can let other work run. */
+/** Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run. */
 export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
@@ -113,7 +116,7 @@ export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<u
   return [...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST)];
 }
 
-/** Regular expressions that one decision may have to try, and who brought them. */
+/** Regular expressions that one decision may have to try, and the policies that bring them. */
 interface Tried {
   readonly patterns: Map<string, number>;
   readonly policyIds: Set<string>;
@@ -134,7 +137,7 @@ function overLimit(all: ReadonlyMap<string, Tried>, limit: number): SetProblem[]
     const [target, type, kind, value] = JSON.parse(key) as (string | null | undefined)[];
     const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
     const where = target === null ? 'every target' : `target ${target}`;
-    const message = `The patterns for ${whom}, ${type}, ${where} cost ${total} together, more than ${limit}.`;
+    const message = `The patterns for ${whom}, ${type}, ${where} cost ${total} together, more than the limit of ${limit}. Use simpler patterns.`;
     return [{ message, policyIds: [...policyIds].sort() }];
   });
 }

@@ -1,4 +1,4 @@
-/** What the files of a folder would make of the policies, and what is between two sets of them. Pure. */
+/** Computes how the files of a folder would change the policies, and how two policy sets differ. Pure. */
 import { atOnce } from '../slices.ts';
 import type { PolicySubject, StoredPolicy } from './document.ts';
 import { fileNames, fileOf, managedAs, managedFile, possibleNames } from './files.ts';
@@ -6,41 +6,41 @@ import { sortedSubjects, subjectKey } from './schema.ts';
 import { changedKeys, errorAt, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from './yaml.ts';
 
 export interface PolicyChange {
-  /** `adopt`: an update of a policy that was made over the API, and is the file's from then on. */
+  /** `adopt`: an update of a policy that was created over the API. From then on, the policy belongs to the file. */
   readonly action: 'create' | 'update' | 'adopt' | 'delete';
-  /** null: between two sets, where no file is asked. */
+  /** null: the change is between two sets, without files. */
   readonly file: string | null;
   readonly before: StoredPolicy | null;
   readonly after: StoredPolicy | null;
 }
 
 export interface PolicyPlan {
-  /** By file. */
+  /** Sorted by file. */
   readonly changes: readonly PolicyChange[];
-  /** How many files say what is so already. */
+  /** The number of files that already match their policies. */
   readonly unchanged: number;
-  /** Policies of the owner whose files are gone, and which stay because nothing asks for their removal. */
+  /** Policies of the owner whose files no longer exist. They stay, because the request does not prune. */
   readonly left: readonly { readonly file: string; readonly policy: StoredPolicy }[];
-  /** How many policies are of no file then. */
+  /** The number of policies that belong to no file afterwards. */
   readonly unmanaged: number;
-  /** The set as it would be, by id. */
+  /** The candidate set, sorted by id. */
   readonly wouldBe: readonly StoredPolicy[];
 }
 
 export interface PlanRequest {
-  /** By name. */
+  /** The files by name. */
   readonly files: ReadonlyMap<string, ParsedPolicyFile>;
   readonly owner: string;
-  /** Whether policies of the owner go whose files are gone. */
+  /** Whether to delete policies of the owner whose files no longer exist. */
   readonly prune: boolean;
-  /** Whether policies that were made over the API become those of files that mean them. */
+  /** Whether policies that were created over the API become those of the files that describe them. */
   readonly adopt: boolean;
 }
 
 export interface PlanContext {
   readonly policies: readonly StoredPolicy[];
   readonly targets: readonly { readonly id: string; readonly name: string }[];
-  /** The same id each time for what is made under the same name. */
+  /** Returns the same id each time for the same name. */
   readonly idFor: (what: string) => string;
   readonly time: number;
 }
@@ -51,7 +51,7 @@ export function planFiles(request: PlanRequest, context: PlanContext): Planning 
   return atOnce(planFilesInSteps(request, context));
 }
 
-/** `planFiles`, pausing every few policies so that the caller can let other work run. */
+/** Like `planFiles`, but pauses every few policies so that the caller can let other work run. */
 export function* planFilesInSteps(request: PlanRequest, context: PlanContext): Generator<undefined, Planning> {
   const { files, owner, prune, adopt } = request;
   const { policies } = context;
@@ -66,12 +66,12 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
     yield;
     const { policy: wanted } = parsed;
     if (wanted.target !== null && !targetIds.has(wanted.target)) {
-      errors.push(errorAt(parsed, 'target', `is ${wanted.target}, and no target has this name`));
+      errors.push(errorAt(parsed, 'target', `is ${wanted.target}, but no target has this name`));
       continue;
     }
     const known = meant.get(file);
     if (known !== undefined && 'ambiguous' in known) {
-      errors.push(errorAt(parsed, 'name', `could be any of ${known.ambiguous} policies made over the API: ${RENAME}`));
+      errors.push(errorAt(parsed, 'name', `matches ${known.ambiguous} policies that were created over the API: ${RENAME}`));
       continue;
     }
     const before = known ?? null;
@@ -85,7 +85,7 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
     if (before !== null && !differs && (owned || !adopt)) {
       unchanged++;
     } else if (before !== null && !owned && !adopt) {
-      errors.push(errorAt(parsed, 'name', `is that of policy ${before.id}, which was made over the API and differs: ${ADOPT}`));
+      errors.push(errorAt(parsed, 'name', `is also the name of policy ${before.id}, which was created over the API and differs: ${ADOPT}`));
     } else {
       const after = become(before, wanted, file, request, context, targetIds);
       changes.push({ action: before === null ? 'create' : owned ? 'update' : 'adopt', file, before, after });
@@ -106,10 +106,13 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
   return { changes, unchanged, left, unmanaged: wouldBe.filter(({ managed_as }) => managed_as === null).length, wouldBe };
 }
 
-const RENAME = 'give the file another name, or begin with an export';
-const ADOPT = 'adopt it (--adopt), so that the file decides from now on, or give the file another name';
+const RENAME = 'give the file a different name, or start with an export';
+const ADOPT = 'adopt the policy (--adopt), so that it belongs to the file from now on, or give the file a different name';
 
-/** The policy that each file means: the owner's, else one that is of no file and that an export would call so. */
+/**
+ * Yields the policy that each file describes: the owner's, or a policy without a file whose name an export would use for this
+ * file.
+ */
 function* meaningOf(
   files: ReadonlyMap<string, unknown>,
   policies: readonly StoredPolicy[],
@@ -166,7 +169,7 @@ function become(
   };
 }
 
-/** By id. */
+/** Sorted by id. */
 function withChanges(policies: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
   const set = new Map(policies.map((policy) => [policy.id, policy]));
   for (const { before, after } of changes) {
@@ -176,7 +179,10 @@ function withChanges(policies: readonly StoredPolicy[], changes: readonly Policy
   return [...set.values()].sort((a, b) => compareText(a.id, b.id));
 }
 
-/** What makes `to` of `from`: what is made anew, then what changes, then what goes; each by id. Times alone are no change. */
+/**
+ * Returns the changes that turn `from` into `to`: first creations, then updates, then deletions, each sorted by id. A different
+ * time alone is not a change.
+ */
 export function changesBetween(from: readonly StoredPolicy[], to: readonly StoredPolicy[]): PolicyChange[] {
   const old = new Map(from.map((policy) => [policy.id, policy]));
   const kept = new Set(to.map(({ id }) => id));
@@ -206,7 +212,7 @@ const MEMBERS = [
   'managed_as',
 ] as const;
 
-/** The members that differ; of one that is new or gone, none. */
+/** Returns the members that differ; none if the policy is created or deleted. */
 export function changedMembers(before: StoredPolicy | null, after: StoredPolicy | null): string[] {
   if (before === null || after === null) return [];
   const meaning = (policy: StoredPolicy, member: (typeof MEMBERS)[number]): string =>
@@ -216,7 +222,7 @@ export function changedMembers(before: StoredPolicy | null, after: StoredPolicy 
 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-/** The set that the changes were made on. */
+/** Returns the set before the changes. */
 export function setBefore(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
   const set = new Map(wouldBe.map((policy) => [policy.id, policy]));
   for (const { before, after } of changes) {

@@ -1,4 +1,6 @@
-/** Plans of files and of rollbacks, on a policy set that has been read before: refused here, or fit to be applied. */
+/**
+ * Plans applies of files and rollbacks, on a policy set that was read before. A plan is either refused here or can be applied.
+ */
 import type { Position } from '../db/changes.ts';
 import { AppError, type FieldError } from '../errors.ts';
 import { createPause, inSlices } from '../slices.ts';
@@ -13,7 +15,7 @@ export interface TargetName {
   readonly name: string;
 }
 
-/** The policies of one moment. */
+/** The policies of one snapshot. */
 export interface SetState {
   readonly position: Position;
   readonly policies: readonly StoredPolicy[];
@@ -21,20 +23,25 @@ export interface SetState {
 }
 
 export interface Expected {
-  /** Refused where the set is at another revision; null: whatever it is at. */
+  /** Refuse if the set is at a different revision; null: accept any revision. */
   readonly expectedRevision: number | null;
-  /** Refused where one of these is gone or called otherwise: the revision does not move with targets, and files name them. */
+  /**
+   * Refuse if one of these targets was deleted or renamed: files refer to targets by name, and the revision does not change with
+   * them.
+   */
   readonly expectedTargets?: readonly TargetName[];
 }
 
 export interface PlanningParts {
   readonly checkPattern: PatternCheck;
-  /** UUIDv7: ids are in order of creation. */
+  /** Returns a UUIDv7: ids sort in the order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
 }
 
-/** What is the same however often the work of one request is done over: ids, the time, and what was found of patterns, which takes long. */
+/**
+ * Values that stay the same if the work of one request is repeated: ids, the time, and the checks of patterns, which take long.
+ */
 export interface Made {
   readonly idFor: (what: string) => string;
   readonly time: number;
@@ -64,7 +71,7 @@ export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Mad
   };
 }
 
-/** Throws AppError: `invalid_request` with the places of mistakes in files, `precondition_failed`. */
+/** Throws AppError `invalid_request` with the positions of the errors in files, and `precondition_failed`. */
 export async function planOn(state: SetState, request: PlanRequest & Expected, made: Made): Promise<PolicyPlan> {
   requireExpected(state, request);
   const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
@@ -73,7 +80,7 @@ export async function planOn(state: SetState, request: PlanRequest & Expected, m
   return plan;
 }
 
-/** Everything that an edit of one policy is checked for, at the place in the file that brings it. */
+/** Checks everything that an edit of one policy checks. Each error has the position in its file. */
 async function check({ wouldBe, changes }: PolicyPlan, files: PlanRequest['files'], refusalOf: Made['refusalOf']): Promise<void> {
   const errors: PolicyFileError[] = [];
   const brought = new Map<string, ParsedPolicyFile>();
@@ -87,7 +94,7 @@ async function check({ wouldBe, changes }: PolicyPlan, files: PlanRequest['files
   if (errors.length === 0) {
     for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
       const parsed = policyIds.map((id) => brought.get(id)).find((found) => found !== undefined);
-      if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `is one too many. ${message}`));
+      if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
     }
   }
   if (errors.length > 0) throw badFiles(errors);
@@ -95,7 +102,7 @@ async function check({ wouldBe, changes }: PolicyPlan, files: PlanRequest['files
 
 export interface RollbackRequest {
   readonly revision: number;
-  /** Only policies of this owner go back; null: every policy. */
+  /** Roll back only the policies of this owner; null: every policy. */
   readonly owner: string | null;
   readonly expectedRevision: number | null;
 }
@@ -105,7 +112,10 @@ export interface RollbackPlan {
   readonly wouldBe: readonly StoredPolicy[];
 }
 
-/** `old`: the set at the revision. What has been taken once may not be any more: targets go, and limits are lowered. Throws as `planOn` does. */
+/**
+ * `old`: the set at the revision. Policies that were accepted then may be refused now: targets are deleted, and limits are
+ * lowered. Throws like `planOn`.
+ */
 export async function planRollback(
   state: SetState,
   old: readonly StoredPolicy[],
@@ -124,15 +134,15 @@ export async function planRollback(
     if (after === null) continue;
     const called = `policy ${JSON.stringify(after.name)} (${after.id})`;
     if (request.owner !== null && after.managed_as !== null && !isOf(after.managed_as, request.owner)) {
-      // The other owner may have a file of this name by now, and would not learn of the policy.
+      // Refuse: the other owner may have a file of this name by now, and would not notice the policy.
       const [other] = after.managed_as.split('/');
       errors.push({
         path: 'owner',
-        message: `${called} was that of owner ${other} then: only a rollback of all owners gives it back`,
+        message: `${called} belonged to owner ${other} at that revision: only a rollback of all owners restores it`,
       });
     }
     if (after.target_id !== null && !known.has(after.target_id)) {
-      errors.push({ path: 'revision', message: `${called} names a target that is gone (${after.target_id})` });
+      errors.push({ path: 'revision', message: `${called} names a target that no longer exists (${after.target_id})` });
     }
     const refusal = await refusalOf(after);
     if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
@@ -142,7 +152,10 @@ export async function planRollback(
   return { changes, wouldBe };
 }
 
-/** Policies that are the owner's now, or were then and are no other owner's now, are as they were then; all others stay. */
+/**
+ * Returns the policies of `now`, with some of `then` restored: those that the owner has now, and those that the owner had then
+ * and no other owner has now.
+ */
 function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy[], owner: string): StoredPolicy[] {
   const owners = new Map(now.map((policy) => [policy.id, policy.managed_as]));
   const goesBack = (policy: StoredPolicy): boolean => {
@@ -159,16 +172,16 @@ function requireExpected({ position, targets }: SetState, { expectedRevision, ex
   if (expectedRevision !== null && expectedRevision !== revision) {
     throw new AppError(
       'precondition_failed',
-      `The policies are at revision ${revision}, not ${expectedRevision}. Look at them again.`,
+      `The policies are at revision ${revision}, not ${expectedRevision}. Review them again, then repeat the request.`,
     );
   }
   const names = new Map(targets.map(({ id, name }) => [id, name]));
   const moved = expectedTargets.find(({ id, name }) => names.get(id) !== name);
   if (moved === undefined) return;
-  throw new AppError('precondition_failed', `The target ${moved.name} has changed meanwhile. Look at the policies again.`);
+  throw new AppError('precondition_failed', `The target ${moved.name} was renamed or deleted in the meantime. Review the policies again, then repeat the request.`);
 }
 
-/** `texts`: by file name. Throws AppError `invalid_request` with the places of mistakes. */
+/** `texts`: texts by file name. Throws AppError `invalid_request` with the positions of the errors. */
 export async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {
   const files = new Map<string, ParsedPolicyFile>();
   const errors: PolicyFileError[] = [];
@@ -187,11 +200,11 @@ export async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map
   return files;
 }
 
-/** More would tell no more. */
+/** More errors would not help. */
 const ERRORS_NAMED = 200;
 const ERRORS_IN_DETAIL = 10;
 
-/** `member`: that of the request which has the files. */
+/** `member`: the member of the request that contains the files. */
 export function badFiles(errors: readonly PolicyFileError[], member = 'files'): AppError {
   const fields = errors.map(({ file, line, column, message }) => ({
     path: `${member}.${file}`,

@@ -43,7 +43,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
     });
     showRevision(res, position);
     const [given] = asked;
-    if (given === undefined) throw new AppError('internal', 'There is no question.');
+    if (given === undefined) throw new AppError('internal', 'The request has no question.');
     const engine = await engineOf(policies, position.revision);
     const answer = decideOne(engine, given.question);
     const readings = readingsFor(policies, engine.compiled.document.policies, given.question);
@@ -51,9 +51,9 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
     const explanation = explain(readings, fitting);
     const decided = answer.reason === 'matched' || answer.reason === 'default';
     if (decided && (explanation.policy?.id ?? null) !== (answer.policy?.id ?? null)) {
-      throw new AppError('internal', 'The explanation does not agree with the decision.');
+      throw new AppError('internal', 'The explanation does not match the decision.');
     }
-    // Where no policy was asked, none was passed over.
+    // If no policy was evaluated, none failed to match.
     const passedOver = decided ? explanation.passedOver : [];
     const names = namesOf(targets);
     const byId = new Map(policies.map((policy) => [policy.id, policy]));
@@ -95,7 +95,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
 
 const namesOf = (targets: Moment['targets']): Map<string, string> => new Map(targets.map(({ id, name }) => [id, name]));
 
-/** What would have to be so for the policy to fit; null where it says nothing. */
+/** Returns the value that the policy requires in its member that does not match; null: the member states none. */
 function wantsOf(policy: Policy, misfit: Misfit, targetName: (id: string) => string | undefined): string | null {
   switch (misfit) {
     case 'enabled':

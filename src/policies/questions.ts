@@ -1,4 +1,4 @@
-/** Questions that people ask about policies, put to the engine that decides requests. */
+/** Answers questions about policies with the engine that decides requests. */
 import type { DecidingPolicy, DecisionReason, Engine } from '../decision/decision.ts';
 import type { Question } from '../decision/explain.ts';
 import { isDecidableResource } from '../mcp/uri.ts';
@@ -7,12 +7,12 @@ import type { Effect } from './document.ts';
 
 export interface Answered {
   readonly effect: Effect;
-  /** `not_canonical`: the URI has more than one reading, and is refused before any policy is asked. */
+  /** `not_canonical`: the URI is ambiguous, so the gateway refuses it before it evaluates any policy. */
   readonly reason: DecisionReason | 'not_canonical';
   readonly policy: DecidingPolicy | null;
 }
 
-/** What a request that asks this would be answered; a URI template, where it is listed or completed. */
+/** Returns the answer that a request would get; for a URI template, the answer when it is listed or completed. */
 export function decideOne(engine: Engine, { principal, targetId, object }: Question): Answered {
   if (object === null) return engine.decideTarget(principal, targetId);
   if (object.resource_type === 'resource' && !isDecidableResource(object.resource_name)) {
@@ -21,7 +21,7 @@ export function decideOne(engine: Engine, { principal, targetId, object }: Quest
   return engine.decide(principal, targetId, object);
 }
 
-/** `decideOne` of each, in order, with pauses. */
+/** Returns `decideOne` of each question, in order. Pauses in between. */
 export async function decideEach(engine: Engine, questions: Iterable<Question>): Promise<Answered[]> {
   const pause = createPause();
   const answers: Answered[] = [];

@@ -1,6 +1,6 @@
 /**
- * RE2 syntax, read strictly: what this parser accepts means the same to the RE2 inside OPA's WASM and to Go's regexp.
- * Whatever either is known to read differently, or that cannot be told apart here, is refused.
+ * Parses RE2 syntax strictly. An accepted pattern means the same to the RE2 inside OPA's WASM and to Go's regexp. The parser
+ * refuses whatever the two are known to read differently, or might.
  */
 
 import {
@@ -24,7 +24,7 @@ export type Node =
   | { readonly kind: 'alternate'; readonly items: readonly Node[] }
   | { readonly kind: 'repeat'; readonly item: Node; readonly min: number; readonly max: number | null };
 
-/** Its message is one plain sentence for whoever wrote the pattern. */
+/** Its message is one sentence for the author of the pattern. */
 export class PatternSyntaxError extends Error {
   constructor(message: string) {
     super(message);
@@ -32,7 +32,7 @@ export class PatternSyntaxError extends Error {
   }
 }
 
-/** RE2's own limit on a repetition count. */
+/** RE2's own limit for a repetition count. */
 const MAX_REPEAT = 1000;
 
 interface Flags {
@@ -55,11 +55,11 @@ export function parse(pattern: string): Node {
     fail(letter === undefined ? 'The pattern ends with a backslash.' : `RE2 has no escape \\${letter}.`);
 
   const inCase = (ranges: Ranges): Ranges => (flags.fold ? fold(ranges) : normalize(ranges));
-  /** RE2 folds before it negates. */
+  /** RE2 folds the case before it negates. */
   const signed = (ranges: Ranges, negative: boolean): Ranges => (negative ? negate(inCase(ranges)) : inCase(ranges));
   const requireAsciiUnderFold = (code: number): number => {
     if (flags.fold && code > 127)
-      fail('(?i) cannot be used with characters outside ASCII, because engines fold them differently.');
+      fail('(?i) cannot be used with characters outside ASCII, because engines fold their case differently.');
     return code;
   };
 
@@ -96,7 +96,7 @@ export function parse(pattern: string): Node {
   function quoted(items: Node[]): void {
     at += 2;
     while (at < runes.length && !(runes[at] === '\\' && runes[at + 1] === 'E')) items.push(literal());
-    if (at >= runes.length) fail('\\Q needs its \\E.');
+    if (at >= runes.length) fail('A \\Q has no \\E.');
     at += 2;
     if (repetition() !== null) fail('A repetition cannot follow \\E; put the quoted text in a group.');
   }
@@ -106,7 +106,7 @@ export function parse(pattern: string): Node {
     return { kind: 'chars', ranges: inCase([[code, code]]) };
   }
 
-  /** null: flags, which match nothing of their own. */
+  /** null: flags, which match nothing themselves. */
   function atom(): Node | null {
     const rune = runes[at];
     switch (rune) {
@@ -147,7 +147,7 @@ export function parse(pattern: string): Node {
       const min = Number(counted[1]);
       const max = counted[2] === undefined ? min : counted[3] === '' ? null : Number(counted[3]);
       if (min > MAX_REPEAT || (max ?? 0) > MAX_REPEAT) fail(`A repetition count is at most ${MAX_REPEAT} in RE2.`);
-      if (max !== null && max < min) fail(`The repetition ${counted[0]} counts down.`);
+      if (max !== null && max < min) fail(`The repetition ${counted[0]} has a maximum below its minimum.`);
       times = { min, max };
       at += counted[0].length - 1;
     }
@@ -175,7 +175,7 @@ export function parse(pattern: string): Node {
           flagged[2]?.includes(flag) === true ? false : before || flagged[1]?.includes(flag) === true;
         flags = { fold: set('i', outer.fold), dotAll: set('s', outer.dotAll), multiline: set('m', outer.multiline) };
         if (flagged[3] === ')') return null;
-      } else fail('RE2 knows (?:...), (?P<name>...) and the flags i, m, s and U after (?, nothing else.');
+      } else fail('After (?, RE2 only supports (?:...), (?P<name>...) and the flags i, m, s and U.');
     }
     const inside = alternation();
     if (runes[at] !== ')') fail('A group is not closed.');
@@ -187,7 +187,7 @@ export function parse(pattern: string): Node {
   function escaped(): Node {
     const letter = runes[at + 1];
     const lower = letter?.toLowerCase() ?? '';
-    // RE2 looks for \B between the bytes of a character, too.
+    // RE2 also looks for \B between the bytes of a character.
     if (letter === 'B') fail('\\B is refused, because engines disagree on it next to characters outside ASCII.');
     if (letter === 'b') {
       at += 2;
@@ -206,13 +206,13 @@ export function parse(pattern: string): Node {
     return { kind: 'chars', ranges: inCase([[code, code]]) };
   }
 
-  /** At a backslash: the one character that the escape stands for, inside a set or outside. */
+  /** At a backslash: returns the one character that the escape means, inside a set or outside. */
   function escapedCharacter(): number {
     const rest = runes.slice(at + 1, at + 16).join('');
     const letter = runes[at + 1];
     if (letter === undefined) return unknownEscape(letter);
     if (letter === 'p' || letter === 'P')
-      fail('Unicode classes (\\p, \\P) are refused, because engines know different versions of Unicode.');
+      fail('Unicode classes (\\p, \\P) are refused, because engines support different versions of Unicode. Use an explicit range such as [A-Za-z].');
     if (letter === 'C') fail('\\C is refused, because it can match half a character.');
     const numeric = /^(?:x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,8})\})|(0[0-7]{0,2}|[1-7][0-7]{1,2}))/.exec(rest);
     if (numeric !== null) {
@@ -244,7 +244,7 @@ export function parse(pattern: string): Node {
         const isRange = runes[at] === '-' && at + 1 < runes.length && runes[at + 1] !== ']';
         if (isRange) at++;
         const high = isRange ? characterInSet() : low;
-        if (high < low) fail('A range in a set counts down.');
+        if (high < low) fail('A range in a set ends before it begins.');
         ranges.push([low, high]);
       }
     }
@@ -260,7 +260,7 @@ export function parse(pattern: string): Node {
       return signed(known, posix[1] === '^');
     }
     if (runes[at] === '[' && runes[at + 1] === ':')
-      fail('Inside a set, [: starts a class such as [:alpha:]; escape the bracket.');
+      fail('Inside a set, [: starts a class such as [:alpha:]. Escape the bracket.');
     const letter = runes[at] === '\\' ? runes[at + 1] : undefined;
     const perl = PERL.get(letter?.toLowerCase() ?? '');
     if (letter === undefined || perl === undefined) return null;
@@ -280,7 +280,7 @@ export function parse(pattern: string): Node {
   return tree;
 }
 
-/** How often the counted repetitions make the most repeated part stand in the program. */
+/** Returns how often counted repetitions copy the most repeated part into the program. */
 function repetitions(node: Node): number {
   switch (node.kind) {
     case 'chars':
@@ -295,8 +295,8 @@ function repetitions(node: Node): number {
 }
 
 /**
- * An estimate of what a pattern costs to compile and to run, the same on every machine: characters in RE2's own terms, that
- * is, UTF-8 byte ranges, times their repetitions. The size of the text says little: `.{1,1000}` has nine characters.
+ * Estimates the cost to compile and run a pattern, the same on every machine. The unit is RE2's own: the UTF-8 byte ranges of
+ * each character, times the repetitions. The length of the pattern says little: `.{1,1000}` has nine characters.
  */
 export function cost(node: Node): number {
   switch (node.kind) {

@@ -1,4 +1,4 @@
-/** `/api/policies`. Mounted behind authentication of administrators. */
+/** `/api/policies`. Mounted behind the authentication of administrators. */
 import { type Response, Router } from 'express';
 import { type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
@@ -16,7 +16,7 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
   const { database, edits } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
-  /** A read, labelled with the revision that it is of. */
+  /** Reads in a snapshot and labels the response with its revision. */
   const read = <T>(res: Response, work: (db: Connection) => Promise<T>): Promise<T> =>
     database.snapshot(async (db) => {
       showRevision(res, await readPosition(db));

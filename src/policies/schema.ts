@@ -1,4 +1,4 @@
-/** Policies on the wire: what a request may hold, and how a policy is shown. */
+/** Policies in the REST API: what a request may contain, and how the API shows a policy. */
 import Joi from 'joi';
 import { type Hints, lines, text, uuid, validate } from '../http/validate.ts';
 import {
@@ -14,18 +14,18 @@ import {
 export const POLICY_LIMITS = { name: 256, description: 4096, pattern: 512, subjectValue: 256, subjects: 1000 } as const;
 
 export interface SubjectDocument {
-  /** Only in what was read before: names the subject that is there. */
+  /** Allowed only if it was read before: the id of the existing subject. */
   readonly id?: string;
   readonly subject_type: SubjectType;
   readonly subject_value: string | null;
 }
 
-/** A policy as somebody wrote it, defaults filled in, each subject once. */
+/** A policy as its author wrote it, with defaults filled in and each subject only once. */
 export interface PolicyDocument extends Omit<Policy, 'id' | 'subjects' | 'created_at' | 'updated_at'> {
   readonly subjects: readonly SubjectDocument[];
 }
 
-/** What is omitted stays. The read-only members may be there as they were read. */
+/** An omitted member stays unchanged. The read-only members are allowed if they are as they were read. */
 export interface PolicyUpdate extends Partial<PolicyDocument> {
   readonly id?: string;
   readonly managed_as?: string | null;
@@ -44,7 +44,7 @@ const priority = Joi.number()
   .max(2 ** 31 - 1)
   .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' });
 
-/** The members that mean the same in every form in which policies are written. */
+/** The members with the same meaning in every form of a policy. */
 export const policyMembers = {
   name: name.required(),
   description,
@@ -78,13 +78,13 @@ const subjectMembers = {
 const subjectForm = (type: SubjectType): string => `{"subject_type": "${type}", "subject_value": "..."}`;
 const everyoneForm = '{"subject_type": "everyone"}';
 
-/** Policy files have these names for what is called otherwise here. */
+/** Hints for names that policy files use but this API does not. */
 const FILE_NAMES: Hints = new Map([
-  ['target', ['policy files name the target; here it is `target_id`, the id of the target (GET /api/targets)']],
-  ['role', [`policy files write it so; here a subject is ${subjectForm('role')}`]],
-  ['group', [`policy files write it so; here a subject is ${subjectForm('group')}`]],
-  ['user', [`policy files write it so; here a subject is ${subjectForm('user')}`]],
-  ['everyone', [`policy files write it so; here a subject is ${everyoneForm}`]],
+  ['target', ['is the form of policy files; in the API use `target_id`, the id of the target (GET /api/targets)']],
+  ['role', [`is the form of policy files; in the API a subject is ${subjectForm('role')}`]],
+  ['group', [`is the form of policy files; in the API a subject is ${subjectForm('group')}`]],
+  ['user', [`is the form of policy files; in the API a subject is ${subjectForm('user')}`]],
+  ['everyone', [`is the form of policy files; in the API a subject is ${everyoneForm}`]],
 ]);
 
 const newSubject = Joi.object<SubjectInput>(subjectMembers);
@@ -138,11 +138,11 @@ interface UpdateInput extends Partial<PolicyInput> {
 export const subjectKey = (subject: { subject_type: SubjectType; subject_value?: string | null }): string =>
   `${subject.subject_type}:${subject.subject_value ?? ''}`;
 
-/** As they are stored and shown: by id. */
+/** Sorts subjects by id, the order in which they are stored and shown. */
 export const sortedSubjects = (subjects: readonly PolicySubject[]): PolicySubject[] =>
   subjects.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
 
-/** Throws AppError `invalid_request`, as the others here do. */
+/** Throws AppError `invalid_request`, like the other functions here. */
 export function readPolicy(value: unknown): PolicyDocument {
   const {
     description = null,
@@ -155,7 +155,7 @@ export function readPolicy(value: unknown): PolicyDocument {
   return { ...rest, description, target_id, resource_pattern, enabled, subjects: [...subjects.values()] };
 }
 
-/** The same subject may still be there twice: which of them carries the right id is for the update to say. */
+/** Does not remove duplicate subjects: only the update knows which of them has the right id. */
 export function readPolicyUpdate(value: unknown): PolicyUpdate {
   const { subjects, ...rest } = validate(changedPolicy, value, FILE_NAMES);
   return subjects === undefined ? rest : { ...rest, subjects: subjects.map(readySubject) };
@@ -199,7 +199,7 @@ export function policyJson(policy: StoredPolicy): PolicyJson {
   };
 }
 
-/** `policyJson` read back, as changes hold it; those from before there were files do not say what they are managed as. */
+/** Reads back `policyJson` from recorded changes. Changes older than policy files have no `managed_as`. */
 export function policyFromJson(json: Omit<PolicyJson, 'managed_as'> & Partial<Pick<PolicyJson, 'managed_as'>>): StoredPolicy {
   return {
     ...json,

@@ -5,7 +5,7 @@ import type { PolicyChange } from './plan.ts';
 import type { TargetName } from './planning.ts';
 import { changeJsonWith } from './set-json.ts';
 
-/** `rest`: the other members. */
+/** `rest`: the other members of the answer. */
 export const sendChanges = (
   res: Response,
   rest: object,

@@ -1,4 +1,4 @@
-/** Requests about the policy set as a whole: files to plan or apply, and what questions are about. */
+/** The bodies of requests about the whole policy set: files to plan or apply, and the set that a question is about. */
 import Joi from 'joi';
 import { REASON_MAX } from '../http/caller.ts';
 import { text } from '../http/validate.ts';
@@ -16,7 +16,7 @@ export interface PlanBody {
 }
 
 const owner = Joi.string().pattern(OWNER).messages({
-  'string.pattern.base': 'must be of a-z, 0-9, ".", "_" and "-", and at most 63 characters',
+  'string.pattern.base': 'must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, and have at most 63 characters',
 });
 /** Texts by file name. */
 export const texts = Joi.object<Record<string, string>>().pattern(Joi.string(), Joi.string().allow(''));
@@ -63,7 +63,7 @@ export const requestOf = ({
   ...{ owner, prune, adopt, expectedRevision: expected_revision ?? null },
 });
 
-/** Files as `apply` takes them, or the name of a draft, which has the same; or neither: the set as it is. */
+/** Files in the form of `apply`, or the name of a draft that contains them. With neither, the current set. */
 export interface SetSource extends Partial<PlanBody> {
   draft?: string;
 }
@@ -74,15 +74,15 @@ export const sourceMembers = {
   draft: Joi.string().pattern(DRAFT_NAME).messages({ 'string.pattern.base': 'must be the name of a draft' }),
 };
 
-/** What goes with files goes with files alone. `needed`: there must be files or a draft. */
+/** The options of files are only allowed with files. `needed`: the request must have files or a draft. */
 export const withSource = <T>(schema: Joi.ObjectSchema<T>, needed: boolean): Joi.ObjectSchema<T> =>
   (needed ? schema.xor('files', 'draft') : schema.oxor('files', 'draft'))
     .with('owner', 'files')
     .with('prune', 'files')
     .with('adopt', 'files')
     .messages({
-      'object.with': 'is for `files`, which are not there',
-      'object.missing': 'must have `files`, or `draft`',
-      'object.xor': 'must have `files`, or `draft`, and not both',
-      'object.oxor': 'must have `files`, or `draft`, and not both',
+      'object.with': 'is only allowed with `files`, which the request does not have',
+      'object.missing': 'must have either `files` or `draft`',
+      'object.xor': 'must have either `files` or `draft`, not both',
+      'object.oxor': 'must have either `files` or `draft`, not both',
     });

@@ -1,10 +1,13 @@
-/** Engines of policy sets that are asked about, beside the one that decides requests. */
+/** Engines for questions about policy sets, separate from the engine that decides requests. */
 import { createHash } from 'node:crypto';
 import { createEngine, type LoadedEngine, type PolicyModule } from '../decision/engine.ts';
 import { inSlices } from '../slices.ts';
 import type { Policy } from './document.ts';
 
-/** Of a stored set. The last one is kept: compiling takes long, and most questions are about the set of the question before. */
+/**
+ * Builds the engine of a stored set, and caches the last one: compiling takes long, and most questions are about the same set as
+ * the previous question.
+ */
 export type SetEngines = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
 
 export function createSetEngines(module: PolicyModule): SetEngines {

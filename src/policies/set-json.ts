@@ -1,4 +1,4 @@
-/** Plans and changes of the policy set as the API shows them. Pure. */
+/** Plans and changes of the policy set in the form of the API. Pure. */
 import type { Position } from '../db/changes.ts';
 import { fileOf } from './files.ts';
 import type { DecisionChanges } from './flips.ts';
@@ -10,7 +10,7 @@ export const planJson = (plan: PolicyPlan, targets: readonly TargetName[], posit
   changes: changesJson(plan.changes, targets),
 });
 
-/** Without the changes. */
+/** Everything except the changes. */
 export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmanaged'>, { revision }: Position) => ({
   revision,
   unchanged: plan.unchanged,
@@ -18,7 +18,7 @@ export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmana
   unmanaged: plan.unmanaged,
 });
 
-/** Policies as their files say them: what people read has names, not ids. */
+/** Shows policies in the form of their files, because people read names, not ids. */
 export const changesJson = (changes: readonly PolicyChange[], targets: readonly TargetName[]) =>
   changes.map(changeJsonWith(targets));
 

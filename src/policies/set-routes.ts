@@ -1,4 +1,7 @@
-/** `/api/policies` as a whole: files, history, rollback. Mounted behind authentication of administrators, ahead of single policies. */
+/**
+ * `/api/policies` for the whole set: files, history, rollback. Mounted behind the authentication of administrators, ahead of
+ * single policies.
+ */
 import { type Request, type Response, Router } from 'express';
 import type { Caller } from '../auth/administer.ts';
 import { listRevisions, type RevisionRow, readPosition } from '../db/changes.ts';
@@ -46,7 +49,7 @@ export function createPolicySetRoutes(deps: {
 
   router.get('/history/:revision', async (req, res) => {
     const { revision } = req.params;
-    if (!REVISION.test(revision)) throw new AppError('not_found', 'A revision is a number.');
+    if (!REVISION.test(revision)) throw new AppError('not_found', 'A revision must be a number.');
     res.json(
       await database.snapshot(async (db) => {
         showRevision(res, await readPosition(db));
@@ -104,14 +107,14 @@ export function createPolicySetRoutes(deps: {
   return router;
 }
 
-/** Throws AppError `invalid_request`. `to` null: the newest. */
+/** Throws AppError `invalid_request`. `to` null: the newest revision. */
 function revisionsOf(req: Request): { readonly from: number; readonly to: number | null } {
   const { from, to } = readQuery(req.query, { from: REVISION, to: REVISION });
   if (from === undefined) throw invalidRequest([{ path: 'from', message: 'is required' }]);
   return { from: Number(from), to: to === undefined ? null : Number(to) };
 }
 
-/** A reason in the body counts before that of the header, which cannot hold every text as it stands. */
+/** Prefer the reason in the body to the header, which cannot contain every text unescaped. */
 function callerFor(res: Response, reason: string | undefined): Caller {
   const caller = callerOf(res);
   return reason === undefined ? caller : { ...caller, reason };

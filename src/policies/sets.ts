@@ -1,4 +1,4 @@
-/** The policy set as a whole: as files, and back to an earlier revision. Each apply and each rollback is one administrative change. */
+/** Changes of the whole policy set: applies of files, and rollbacks to an earlier revision. Each is one administrative change. */
 import type { Caller } from '../auth/administer.ts';
 import { type Change, readPosition } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
@@ -21,7 +21,7 @@ import { policyStore } from './store.ts';
 
 export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists'> {
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
-  /** Takes long for many files. `by`: whose turn that is. */
+  /** Takes long for many files. `by`: the user in whose turn the work runs. */
   readonly readFiles: (texts: ReadonlyMap<string, string>, by: string) => ReturnType<typeof readFiles>;
 }
 
@@ -32,23 +32,24 @@ export interface ApplyRequest extends Omit<PlanRequest, 'files'>, Expected {
 
 export interface Planned<P> {
   readonly plan: P;
-  /** What the targets are called that policies name. */
+  /** The names of the targets that policies use. */
   readonly targets: readonly TargetName[];
 }
 
-/** May run several times. Rejects where the policies must not be applied. */
+/** May run several times. Rejects if the policies must not be applied. */
 export type Alongside = (trx: Transaction) => Promise<readonly Change[]>;
 
 /**
- * All throw AppError: `invalid_request` with the places of mistakes in files, `precondition_failed` where the set is not at the
- * expected revision, and `apply` and `rollback` what `Administer` throws. What changes nothing is no change.
+ * All throw AppError: `invalid_request` with the positions of the errors in files, and `precondition_failed` if the set is not at
+ * the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no
+ * change.
  */
 export interface PolicySets {
-  /** What `apply` would do. What it would refuse is refused. */
+  /** Returns what `apply` would do. Throws what `apply` would throw. */
   plan(request: ApplyRequest, by: string): Promise<Planned<PolicyPlan> & Pick<SetState, 'position'>>;
-  /** `alongside`: made in the same transaction, also where the policies say so already. */
+  /** `alongside` runs in the same transaction, even if the policies already match the files. */
   apply(caller: Caller, request: ApplyRequest, alongside?: Alongside): Promise<Edited<Planned<PolicyPlan>>>;
-  /** Makes the set, or what an owner has of it, what it was at the revision: ids and creation times as they were. */
+  /** Restores the set, or an owner's part of it, from the revision, with ids and creation times. */
   rollback(caller: Caller, request: RollbackRequest): Promise<Edited<Planned<RollbackPlan>>>;
 }
 
@@ -116,7 +117,7 @@ function carryingOut<T>(
 ): EditPlan<T> {
   return {
     result,
-    // A set that cannot be built must be possible to repair by taking away.
+    // Skip the check if the change only deletes: a set that cannot be compiled must be repairable by deletions.
     wouldBe: changes.some(({ after }) => after !== null) ? wouldBe : null,
     apply:
       changes.length === 0
@@ -128,7 +129,7 @@ function carryingOut<T>(
   };
 }
 
-/** What the change feed says of them, one by one so that the caller can let other work run. */
+/** Yields the entries of the change feed one by one, so that the caller can let other work run. */
 export function* recordsOf(changes: readonly Pick<PolicyChange, 'before' | 'after'>[]): Generator<undefined, Change[]> {
   const records: Change[] = [];
   for (const { before, after } of changes) {

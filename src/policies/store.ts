@@ -1,29 +1,32 @@
-/** Policies in the database. Written only inside administrative transactions, which run one at a time. */
+/** Policies in the database. Only administrative transactions write them, and these run one at a time. */
 import type { Knex } from 'knex';
 import { batches, bytesOfRow } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from './document.ts';
 
 export interface PolicyStore {
-  /** Every policy, by id, each with its subjects by id. All of one moment where `db` is a snapshot, or holds the counter. */
+  /**
+   * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
+   * holds the counter.
+   */
   all(): Promise<StoredPolicy[]>;
-  /** As `all`: at most `limit` policies (null: every one) whose ids come after `after` (null: from the first). */
+  /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
   page(limit: number | null, after: string | null): Promise<StoredPolicy[]>;
   find(id: string): Promise<StoredPolicy | null>;
   insert(policy: StoredPolicy): Promise<void>;
-  /** Makes the stored policy with this id equal to `policy`, of which `before` is the stored state. */
+  /** Makes the stored policy equal to `policy`. `before` is its stored state. */
   update(before: StoredPolicy, policy: StoredPolicy): Promise<void>;
   delete(id: string): Promise<void>;
-  /** All of that for many policies in few statements. Of two changes to one policy the order is not kept. */
+  /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */
   change(changes: readonly StoredChange[]): Promise<void>;
-  /** Whether a policy names this target. */
+  /** Returns whether a policy names this target. */
   namesTarget(targetId: string): Promise<boolean>;
 }
 
 export interface StoredChange {
-  /** The stored state; null: there is none. */
+  /** The stored state; null: the policy does not exist yet. */
   readonly before: StoredPolicy | null;
-  /** null: it goes. */
+  /** null: delete the policy. */
   readonly after: StoredPolicy | null;
 }
 
@@ -37,14 +40,17 @@ interface JoinedRow extends Row {
   readonly subject_value: string;
 }
 
-/** What no edit can have stored stops the load (law 6): nothing is decided with a policy that is not understood. */
+/**
+ * Throws on a row that no edit can have stored, which stops the load (law 6): the gateway decides nothing with a policy that it
+ * does not understand.
+ */
 function check(row: JoinedRow): void {
   const known =
     EFFECTS.includes(row.effect) &&
     ['all', ...RESOURCE_TYPES].includes(row.resource_type) &&
     (row.subject_id === null || SUBJECT_TYPES.includes(row.subject_type)) &&
     Number.isInteger(row.priority);
-  if (!known) throw new Error(`The table policies holds a row that no edit can have made (${row.id})`);
+  if (!known) throw new Error(`The table policies contains an invalid row, which the gateway did not write (${row.id})`);
 }
 
 function assemble(rows: readonly JoinedRow[]): StoredPolicy[] {
@@ -73,13 +79,13 @@ const subjectRow = (policyId: string, { id, subject_type, subject_value }: Polic
   subject_value: subject_value ?? '',
 });
 
-/** Policies of one answer of the database: reading it takes a few milliseconds, in which nothing else runs. */
+/** The number of policies per database query: reading the result blocks the event loop for a few milliseconds. */
 const AT_ONCE = 500;
 
 const bytesOfId = (id: string): number => id.length;
 
 export function policyStore(db: Connection): PolicyStore {
-  // One statement, because two would read two moments outside a snapshot.
+  // Use one statement: outside a snapshot, two would read two different states.
   const read = async (narrow: (policies: Knex.QueryBuilder) => Knex.QueryBuilder): Promise<StoredPolicy[]> => {
     const rows: JoinedRow[] = await db
       .from(narrow(db('policies')).as('p'))
@@ -127,7 +133,7 @@ export function policyStore(db: Connection): PolicyStore {
     await deleteWhere('policies', 'id', gone);
     await insert('policies', made.map(columnsOf));
     for (const batch of batches(changed.map(columnsOf), bytesOfRow)) await db('policies').insert(batch).onConflict('id').merge();
-    // Another subject may take the place of one that goes.
+    // Delete first, because another subject may take the place of a deleted one.
     await deleteWhere('policy_subjects', 'id', subjectsGone);
     await insert('policy_subjects', subjectsMade);
   }

@@ -1,4 +1,4 @@
-/** Tests of policies as files that people write, review and keep in git: principals by requests, and what is expected. Pure. */
+/** Policy tests as files that people write, review and keep in git: principals, requests, and the expected answers. Pure. */
 import Joi from 'joi';
 import type { NamedObject, PrincipalFacts } from '../decision/decision.ts';
 import { text } from '../http/validate.ts';
@@ -9,22 +9,22 @@ import { type PolicyFileError, readStrictYaml, type StrictYaml } from './yaml.ts
 
 export interface Expectation {
   readonly effect: Effect;
-  /** Name of the policy that is to decide, or of its file without `.yaml`; null: none is to; undefined: whichever. */
+  /** The name of the policy that must decide, or of its file without `.yaml`; null: no policy may match; undefined: any. */
   readonly policy?: string | null;
 }
 
 /** One principal with one request. */
 export interface TestCase {
   readonly file: string;
-  /** Of what is expected, or of the test where nothing is said of this case; from 1. */
+  /** The line of the expectation, or of the test if no expectation covers this case; from 1. */
   readonly line: number;
   readonly column: number;
   readonly test: string;
-  /** As the file calls them. */
+  /** The name that the file uses. */
   readonly principal: string;
   readonly request: string;
   readonly facts: PrincipalFacts;
-  /** By name. */
+  /** The name of the target. */
   readonly target: string;
   /** null: may the principal use the target at all? */
   readonly object: NamedObject | null;
@@ -32,7 +32,7 @@ export interface TestCase {
 }
 
 export const CASES_PER_FILE = 10_000;
-/** Of principals, requests, tests and expectations each. */
+/** The maximum number of principals, requests, tests and expectations each. */
 export const MAX_ITEMS = 1_000;
 
 interface WrittenPrincipal {
@@ -64,16 +64,16 @@ interface Written {
   tests: WrittenTest[];
 }
 
-/** Longest forms that requests are taken in. */
+/** The maximum lengths that requests accept. */
 export const NAME_MAX = 256;
 export const URI_MAX = 2_048;
 
-/** What a file may call its principals and requests. */
+/** The form of the names that a file gives to its principals and requests. */
 export const LABEL = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$/;
 const labels = Joi.array().items(Joi.string()).min(1).max(MAX_ITEMS).unique();
 const byLabel = (item: Joi.Schema) =>
   Joi.object().pattern(LABEL, item).min(1).max(MAX_ITEMS).required().messages({
-    'object.unknown': 'is no name here: letters, digits, space, ".", "_" and "-", at most 63, the first a letter or digit',
+    'object.unknown': 'is not an allowed name: use at most 63 letters, digits, spaces, ".", "_" and "-", and begin with a letter or digit',
   });
 const target = Joi.string().pattern(TARGET_NAME).messages({ 'string.pattern.base': 'must be the name of a target' });
 const value = text(POLICY_LIMITS.subjectValue);
@@ -83,7 +83,7 @@ const principal = Joi.object<WrittenPrincipal>({
   groups: Joi.array().items(value).max(MAX_ITEMS).unique(),
   user: value,
 });
-const requestForms = 'must name a tool, a resource or a prompt; or only a `target`: may it be used at all?';
+const requestForms = 'must name a tool, a resource or a prompt, or only a `target` to ask whether it may be used at all';
 const request = Joi.object<WrittenRequest>({ target, tool: text(NAME_MAX), resource: text(URI_MAX), prompt: text(NAME_MAX) })
   .oxor(...RESOURCE_TYPES)
   .or('target', ...RESOURCE_TYPES)
@@ -112,16 +112,16 @@ const schema = Joi.object<Written>({
     .required(),
 })
   .required()
-  .messages({ 'object.base': 'must be tests: principals, requests, tests', 'object.unknown': 'is not a key here' });
+  .messages({ 'object.base': 'must be a test file with the keys principals, requests and tests', 'object.unknown': 'is not an allowed key' });
 
 type Path = readonly (string | number)[];
 
-/** As strict as `parsePolicyFile`. What is expected of nothing is expected to be denied, by whatever policy or none. */
+/** As strict as `parsePolicyFile`. A case without an expectation must be denied, by any policy or by none. */
 export function parseTestFile(
   text: string,
   file: string,
 ): { readonly cases: readonly TestCase[] } | { readonly errors: readonly PolicyFileError[] } {
-  const read = readStrictYaml(text, file, schema, 'one set of tests a file');
+  const read = readStrictYaml(text, file, schema, 'only one set of tests per file is allowed');
   if ('errors' in read) return read;
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];
@@ -141,7 +141,7 @@ function casesOf(
   left: number,
 ): { readonly cases: readonly TestCase[] } | { readonly errors: readonly PolicyFileError[] } {
   const errors: PolicyFileError[] = [];
-  /** The names in this list, or all there are. */
+  /** Returns the names in this list; without a list, all names. */
   function named(
     kind: 'principals' | 'requests',
     list: readonly string[] | undefined,
@@ -150,7 +150,7 @@ function casesOf(
   ): string[] {
     const known = new Set(all);
     list?.forEach((name, i) => {
-      if (!known.has(name)) errors.push(errorAt([...at, kind, i], `${JSON.stringify(name)} is none of the ${kind} here`));
+      if (!known.has(name)) errors.push(errorAt([...at, kind, i], `${JSON.stringify(name)} is not one of the ${kind}`));
     });
     return [...(list ?? all)];
   }
@@ -158,11 +158,11 @@ function casesOf(
   const requests = named('requests', written.requests, path, Object.keys(whole.requests));
   for (const name of requests) {
     if (whole.target === undefined && whole.requests[name]?.target === undefined) {
-      errors.push(errorAt(['requests', name], `names no target, and the file has none for all`));
+      errors.push(errorAt(['requests', name], `names no target, and the file has no default target`));
     }
   }
   if (principals.length * requests.length > left) {
-    return { errors: [errorAt(path, `makes more than ${CASES_PER_FILE} cases in this file: principals times requests`)] };
+    return { errors: [errorAt(path, `makes more than ${CASES_PER_FILE} cases in this file (principals times requests)`)] };
   }
 
   const key = (who: string, what: string): string => JSON.stringify([who, what]);
@@ -176,7 +176,7 @@ function casesOf(
     for (const who of whom) {
       for (const name of what) {
         if (expected.has(key(who, name))) {
-          return { errors: [errorAt(at, `says again what is expected of ${who} with ${name}`)] };
+          return { errors: [errorAt(at, `repeats the expectation for ${who} with ${name}`)] };
         }
         expected.set(key(who, name), { expected: policy === undefined ? { effect } : { effect, policy }, place });
       }

@@ -1,17 +1,17 @@
-/** Tests of policies, put to the engine. */
+/** Runs policy tests with an engine. */
 import type { Engine } from '../decision/decision.ts';
 import type { StoredPolicy } from './document.ts';
 import { type Answered, decideEach } from './questions.ts';
 import type { Expectation, TestCase } from './test-file.ts';
 import type { PolicyFileError } from './yaml.ts';
 
-/** A policy as people look for it. */
+/** A policy with what people need to find it. */
 export interface PolicyRef {
-  /** null: it is not made yet. */
+  /** null: the policy is not created yet. */
   readonly id: string | null;
   readonly name: string;
   readonly priority: number;
-  /** null: it is of no file. */
+  /** null: the policy belongs to no file. */
   readonly file: string | null;
 }
 
@@ -26,11 +26,11 @@ export interface TestReport {
   readonly failed: number;
   readonly results: readonly TestResult[];
   readonly coverage: {
-    /** Enabled ones. */
+    /** The number of enabled policies. */
     readonly policies: number;
-    /** Those that decided at least one case. */
+    /** The number of policies that decided at least one case. */
     readonly decided: number;
-    /** Rounded down to tenths; without policies, 100. */
+    /** Rounded down to tenths; 100 if there are no policies. */
     readonly percent: number;
     readonly undecided: readonly PolicyRef[];
   };
@@ -57,7 +57,7 @@ export async function runTests(
     };
     if (!targetIds.has(target)) refuse(`no target has the name ${target}`);
     if (typeof expected.policy === 'string' && !names.has(expected.policy)) {
-      refuse(`no policy, and no file of one, has the name ${JSON.stringify(expected.policy)}`);
+      refuse(`no policy and no policy file has the name ${JSON.stringify(expected.policy)}`);
     }
   }
   if (errors.size > 0) return { errors: [...errors.values()] };
@@ -96,7 +96,7 @@ export async function runTests(
 
 const slugOf = ({ managed_as }: StoredPolicy): string | null => managed_as?.slice(managed_as.indexOf('/') + 1) ?? null;
 
-/** What tests may call a policy. */
+/** Returns the names that tests may use for a policy. */
 function callings(policy: StoredPolicy): string[] {
   const slug = slugOf(policy);
   return slug === null ? [policy.name] : [policy.name, slug];
@@ -113,7 +113,7 @@ export function policyRef(policy: StoredPolicy, isStored: (id: string) => boolea
   return { id: isStored(id) ? id : null, name, priority, file: slug === null ? null : `${slug}.yaml` };
 }
 
-/** One sentence. */
+/** Returns one sentence. */
 export function failureText({ expected, actual }: Pick<TestResult, 'expected' | 'actual'>): string {
   const by = (policy: string | null | undefined): string =>
     policy === undefined ? '' : policy === null ? ' by no policy' : ` by ${JSON.stringify(policy)}`;

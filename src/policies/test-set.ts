@@ -1,4 +1,4 @@
-/** Files of tests that a request brings, and a policy set that is put to them. */
+/** Reads the test files of a request, and runs them on a policy set. */
 import type { Caller } from '../auth/administer.ts';
 import { createEngine, type PolicyModule } from '../decision/engine.ts';
 import { AppError, invalidRequest } from '../errors.ts';
@@ -11,10 +11,13 @@ import { parseTestFile, type TestCase } from './test-file.ts';
 import { failureText, runTests, type TestReport, type TestResult } from './test-run.ts';
 import type { PolicyFileError } from './yaml.ts';
 
-/** Of all files together. */
+/** The limit for all files together. */
 const MAX_CASES = 10_000;
 
-/** `texts`: by file name, of the member `tests` of the request. Throws AppError `invalid_request` with the places of mistakes. */
+/**
+ * `texts`: texts by file name, from the request's member `tests`. Throws AppError `invalid_request` with the positions of the
+ * errors.
+ */
 export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
   const pause = createPause();
   const errors: PolicyFileError[] = [];
@@ -28,7 +31,7 @@ export async function readTests(texts: ReadonlyMap<string, string>): Promise<Tes
     const parsed = parseTestFile(text, file);
     if ('errors' in parsed) errors.push(...parsed.errors);
     else if (cases.length + parsed.cases.length > MAX_CASES) {
-      throw invalidRequest([{ path: 'tests', message: `must have at most ${MAX_CASES} cases together` }]);
+      throw invalidRequest([{ path: 'tests', message: `must have at most ${MAX_CASES} cases in all files together` }]);
     } else for (const each of parsed.cases) cases.push(each);
   }
   if (errors.length > 0) throw badFiles(errors, 'tests');
@@ -37,12 +40,12 @@ export async function readTests(texts: ReadonlyMap<string, string>): Promise<Tes
 
 export interface SetToTest {
   readonly policies: readonly StoredPolicy[];
-  /** Those of the gateway: of others a test tells no id. */
+  /** The stored policies. For any other policy, the report of a test contains no id. */
   readonly stored: readonly StoredPolicy[];
   readonly targets: readonly TargetName[];
 }
 
-/** Throws AppError `invalid_request` where a test names a target or a policy that there is none of, or no engine can be made. */
+/** Throws AppError `invalid_request` if a test names a target or policy that does not exist, or if no engine can be built. */
 export async function testSet(
   module: PolicyModule,
   cases: readonly TestCase[],
@@ -67,7 +70,10 @@ export type ApplyTested = (
 
 export interface ApplyTestedParts {
   readonly sets: PolicySets;
-  /** Of tests on a set: `all` is how many there are, `failures` the first that failed. `by`: whose turn it takes. */
+  /**
+   * Runs tests on a set. `all` is the number of tests, `failures` has the first ones that failed. `by`: the user in whose turn
+   * the work runs.
+   */
   readonly test: (
     texts: ReadonlyMap<string, string>,
     set: Pick<SetToTest, 'policies' | 'targets'>,
@@ -90,9 +96,9 @@ export function createApplyTested({ sets, test }: ApplyTestedParts): ApplyTested
           ...{ file, line, column },
         };
       });
-      throw new AppError('tests_failed', `Nothing is applied, because tests fail: ${failed} of ${all}.`, { errors });
+      throw new AppError('tests_failed', `Nothing was applied, because ${failed} of ${all} tests failed.`, { errors });
     }
-    // What was tested is what is applied.
+    // Apply exactly what was tested.
     return sets.apply(caller, { ...request, expectedRevision: position.revision, expectedTargets: targets }, alongside);
   };
 }

@@ -1,11 +1,11 @@
-/** Roles, groups and users that policies name and that are not there. Pure. */
+/** Finds roles, groups and users that policies name but that do not exist. Pure. */
 import type { PolicyChange } from './plan.ts';
 
-/** What the users have. */
+/** The roles and groups of all users, and their ids. */
 export interface Holders {
   readonly roles: ReadonlySet<string>;
   readonly groups: ReadonlySet<string>;
-  /** Ids. */
+  /** User ids. */
   readonly users: ReadonlySet<string>;
 }
 
@@ -13,11 +13,11 @@ export interface PolicyWarning {
   readonly code: 'unknown_role' | 'unknown_group' | 'unknown_user';
   readonly file: string | null;
   readonly policy: string;
-  /** For people. */
+  /** Text for people. */
   readonly message: string;
 }
 
-/** What changed policies name and no user has. */
+/** Returns a warning for each name in changed policies that no user has. */
 export function nobodyHas(changes: readonly PolicyChange[], { roles, groups, users }: Holders): PolicyWarning[] {
   const known = { role: roles, group: groups, user: users };
   return changes.flatMap(({ file, after }) => {

@@ -1,4 +1,4 @@
-/** Users as questions about policies name them. */
+/** Finds users by the id or e-mail that questions about policies contain. */
 import type { Connection } from '../db/database.ts';
 import { UUID } from '../http/validate.ts';
 import { type User, userStore } from '../users/store.ts';

@@ -1,4 +1,4 @@
-/** The policy set as it is, and as files or a draft would make it: what questions, tests and replays are about. */
+/** The current policy set, and the candidate set that files or a draft would make. Questions, tests and replays use them. */
 import { type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { AppError } from '../errors.ts';
@@ -10,14 +10,14 @@ import { type PlanBody, requestOf, type SetSource } from './set-bodies.ts';
 import type { PolicySets } from './sets.ts';
 import { policyStore } from './store.ts';
 
-/** The set of one moment, and what else questions are asked about. */
+/** A policy set at one moment, and what else questions need. */
 export interface Moment {
   readonly position: Position;
   readonly policies: readonly StoredPolicy[];
-  /** The same, but where `policies` are those that files would make. */
+  /** The stored policies. They are the same as `policies` unless those come from files or a draft. */
   readonly stored: readonly StoredPolicy[];
   readonly targets: readonly (TargetName & { readonly enabled: boolean })[];
-  /** From `stored` to `policies`. */
+  /** The changes from `stored` to `policies`. */
   readonly changes: readonly PolicyChange[];
 }
 
@@ -30,7 +30,10 @@ export interface MomentParts {
 
 export interface Moments {
   now(db: Connection): Promise<Moment>;
-  /** Throws AppError `not_found` where there is no such draft, and whatever `PolicySets.plan` throws: what could not be applied is refused. `by`: whose turn it takes. */
+  /**
+   * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be applied.
+   * `by`: the user in whose turn the work runs.
+   */
   of(source: SetSource, by: string): Promise<Moment>;
 }
 
@@ -43,7 +46,7 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
   async function planOf({ draft, files, ...rest }: SetSource): Promise<PlanBody | null> {
     if (draft === undefined) return files === undefined ? null : { ...rest, files };
     const found = await findDraft(database.knex, draft);
-    if (found === null) throw new AppError('not_found', `There is no draft ${draft}.`);
+    if (found === null) throw new AppError('not_found', `No draft has the name ${draft}.`);
     return { ...rest, files: found.files, owner: found.owner, prune: found.prune, adopt: found.adopt };
   }
 

@@ -1,4 +1,4 @@
-/** Policies as files that people write, review and keep in git: one policy a file. Pure. */
+/** Policies as files that people write, review and keep in git: one policy per file. Pure. */
 import Joi from 'joi';
 import {
   CST,
@@ -22,7 +22,7 @@ import { TARGET_NAME } from '../targets/target.ts';
 import type { Effect, PolicyResourceType } from './document.ts';
 import { POLICY_LIMITS, policyMembers, type SubjectDocument, subjectKey, subjectValues } from './schema.ts';
 
-/** What a file says. `target` is a name: ids differ from one database to the next. */
+/** The content of a file. `target` is a name, because ids differ between databases. */
 export interface PolicyFile {
   readonly name: string;
   readonly description: string | null;
@@ -44,20 +44,20 @@ export interface PolicyFileError {
   readonly message: string;
 }
 
-/** For a terminal, as compilers write it. */
+/** Returns the error in the form that compilers print to a terminal. */
 export function describePolicyFileError({ file, line, column, message }: PolicyFileError): string {
   return `${file}:${line}:${column}: ${message}`;
 }
 
-/** Plain data: it is sent from thread to thread. */
+/** Plain data, so that threads can send it to each other. */
 export interface ParsedPolicyFile {
   readonly file: string;
   readonly policy: PolicyFile;
-  /** Where each key stands, or what it is missing from. */
+  /** The position of each key, or of the place where it is missing. */
   readonly places: Readonly<Record<keyof PolicyFile, Pick<PolicyFileError, 'line' | 'column'>>>;
 }
 
-/** A refusal for a reason that the file alone does not show. */
+/** Returns an error for a reason that the file alone does not show. */
 export const errorAt = ({ file, places }: ParsedPolicyFile, key: keyof PolicyFile, message: string): PolicyFileError => ({
   ...{ file, line: places[key].line, column: places[key].column },
   message: `${key} ${message}`,
@@ -74,11 +74,17 @@ interface Written extends Omit<PolicyFile, 'description' | 'target' | 'resource_
 }
 
 const MAX_FILE_LENGTH = 65_536;
-/** Beyond, the library recurses until the stack is full, and then V8 may end the process: it has no stack left to compile a regex. */
+/**
+ * Beyond this depth, the library recurses until the stack is full. V8 may then end the process, because it has no stack left to
+ * compile a regex.
+ */
 const MAX_FLOW_DEPTH = 32;
-/** Indentation takes characters, and bounds what lines nest one in the other; but one line alone can nest at two characters a level. */
+/**
+ * Nesting over several lines needs indentation, so the length of the file limits it. A single line can nest one level with every
+ * two characters.
+ */
 const MAX_BLOCKS_A_LINE = 4;
-/** One mistake in the syntax makes others that say nothing. */
+/** More errors than this are useless: one syntax error causes others. */
 const MAX_SYNTAX_ERRORS = 5;
 
 const subjectForms = 'must be `everyone`, or one of `role: <name>`, `group: <name>` and `user: <id>`';
@@ -100,11 +106,11 @@ const schema = Joi.object<Written>({
   });
 
 /**
- * Strict: YAML 1.2, one document, no duplicate or unknown keys, no anchors, aliases or tags, so that a reader sees all
- * there is. A refusal lists every mistake with its place.
+ * Strict: YAML 1.2, one document, no duplicate or unknown keys, no anchors, aliases or tags. So a reader sees everything that
+ * counts. The errors list every mistake with its position.
  */
 export function parsePolicyFile(text: string, file: string): PolicyFileResult {
-  const read = readStrictYaml(text, file, schema, 'one policy a file');
+  const read = readStrictYaml(text, file, schema, 'only one policy per file is allowed');
   if ('errors' in read) return read;
   const policy = policyOf(read.value);
   const places = Object.keys(policy).map((key) => {
@@ -116,11 +122,11 @@ export function parsePolicyFile(text: string, file: string): PolicyFileResult {
 
 export interface StrictYaml<T> {
   readonly value: T;
-  /** A refusal at the place of what is at this path, or of what is missing there. */
+  /** Returns an error at the position of this path, or at the place where it is missing. */
   readonly errorAt: (path: readonly (string | number)[], message: string) => PolicyFileError;
 }
 
-/** As `parsePolicyFile` reads, of another schema. */
+/** Reads a file as `parsePolicyFile` does, with a different schema. */
 export function readStrictYaml<T>(
   text: string,
   file: string,
@@ -133,16 +139,16 @@ export function readStrictYaml<T>(
     return { file, line: Math.max(1, line), column: Math.max(1, col), message };
   };
 
-  if (text.length > MAX_FILE_LENGTH) return { errors: [at(0, `the file is longer than ${MAX_FILE_LENGTH} characters`)] };
+  if (text.length > MAX_FILE_LENGTH) return { errors: [at(0, `the file has more than ${MAX_FILE_LENGTH} characters`)] };
   const deep = tooDeep(text);
-  if (deep !== null) return { errors: [at(deep, 'what is nested so deeply is not used here')] };
+  if (deep !== null) return { errors: [at(deep, 'the nesting is too deep')] };
   const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
   const [document, second] = documents;
   if (!document || !('contents' in document)) return { errors: [at(0, 'the file is empty')] };
   if (second) return { errors: [at(second.range[0], `${one}: a second document begins here`)] };
   const broken = [...document.errors, ...document.warnings];
   if (broken.length > 0) return { errors: broken.slice(0, MAX_SYNTAX_ERRORS).map(({ pos, message }) => at(pos[0], message)) };
-  if (document.directives.yaml.explicit) return { errors: [at(0, 'directives are not used here')] };
+  if (document.directives.yaml.explicit) return { errors: [at(0, 'directives are not allowed')] };
   const hidden = anchorsAndTags(document);
   if (hidden.length > 0) return { errors: hidden.map((offset) => at(offset, 'anchors, aliases and tags are not used here')) };
   const unseen = unseenKeys(document);
@@ -159,7 +165,10 @@ export function readStrictYaml<T>(
   return { value, errorAt: (path, message) => at(placeOf(document, path), message) };
 }
 
-/** Where the value at `path` begins; for one that is missing, where the nearest value around it begins. An unknown key is its own place. */
+/**
+ * Returns where the value at `path` begins. If it is missing, returns where the nearest value around it begins. For an unknown
+ * key, returns the position of the key.
+ */
 function placeOf(document: Document.Parsed, path: readonly (string | number)[]): number {
   for (let length = path.length; length > 0; length--) {
     const parent = document.getIn(path.slice(0, length - 1), true);
@@ -176,7 +185,7 @@ function placeOf(document: Document.Parsed, path: readonly (string | number)[]):
   return document.contents?.range[0] ?? 0;
 }
 
-/** Where nesting begins that is not to be parsed; null: nowhere. */
+/** Returns where the nesting becomes too deep to parse; null: nowhere. */
 function tooDeep(text: string): number | null {
   let offset = 0;
   let flow = 0;
@@ -189,7 +198,7 @@ function tooDeep(text: string): number | null {
     else if (type === 'newline') blocks = 0;
     else if (type === 'seq-item-ind' || type === 'explicit-key-ind') blocks += flow > 0 ? 0 : 1;
     if (flow > MAX_FLOW_DEPTH || blocks > MAX_BLOCKS_A_LINE) return offset;
-    // The others stand for what is between lexemes.
+    // Do not add the length of the other lexemes: they mark what is between lexemes.
     if (type !== 'doc-mode' && type !== 'flow-error-end' && type !== 'scalar') offset += lexeme.length;
   }
   return null;
@@ -200,14 +209,14 @@ function anchorsAndTags(document: Document.Parsed): number[] {
   visit(document, {
     Node: (_key, node) => {
       const anchored = isAlias(node) || ('anchor' in node && node.anchor !== undefined);
-      // Only what was written with a tag has one.
+      // A node has a tag only if the file contains one.
       if (anchored || node.tag !== undefined) found.push(node.range?.[0] ?? 0);
     },
   });
   return found;
 }
 
-/** Joi passes over keys of this name. */
+/** Finds keys of a name that Joi ignores. */
 function unseenKeys(document: Document.Parsed): number[] {
   const found: number[] = [];
   visit(document, {
@@ -247,7 +256,7 @@ const LAYOUT = { lineWidth: 110, singleQuote: true } as const;
 const subjectForm = ({ subject_type, subject_value }: SubjectDocument): unknown =>
   subject_type === 'everyone' ? 'everyone' : { [subject_type]: subject_value };
 
-/** Every key in reading order. */
+/** The values by key, in the canonical order of keys. */
 const canonicalValues = (policy: PolicyFile) => ({
   name: policy.name,
   description: policy.description,
@@ -263,9 +272,10 @@ const DEFAULTS: Readonly<Record<string, unknown>> = { description: null, target:
 const isDefault = (key: string, value: unknown): boolean => key in DEFAULTS && DEFAULTS[key] === value;
 
 /**
- * The canonical file: keys in reading order, what is at its default left out. `parsePolicyFile` reads it back unchanged.
- * `previous` is the text of the file as somebody left it, which `parsePolicyFile` accepts: where it says the same already it
- * stays as it is, else their comments and their order of keys and subjects stay.
+ * Returns the canonical file: keys in canonical order, without members at their default. `parsePolicyFile` reads it back
+ * unchanged.
+ * `previous` is the current text of the file, which `parsePolicyFile` accepts. If it already describes the policy, it is returned
+ * as it is. Otherwise its comments and its order of keys and subjects stay.
  */
 export function formatPolicyFile(policy: PolicyFile, previous: string | null = null): string {
   if (previous !== null) {
@@ -282,7 +292,7 @@ const says = (text: string, policy: PolicyFile): boolean => {
   return 'policy' in parsed && changedKeys(parsed.policy, policy).length === 0;
 };
 
-/** The keys that differ in meaning, in reading order; the order of subjects means nothing. */
+/** Returns the keys that differ in meaning, in canonical order. The order of subjects has no meaning. */
 export function changedKeys(a: PolicyFile, b: PolicyFile): (keyof PolicyFile)[] {
   const keys = Object.keys(canonicalValues(a)) as (keyof PolicyFile)[];
   const meaning = (file: PolicyFile, key: keyof PolicyFile): string =>
@@ -316,7 +326,7 @@ function rewrite(previous: string, policy: PolicyFile): string {
 const isCommented = ({ key, value }: Pair<Node, Node>): boolean =>
   [key, value].some((node) => isNode(node) && Boolean(node.comment || node.commentBefore));
 
-/** The very node where it has this value; else one that looks like it. */
+/** Returns the node itself if it has this value; otherwise a new node in the same style. */
 function replaced(document: Document, node: Node | null, value: unknown): Node {
   if (isScalar(node) && node.value === value) return node;
   const made = document.createNode(value) as Node;
@@ -327,7 +337,7 @@ function replaced(document: Document, node: Node | null, value: unknown): Node {
   return made;
 }
 
-/** Those that stay keep their place and their comments; what stands above one that goes stays. */
+/** Keeps the position and the comments of subjects that stay. Comments above a removed subject stay, too. */
 function keepSubjects(document: Document, list: YAMLSeq, subjects: readonly SubjectDocument[]): void {
   const missing = new Map(subjects.map((entry) => [subjectKey(entry), entry]));
   const joined = (...comments: (string | null | undefined)[]): string | null =>

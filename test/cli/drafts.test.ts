@@ -86,7 +86,7 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
     await draft(0, 'activate', 'tighter', '--hash', hash, '--reason', 'reviewed'),
     /^Applied, as revision 2:\n {2}update "Echo"\n {2}create "Unused"\n$/,
   );
-  t.regex(await draft(1, 'delete', 'tighter'), /There is no draft tighter/);
+  t.regex(await draft(1, 'delete', 'tighter'), /No draft has the name tighter/);
   await draft(0, 'save', 'gone', '--dir', dir);
   t.is(await draft(0, 'delete', 'gone'), 'deleted gone\n');
 

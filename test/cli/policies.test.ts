@@ -166,7 +166,7 @@ test.serial('what is wrong in a file is said with file, line and column, for peo
     [
       'a.yaml',
       () => writeFileSync(join(dir, 'a.yaml'), file({ target: 'nowhere' })),
-      /a\.yaml:2:1: target is nowhere, and no target has this name/,
+      /a\.yaml:2:1: target is nowhere, but no target has this name/,
     ],
     ['a.yaml', () => writeFileSync(join(dir, 'a.yaml'), `${file()}priority: 1\n`), /a\.yaml:8:1: /],
     [
@@ -179,8 +179,8 @@ test.serial('what is wrong in a file is said with file, line and column, for peo
     ['a.yaml', () => symlinkSync(outside, join(dir, 'a.yaml')), /a\.yaml:1:1: is a link that leads out of the folder/],
     ['a.yaml', () => symlinkSync('nowhere', join(dir, 'a.yaml')), /a\.yaml:1:1: cannot be read \(ENOENT\)/],
     ['a.yaml', () => execFileSync('mkfifo', [join(dir, 'a.yaml')]), /a\.yaml:1:1: is not a file/],
-    ['A.yaml', () => writeFileSync(join(dir, 'A.yaml'), file()), /A\.yaml:1:1: the name of a policy file is of a-z/],
-    ['a.yml', () => writeFileSync(join(dir, 'a.yml'), file()), /a\.yml:1:1: the name of a policy file .* ends in \.yaml/],
+    ['A.yaml', () => writeFileSync(join(dir, 'A.yaml'), file()), /A\.yaml:1:1: the name of a policy file must consist of a-z/],
+    ['a.yml', () => writeFileSync(join(dir, 'a.yml'), file()), /a\.yml:1:1: the name of a policy file .* end in \.yaml/],
   ];
   writeFileSync(join(dir, 'fine.yaml'), file());
   for (const [name, make, expected] of cases) {

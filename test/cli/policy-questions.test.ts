@@ -165,7 +165,7 @@ test.serial('the gateway is asked why, what if, who and what', async (t) => {
   t.is(JSON.parse(stopped.out).error.code, 'tests_failed');
   t.regex(
     stopped.err,
-    /Nothing is applied, because tests fail: 7 of 53\.\n.*starter\.yaml:28:5: Tools: .* got allow by "Wide"\n/,
+    /Nothing was applied, because 7 of 53 tests failed\.\n.*starter\.yaml:28:5: Tools: .* got allow by "Wide"\n/,
   );
   rmSync(join(dir, 'developers-get-prompts.yaml'));
   await run(1, 'apply', '--prune', '--dir', dir);

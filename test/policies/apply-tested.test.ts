@@ -42,7 +42,7 @@ eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) =
 
   const failed = await apply<ProblemAnswer>(409, { tests: { 'a.yaml': tests('deny'), 'b.yaml': tests() } });
   t.is(failed.code, 'tests_failed');
-  t.is(failed.detail, 'Nothing is applied, because tests fail: 1 of 4.');
+  t.is(failed.detail, 'Nothing was applied, because 1 of 4 tests failed.');
   t.deepEqual(failed.errors, [
     {
       path: 'tests.a.yaml',

@@ -326,7 +326,7 @@ test.serial('the command says what it cannot do', async (t) => {
   t.is((await run('--help')).code, 0);
   const missing = await run('--revision', '7');
   t.is(missing.code, 1);
-  t.regex(missing.err, /There is no revision 7: the newest is 0/);
+  t.regex(missing.err, /Revision 7 does not exist: the newest is 0/);
   const nowhere = await run('--out', join(import.meta.filename, 'x.tar.gz'));
   t.is(nowhere.code, 1);
   t.regex(nowhere.err, /cannot be written/);

@@ -89,11 +89,11 @@ test('stored policies that the API would have refused are findings, in id order'
   t.deepEqual(
     findings.map(({ policyId, message }) => `${policyId}: ${message}`),
     [
-      'a: The pattern cannot be built. RE2 has no lookahead or lookbehind. It is a deny, so it is read as widely as it could be meant.',
-      'b: The pattern cannot be built. A group is not closed. It is an allow, so it grants nothing.',
-      'c: The effect is neither allow nor deny; it is read as deny.',
+      'a: The pattern cannot be compiled. RE2 has no lookahead or lookbehind. It is a deny, so it covers everything that it could mean.',
+      'b: The pattern cannot be compiled. A group is not closed. It is an allow, so it grants nothing.',
+      'c: The effect is neither allow nor deny, so it counts as deny.',
       'd: The priority is not a 32-bit integer. It is an allow, so it grants nothing.',
-      'e: The priority is not a 32-bit integer. It is a deny, so it is read as widely as it could be meant.',
+      'e: The priority is not a 32-bit integer. It is a deny, so it covers everything that it could mean.',
     ],
   );
   t.deepEqual(

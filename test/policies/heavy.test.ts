@@ -163,7 +163,7 @@ test.serial('a rollback of one owner gives no policy to another, whose files wou
   await apply({ 'shared.yaml': file({ name: 'Another' }) }, { owner: 'one' });
   for (const path of ['/rollback/plan', '/rollback']) {
     const { body } = await call<{ detail: string }>(400, 'POST', path, { revision: 2, owner: 'two' });
-    t.regex(body.detail, /"Shared" .* was that of owner one then/);
+    t.regex(body.detail, /"Shared" .* belonged to owner one at that revision/);
   }
   await call(200, 'POST', '/rollback', { revision: 3, owner: 'two' });
 });

@@ -68,7 +68,7 @@ eachEngine(test.serial, 'explain, simulate and test say what requests are answer
   t.is(early.results.find(({ actual }) => actual.policy !== null)?.actual.policy?.id, null);
   t.is(await revision(), 0);
   const without = (await call<ProblemAnswer>(400, 'POST', '/test', { tests })).body;
-  t.regex(without.detail, /^starter\.yaml:\d+:\d+: no policy, and no file of one, has the name /);
+  t.regex(without.detail, /^starter\.yaml:\d+:\d+: no policy and no policy file has the name /);
 
   await apply(files);
   const live = (await call<Tested>(200, 'POST', '/test', { tests })).body;
@@ -135,8 +135,8 @@ test.serial('what is wrong in a question is said, and only administrators ask', 
 
   t.is(await refused('/explain', { ...good, target: 'nothing' }), 'target: no target has this name');
   t.is(await refused('/explain', { ...good, principal: { user: 'x@y' } }), 'principal.user: no user has this id or e-mail');
-  t.regex(await refused('/explain', { ...good, principal: {} }), /principal: must have `user`, or `role`/);
-  t.regex(await refused('/explain', { ...good, principal: { user: 'a', groups: [] } }), /principal: must have `user` alone/);
+  t.regex(await refused('/explain', { ...good, principal: {} }), /principal: must have either `user` or `role`/);
+  t.regex(await refused('/explain', { ...good, principal: { user: 'a', groups: [] } }), /principal: must not have `sub` or `groups` together with `user`/);
   t.regex(await refused('/explain', { ...good, resource_type: 'tool' }), /or neither/);
   t.regex(await refused('/explain', { ...good, resource_type: 'tool', resource_name: 'a\u0000' }), /control characters/);
   t.regex(await refused('/explain', { ...good, more: 1 }), /more: is not a member/);
@@ -152,7 +152,7 @@ test.serial('what is wrong in a question is said, and only administrators ask', 
   t.regex(await refused('/test', { tests: { 'a.yaml': '' }, prune: true }), /is for `files`/);
   const many = (count: number, of: string): string => Array.from({ length: count }, (_, i) => `  n${i}: ${of}\n`).join('');
   const big = `target: everything\nprincipals:\n${many(100, '{ role: a }')}requests:\n${many(100, '{ tool: a }')}tests:\n  - name: a\n`;
-  t.regex(await refused('/test', { tests: { 'a.yaml': big, 'b.yaml': big } }), /at most 10000 cases together/);
+  t.regex(await refused('/test', { tests: { 'a.yaml': big, 'b.yaml': big } }), /at most 10000 cases in all files together/);
   for (const query of [
     '?target=none',
     '?who=nobody',

@@ -213,13 +213,13 @@ test.serial('what is wrong with a draft or a replay is said', async (t) => {
   t.regex(await detail(400, 'POST', '/replay', {}), /from: is required/);
   t.regex(await detail(400, 'POST', '/replay', { from: '2020-01-01' }), /from: must be a time such as/);
   t.regex(await detail(400, 'POST', '/replay', { from: '2999-01-01T00:00:00Z' }), /from: must be before `to`/);
-  t.regex(await detail(400, 'POST', '/replay', { from, files, draft: 'a' }), /and not both/);
+  t.regex(await detail(400, 'POST', '/replay', { from, files, draft: 'a' }), /either `files` or `draft`, not both/);
   t.regex(await detail(400, 'POST', '/replay', { from, prune: true }), /is for `files`/);
   t.regex(
     await detail(400, 'POST', '/simulate', { requests: [{ principal: { role: 'a' }, target: 'x' }] }),
     /`files`, or `draft`/,
   );
-  t.is(await detail(404, 'POST', '/replay', { from, draft: 'none' }), 'There is no draft none.');
+  t.is(await detail(404, 'POST', '/replay', { from, draft: 'none' }), 'No draft has the name none.');
   for (const [method, path] of [
     ['GET', '/drafts/none'],
     ['DELETE', '/drafts/none'],
@@ -235,8 +235,8 @@ test.serial('what is wrong with a draft or a replay is said', async (t) => {
   // It fits the set no longer: two policies over the API could be the one that the file means.
   for (const priority of [1, 2]) await call(201, 'POST', '', policyBody({ priority }));
   const shadow = (await call<{ problem: string | null; flips: unknown[] }>(200, 'GET', '/drafts/a/shadow')).body;
-  t.regex(shadow.problem ?? '', /could be any of 2 policies/);
-  t.regex(await detail(400, 'POST', '/drafts/a/activate', {}), /could be any of 2 policies/);
+  t.regex(shadow.problem ?? '', /matches 2 policies/);
+  t.regex(await detail(400, 'POST', '/drafts/a/activate', {}), /matches 2 policies/);
   await call(204, 'DELETE', '/drafts/a/shadow');
   await call(204, 'DELETE', '/drafts/a');
   await apply({});

@@ -162,7 +162,7 @@ eachEngine(
     t.deepEqual(places(refusal), ['policy-con.yaml:1:1']);
     t.regex(refusal.detail, /made over the API and differs: adopt it/);
     const both = await refused(400, { 'twins.yaml': file({ name: 'Twins' }) }, { adopt: true });
-    t.regex(both.detail, /twins\.yaml:1:1: name could be any of 2 policies/);
+    t.regex(both.detail, /twins\.yaml:1:1: name matches 2 policies/);
 
     const planned = await plan(changed, { adopt: true });
     t.deepEqual(
@@ -252,7 +252,7 @@ eachEngine(test.serial, 'whatever is wrong in a file is refused at its place, an
   const expensive = Object.fromEntries(
     Array.from({ length: 60 }, (_, i) => [`f${i}.yaml`, file({ resource_pattern: `${i}[a-z]{900}[0-9]{900}` })]),
   );
-  t.regex((await refused(400, expensive)).detail, /^f\d+\.yaml:3:1: resource_pattern is one too many\. /);
+  t.regex((await refused(400, expensive)).detail, /^f\d+\.yaml:3:1: resource_pattern exceeds a limit of the policy set\. /);
   const many = await refused(400, Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`f${i}.yaml`, ''])));
   t.is(many.errors?.length, 200);
   t.true(many.detail.length < 2_000);
@@ -476,7 +476,7 @@ eachEngine(
     await call(200, 'POST', '/rollback', { revision: 0, reason: 'none' });
     await gateway.rest(204, 'DELETE', `/api/targets/${target}`, { token: admin.token });
     const gone = (await call<ProblemAnswer>(400, 'POST', '/rollback', { revision: 2 })).body;
-    t.regex(gone.detail, /policy "One" \(.*\) names a target that is gone/);
+    t.regex(gone.detail, /policy "One" \(.*\) names a target that no longer exists/);
     t.deepEqual(
       gone.errors?.map(({ path }) => path),
       ['revision'],

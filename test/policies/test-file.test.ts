@@ -59,23 +59,23 @@ test('every principal makes every request, and what is not listed is expected to
 
 test('mistakes are refused with their places', (t) => {
   const change = (from: string, to: string): string[] => refused(MATRIX.replace(from, to));
-  t.deepEqual(change('principals: [developer]', 'principals: [developr]'), ['12:22: "developr" is none of the principals here']);
-  t.deepEqual(change('requests: [read]', 'requests: [nothing]'), ['13:20: "nothing" is none of the requests here']);
+  t.deepEqual(change('principals: [developer]', 'principals: [developr]'), ['12:22: "developr" is not one of the principals']);
+  t.deepEqual(change('requests: [read]', 'requests: [nothing]'), ['13:20: "nothing" is not one of the requests']);
   t.deepEqual(change('requests: [print]', 'requests: [print, read]'), [
-    '16:9: says again what is expected of developer with read',
+    '16:9: repeats the expectation for developer with read',
   ]);
-  t.deepEqual(change('target: files\n', ''), ['5:3: names no target, and the file has none for all']);
+  t.deepEqual(change('target: files\n', ''), ['5:3: names no target, and the file has no default target']);
   t.deepEqual(change('effect: allow', 'effect: permit'), ['14:9: tests.0.expect.0.effect must be one of [allow, deny]']);
   t.regex(change('{ tool: read }', '{ tool: read, prompt: x }')[0] ?? '', /^6:3: requests\.read must name a tool/);
   t.regex(change('{ tool: read }', '{}')[0] ?? '', /^6:3: requests\.read must name a tool/);
   t.regex(change('{ role: developer }', '{ groups: [a] }')[0] ?? '', /^3:3: principals\.developer\.role is required|^3:/);
-  t.regex(change('  developer: {', '  __proto__: {')[0] ?? '', /^3:3: __proto__ is not a key here$/);
+  t.regex(change('  developer: {', '  __proto__: {')[0] ?? '', /^3:3: __proto__ is not an allowed key$/);
   t.regex(change('  developer: {', '  -x: {')[0] ?? '', /^3:3: .*is no name here/);
   t.deepEqual(refused(''), ['1:1: the file is empty']);
-  t.deepEqual(refused(`${MATRIX}---\na: 1`), ['19:1: one set of tests a file: a second document begins here']);
+  t.deepEqual(refused(`${MATRIX}---\na: 1`), ['19:1: only one set of tests per file is allowed: a second document begins here']);
   t.regex(change('{ tool: read }', '&a { tool: read }')[0] ?? '', /anchors, aliases and tags are not used here/);
   t.regex(change('target: files', 'target: Files')[0] ?? '', /^1:1: target must be the name of a target/);
-  t.regex(change('    expect:', '    expected:')[0] ?? '', /^11:5: tests\.0\.expected is not a key here/);
+  t.regex(change('    expect:', '    expected:')[0] ?? '', /^11:5: tests\.0\.expected is not an allowed key/);
 });
 
 test('a file cannot make more cases than are allowed, however short it is', (t) => {
@@ -162,7 +162,7 @@ test('effects and deciding policies are those of the engine, and coverage counts
   // So does the name of the policy in place of that of its file, where nothing is called so.
   const unknown = await run(casesOf(MATRIX), { 'never.yaml': files['never.yaml'] });
   t.deepEqual('errors' in unknown && unknown.errors.map(({ line, message }) => `${line}: ${message}`), [
-    '12: no policy, and no file of one, has the name "read-files"',
+    '12: no policy and no policy file has the name "read-files"',
   ]);
 });
 

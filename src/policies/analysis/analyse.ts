@@ -1,6 +1,6 @@
 /**
- * What is wrong with a policy set, or looks so: exactly, over all requests that can be made, whoever the callers are and whatever
- * the targets offer.
+ * Finds what is wrong with a policy set, or looks wrong. The analysis is exact over all possible requests, for any callers and
+ * any objects of the targets.
  */
 import type { Policy, ResourceType } from '../document.ts';
 import { type Automaton, acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
@@ -24,24 +24,26 @@ import { findUri, templates } from './uris.ts';
 import { type Answer, type Ask, type AskedRequest, answer, createAsk } from './witness.ts';
 
 /**
- * What is found of an enabled policy. All are exact; in each, `everything` means objects and the question whether a target may be used.
+ * The kinds of findings about an enabled policy. All are exact. In each, `everything` means objects and the question whether a
+ * caller may use a target.
  *
- * - `unreachable`: it decides nothing, because policies read before it decide everything that it fits. All such policies
- *   can be deleted together, and every decision stays the same, to the deciding policy.
- * - `shadowed`: it decides about no object, but still lets its callers use the target, or not.
- * - `redundant`: it decides, but each time the effect would be the same without it. It can be deleted, then look again: of two that
- *   say the same, each is redundant.
- * - `contradiction`: every object that it fits gets the opposite effect, by policies read before it.
- * - `tie`: an allow that for some request loses to a deny of the same priority, only because deny goes first.
- * - `unanchored_allow`: an allow whose pattern leaves open how a name begins: whatever a name begins with, it can go on so that
- *   the pattern fits.
- * - `broad_allow`: an allow for everyone of every name of a type, or an allow whose pattern fits every name.
- * - `unknown_role`, `unknown_group`, `unknown_user`, `unknown_target`: it names one that does not exist.
- * - `matches_no_known_tool`: its pattern fits no tool that its targets are known to have.
- * - `matches_no_uri`: it is about resources, and its pattern fits texts that are neither URIs that the gateway accepts nor templates.
- * - `no_subjects`: it applies to nobody.
+ * - `unreachable`: the policy decides nothing, because policies evaluated before it decide everything that it matches. All such
+ *   policies can be deleted together: no decision changes, nor does any deciding policy.
+ * - `shadowed`: the policy decides about no object, but it still decides whether its callers may use the target.
+ * - `redundant`: the policy decides, but each time the effect would be the same without it. Delete one, then run the analysis
+ *   again: if two policies say the same, both are reported, but only one can go.
+ * - `contradiction`: every object that the policy matches gets the opposite effect from policies evaluated before it.
+ * - `tie`: an allow that loses some request to a deny of the same priority, only because deny goes first.
+ * - `unanchored_allow`: an allow whose pattern does not constrain the start of the name: any prefix can be completed to a
+ *   match.
+ * - `broad_allow`: an allow for everyone of every name of a type, or an allow whose pattern matches every name.
+ * - `unknown_role`, `unknown_group`, `unknown_user`, `unknown_target`: the policy names one that does not exist.
+ * - `matches_no_known_tool`: the pattern matches no known tool of the policy's targets.
+ * - `matches_no_uri`: the policy is about resources, but its pattern matches only texts that are neither URIs that the gateway
+ *   accepts nor templates.
+ * - `no_subjects`: the policy has no subjects, so it applies to no caller.
  * - `equal_name`: another policy has the same name.
- * - `undecided`: a question about it takes more than the bounds allow, and is left open.
+ * - `undecided`: a question about the policy would exceed the limits, so it stays open.
  */
 export type FindingCode = keyof typeof SEVERITIES;
 export type Severity = 'error' | 'warning' | 'info';
@@ -65,39 +67,39 @@ const SEVERITIES = {
   undecided: 'info',
 } as const satisfies Record<string, Severity>;
 
-/** A request that shows a finding. */
+/** A request that demonstrates a finding. */
 export interface Witness extends AskedRequest {
   readonly decision: Answer;
-  /** The decision if the policy that the finding is about were not there. */
+  /** The decision without the policy that the finding is about. */
   readonly without: Answer;
 }
 
 export interface AnalysisFinding {
   readonly code: FindingCode;
   readonly severity: Severity;
-  /** First the one that it is about, then those that bring it about. */
+  /** First the policy that the finding is about, then the policies that cause the finding. */
   readonly policy_ids: readonly [string, ...string[]];
-  /** For people. */
+  /** Text for people. */
   readonly message: string;
-  /** null where no request could show it. */
+  /** null: no request can demonstrate the finding. */
   readonly witness: Witness | null;
 }
 
-/** What exists. What is left out is not looked at. */
+/** What exists. The analysis skips checks of whatever is left out. */
 export interface Known {
   readonly targets?: ReadonlySet<string>;
   readonly roles?: ReadonlySet<string>;
   readonly groups?: ReadonlySet<string>;
-  /** Ids. */
+  /** User ids. */
   readonly users?: ReadonlySet<string>;
-  /** Names by target; targets that are left out may have any. */
+  /** Tool names by target. A target that is left out may have any tools. */
   readonly tools?: ReadonlyMap<string, readonly string[]>;
 }
 
 export interface Report {
-  /** Enabled policies; others have no part in decisions and are not looked at. */
+  /** The number of enabled policies. Disabled policies decide nothing, so they are not analysed. */
   readonly analysed: number;
-  /** In the order in which policies are read. */
+  /** In the order in which the policies are evaluated. */
   readonly findings: readonly AnalysisFinding[];
 }
 
@@ -114,7 +116,7 @@ export function analyse(
   return drive(analyseInSteps(policies, known, bounds), onProgress);
 }
 
-/** `analyse`, pausing so that the caller can let other work run; it says how far it is whenever that has changed. */
+/** Like `analyse`, but pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
 export function* analyseInSteps(
   policies: readonly Policy[],
   known: Known = {},
@@ -163,7 +165,7 @@ function finding(
   return { code, severity: SEVERITIES[code], policy_ids, message, witness };
 }
 
-/** What can be read off the policy. */
+/** Findings that the policy alone shows. */
 function stated(view: View, world: World): AnalysisFinding[] {
   const { known, byName } = world;
   const { target, subjects } = view.policy;
@@ -183,13 +185,13 @@ function stated(view: View, world: World): AnalysisFinding[] {
   }
   if (subjects.length === 0) add('no_subjects', `${quote(view)} applies to nobody: it has no subjects.`);
   if (fitsNoKnownTool(view, known))
-    add('matches_no_known_tool', `The pattern of ${quote(view)} fits no tool that its targets are known to have.`);
+    add('matches_no_known_tool', `The pattern of ${quote(view)} matches no known tool of its targets.`);
   const namesakes = (byName.get(view.policy.name) ?? []).filter((other) => other !== view);
-  // Said once, of the first.
+  // Report this once, for the first of the policies.
   if (namesakes.length > 0 && namesakes.every(({ rank }) => rank > view.rank))
     add(
       'equal_name',
-      `${namesakes.length + 1} policies have the name ${quote(view)}; a log entry may be about any of them.`,
+      `${namesakes.length + 1} policies have the name ${quote(view)}: the audit log does not show which of them a name means.`,
       namesakes,
     );
   return findings;
@@ -203,7 +205,7 @@ function fitsNoKnownTool({ policy, names }: View, { targets, tools }: Known): bo
   return offered.every((each) => each?.some((name) => names.has(name)) === false);
 }
 
-/** What follows from the policy and those around it. */
+/** Findings that follow from the policy together with the other policies. */
 function* inferred(view: View, world: World): Generator<undefined, AnalysisFinding[]> {
   const { index, bounds } = world;
   if (view.keys.length === 0) return [];
@@ -224,21 +226,21 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
   const object = yield* ask('whether it decides about any object', (budget) => findAlone(view, objects, [before], budget));
   const target = yield* ask('whether it decides about any target', (budget) => findAlone(view, use, [before], budget));
   if (object.kind === 'none') {
-    const fitting = yield* ask('whether it fits any name', (budget) => findAlone(view, objects, [], budget));
+    const fitting = yield* ask('whether it matches any name', (budget) => findAlone(view, objects, [], budget));
     const request = fitting.kind === 'found' ? fitting.request : null;
-    const why = fitting.kind === 'none' ? 'no name fits its pattern' : `what it fits is decided before by ${quoteAll(object.by)}`;
+    const why = fitting.kind === 'none' ? 'its pattern matches no name' : `these policies decide first: ${quoteAll(object.by)}`;
     if (target.kind === 'none') {
       const others = [...new Set([...object.by, ...target.by])];
-      add('unreachable', `${quote(view)} never decides: ${why}. It can be deleted, and every decision stays as it is.`, {
+      add('unreachable', `${quote(view)} never decides, because ${why}. You can delete it without changing any decision.`, {
         others,
         request,
       });
     } else if (target.kind === 'found') {
       const left =
         view.effect === 'allow'
-          ? 'all it does is to let its callers use the target'
-          : 'all it does is to keep its callers from using the target';
-      add('shadowed', `${quote(view)} decides about no object, because ${why}; ${left}.`, {
+          ? 'it only lets its callers use the target'
+          : 'it only keeps its callers from using the target';
+      add('shadowed', `${quote(view)} decides about no object, because ${why}. So ${left}.`, {
         others: object.by,
         request: target.request,
       });
@@ -263,11 +265,11 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
     if (tie !== null) findings.push(tie);
     if (object.kind === 'found') findings.push(...(yield* breadth(view, object.request, world, open)));
   }
-  for (const what of open) add('undecided', `Within the bounds it could not be told of ${quote(view)} ${what}.`, {});
+  for (const what of open) add('undecided', `The analysis reached its limits for ${quote(view)} before it could find out ${what}.`, {});
   return findings;
 }
 
-/** A pattern that fits templates alone is meant for them; one that fits other texts too is a mistake about URIs. */
+/** A pattern that matches only templates is meant for them. A pattern that also matches other texts, but no URI, is a mistake. */
 function* isForNoUri({ names }: View, { steps }: Bounds): Generator<undefined, boolean> {
   const budget = { left: steps };
   try {
@@ -281,9 +283,9 @@ function* isForNoUri({ names }: View, { steps }: Bounds): Generator<undefined, b
 }
 
 const noUriText = (view: View): string =>
-  `The pattern of ${quote(view)} fits no URI that the gateway accepts, so it has no effect on what can be read. A URI needs a scheme in lower case, such as file:///, and has one spelling: docs/policies.md.`;
+  `The pattern of ${quote(view)} matches no URI that the gateway accepts, so it has no effect on reads. A URI needs a lower-case scheme such as file:/// and must be in canonical form (docs/policies.md).`;
 
-/** Requests that the policy fits and that get its effect, though others decide them. */
+/** Finds requests that the policy matches and that get its effect, although other policies decide them. */
 function* sameEffect(view: View, objects: readonly Question[], index: Index, budget: Budget): Finds {
   for (const other of index.speakingOf(view.effect, view.target)) {
     if (other.rank < view.rank) yield* findBoth(view, other, objects, [{ index, below: other.rank, except: null }], budget);
@@ -292,14 +294,14 @@ function* sameEffect(view: View, objects: readonly Question[], index: Index, bud
 
 function contradictionOf(view: View, by: readonly View[]): string {
   return view.effect === 'allow'
-    ? `${quote(view)} allows no object: all that it fits is denied before, by ${quoteAll(by)}.`
-    : `${quote(view)} denies no object: all that it fits is allowed before, by ${quoteAll(by)}.`;
+    ? `${quote(view)} allows no object: policies evaluated before it deny everything that it matches: ${quoteAll(by)}.`
+    : `${quote(view)} denies no object: policies evaluated before it allow everything that it matches: ${quoteAll(by)}.`;
 }
 
 function redundancyOf(view: View): string {
   return view.effect === 'allow'
-    ? `${quote(view)} allows only what policies read after it allow as well: without it the same is allowed.`
-    : `${quote(view)} denies only what would be denied without it.`;
+    ? `${quote(view)} is redundant: policies evaluated after it allow everything that it allows.`
+    : `${quote(view)} is redundant: everything that it denies would also be denied without it.`;
 }
 
 type AskFor = (what: string, finds: (budget: Budget) => Finds) => Generator<undefined, Found>;
@@ -316,11 +318,11 @@ function* firstTie(view: View, world: World, ask: AskFor): Generator<undefined, 
   });
   if (outcome.kind !== 'found' || with_ === null) return null;
   const deny: View = with_;
-  const message = `${quote(view)} and ${quote(deny)} have the same priority, ${view.policy.priority}, and fit the same request; it is denied because deny goes first.`;
+  const message = `${quote(view)} and ${quote(deny)} have the same priority, ${view.policy.priority}, and match the same request. The request is denied, because deny goes first.`;
   return finding('tie', view, message, { others: [deny], request: outcome.request }, world);
 }
 
-/** What an allow lets through by the way its pattern is written. `decided`: a request that it decides. */
+/** Finds what an allow permits because its pattern is too wide. `decided`: a request that the policy decides. */
 function* breadth(view: View, decided: Request, world: World, open: string[]): Generator<undefined, AnalysisFinding[]> {
   const { names, policy, keys } = view;
   const type = decided.question as ResourceType;
@@ -336,19 +338,19 @@ function* breadth(view: View, decided: Request, world: World, open: string[]): G
     const everyName = names.isEvery || (yield* find([], [names.automaton()], '')) === null;
     if (everyName && policy.pattern !== null) {
       const what = type === 'resource' ? 'URI' : 'name';
-      return add('broad_allow', `The pattern of ${quote(view)} fits every ${what}, so it restricts nothing.`, decided);
+      return add('broad_allow', `The pattern of ${quote(view)} matches every ${what}, so it restricts nothing.`, decided);
     }
     if (everyName) {
       const what = policy.type === 'all' ? 'everything' : `every ${policy.type}`;
       const where = policy.target === null ? 'every target' : 'its target';
       return keys.includes(EVERYONE)
-        ? add('broad_allow', `${quote(view)} allows everyone ${what} of ${where}, and all that is added there.`, decided)
+        ? add('broad_allow', `${quote(view)} allows everyone to use ${what} of ${where}, including everything added later.`, decided)
         : [];
     }
     if (!acceptsAnyBeginning(names.automaton(), domainOf(type), budget)) return [];
     const name = yield* find([names.automaton()], [], 'x');
     if (name === null) return [];
-    const message = `The pattern of ${quote(view)} does not say how a name begins, so it also fits names such as ${JSON.stringify(name)}. Begin it with ^ unless that is meant.`;
+    const message = `The pattern of ${quote(view)} does not constrain the start of the name, so it also matches names such as ${JSON.stringify(name)}. Start it with ^ if that is not intended.`;
     return add('unanchored_allow', message, { ...decided, name });
   } catch (error) {
     if (!(error instanceof TooLarge)) throw error;

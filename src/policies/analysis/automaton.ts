@@ -1,39 +1,39 @@
 /**
- * Names as a regular language: what a pattern fits, as an automaton whose states are worked out when they are reached, and the
- * search for a name that fits some automata and none of others.
+ * Names as a regular language. Each pattern becomes an automaton, whose states are computed when they are first reached. The
+ * search finds a name that some automata accept and others do not.
  *
- * Names hold no control characters (names.ts), so that the ends of lines are the ends of the name.
+ * Names contain no control characters (names.ts), so the ends of lines are the ends of the name.
  */
 import { type Ranges, WORD } from '../characters.ts';
 import type { Node } from '../re2.ts';
 
-/** Whatever follows, it is not accepted. */
+/** The state from which no continuation is accepted. */
 export const NOTHING = -1;
-/** Whatever follows, it is accepted. */
+/** The state from which every continuation is accepted. */
 export const EVERYTHING = -2;
 const UNKNOWN = -3;
 export type State = number;
 
 export interface Automaton {
-  /** Ascending: from each of these code points to the next, characters are treated alike. */
+  /** Ascending code points. The automaton treats all characters from one to the next alike. */
   readonly cuts: readonly number[];
-  /** The characters that are treated alike, as a number. */
+  /** The number of the class of characters that the automaton treats like this one. */
   kindOf(code: number): number;
   readonly start: State;
-  /** Throws `TooLarge`, as does `accepts`. */
+  /** Throws `TooLarge`, as `accepts` does. */
   next(state: State, kind: number): State;
   accepts(state: State): boolean;
 }
 
 export interface PatternAutomaton extends Automaton {
-  /** Does it accept the name? Whatever room there is. */
+  /** Tells whether the automaton accepts the name, even if its memory is full. */
   fits(name: string): boolean;
 }
 
-/** The question takes more than the budget. */
+/** The question would exceed its budget. */
 export class TooLarge extends Error {}
 
-/** How many steps the questions that share it may still take. */
+/** The number of steps that are left for the questions that share this budget. */
 export interface Budget {
   left: number;
 }
@@ -68,7 +68,7 @@ function compileProgram(tree: Node): Program {
     sets.set(key, known);
     return known.index;
   }
-  /** The instruction that fits the node and goes on at `next`. */
+  /** Returns the instruction that matches the node and continues at `next`. */
   function build(node: Node, next: number): number {
     switch (node.kind) {
       case 'chars':
@@ -104,7 +104,7 @@ function compileProgram(tree: Node): Program {
   };
 }
 
-/** What stands beside a place in the name: an end of it, a word character, another. */
+/** The neighbour of a position in the name: the end of the name, a word character, or a different character. */
 type Beside = 0 | 1 | 2;
 const END = 0 satisfies Beside;
 const IN_WORD = 1 satisfies Beside;
@@ -123,7 +123,10 @@ function holds(at: Assertion, before: Beside, after: Beside): boolean {
   }
 }
 
-/** Accepts the names in which the pattern is found. What it remembers, but for where it starts, is spent from each of `rooms`. */
+/**
+ * Returns an automaton that accepts the names that match the pattern. Each state that it stores, except the first, is charged to
+ * every budget in `rooms`.
+ */
 export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternAutomaton {
   const { code, sets, entry, looksAtWords } = compileProgram(tree);
   const { cuts, kinds, kindOf, has } = partition(looksAtWords ? [...sets, WORD] : sets);
@@ -132,7 +135,7 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
 
   const stamps = new Uint32Array(code.length);
   let stamp = 0;
-  /** The `char` instructions that can be reached without a character; null: the pattern has been found. */
+  /** Returns the `char` instructions that are reachable without consuming a character; null: the pattern has matched. */
   function reach(from: readonly number[], before: Beside, after: Beside): number[] | null {
     stamp++;
     const found: number[] = [];
@@ -157,13 +160,13 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
     return found;
   }
 
-  /** Can a match begin behind the first character? */
+  /** Whether a match can begin after the first character. */
   const beginsLater = ([IN_WORD, OTHER] as const).some((before) =>
     ([END, IN_WORD, OTHER] as const).some((after) => reach([], before, after)?.length !== 0),
   );
 
   interface Place {
-    /** Instructions that are due, those reached without a character left out. */
+    /** The pending instructions, without those reachable without consuming a character. */
     readonly due: readonly number[];
     readonly before: Beside;
     readonly next: Int32Array;
@@ -176,7 +179,7 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
     const key = `${before},${due.join()}`;
     let state = known.get(key);
     if (state === undefined) {
-      // What fits before another character fits at the end, too.
+      // A match before a character that is not a word character is also a match at the end.
       const sides = looksAtWords ? ([IN_WORD, OTHER] as const) : ([OTHER] as const);
       if (sides.every((after) => reach(due, before, after) === null)) state = EVERYTHING;
       else {
@@ -187,7 +190,7 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
     }
     return state;
   }
-  /** What is due behind a character of this kind. null: the pattern has been found. */
+  /** Returns the instructions pending after a character of this kind; null: the pattern has matched. */
   function dueAfter(due: readonly number[], before: Beside, kind: number): number[] | null {
     const reached = reach(due, before, besideOf(kind));
     if (reached === null) return null;
@@ -249,7 +252,7 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
   };
 }
 
-/** Accepts these texts and nothing else. */
+/** Returns an automaton that accepts these texts and nothing else. */
 export function textsAutomaton(texts: Iterable<string>): Automaton {
   interface Branch {
     readonly next: Map<number, State>;
@@ -271,7 +274,7 @@ export function textsAutomaton(texts: Iterable<string>): Automaton {
   }
   return {
     cuts: [0, ...[...codes].flatMap((code) => [code, code + 1])].sort((a, b) => a - b),
-    // Leads nowhere: no text has the character.
+    // No text contains the character, so it leads nowhere.
     kindOf: (code) => (codes.has(code) ? code : NOTHING),
     start: 0,
     next: (state, kind) => branches[state]?.next.get(kind) ?? NOTHING,
@@ -279,7 +282,7 @@ export function textsAutomaton(texts: Iterable<string>): Automaton {
   };
 }
 
-/** Kinds of characters that no set tells apart. */
+/** Divides the characters into kinds: no set distinguishes two characters of the same kind. */
 function partition(sets: readonly Ranges[]): {
   cuts: number[];
   kinds: number;
@@ -331,23 +334,23 @@ export function accepts(automaton: Automaton, name: string): boolean {
   return automaton.accepts(state) || state === EVERYTHING;
 }
 
-/** Which names there are. */
+/** The set of possible names. */
 export interface Domain {
   readonly characters: Ranges;
-  /** Of a character, in what `limit` counts; it never falls as code points rise. */
+  /** The size of a character in the unit of `limit`. It never decreases with rising code points. */
   readonly sizeOf: (code: number) => number;
-  /** Of a name. */
+  /** The maximum size of a name. */
   readonly limit: number;
 }
 
-/** A character that stands for all that the automata treat alike, and how each of them sees it. */
+/** One character for all those that the automata treat alike, and its kind in each automaton. */
 interface Letter {
   readonly code: number;
   readonly size: number;
   readonly kinds: readonly number[];
 }
 
-/** So that examples look like names. */
+/** The characters that examples use first, so that they look like names. */
 const PREFERRED = [...'xabcdefghijklmnopqrstuvwyz0123456789_-ABCDEFGHIJKLMNOPQRSTUVWXYZ./:'].map((letter) =>
   letter.charCodeAt(0),
 );
@@ -373,10 +376,13 @@ export function alphabet(automata: readonly Automaton[], { characters, sizeOf }:
 const RANKS = new Map(PREFERRED.map((code, i) => [code, i]));
 const rankOf = (code: number): number => RANKS.get(code) ?? PREFERRED.length + code;
 
-/** After so many steps other work may run. */
+/** The number of steps after which other work may run. */
 const PAUSE = 100;
 
-/** A short name of the domain that all of `include` accept and none of `exclude`. null: there is none. Pauses; throws `TooLarge`. */
+/**
+ * Returns a short name of the domain that every automaton in `include` accepts and none in `exclude`; null: there is none. Pauses
+ * between steps; throws `TooLarge`.
+ */
 export function* shortestName(
   include: readonly Automaton[],
   exclude: readonly Automaton[],
@@ -392,7 +398,7 @@ export function* shortestName(
     readonly code: number;
     readonly before: Node | null;
   }
-  /** null: nothing that continues so is looked for. */
+  /** null: no name with this beginning can be a result. */
   function step(states: readonly State[], kinds: readonly number[]): State[] | null {
     const then: State[] = [];
     for (let i = 0; i < automata.length; i++) {
@@ -448,9 +454,7 @@ export function* shortestName(
   }
 }
 
-/**
- * Whatever a name begins with, can it go on so that it is accepted? Without a limit on its length. Throws `TooLarge`.
- */
+/** Tells whether every beginning can be completed to an accepted name, without a limit on its length. Throws `TooLarge`. */
 export function acceptsAnyBeginning(automaton: Automaton, domain: Domain, budget: Budget): boolean {
   const letters = alphabet([automaton], domain);
   const before = new Map<State, Set<State>>([[automaton.start, new Set()]]);

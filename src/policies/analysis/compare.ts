@@ -1,4 +1,4 @@
-/** What a change of the policy set does: exactly, over all requests that can be made. */
+/** Compares two policy sets. The comparison is exact over all possible requests. */
 
 import type { Effect, Policy } from '../document.ts';
 import { createLibrary } from './names.ts';
@@ -7,45 +7,47 @@ import { BOUNDS, type Bounds, changes, drive, firstOf, type Progress, type Reque
 import { type Answer, type AskedRequest, answer, createAsk, type NamedSubject, subjectsOf } from './witness.ts';
 
 /**
- * - `equal`: every request gets the same effect, though perhaps by another policy. `stricter`: some are denied that were allowed,
- *   none the other way round; `looser` is the contrary; `incomparable`: both.
- * - `unknown`: it could not be told within the bounds.
+ * - `equal`: every request gets the same effect, though perhaps from a different policy.
+ * - `stricter`: some requests that were allowed are denied, and none that were denied are allowed.
+ * - `looser`: some requests that were denied are allowed, and none that were allowed are denied.
+ * - `incomparable`: both happen.
+ * - `unknown`: the comparison reached its limits.
  */
 export type ComparisonVerdict = 'equal' | 'stricter' | 'looser' | 'incomparable' | 'unknown';
 
 type Way = 'stricter' | 'looser';
 
 export interface Difference extends AskedRequest {
-  /** What of the caller counts: whoever has these, and nothing else that a policy names, is answered the same. */
+  /** The subjects that matter. A caller with these, and with nothing else that a policy names, gets the same answer. */
   readonly subjects: readonly NamedSubject[];
   readonly before: Answer;
   readonly after: Answer;
 }
 
-/** Requests that get the other effect, and that a certain policy decides before or after. */
+/** Requests whose effect flips and that a given policy decides before or after. */
 export interface Flips {
-  /** Allowed before, denied after. null: there is none, unless `undecided`. */
+  /** Allowed before, denied after. null: no such request exists, unless `undecided` is true. */
   readonly stricter: Difference | null;
   /** Denied before, allowed after. */
   readonly looser: Difference | null;
-  /** More may be there: looking took more than the bounds allow. */
+  /** More flips may exist: the search reached its limits. */
   readonly undecided: boolean;
 }
 
 export interface Comparison {
   readonly verdict: ComparisonVerdict;
-  /** Allowed before, denied after. null: there is no such request, or none was found and the verdict is `unknown`. */
+  /** Allowed before, denied after. null: no such request exists, or none was found and the verdict is `unknown`. */
   readonly stricter: Difference | null;
   /** Denied before, allowed after. */
   readonly looser: Difference | null;
-  /** By id, of each policy that does not mean the same in both sets. There is no flip but those of these. */
+  /** The flips by policy id, for each policy that differs between the two sets. Only these policies can cause flips. */
   readonly flips: ReadonlyMap<string, Flips>;
 }
 
 export interface CompareBounds extends Bounds {
-  /** Most steps of all questions together. */
+  /** The maximum number of steps of all questions together. */
   readonly allSteps: number;
-  /** So many are shown; then it is only looked for what the verdict depends on. */
+  /** The number of examples. After that, the search continues only as far as the verdict needs it. */
   readonly differences: number;
 }
 
@@ -54,7 +56,7 @@ export const COMPARE_BOUNDS: CompareBounds = { ...BOUNDS, allSteps: 2_000_000, d
 export interface CompareOptions {
   readonly onProgress?: (progress: Progress) => void;
   readonly bounds?: Partial<CompareBounds>;
-  /** Ids of targets that exist: examples are of one of them where they can be. */
+  /** Ids of existing targets. Examples use one of them if possible. */
   readonly targets?: readonly string[];
 }
 
@@ -66,7 +68,7 @@ export function compare(
   return drive(compareInSteps(before, after, options), onProgress);
 }
 
-/** `compare`, pausing so that the caller can let other work run; it says how far it is whenever that has changed. */
+/** Like `compare`, but pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
 export function* compareInSteps(
   before: readonly Policy[],
   after: readonly Policy[],
@@ -90,13 +92,13 @@ export function* compareInSteps(
     return { ...ask(best), subjects: subjectsOf(best.keys), ...found };
   };
 
-  // What two kept policies decide is decided alike: only what a policy decides that is not kept can differ.
+  // Search only the changed policies: if kept policies decide a request in both sets, its effect stays the same.
   const changed = [
     ...was.map((view) => ({ view, from: old, to: now, way: WAYS[view.effect].before })),
     ...is.map((view) => ({ view, from: now, to: old, way: WAYS[view.effect].after })),
   ]
     .filter(({ view }) => !isKept(view))
-    // So that of those for which the steps suffice everything is told.
+    // Finish one policy after the other, so that as many as possible are complete when the steps run out.
     .sort(({ view: a }, { view: b }) => (a.policy.id < b.policy.id ? -1 : a.policy.id > b.policy.id ? 1 : 0));
   const flips = new Map(changed.map(({ view }) => [view.policy.id, { stricter: null, looser: null, undecided: false } as Flips]));
   const first: Record<Way, Difference | null> = { stricter: null, looser: null };
@@ -122,7 +124,7 @@ export function* compareInSteps(
         const difference = differenceOf(outcome.request);
         first[way] ??= difference;
         differences++;
-        // It is as much a flip of the other policy.
+        // The flip also belongs to the policy that decides on the other side.
         note(difference.before.policy_id, { [way]: difference });
         note(difference.after.policy_id, { [way]: difference });
       }
@@ -138,17 +140,17 @@ const WAYS = {
   deny: { before: 'looser', after: 'stricter' },
 } as const satisfies Record<Effect, { readonly before: Way; readonly after: Way }>;
 
-/** Of the targets that exist; each costs two decisions. */
+/** The number of existing targets that are tried for an example. Each costs two decisions. */
 const TARGETS_TRIED = 20;
 
-/** null: not told. */
+/** null: unknown. */
 function verdictOf(stricter: boolean | null, looser: boolean | null): ComparisonVerdict {
   if (stricter === true && looser === true) return 'incomparable';
   if (stricter === null || looser === null) return 'unknown';
   return stricter ? 'stricter' : looser ? 'looser' : 'equal';
 }
 
-/** Of both sets, those that mean the same in both. */
+/** Returns the views, from both sets, of the policies that are the same in both. */
 function* keptOf(was: readonly View[], is: readonly View[]): Generator<undefined, Set<View>> {
   const byMeaning = new Map<string, View>();
   const kept = new Set<View>();

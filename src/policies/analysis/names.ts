@@ -1,8 +1,8 @@
 /**
- * Names that a decision can be asked for, and which of them a pattern fits.
+ * The names that a request can contain, and which of them a pattern matches.
  *
- * A tool or prompt has a name of 1 to 256 characters; a resource has a canonical URI, or a template, of 1 to 2,048 bytes. None has
- * control characters: that is what src/mcp/operation.ts lets through.
+ * A tool or prompt has a name of 1 to 256 characters. A resource has a canonical URI, or a template, of 1 to 2,048 bytes.
+ * src/mcp/operation.ts refuses names with control characters.
  */
 import { isDecidableResource } from '../../mcp/uri.ts';
 import type { ResourceType } from '../document.ts';
@@ -22,7 +22,7 @@ const byUri: Domain = {
   limit: 2048,
 };
 
-/** Characters and lengths. Not every such text is the name of a resource. */
+/** The allowed characters and lengths. Not every such text is the name of a resource. */
 export const domainOf = (type: ResourceType): Domain => (type === 'resource' ? byUri : byName);
 
 export function canBeAsked(type: ResourceType, name: string): boolean {
@@ -34,12 +34,12 @@ export function canBeAsked(type: ResourceType, name: string): boolean {
   return size <= limit;
 }
 
-/** The names that a pattern fits. What is said of a name holds for those that can be asked. */
+/** The names that a pattern matches. A statement about a name holds for names that a request can contain. */
 export interface Names {
   readonly isEvery: boolean;
-  /** All of them, where they are few. */
+  /** All the names, if there are few. */
   readonly texts: readonly string[] | null;
-  /** Each of them begins with one of these; the same for `ends`. */
+  /** Each name begins with one of these texts; `ends` is the same for the end. */
   readonly starts: readonly string[] | null;
   readonly ends: readonly string[] | null;
   has(name: string): boolean;
@@ -57,11 +57,11 @@ const EVERY_NAME: Names = {
 };
 const everyName = patternAutomaton({ kind: 'concat', items: [] }, []);
 
-/** What the automata of one library may remember, and each of them: numbers of four to eight bytes. */
+/** The memory limit of each automaton and of all automata of a library together, in numbers of four to eight bytes. */
 const ROOM = 10_000_000;
 const ROOM_FOR_ONE = 200_000;
 
-/** Names by pattern, each read once. */
+/** Returns the names by pattern. Each pattern is parsed once. */
 export function createLibrary(): (pattern: string | null) => Names {
   const known = new Map<string, Names>();
   const room = { left: ROOM };
@@ -134,7 +134,7 @@ function isOf({ kind, text }: Shape, name: string): boolean {
   }
 }
 
-/** A quick look that sees many pairs without a common name; false says nothing. */
+/** A quick check that finds many pairs without a common name. If it returns false, nothing is known. */
 export function areApart(a: Names, b: Names): boolean {
   return (
     (a.starts !== null && b.starts !== null && !meet(a.starts, b.starts, (one, two) => one.startsWith(two))) ||

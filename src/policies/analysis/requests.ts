@@ -1,24 +1,24 @@
 /**
- * A policy set as an analysis asks it: who can be asked about, and which policy decides first.
+ * A policy set in the form that the analysis needs: which callers to ask about, and which policy decides first.
  *
- * A caller is one user id, one role and any set of groups; whatever no policy names is alike. The more a caller has, the more
- * policies fit: so if any caller shows something that one or two policies bring about, then one shows it who has only what
- * these two ask for, and there is no need to look at sets of groups. The same holds for targets: one that no policy names has
- * the fewest policies.
+ * A caller has one user id, one role and any set of groups. All values that no policy names behave alike. The more a caller has,
+ * the more policies match. Therefore, if any caller demonstrates an effect of one or two policies, so does a caller who has only
+ * what these two require. The analysis need not look at sets of groups.
+ * The same holds for targets: the fewest policies match a target that no policy names.
  */
 import { compileInSteps, type Rank, type ReadPolicy } from '../compile.ts';
 import { type Effect, type Policy, RESOURCE_TYPES, type ResourceType } from '../document.ts';
 import { readPattern } from '../pattern.ts';
 import type { Names } from './names.ts';
 
-/** About objects of a type, or whether the target may be used at all. */
+/** A question about objects of a type, or about the use of the target. */
 export type Question = ResourceType | 'use';
 
-/** A subject as text: one key for each that matters. */
+/** A subject as text. Subjects that behave alike share a key. */
 export type Key = string;
 export const EVERYONE: Key = '["everyone"]';
 
-/** A policy as the rules read it, with what it speaks of. */
+/** A policy as the rules read it, with what it is about. */
 export interface View {
   readonly rank: Rank;
   readonly policy: ReadPolicy;
@@ -26,13 +26,13 @@ export interface View {
   readonly target: string | null;
   readonly names: Names;
   readonly questions: readonly Question[];
-  /** Subjects, without those that no policy of the sets at hand tells from another. `EVERYONE` stands alone. */
+  /** The subjects. Of several that all policies of the sets treat alike, only one remains. `EVERYONE` stands alone. */
   readonly keys: readonly Key[];
 }
 
 /**
- * What the engine reads, in reading order: the compiler's own reading, so that there is no other. `refusals`: of patterns that
- * have been looked at, where several sets have them.
+ * Returns the policies that the engine reads, in the order of evaluation. It uses the compiler itself, so that only one reading
+ * exists. `refusals` caches the check of each pattern when several sets share patterns.
  */
 export function* readInOrder(
   policies: readonly Policy[],
@@ -50,7 +50,7 @@ export function* readInOrder(
   return document.policies;
 }
 
-/** Views of sets that are looked at together. */
+/** Returns views of sets that are analysed together. */
 export function* viewSets(
   sets: readonly (readonly ReadPolicy[])[],
   library: (pattern: string | null) => Names,
@@ -97,12 +97,15 @@ export function* viewSets(
   return viewed;
 }
 
-/** After so many policies other work may run. */
+/** The number of policies after which other work may run. */
 export const PAUSE = 100;
 
 const kindOf = (key: Key): string => key.slice(2, key.indexOf('"', 2));
 
-/** What one target, type and subject bring to a decision, by rank: policies for every name, for few, and the others. */
+/**
+ * The policies for one target, type and subject, by rank: those that match every name, those that match a few names, and the
+ * rest.
+ */
 export interface Cell {
   readonly every: View[];
   readonly texts: Map<string, View[]>;
@@ -111,7 +114,7 @@ export interface Cell {
 
 export interface Index {
   readonly views: readonly View[];
-  /** Those for this target, for every target, or for null any at all. */
+  /** The policies for this target and for every target; with null, the policies for any target. */
   speakingOf(effect: Effect, target: string | null): Iterable<View>;
   /** null: a target that no policy names. */
   cells(target: string | null, question: Question, keys: readonly Key[]): Cell[];
@@ -168,14 +171,14 @@ export function groupBy<T>(items: Iterable<T>, keyOf: (item: T) => string): Map<
   return groups;
 }
 
-/** Which policies of some cells are looked at: those read before the rank `below`, but for `except`. */
+/** The policies of some cells that are evaluated before the rank `below`, except the policy `except`. */
 export interface Side {
   readonly cells: readonly Cell[];
   readonly below: Rank;
   readonly except: View | null;
 }
 
-/** The first policy that fits the name. */
+/** Returns the first policy that matches the name. */
 export function firstFit({ cells, below, except }: Side, name: string): View | null {
   let best: View | null = null;
   let limit = below;
@@ -197,7 +200,7 @@ export function firstFit({ cells, below, except }: Side, name: string): View | n
   return best;
 }
 
-/** Callers who have what both ask for, and nothing else, but for those who have more than another of them. */
+/** Yields callers who have exactly what both policies require. It skips a caller who has more than another one that it yields. */
 export function* callersOf(one: View, two: View): Generator<Key[]> {
   for (const key of one.keys) {
     if (two.keys.includes(EVERYONE) || two.keys.includes(key)) yield [key];
@@ -210,7 +213,7 @@ function canHaveBoth(a: Key, b: Key): boolean {
   return kind !== kindOf(b) || kind === 'group';
 }
 
-/** undefined: no target has both; null: one that no policy names. */
+/** undefined: no target matches both policies; null: a target that no policy names. */
 export function commonTarget(a: View, b: View): string | null | undefined {
   if (a.target === null) return b.target;
   return b.target === null || b.target === a.target ? a.target : undefined;

@@ -1,4 +1,4 @@
-/** The one question that all findings and comparisons come down to: is there a name that some policies fit and none of others? */
+/** The one question behind all findings and comparisons: does a name exist that some policies match and others do not? */
 
 import { isTemplateText } from '../../mcp/uri.ts';
 import type { Rank } from '../compile.ts';
@@ -8,7 +8,7 @@ import { callersOf, commonTarget, firstFit, type Index, type Key, type Question,
 import { findAskable } from './uris.ts';
 
 export interface Bounds {
-  /** Most steps that one question about one policy may take; then the answer is that it is not known. */
+  /** The maximum number of steps of one question about one policy. After that, the answer is `undecided`. */
   readonly steps: number;
 }
 
@@ -19,7 +19,7 @@ export interface Progress {
   readonly total: number;
 }
 
-/** Runs to the end. */
+/** Runs the steps to the end. */
 export function drive<T>(steps: Generator<Progress | undefined, T>, onProgress: (progress: Progress) => void): T {
   for (;;) {
     const step = steps.next();
@@ -28,7 +28,10 @@ export function drive<T>(steps: Generator<Progress | undefined, T>, onProgress: 
   }
 }
 
-/** A request: a caller with these subjects and no others, a target (null: one that no policy names), a name (null: use of the target). */
+/**
+ * A request. The caller has these subjects and no others; a null target is one that no policy names; a null name means the use of
+ * the target.
+ */
 export interface Request {
   readonly keys: readonly Key[];
   readonly target: string | null;
@@ -38,16 +41,19 @@ export interface Request {
 
 export type Found =
   | { readonly kind: 'found'; readonly request: Request }
-  /** `by` lets none through. */
+  /** The policies in `by` leave no such request. */
   | { readonly kind: 'none'; readonly by: readonly View[] }
   | { readonly kind: 'undecided' };
 
 export const UNDECIDED: Found = { kind: 'undecided' };
 
-/** Results one after the other, with pauses between. */
+/** Results one after the other, with pauses in between. */
 export type Finds = Generator<Found | undefined, void>;
 
-/** The first that is found; else undecided, if any is; else none, by all together. */
+/**
+ * Returns the first result that is found. Otherwise it returns `undecided` if any result is; otherwise `none`, with all policies
+ * of the results.
+ */
 export function* firstOf(finds: Finds): Generator<undefined, Found> {
   let undecided = false;
   const by = new Set<View>();
@@ -60,7 +66,7 @@ export function* firstOf(finds: Finds): Generator<undefined, Found> {
   return undecided ? UNDECIDED : { kind: 'none', by: [...by].sort((a, b) => a.rank - b.rank) };
 }
 
-/** A request of this kind that all of `include` fit and nothing that the sides look at. */
+/** Searches for a request of this kind that every policy in `include` matches and no policy of the sides. */
 export function* find(
   { keys, target, question }: Omit<Request, 'name'>,
   include: readonly View[],
@@ -83,7 +89,7 @@ export function* find(
   }
 }
 
-/** The name, or policies that leave none. Throws `TooLarge`. */
+/** Returns the name, or the policies that leave no name. Throws `TooLarge`. */
 function* findName(
   type: Exclude<Question, 'use'>,
   include: readonly Names[],
@@ -103,7 +109,7 @@ function* findName(
 
   const few = include.find(({ texts }) => texts !== null)?.texts;
   if (few) {
-    // A URI is found before a template.
+    // Prefer a URI to a template.
     for (const text of few.toSorted((a, b) => Number(isTemplateText(a)) - Number(isTemplateText(b)))) {
       if (!canBeAsked(type, text) || !fitsAll(text)) continue;
       const view = blockerOf(text);
@@ -114,7 +120,7 @@ function* findName(
   }
   if (include.some((one, i) => include.slice(i + 1).some((other) => areApart(one, other)))) return [];
 
-  // Only policies that turned out to stand in the way are excluded: of many, few do.
+  // Exclude only policies that turn out to block a result: of many policies, few do.
   const included = include.filter(({ isEvery }) => !isEvery).map((names) => names.automaton());
   const excluded = new Map<Names | null, ReturnType<Names['automaton']>>();
   for (;;) {
@@ -133,7 +139,7 @@ function* findName(
   }
 }
 
-/** The single texts that the sides look at, and a policy for each. */
+/** Returns the single texts that policies of the sides match, with one policy for each. */
 function textsIn(sides: readonly Side[], fits: (text: string) => boolean, budget: Budget): Map<string, View> {
   const found = new Map<string, View>();
   for (const { cells, below, except } of sides) {
@@ -148,7 +154,7 @@ function textsIn(sides: readonly Side[], fits: (text: string) => boolean, budget
   return found;
 }
 
-/** Sides of one set, for whatever caller and target. */
+/** The sides of one set, for any caller and target. */
 export interface Reading {
   readonly index: Index;
   readonly below: Rank;
@@ -161,7 +167,7 @@ const sideOf = ({ index, below, except }: Reading, { target, question, keys }: O
   except,
 });
 
-/** A request that the policy fits and nothing in the readings does. */
+/** Searches for a request that the policy matches and no policy of the readings. */
 export function* findAlone(view: View, questions: readonly Question[], readings: readonly Reading[], budget: Budget): Finds {
   for (const question of questions) {
     for (const key of view.keys) {
@@ -176,7 +182,7 @@ export function* findAlone(view: View, questions: readonly Question[], readings:
   }
 }
 
-/** The same for what both policies fit. */
+/** The same for requests that both policies match. */
 export function* findBoth(
   one: View,
   two: View,
@@ -206,18 +212,18 @@ export function* findBoth(
 export interface ChangeParts {
   readonly from: Index;
   readonly to: Index;
-  /** Not in `to`, though the index has it. */
+  /** The policy that is missing in `to`, although the index contains it. */
   readonly without: View | null;
-  /** Is it in both sets? Of two that are, neither can decide what the other decided before. */
+  /** Whether the policy is in both sets. If two policies are, neither can decide a request that the other one decided before. */
   readonly isKept: (view: View) => boolean;
   readonly budget: Budget;
 }
 
-/** Requests that the policy decides in `from`, and that get the other effect in `to`. */
+/** Searches for requests that the policy decides in `from` and that get the opposite effect in `to`. */
 export function* changes(view: View, { from, to, without, isKept, budget }: ChangeParts): Finds {
   const decided: Reading = { index: from, below: view.rank, except: null };
   const alone: Reading = { index: to, below: Number.POSITIVE_INFINITY, except: without };
-  // What a kept policy decided, it fits still: some policy does.
+  // A kept policy still matches what it decided, so such a request never falls to the default.
   if (view.effect === 'allow' && !isKept(view)) yield* findAlone(view, view.questions, [decided, alone], budget);
   for (const other of to.speakingOf(view.effect === 'allow' ? 'deny' : 'allow', view.target)) {
     if (other === without || (isKept(view) && isKept(other))) continue;

@@ -1,6 +1,6 @@
 /**
- * The names that a request can have, as regular languages. A resource has a canonical URI, or is a URI template, which is listed and
- * completed by its text. src/mcp/uri.ts decides what is canonical.
+ * The names that a request can contain, as regular languages. A resource has a canonical URI, or it is a URI template, whose text
+ * is listed and completed. src/mcp/uri.ts decides what is canonical.
  */
 import { isCanonicalUri } from '../../mcp/uri.ts';
 import type { ResourceType } from '../document.ts';
@@ -11,25 +11,25 @@ const LABEL = '[a-z][a-z0-9]*(?:-[a-z0-9]+)*';
 const HOST = `${LABEL}(?:[.]${LABEL})*`;
 const WORD = '[A-Za-z0-9_-]+(?:[.][A-Za-z0-9_-]+)*';
 const WORDS = `${WORD}(?:/${WORD})*`;
-/** URIs that look familiar, all of them canonical: examples are taken from these where possible. */
+/** Canonical URIs that look familiar: examples use these if possible. */
 export const URI_LIKE = `^(?:(?:file://|https?://${HOST})/(?:${WORDS})?|[a-egi-vx-z][a-z]+://${HOST}(?:/${WORDS})?)$`;
 
 const ENCODED = '%(?:0[1-9A-F]|2[0-9A-C]|3[A-F]|40|5[BDE]|60|7[BCDF]|[189A-F][0-9A-F])';
 const CHARACTER = `(?:[A-Za-z0-9_~:@!$&'()*+,;=-]|${ENCODED})`;
-/** Neither empty nor made of one or two dots alone. */
+/** A path segment: not empty, and not just one or two dots. */
 const SEGMENT = `(?:[.]*${CHARACTER}(?:${CHARACTER}|[.])*|[.]{3,})`;
 const PATH = `${SEGMENT}(?:/${SEGMENT})*/?`;
 const ANY = "[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-F][0-9A-F]";
 const PORT = '(?::[0-9]{1,5})?';
 const ADDRESS = '\\[[0-9a-f:.]+\\]';
-/** The parser of URLs knows these schemes, lowers the case of their hosts and gives each a path. */
+/** The URL parser knows these schemes. It puts their hosts into lower case and gives each URL a path. */
 const SPECIAL = `(?:https?|wss?|ftp)://(?:[a-z0-9._~!$&'()*+,;=-]+|${ADDRESS})${PORT}/(?:${PATH})?(?:[?](?:${ANY})+)?`;
 const FILE = `file:///(?:${PATH})?`;
 const OTHER = `${schemesBut(['file', 'ftp', 'http', 'https', 'ws', 'wss'])}:(?://(?:[A-Za-z0-9._~!$&'()*+,;=-]*|${ADDRESS})${PORT}(?:/(?:${PATH})?)?|/?(?:${PATH})?)(?:[?](?:${ANY})+)?`;
-/** Fits every canonical URI, and few texts that are none. */
+/** Matches every canonical URI, and few other texts. */
 export const URIS = `^(?:${SPECIAL}|${FILE}|${OTHER})$`;
 
-/** A pattern of the schemes that are none of these words. */
+/** Returns a pattern that matches every scheme except these words. */
 function schemesBut(words: readonly string[], atStart = true): string {
   const firsts = [...new Set(words.map((word) => word[0] ?? ''))].filter((first) => first !== '').sort();
   const others = characters((code) => !firsts.includes(code) && (!atStart || /[a-z]/.test(code)));
@@ -50,10 +50,13 @@ const uriLike = library(URI_LIKE);
 const uris = library(URIS);
 export const templates = library('\\{');
 
-/** The parser of URLs refuses a few texts of `URIS`: so many of them are passed by on the way to a canonical URI. */
+/** The URL parser refuses a few texts that match `URIS`. The search skips at most this many of them. */
 const TRIES = 20;
 
-/** A canonical URI that all of `include` accept and none of `exclude`; null: there is none. Throws `TooLarge`. */
+/**
+ * Returns a canonical URI that every automaton in `include` accepts and none in `exclude`; null: there is none. Throws
+ * `TooLarge`.
+ */
 export function* findUri(
   include: readonly Automaton[],
   exclude: readonly Automaton[],
@@ -73,7 +76,10 @@ export function* findUri(
   throw new TooLarge();
 }
 
-/** A name that a request of this type can have, a canonical URI before a template. null: there is none. Throws `TooLarge`. */
+/**
+ * Returns a name that a request of this type can contain; it prefers a canonical URI to a template. null: there is none. Throws
+ * `TooLarge`.
+ */
 export function* findAskable(
   type: ResourceType,
   include: readonly Automaton[],

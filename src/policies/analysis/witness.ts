@@ -1,4 +1,4 @@
-/** Requests as they can be put to the engine, and what it answers. */
+/** Requests in the form that the engine takes, and its answers. */
 import type { PrincipalFacts } from '../../decision/decision.ts';
 import { isTemplateText } from '../../mcp/uri.ts';
 import type { ReadPolicy } from '../compile.ts';
@@ -6,29 +6,29 @@ import type { Effect, ResourceType, SubjectType } from '../document.ts';
 import { firstFit, type Index, type Key, type View } from './requests.ts';
 import type { Request } from './search.ts';
 
-/** null for both type and name: may the caller use the target at all? */
+/** If both type and name are null: may the caller use the target at all? */
 export interface AskedRequest {
   readonly principal: PrincipalFacts;
   readonly target: string;
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
-  /** The name is the text of a URI template: it is listed and completed, and cannot be read. */
+  /** true: the name is the text of a URI template, which is listed and completed but cannot be read. */
   readonly is_template: boolean;
 }
 
 export interface Answer {
   readonly effect: Effect;
-  /** null: no policy fits. */
+  /** null: no policy matches. */
   readonly policy_id: string | null;
 }
 
-/** Of what a caller must have. */
+/** A subject that the caller must have. */
 export interface NamedSubject {
   readonly subject_type: SubjectType;
   readonly subject_value: string;
 }
 
-/** `everyone` is everybody, so there is nothing to have. */
+/** `everyone` needs no subject: every caller matches it. */
 export const subjectsOf = (keys: readonly Key[]): NamedSubject[] =>
   keys.flatMap((key) => {
     const [subject_type, subject_value] = JSON.parse(key) as [SubjectType, string?];
@@ -37,7 +37,9 @@ export const subjectsOf = (keys: readonly Key[]): NamedSubject[] =>
 
 export type Ask = (request: Request) => AskedRequest;
 
-/** Whoever and whatever no policy of the sets names is made up, or one of `targets` if that is such a one. */
+/**
+ * Returns a function that completes a request. If no policy names a value, it uses an invented one, or an element of `targets`.
+ */
 export function createAsk(sets: readonly (readonly ReadPolicy[])[], targets: Iterable<string>): Ask {
   const taken = new Set<string>();
   for (const { target, subjects } of sets.flat()) {
@@ -67,7 +69,7 @@ export function createAsk(sets: readonly (readonly ReadPolicy[])[], targets: Ite
   };
 }
 
-/** What the set answers, without the policy `except` if one is given. */
+/** Returns the answer of the set, without the policy `except` if one is given. */
 export function answer(index: Index, { keys, target, question, name }: Request, except: View | null = null): Answer {
   const side = { cells: index.cells(target, question, keys), below: Number.POSITIVE_INFINITY, except };
   const view = firstFit(side, name ?? '');

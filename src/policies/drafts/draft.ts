@@ -1,4 +1,7 @@
-/** A change of the policy set that is not made yet: files as `apply` takes them, kept under a name to be tested, replayed and shadowed. */
+/**
+ * A draft: a change of the policy set that is not applied yet. It holds files in the form of `apply` under a name, to be tested,
+ * replayed and shadowed.
+ */
 import { createHash } from 'node:crypto';
 import type { ChainPositions } from '../../audit/recorded/store.ts';
 import type { TallyState } from '../replay/tally.ts';
@@ -10,9 +13,9 @@ export interface DraftSummary {
   readonly owner: string;
   readonly prune: boolean;
   readonly adopt: boolean;
-  /** Of the content: the same however its files are ordered. */
+  /** The hash of the content. The order of the files does not change it. */
   readonly hash: string;
-  /** Who saved it last. */
+  /** The administrator who saved the draft last. */
   readonly author: { readonly id: string; readonly email: string };
   readonly created_at: number;
   readonly updated_at: number;
@@ -21,16 +24,16 @@ export interface DraftSummary {
 export interface Draft extends DraftSummary {
   /** Texts by file name. */
   readonly files: Readonly<Record<string, string>>;
-  /** As `files`; tests that must pass before it is activated. */
+  /** Test files, in the same form. These tests must pass before the draft can be activated. */
   readonly tests: Readonly<Record<string, string>>;
 }
 
 export type DraftContent = Pick<Draft, 'owner' | 'prune' | 'adopt' | 'files' | 'tests'>;
 
-/** A draft that is evaluated beside the live set. */
+/** A draft that the gateway evaluates alongside the live set. */
 export interface Shadow {
   readonly draft: string;
-  /** Decisions are counted that were made from then on. */
+  /** The shadow counts decisions made from this time on, in milliseconds since the epoch. */
   readonly since: number;
   readonly version: number;
   readonly progress: ShadowProgress;
@@ -38,10 +41,13 @@ export interface Shadow {
 }
 
 export interface ShadowProgress extends Omit<TallyState, 'flips'> {
-  /** How far the log has been read. */
+  /** How far the shadow has read each chain of the log. */
   readonly positions: ChainPositions;
   readonly updated_at: number;
-  /** Why the draft cannot be applied to the set as it is now; null: it can. Until it can, decisions wait to be counted. */
+  /**
+   * Why the draft cannot be applied to the current set; null: it can. Until it can, the shadow counts no decisions, and catches
+   * up afterwards.
+   */
   readonly problem: string | null;
 }
 

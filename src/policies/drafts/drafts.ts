@@ -1,4 +1,4 @@
-/** Drafts as administrators keep, shadow and activate them. Each is an administrative change, though none but activation changes a decision. */
+/** Saves, shadows and activates drafts. Each action is an administrative change, but only activation changes decisions. */
 import type { Administer, Caller } from '../../auth/administer.ts';
 import type { Change, Position } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
@@ -11,12 +11,15 @@ import { type Draft, type DraftContent, draftHash } from './draft.ts';
 import { newShadow } from './shadow.ts';
 import { draftStore, shadowStore } from './store.ts';
 
-/** `bytes`: of the files and tests of one, as JSON; escaped, they must fit a statement. */
+/** `bytes` limits the files and tests of one draft as JSON. Escaped, they must fit into one SQL statement. */
 const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
 
-/** `ifMatch` is the header of the request. All throw AppError: `not_found`, `precondition_failed`, and what `Administer` throws. */
+/**
+ * `ifMatch` is the header of the request. Every method can throw AppError `not_found` and `precondition_failed`, and what
+ * `Administer` throws.
+ */
 export interface Drafts {
-  /** Also throws what `PolicySets.plan` and `readTests` throw, and `limit_reached`. A shadow of the draft begins anew. */
+  /** Also throws `limit_reached`, and what `PolicySets.plan` and `readTests` throw. Restarts the shadow of the draft. */
   save(
     caller: Caller,
     name: string,
@@ -24,15 +27,13 @@ export interface Drafts {
     ifMatch: string | undefined,
   ): Promise<{ draft: Draft; created: boolean }>;
   remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void>;
-  /**
-   * Applies the draft, if its tests pass, and removes it, in one transaction. Also throws what `ApplyTested` throws.
-   */
+  /** If the tests of the draft pass, applies it and removes it, in one transaction. Also throws what `ApplyTested` throws. */
   activate(
     caller: Caller,
     name: string,
     options: { readonly ifMatch: string | undefined; readonly expectedRevision: number | null },
   ): Promise<{ result: Planned<PolicyPlan>; position: Position }>;
-  /** False: it has one already, which goes on. Throws `limit_reached`, too. */
+  /** Returns false if the draft already has a shadow, which continues. Also throws `limit_reached`. */
   beginShadow(caller: Caller, name: string): Promise<boolean>;
   endShadow(caller: Caller, name: string): Promise<void>;
 }
@@ -55,7 +56,7 @@ const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expectedRe
 export function createDrafts({ administer, sets, applyTested, database, now }: DraftParts): Drafts {
   async function requireDraft(db: Connection, name: string, ifMatch: string | undefined): Promise<Draft> {
     const draft = await draftStore(db).find(name);
-    if (draft === null) throw new AppError('not_found', `There is no draft ${name}.`);
+    if (draft === null) throw new AppError('not_found', `No draft has the name ${name}.`);
     requireMatch(ifMatch, draftEtag(draft));
     return draft;
   }
@@ -68,7 +69,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
   return {
     async save(caller, name, content, ifMatch) {
       if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > DRAFT_LIMITS.bytes) {
-        throw new AppError('too_large', `A draft has at most ${DRAFT_LIMITS.bytes} bytes, files and tests together.`);
+        throw new AppError('too_large', `The draft is too large: its files and tests together may have at most ${DRAFT_LIMITS.bytes} bytes.`);
       }
       await sets.plan(applyRequestOf(content, null), caller.principal.sub);
       await readTests(new Map(Object.entries(content.tests)));
@@ -79,9 +80,9 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
         const store = draftStore(trx);
         const before = await store.find(name);
         if (before !== null) requireMatch(ifMatch, draftEtag(before));
-        else if (ifMatch !== undefined) throw new AppError('precondition_failed', `There is no draft ${name}.`);
+        else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No draft has the name ${name}.`);
         if (before === null && (await store.count()) >= DRAFT_LIMITS.drafts) {
-          throw new AppError('limit_reached', `There are ${DRAFT_LIMITS.drafts} drafts already, and no more can be kept.`);
+          throw new AppError('limit_reached', `The gateway already stores ${DRAFT_LIMITS.drafts} drafts, which is the limit. Delete a draft first.`);
         }
         const author = { id: principal.sub, email: principal.email };
         const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
@@ -113,7 +114,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       const tests = new Map(Object.entries(draft.tests));
       const reason = caller.reason ?? `draft ${name}`;
       return applyTested({ ...caller, reason }, applyRequestOf(draft, expectedRevision), tests, async (trx) => [
-        // What was looked at and tested, and no other that was saved meanwhile.
+        // Remove exactly the draft that was reviewed and tested, not one that was saved in the meantime.
         await removeDraft(trx, await requireDraft(trx, name, draftEtag(draft)), 'draft.activate'),
       ]);
     },
@@ -125,7 +126,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
         const names = await shadows.names();
         if (names.includes(name)) return { result: false, changes: [] };
         if (names.length >= DRAFT_LIMITS.shadows) {
-          throw new AppError('limit_reached', `${DRAFT_LIMITS.shadows} drafts are shadowed already: end the shadow of one.`);
+          throw new AppError('limit_reached', `${DRAFT_LIMITS.shadows} drafts are already shadowed, which is the limit. End the shadow of one of them first.`);
         }
         await shadows.begin(await newShadow(trx, name, now()));
         return { result: true, changes: [shadowChange(name, true)] };
@@ -151,7 +152,7 @@ const shadowChange = (name: string, begins: boolean): Change => ({
   after: { shadow: begins },
 });
 
-/** The files themselves are in the log of changes once they are applied: as policies. */
+/** The audit record leaves the files out: once they are applied, the log of changes contains them as policies. */
 const summaryOf = (draft: Draft): object => ({
   ...{ name: draft.name, owner: draft.owner, prune: draft.prune, adopt: draft.adopt },
   ...{ files: Object.keys(draft.files).length, tests: Object.keys(draft.tests).length, hash: draft.hash },

@@ -1,4 +1,4 @@
-/** `/api/policies/drafts`. Mounted behind authentication of administrators, ahead of single policies. */
+/** `/api/policies/drafts`. Mounted behind the authentication of administrators, ahead of single policies. */
 import { Router } from 'express';
 import Joi from 'joi';
 import type { Caller } from '../../auth/administer.ts';
@@ -100,7 +100,7 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
       draft: await draftStore(db).find(name),
       shadow: await shadowStore(db).find(name),
     }));
-    if (draft === null) throw new AppError('not_found', `There is no draft ${name}.`);
+    if (draft === null) throw new AppError('not_found', `No draft has the name ${name}.`);
     return { draft, shadow };
   }
 
@@ -121,7 +121,7 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
     };
   }
 
-  /** Of a draft that cannot be applied any more there is no telling what it changes. */
+  /** If the draft can no longer be applied, it is unknown what it changes, so this returns the problem. */
   async function momentOf(draft: string, by: string): Promise<Moment | { readonly problem: string }> {
     try {
       return await moments.of({ draft }, by);
@@ -134,10 +134,10 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   return router;
 }
 
-/** Throws AppError `invalid_request`, which says more than that there is nothing. */
+/** Throws AppError `invalid_request`, which explains the form of a name, instead of `not_found`. */
 function nameOf(name: string): string {
   if (DRAFT_NAME.test(name)) return name;
-  throw new AppError('invalid_request', 'The name of a draft is of a-z, 0-9, ".", "_" and "-", and has at most 63 characters.');
+  throw new AppError('invalid_request', 'A draft name must consist of a-z, 0-9, ".", "_" and "-", and have at most 63 characters.');
 }
 
 const summaryJson = ({ name, owner, prune, adopt, author, hash, created_at, updated_at }: DraftSummary, shadow: boolean) => ({

@@ -1,6 +1,6 @@
 /**
- * Evaluates drafts beside the live set: every decision that is recorded is put to them afterwards, from the log. So requests
- * wait for nothing, no decision of any replica is left out, and none is counted twice, whoever is killed meanwhile.
+ * Evaluates drafts alongside the live set. The shadow reads each recorded decision from the log and evaluates it with the draft.
+ * So requests wait for nothing. No decision of any replica is left out or counted twice, even if a process is killed in between.
  */
 import { recordedStore } from '../../audit/recorded/store.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
@@ -20,29 +20,29 @@ export interface ShadowParts {
   readonly module: PolicyModule;
   readonly moments: Moments;
   readonly replicaId: string;
-  /** A decision, or a name in a list, that the draft would have decided otherwise. */
+  /** Called with the number of decisions, or names in lists, that the draft would have decided differently. */
   readonly diverged: (draft: string, effect: 'allow' | 'deny', count: number) => void;
   readonly log: Pick<Log, 'warn'>;
   readonly now: () => number;
 }
 
 export interface Shadows {
-  /** Counts what has been recorded by now for the drafts that no other replica counts for. */
+  /** Counts the decisions recorded so far, for each draft that no other replica counts for. */
   follow(): Promise<void>;
   stop(): Promise<void>;
 }
 
 const EVERY_MS = 2_000;
-/** After this another replica goes on where one has ended. */
+/** If a replica ends, another one takes over its drafts after this time. */
 const HOLD_MS = 30_000;
-/** Records of a chain that are read at once. */
+/** The number of records of a chain that are read at once. */
 const BATCH = 200;
-/** They are written anew with each new one. */
+/** The flips are limited, because every new flip rewrites them all. */
 const FLIPS_KEPT = { all: 500, perUser: 50 };
 
 interface Candidate {
   readonly position: Position;
-  /** Why the draft cannot be applied; or what it would decide with. */
+  /** Why the draft cannot be applied, or what is needed to decide with it. */
   readonly set: { readonly problem: string } | Omit<TallyParts, 'maxFlips'>;
 }
 
@@ -52,7 +52,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   const namesOf = createListNames(database.knex);
   const stopping = new AbortController();
 
-  /** As long as nothing administrative has changed, it is the one of before. */
+  /** Returns the previous candidate until an administrative change happens. */
   async function candidateFor(draft: string, position: Position): Promise<Candidate['set']> {
     const known = candidates.get(draft);
     if (known?.position.sequence === position.sequence && known.position.nonce === position.nonce) return known.set;
@@ -118,7 +118,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
         await followOne(draft);
       } catch (err) {
         if (!stopping.signal.aborted)
-          log.warn({ err, draft }, 'recorded decisions could not be put to a draft; it is tried again');
+          log.warn({ err, draft }, 'evaluating recorded decisions with a draft failed, retrying');
       }
     }
   }
@@ -132,7 +132,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   const next = (): void => {
     timer = setTimeout(async () => {
       await run().catch((err: unknown) => {
-        if (!stopping.signal.aborted) log.warn({ err }, 'the drafts that are shadowed could not be read; it is tried again');
+        if (!stopping.signal.aborted) log.warn({ err }, 'reading the shadowed drafts failed, retrying');
       });
       if (!stopping.signal.aborted) next();
     }, EVERY_MS).unref();
@@ -149,7 +149,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   };
 }
 
-/** A shadow that counts what is recorded from now on. In the transaction that begins it. */
+/** Returns a shadow that counts everything recorded from now on. Call it in the transaction that begins the shadow. */
 export async function newShadow(
   db: Parameters<typeof recordedStore>[0],
   draft: string,

@@ -1,28 +1,31 @@
-/** Drafts, and what their shadows have counted. */
+/** Stores drafts, and the counts of their shadows. */
 import type { Connection } from '../../db/database.ts';
 import type { Draft, DraftSummary, Shadow, ShadowProgress } from './draft.ts';
 
 export interface DraftStore {
   find(name: string): Promise<Draft | null>;
-  /** By name. */
+  /** Returns the drafts, sorted by name. */
   all(): Promise<DraftSummary[]>;
   count(): Promise<number>;
-  /** Makes the stored draft of this name, if there is one, equal to this one. */
+  /** Stores the draft, and replaces a draft of the same name. */
   put(draft: Draft): Promise<void>;
-  /** With its shadow. */
+  /** Also deletes its shadow. */
   delete(name: string): Promise<void>;
 }
 
 export interface ShadowStore {
   find(draft: string): Promise<Shadow | null>;
-  /** The drafts that have one. */
+  /** Returns the names of the drafts that have a shadow. */
   names(): Promise<string[]>;
-  /** Begins it, anew if there is one. */
+  /** Begins the shadow, and restarts it if the draft already has one. */
   begin(shadow: Omit<Shadow, 'version'>): Promise<void>;
   end(draft: string): Promise<boolean>;
-  /** Whether this replica is the one that follows the log for the draft, until `until`. */
+  /** Returns true if this replica follows the log for the draft until the time `until`. */
   hold(draft: string, holder: string, now: number, until: number): Promise<boolean>;
-  /** False: another has written since `shadow` was read, or it has ended. `flips` null: they are as they were. */
+  /**
+   * Returns false if another replica has written since `shadow` was read, or if the shadow has ended. `flips` null: they have not
+   * changed.
+   */
   save(shadow: Shadow, progress: ShadowProgress, flips: Shadow['flips'] | null): Promise<boolean>;
 }
 
@@ -104,7 +107,7 @@ export function shadowStore(db: Connection): ShadowStore {
       return rows.map(({ draft }) => draft);
     },
     async begin({ draft, since, progress, flips }) {
-      // Whoever counted for the one before finds that the version has moved.
+      // A new version, so that a replica which still counts for the previous shadow notices the change.
       const before = await db('policy_shadows').where({ draft }).first<{ version: number } | undefined>('version');
       const row = { draft, since, progress: JSON.stringify(progress), flips: JSON.stringify(flips) };
       await db('policy_shadows')

@@ -1,4 +1,7 @@
-/** Answers of heavy work over HTTP. Whoever disconnects ends the work; whoever takes NDJSON is told how far it is. */
+/**
+ * Sends the answers of heavy work over HTTP. The work ends if the client disconnects. A client that accepts NDJSON also gets the
+ * progress.
+ */
 import type { Request, Response } from 'express';
 import { AppError } from '../../errors.ts';
 import { admissionOf } from '../../http/context.ts';
@@ -8,12 +11,12 @@ import type { HeavyAnswer } from './jobs.ts';
 
 export const NDJSON = 'application/x-ndjson';
 
-/** The body as it came, for the thread to read. */
+/** Returns the raw body, for the thread to read. */
 export const bytesOf = (req: Request): { readonly body: Uint8Array | null } => ({
   body: req.body instanceof Uint8Array ? req.body : null,
 });
 
-/** Aborted when the client has gone before it had its answer. */
+/** Returns a signal that is aborted when the client disconnects before it has its answer. */
 export function leavingOf(res: Response): AbortSignal {
   const leaving = new AbortController();
   res.once('close', () => leaving.abort(new AppError('unavailable', 'The client has disconnected.')));
@@ -35,7 +38,9 @@ export async function answerWork(req: Request, res: Response, work: (asked: Aske
   }
 }
 
-/** A line for the progress now and then, and one for the result, or for the error where lines have been sent already. */
+/**
+ * Writes a line for each progress report and one for the result. If lines have already been sent, an error becomes a line, too.
+ */
 async function inLines(res: Response, work: (said: (progress: object) => void) => Promise<HeavyAnswer>): Promise<void> {
   const begin = (): void => {
     if (!res.headersSent) res.setHeader('Content-Type', NDJSON);

@@ -1,4 +1,4 @@
-/** Heavy work on policies, as the rest of the gateway asks for it: what the thread needs of the database is read here. */
+/** The interface to heavy work on policies. This file reads from the database what the thread needs. */
 
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -18,7 +18,7 @@ import { findUser } from '../users.ts';
 import type { ParsedPolicyFile } from '../yaml.ts';
 import type { ApplyRest, ApplyText, HeavyAnswer, Stored } from './jobs.ts';
 
-/** Who asks, and what they hear meanwhile. */
+/** The user who asks, and the callback for the progress. */
 export interface AskedBy {
   readonly by: string;
   readonly signal?: AbortSignal;
@@ -27,13 +27,13 @@ export interface AskedBy {
 
 export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'export' | 'simulate' | 'test';
 
-/** All reject as `Work.run` does. */
+/** All methods reject as `Work.run` does. */
 export interface HeavyWork {
   answer(name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer>;
-  /** The body of an apply, with its files and tests by name. */
+  /** Reads the body of an apply. Returns its files and tests by name. */
   applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>>;
   readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>>;
-  /** Rejects where no engine can be made of the policies. */
+  /** Rejects if no engine can be built from the policies. */
   build(policies: readonly Policy[], by: string): Promise<void>;
   test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested>;
   close(): Promise<void>;
@@ -42,7 +42,7 @@ export interface HeavyWork {
 export interface Tested {
   readonly failed: number;
   readonly all: number;
-  /** The first of them. */
+  /** The first failures. */
   readonly failures: readonly TestResult[];
 }
 
@@ -79,7 +79,7 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
     },
     async draft(_: Give, name: string) {
       const found = await findDraft(database.knex, name);
-      if (found === null) throw new AppError('not_found', `There is no draft ${name}.`);
+      if (found === null) throw new AppError('not_found', `No draft has the name ${name}.`);
       const { files, owner, prune, adopt, tests } = found;
       return { files, owner, prune, adopt, tests };
     },

@@ -1,4 +1,4 @@
-/** What a thread works out about policies. Bodies of requests are read here, and answers written here, because both can be large. */
+/** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
 
 import { v7 as uuidv7 } from 'uuid';
 import type { Position } from '../../db/changes.ts';
@@ -27,19 +27,19 @@ import { type Holders, nobodyHas } from '../unknown.ts';
 import type { Moment } from '../would-be.ts';
 import { formatPolicyFile } from '../yaml.ts';
 
-/** Of a request: JSON in UTF-8, and the revision that it is about. */
+/** The answer to a request: JSON in UTF-8, and the revision that it describes. */
 export interface HeavyAnswer {
   readonly json: Uint8Array;
   readonly position: Position;
 }
 
-/** What a job asks the gateway for. Policies come as items. */
+/** What a job needs from the gateway. Policies arrive as items. */
 export interface Stored {
   readonly position: Position;
   readonly targets: Moment['targets'];
 }
 
-/** What the body of an apply holds: a text, and all but the texts. */
+/** The body of an apply has texts; the rest is everything else. */
 export type ApplyText = readonly [member: 'files' | 'tests', name: string, text: string];
 export type ApplyRest = Omit<PlanBody, 'files'> & { readonly reason?: string };
 
@@ -66,7 +66,7 @@ async function partsOf() {
   return { checkPattern, newId: uuidv7, now: Date.now };
 }
 
-/** Refuses what no engine can be made of. */
+/** Throws AppError `invalid_request` if no engine can be built from the policies. */
 async function build(policies: readonly Policy[]) {
   const module = await policyModule();
   return createEngine({ module, policies, revision: 0 }).catch((cause: unknown) => {
@@ -74,7 +74,7 @@ async function build(policies: readonly Policy[]) {
   });
 }
 
-/** The set that a question is about. */
+/** Returns the set that a question is about. */
 async function momentOf(desk: Desk, { draft, files, ...rest }: SetSource): Promise<Moment> {
   const body =
     draft === undefined
@@ -110,7 +110,7 @@ export const jobs = {
       ...rest,
       verdict,
       warnings: nobodyHas(plan.changes, holders),
-      // What is not made yet has no id.
+      // A policy that is not created yet has no id.
       changes: withFlips(changes, flipsOf).map((change) =>
         change.action === 'create' ? { ...change, policy_id: null } : change,
       ),
@@ -202,7 +202,7 @@ export const jobs = {
     return answerOf(position, { revision: position.revision, ...(await testSet(await policyModule(), cases, tested)) });
   },
 
-  /** The body of an apply. Gives its texts. */
+  /** Reads the body of an apply. Emits its texts as items. */
   async applyBody({ body }: { body: Uint8Array | null }, desk: Desk): Promise<ApplyRest> {
     const { files, tests, ...rest } = validate(applyBody, bodyOf(body));
     const textsOf = (member: ApplyText[0], texts: Record<string, string>) =>
@@ -211,19 +211,19 @@ export const jobs = {
     return rest;
   },
 
-  /** Gives the files, as they are read. */
+  /** Parses the files. Emits each of them as an item. */
   async read({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk): Promise<null> {
     desk.give((await readFiles(new Map(texts))).values());
     return null;
   },
 
-  /** Makes an engine of a set, to see whether one can be made. */
+  /** Builds an engine from a set, to find out whether that is possible. */
   async build(_: object, desk: Desk): Promise<null> {
     await build((await desk.ask<null, Policy>('policies')).items);
     return null;
   },
 
-  /** The tests of a request, on the set that it would make. */
+  /** Runs the tests of a request on its candidate set. */
   async tests({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk) {
     const cases = await readTests(new Map(texts));
     const { value, items } = await desk.ask<Pick<SetToTest, 'targets'>, StoredPolicy>('set');
@@ -232,7 +232,7 @@ export const jobs = {
   },
 };
 
-/** More would tell no more. */
+/** More failures would not help. */
 const FAILURES_NAMED = 200;
 
 const UNANSWERED: Answered = { effect: 'deny', reason: 'error', policy: null };

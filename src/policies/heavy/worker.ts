@@ -1,4 +1,4 @@
-/** The thread in which policies are worked out. */
+/** The thread that runs heavy work on policies. */
 import { serve } from '../../work/thread.ts';
 import { jobs } from './jobs.ts';
 

@@ -1,4 +1,4 @@
-/** Puts recorded decisions of a range of time to a policy set. */
+/** Evaluates the recorded decisions of a time range again, with a different policy set. */
 import { firstIdOf, timeOf } from '../../audit/chain.ts';
 import { type RecordedPage, recordedStore } from '../../audit/recorded/store.ts';
 import type { Connection } from '../../db/database.ts';
@@ -6,25 +6,25 @@ import { inSlices } from '../../slices.ts';
 import { createTally, NOTHING_TALLIED, type Tally, type TallyParts, type TallyState } from './tally.ts';
 
 export interface ReplayRange {
-  /** Milliseconds since the epoch; the second is not part of the range. */
+  /** Milliseconds since the epoch. `to` is not part of the range. */
   readonly from: number;
   readonly to: number;
 }
 
 export interface ReplayProgress {
-  /** Decisions. */
+  /** The number of decisions so far. */
   readonly done: number;
-  /** The last of them was made then: milliseconds since the epoch. */
+  /** The time of the last of them, in milliseconds since the epoch. */
   readonly at: number;
 }
 
-/** Decisions that are read at once. */
+/** The number of decisions that are read at once. */
 const PAGE = 1_000;
 const FLIPS_LISTED = { all: 1_000, perUser: 100 };
 
 /**
- * Reads the range once, oldest first. Decisions that become durable while it is read may be left out. `signal` ends it: what
- * it rejects with is the reason of that.
+ * Reads the range once, oldest first. It may leave out decisions that become durable during the read. `signal` stops the replay,
+ * which then rejects with the signal's reason.
  */
 export async function replay(
   db: Connection,
@@ -46,15 +46,15 @@ export async function replay(
     if (last === undefined || page.decisions.length < PAGE) return tally.state();
     done += page.decisions.length;
     onProgress({ done, at: timeOf(last.id) });
-    // The next text after the id.
+    // The smallest text that sorts after the id.
     since = `${last.id}0`;
   }
 }
 
-/** The names that lists showed, by the hash of the set. */
+/** Returns the names of lists, by the hash of their set. */
 type ListNames = (lists: RecordedPage['lists']) => Promise<ReadonlyMap<string, readonly string[]>>;
 
-/** Lists whose names are in memory at a time: a set can be long. */
+/** The number of lists whose names are in memory at once: a set of names can be long. */
 const LISTS = 20;
 
 export async function takePage(
@@ -70,7 +70,7 @@ export async function takePage(
   }
 }
 
-/** The lists of one target are mostly the same. */
+/** Cache some sets: the lists of one target are mostly the same. */
 const SETS_KEPT = 50;
 
 export function createListNames(db: Connection): ListNames {

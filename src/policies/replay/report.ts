@@ -1,4 +1,4 @@
-/** What a replay or a shadow has found, as the API shows it. */
+/** The report of a replay or a shadow, in the form of the API. */
 import { timeOf } from '../../audit/chain.ts';
 import { recordedStore } from '../../audit/recorded/store.ts';
 import type { Connection } from '../../db/database.ts';
@@ -10,10 +10,10 @@ import type { Counts, RecordedFlip, TallyParts, TallyState } from './tally.ts';
 
 export type ReplayReport = Awaited<ReturnType<typeof reportOf>>;
 
-/** Changes by what a tally knows them by: the file, or the policy's id where there is none. */
+/** The key of a change in a tally: the file, or the policy's id if it has no file. */
 const keyOf = ({ file, before, after }: PolicyChange): string => file ?? (after ?? before)?.id ?? '';
 
-/** What a tally needs to know of the sets that its engines are of. */
+/** Returns what a tally needs to know about the policy sets of its engines. */
 export function tallyPartsOf({ policies, stored, changes }: Moment): Pick<TallyParts, 'refOf' | 'changed'> {
   const byId = new Map(policies.map((policy) => [policy.id, policy]));
   const ids = new Set(stored.map(({ id }) => id));
@@ -30,7 +30,7 @@ export function tallyPartsOf({ policies, stored, changes }: Moment): Pick<TallyP
   };
 }
 
-/** Most frequent first. Whom and what they are about is read from the log, where what is personal can have been erased. */
+/** Sorts the flips by frequency. It reads their users and objects from the log, where personal data can have been erased. */
 export async function reportOf(
   db: Connection,
   { counts, flips, exercised }: TallyState,
@@ -54,7 +54,7 @@ export async function reportOf(
 const countsJson = ({ decisions, replayed, not_replayed, grants, refuses, already, lists, unlisted }: Counts) => ({
   decisions,
   replayed,
-  /** Percent, rounded down to tenths; null: nothing is recorded. */
+  /** In percent, rounded down to tenths; null: nothing is recorded. */
   coverage: decisions === 0 ? null : Math.floor((1000 * replayed) / decisions) / 10,
   not_replayed,
   grants,
@@ -88,7 +88,7 @@ async function flipsJson(db: Connection, flips: readonly RecordedFlip[]) {
       resource_name,
       recorded: {
         effect: recorded,
-        // A name that a list showed has no decision of its own.
+        // A listed name has no recorded decision of its own.
         policy:
           kind === 'listed' || record === undefined || record.policy_id === null
             ? null

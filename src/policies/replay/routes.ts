@@ -1,4 +1,7 @@
-/** `/api/policies/replay`: recorded decisions put to another policy set. Mounted behind authentication of administrators. */
+/**
+ * `/api/policies/replay`: evaluates recorded decisions with a different policy set. Mounted behind the authentication of
+ * administrators.
+ */
 import { type Response, Router } from 'express';
 import Joi from 'joi';
 import type { Database } from '../../db/database.ts';
@@ -22,7 +25,7 @@ export interface ReplayRouteParts {
   readonly now: () => number;
 }
 
-/** Each takes a core for as long as it takes. */
+/** The number of replays at once: each uses one core while it runs. */
 const AT_ONCE = 2;
 const PROGRESS_EVERY_MS = 500;
 const NDJSON = 'application/x-ndjson';
@@ -45,7 +48,7 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
     const { from, to, ...source } = validate(replayBody, req.body);
     const range = rangeOf(from, to, now());
     if (running >= AT_ONCE) {
-      throw new AppError('too_many_requests', `${AT_ONCE} replays are running here already.`, { retryAfter: 10 });
+      throw new AppError('too_many_requests', `This replica already runs ${AT_ONCE} replays, which is the limit. Try again later.`, { retryAfter: 10 });
     }
     running++;
     const leaving = new AbortController();
@@ -76,7 +79,10 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
   return router;
 }
 
-/** A line for the progress now and then, and one for the result. Where that is missing, the replay has failed. */
+/**
+ * Writes a line for the progress now and then, and one for the result. If the line for the result is missing, the replay has
+ * failed.
+ */
 async function inLines<T>(res: Response, work: (said: (progress: ReplayProgress) => void) => Promise<T>): Promise<void> {
   res.setHeader('Content-Type', NDJSON);
   let said = performance.now();

@@ -1,4 +1,4 @@
-/** Recorded decisions put to another policy set: what would have been decided otherwise, counted. Pure. */
+/** Counts the recorded decisions that a different policy set would have decided differently. Pure. */
 import { hash } from 'node:crypto';
 import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/recorded/store.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../../decision/decision.ts';
@@ -13,18 +13,18 @@ export interface Answer extends Omit<Answered, 'policy'> {
   readonly policy: PolicyRef | null;
 }
 
-/** The same decision for the same user, however often. A call, or a name in a list. */
+/** A decision that would flip for one user: a call, or a name in a list. `count` says how often it occurred. */
 export interface RecordedFlip {
   readonly kind: 'request' | 'listed';
   readonly user_id: string;
   readonly target_id: string;
-  /** null, with `resource_name`: the target itself was asked for. */
+  /** If this and `resource_name` are null, the request was about the target itself. */
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
   readonly recorded: Effect;
-  /** By the set that is tried. */
+  /** The answer of the candidate set. */
   readonly would_be: Answer;
-  /** By the set as it is now, which may differ from what was recorded, too; null where it is not asked. */
+  /** The effect in the current set, which may also differ from the recorded one; null: not evaluated. */
   readonly now: Effect | null;
   readonly count: number;
   /** Decision ids. */
@@ -33,45 +33,45 @@ export interface RecordedFlip {
 }
 
 export interface Counts {
-  /** Decisions that were read, of which those that could be were `replayed`. */
+  /** Decisions that were read. `replayed` counts those that could be evaluated again. */
   readonly decisions: number;
   readonly replayed: number;
   readonly not_replayed: Readonly<Record<Unreplayable, number>>;
-  /** Denied then, and allowed by the set that is tried. */
+  /** Denied in the log, allowed by the candidate set. */
   readonly grants: number;
   readonly refuses: number;
-  /** Of these, and of `lists.hides`: what the set as it is now decides otherwise than was recorded, too. */
+  /** The part of these, and of `lists.hides`, that the current set also decides differently from the log. */
   readonly already: number;
   readonly lists: {
     readonly lists: number;
-    /** Names that they showed, and those of them that would not be shown. */
+    /** The names that lists showed, and the part of them that the candidate set would hide. */
     readonly names: number;
     readonly hides: number;
-    /** Names that they did not show are not recorded, so that nothing is known of what they would show. */
+    /** Names that the lists left out. They are not recorded, so nothing is known about them. */
     readonly hidden: number;
-    /** Names that were shown, in lists too long to be recorded whole. */
+    /** Names that were listed in lists too long to be recorded completely. */
     readonly cut: number;
   };
-  /** Decisions and names that would flip, and are of no entry of `flips` because there are too many of these. */
+  /** Decisions and names that would flip but have no entry in `flips`, because it is full. */
   readonly unlisted: number;
 }
 
 export interface TallyState {
   readonly counts: Counts;
   readonly flips: readonly RecordedFlip[];
-  /** Keys of the changes that a replayed decision was made by, or would be. */
+  /** Keys of the changes whose policies decided, or would decide, a replayed decision. */
   readonly exercised: readonly string[];
 }
 
 export interface TallyParts {
-  /** Of the set that is tried. */
+  /** The engine of the candidate set. */
   readonly wouldBe: Engine;
-  /** Of the set as it is now; null: not asked. */
+  /** The engine of the current set; null: do not evaluate it. */
   readonly now: Engine | null;
   readonly refOf: (policyId: string) => PolicyRef | null;
-  /** The change that a policy is part of, by the policy's id, before it or after it. */
+  /** The change to which a policy belongs, by the policy's id before or after the change. */
   readonly changed: ReadonlyMap<string, string>;
-  /** Entries of all, and of one user, so that nobody can fill the list alone. */
+  /** The maximum number of entries, and of entries for one user, so that no single user can fill the list. */
   readonly maxFlips: { readonly all: number; readonly perUser: number };
 }
 
@@ -91,10 +91,10 @@ export const NOTHING_TALLIED: TallyState = {
   exercised: [],
 };
 
-/** Answers that are remembered, for requests and for names in lists: most are like one before. */
+/** The number of cached answers, for requests and for names in lists: most repeat an earlier one. */
 const REMEMBERED = 50_000;
 
-/** Names of a list that are asked without a pause. */
+/** The number of names of a list that are evaluated without a pause. */
 const NAMES_AT_ONCE = 100;
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
@@ -104,7 +104,7 @@ interface Asked {
   readonly now: Answered | null;
 }
 
-/** Goes on from `start`. */
+/** Continues from `start`. */
 export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyParts, start: TallyState): Tally {
   const counts: Mutable<Counts> = { ...start.counts };
   const not_replayed = { ...start.counts.not_replayed };
@@ -156,7 +156,8 @@ export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyPar
       perUser.set(record.user_id, ofUser + 1);
       return;
     }
-    // What decides may change on the way, and of ids that were made in other processes none comes last.
+    // Keep the answer of the latest decision: the deciding policy may change over time. Ids from different processes can arrive
+    // out of order.
     const later = known.last < record.id;
     flips.set(key, {
       ...(later ? found : known),
@@ -259,7 +260,7 @@ export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyPar
   };
 }
 
-/** null: it can be made again. */
+/** Returns null if the decision can be evaluated again. */
 function unreplayable({ reason, target_id, user_email }: RecordedDecision): Unreplayable | null {
   switch (reason) {
     case 'no_target':
@@ -279,7 +280,7 @@ const factsOf = ({ user_id, user_role, user_groups }: RecordedDecision): Princip
   groups: JSON.parse(user_groups),
 });
 
-/** Of one length, however long what callers have sent is. */
+/** A key of fixed length, however long the texts from callers are. */
 const questionKey = ({ user_id, user_role, user_groups, target_id }: RecordedDecision, ...of: readonly (string | null)[]) =>
   hash('sha256', JSON.stringify([user_id, user_role, user_groups, target_id, ...of]), 'base64');
 

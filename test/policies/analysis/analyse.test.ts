@@ -258,7 +258,7 @@ test('a finding says whom to ask what, and what is answered with the policy and 
     code: 'contradiction',
     severity: 'error',
     policy_ids: ['d', 'a'],
-    message: '"Do not" denies no object: all that it fits is allowed before, by "Write".',
+    message: '"Do not" denies no object: policies evaluated before it allow everything that it matches: "Write".',
     witness: {
       principal: { sub: 'somebody', role: 'dev', groups: [] },
       target: 't9',
