@@ -66,7 +66,7 @@ const OWNER: Option = {
   value: 'NAME',
   help: `the owner of the files, if several folders go to one gateway (default: ${DEFAULT_OWNER})`,
 };
-const ADOPT: Option = { help: 'takes over policies that were created over the API and have the same name as a file' };
+const ADOPT: Option = { help: 'takes over policies that were created over the API, if export would give them the name of one of the files' };
 const REASON: Option = { value: 'TEXT', help: 'why; the history records it' };
 const EXPECT: Option = {
   value: 'REVISION',
@@ -362,7 +362,7 @@ function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): 
     ...left.map(({ file, name }) => `${file} no longer exists, but its policy ${JSON.stringify(name)} stays: --prune deletes it.`),
     ...(unmanaged === 0
       ? []
-      : [`Policies without a file: ${unmanaged}. --adopt takes over those that have the same name as a file.`]),
+      : [`Policies without a file: ${unmanaged}. --adopt takes over those to which export would give the name of one of the files.`]),
   ].map((line) => `${line}\n`);
   if (changes.length === 0) return `No changes: ${counted(unchanged, 'file matches its policy', 'files match their policies')}.\n${notes.join('')}`;
   const counts = (['create', 'update', 'adopt', 'delete'] as const).map((action) => `${count(action)} to ${action}`);

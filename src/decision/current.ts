@@ -90,7 +90,7 @@ export function createCurrent(parts: CurrentParts): Current {
   let loading: Promise<void> | null = null;
   let reading: Promise<unknown> = Promise.resolve();
   let nextRead: Promise<CounterRead> | null = null;
-  /** The begin of the newest read that found the state up to date. */
+  /** The start time of the newest read that found the state up to date. */
   let confirmedAt = Number.NEGATIVE_INFINITY;
 
   /** All callers that wait at the same moment share one read. The read begins after each of them has called. */

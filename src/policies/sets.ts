@@ -129,7 +129,7 @@ function carryingOut<T>(
   };
 }
 
-/** Yields the entries of the change feed one by one, so that the caller can let other work run. */
+/** Returns the entries of the change feed. Pauses after each one, so that the caller can let other work run. */
 export function* recordsOf(changes: readonly Pick<PolicyChange, 'before' | 'after'>[]): Generator<undefined, Change[]> {
   const records: Change[] = [];
   for (const { before, after } of changes) {

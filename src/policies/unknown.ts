@@ -24,7 +24,7 @@ export function nobodyHas(changes: readonly PolicyChange[], { roles, groups, use
     if (after === null || !after.enabled) return [];
     return after.subjects.flatMap(({ subject_type: type, subject_value: value }): PolicyWarning[] => {
       if (type === 'everyone' || value === null || known[type].has(value)) return [];
-      const message = `${JSON.stringify(after.name)} names a ${type} that nobody has: ${JSON.stringify(value)}.`;
+      const message = `${JSON.stringify(after.name)} names an unknown ${type}: ${JSON.stringify(value)}.`;
       return [{ code: `unknown_${type}`, file, policy: after.name, message }];
     });
   });

@@ -144,8 +144,8 @@ test.serial('a plan warns of roles and groups that nobody has, and of none that 
   t.deepEqual(
     body.warnings.toSorted((a, b) => (a.code < b.code ? -1 : 1)),
     [
-      { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names a group that nobody has: "nowhere".' },
-      { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names a role that nobody has: "ghost".' },
+      { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names an unknown group: "nowhere".' },
+      { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names an unknown role: "ghost".' },
     ],
   );
 });

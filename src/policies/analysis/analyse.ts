@@ -181,9 +181,9 @@ function stated(view: View, world: World): AnalysisFinding[] {
       of === kind && value !== undefined && exists[kind]?.has(value) === false ? [value] : [],
     );
     for (const value of missing)
-      add(`unknown_${kind}`, `${quote(view)} names a ${kind} that nobody has: ${JSON.stringify(value)}.`);
+      add(`unknown_${kind}`, `${quote(view)} names an unknown ${kind}: ${JSON.stringify(value)}.`);
   }
-  if (subjects.length === 0) add('no_subjects', `${quote(view)} applies to nobody: it has no subjects.`);
+  if (subjects.length === 0) add('no_subjects', `${quote(view)} applies to no caller: it has no subjects.`);
   if (fitsNoKnownTool(view, known))
     add('matches_no_known_tool', `The pattern of ${quote(view)} matches no known tool of its targets.`);
   const namesakes = (byName.get(view.policy.name) ?? []).filter((other) => other !== view);
