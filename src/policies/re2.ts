@@ -146,7 +146,7 @@ export function parse(pattern: string): Node {
       if (counted === null) return null;
       const min = Number(counted[1]);
       const max = counted[2] === undefined ? min : counted[3] === '' ? null : Number(counted[3]);
-      if (min > MAX_REPEAT || (max ?? 0) > MAX_REPEAT) fail(`A repetition count is at most ${MAX_REPEAT} in RE2.`);
+      if (min > MAX_REPEAT || (max ?? 0) > MAX_REPEAT) fail(`A repetition count may be at most ${MAX_REPEAT} in RE2.`);
       if (max !== null && max < min) fail(`The repetition ${counted[0]} has a maximum below its minimum.`);
       times = { min, max };
       at += counted[0].length - 1;
@@ -275,8 +275,8 @@ export function parse(pattern: string): Node {
   }
 
   const tree = alternation();
-  if (at < runes.length) fail('A ) closes no group.');
-  if (repetitions(tree) > MAX_REPEAT) fail(`Repetitions within repetitions multiply to at most ${MAX_REPEAT} in RE2.`);
+  if (at < runes.length) fail('A ) has no matching (.');
+  if (repetitions(tree) > MAX_REPEAT) fail(`Nested repetitions may multiply to at most ${MAX_REPEAT} in RE2.`);
   return tree;
 }
 

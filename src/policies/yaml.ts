@@ -150,9 +150,9 @@ export function readStrictYaml<T>(
   if (broken.length > 0) return { errors: broken.slice(0, MAX_SYNTAX_ERRORS).map(({ pos, message }) => at(pos[0], message)) };
   if (document.directives.yaml.explicit) return { errors: [at(0, 'directives are not allowed')] };
   const hidden = anchorsAndTags(document);
-  if (hidden.length > 0) return { errors: hidden.map((offset) => at(offset, 'anchors, aliases and tags are not used here')) };
+  if (hidden.length > 0) return { errors: hidden.map((offset) => at(offset, 'anchors, aliases and tags are not allowed')) };
   const unseen = unseenKeys(document);
-  if (unseen.length > 0) return { errors: unseen.map((offset) => at(offset, '__proto__ is not a key here')) };
+  if (unseen.length > 0) return { errors: unseen.map((offset) => at(offset, '__proto__ is not an allowed key')) };
 
   const { value, error } = form.validate(document.toJS(), { abortEarly: false, convert: false });
   if (error) {

@@ -97,7 +97,7 @@ const REFUSED: readonly (readonly [pattern: string, message: RegExp])[] = [
   ['a\\', /ends with a backslash/],
   ['\\x{110000}', /beyond the last/],
   ['\\x{d800}', /surrogate/],
-  ['\\Qabc', /needs its/],
+  ['\\Qabc', /has no \\E/],
   ['.{1,1000}', /costs \d+, more than/],
   ['((a.{1,9}){1,9}){1,9}', /costs \d+, more than/],
   ['(.{1,100}-){1,10}', /costs \d+, more than/],

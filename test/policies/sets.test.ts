@@ -160,7 +160,7 @@ eachEngine(
     const changed = { 'policy-con.yaml': (files['policy-con.yaml'] ?? '').replace('priority: 10', 'priority: 11') };
     const refusal = await refused(400, changed);
     t.deepEqual(places(refusal), ['policy-con.yaml:1:1']);
-    t.regex(refusal.detail, /made over the API and differs: adopt it/);
+    t.regex(refusal.detail, /created over the API and differs: adopt the policy/);
     const both = await refused(400, { 'twins.yaml': file({ name: 'Twins' }) }, { adopt: true });
     t.regex(both.detail, /twins\.yaml:1:1: name matches 2 policies/);
 

@@ -73,7 +73,7 @@ test('mistakes are refused with their places', (t) => {
   t.regex(change('  developer: {', '  -x: {')[0] ?? '', /^3:3: .*is no name here/);
   t.deepEqual(refused(''), ['1:1: the file is empty']);
   t.deepEqual(refused(`${MATRIX}---\na: 1`), ['19:1: only one set of tests per file is allowed: a second document begins here']);
-  t.regex(change('{ tool: read }', '&a { tool: read }')[0] ?? '', /anchors, aliases and tags are not used here/);
+  t.regex(change('{ tool: read }', '&a { tool: read }')[0] ?? '', /anchors, aliases and tags are not allowed/);
   t.regex(change('target: files', 'target: Files')[0] ?? '', /^1:1: target must be the name of a target/);
   t.regex(change('    expect:', '    expected:')[0] ?? '', /^11:5: tests\.0\.expected is not an allowed key/);
 });

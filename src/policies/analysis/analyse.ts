@@ -191,7 +191,7 @@ function stated(view: View, world: World): AnalysisFinding[] {
   if (namesakes.length > 0 && namesakes.every(({ rank }) => rank > view.rank))
     add(
       'equal_name',
-      `${namesakes.length + 1} policies have the name ${quote(view)}: the audit log does not show which of them a name means.`,
+      `${namesakes.length + 1} policies have the name ${quote(view)}, so the name in a log entry does not tell which of them decided.`,
       namesakes,
     );
   return findings;

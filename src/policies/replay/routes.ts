@@ -52,7 +52,7 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
     }
     running++;
     const leaving = new AbortController();
-    res.once('close', () => leaving.abort(new AppError('unavailable', 'Whoever asked has left.')));
+    res.once('close', () => leaving.abort(new AppError('unavailable', 'The client has disconnected.')));
     try {
       const moment = await moments.of(source, admissionOf(res).principal.sub);
       showRevision(res, moment.position);
