@@ -187,7 +187,7 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   t.regex(edited.out, new RegExp(`NOT intact[^]*altered: chain .*record 2, decision of decision ${records[1]?.id}`));
   t.is((await portcullis({ MASTER_KEY: Buffer.alloc(32, 8).toString('base64') }, 'audit', 'verify', '--export', file)).code, 2);
   writeFileSync(file, 'nothing\n');
-  t.regex((await portcullis({}, 'audit', 'verify', '--export', file)).err, /line 1: this is no export/);
+  t.regex((await portcullis({}, 'audit', 'verify', '--export', file)).err, /line 1: this is not an export/);
   const missing = await portcullis({}, 'audit', 'verify', '--export', join(folder, 'none'));
   t.is(missing.code, 2);
   t.is((await portcullis({}, 'audit', 'verify', '--exprt', file)).code, 2);
