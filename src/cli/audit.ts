@@ -177,7 +177,8 @@ async function takeExport(verification: Verification, file: string): Promise<voi
     at++;
     const line = readLine(text);
     if (line === null || (at === 1) !== (line.kind === 'audit')) {
-      const what = at === 1 ? 'this is not an export of the whole log (NDJSON, without filters)' : 'this is not a line of an export';
+      const what =
+        at === 1 ? 'this is not an export of the whole log (NDJSON, without filters)' : 'this is not a line of an export';
       throw new AppError('invalid_request', `${file}, line ${at}: ${what}`);
     }
     expectOwn(verification, line);
@@ -198,10 +199,10 @@ function inWords(report: Report): string {
   const aside = [
     ...(report.erased > 0 ? [`the personal data of ${report.erased} decisions has been erased`] : []),
     ...(report.shortened > 0 ? [`retention has removed old records from ${report.shortened} chains`] : []),
-    ...(report.unproven > 0 ? [`an older version removed records from ${report.unproven} of these chains: nothing proves their age`] : []),
-    ...(report.since === null
-      ? []
-      : [`checked only records after the checkpoint of ${new Date(report.since).toISOString()}`]),
+    ...(report.unproven > 0
+      ? [`an older version removed records from ${report.unproven} of these chains: nothing proves their age`]
+      : []),
+    ...(report.since === null ? [] : [`checked only records after the checkpoint of ${new Date(report.since).toISOString()}`]),
     ...(report.unchained > 0 ? [`${report.unchained} records were written before chains existed, and cannot be checked`] : []),
   ].map((line) => `  ${line}\n`);
   if (report.intact) return `The audit log is intact: ${counted}.\n${aside.join('')}`;

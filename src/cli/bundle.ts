@@ -26,8 +26,7 @@ The input names a target by its id.`,
   },
   async run(given) {
     const revision = given.text('revision');
-    if (revision !== undefined && !REVISION.test(revision))
-      throw new UsageError(`--revision must be a number, not ${revision}`);
+    if (revision !== undefined && !REVISION.test(revision)) throw new UsageError(`--revision must be a number, not ${revision}`);
     const query = new URLSearchParams({ ...(revision === undefined ? {} : { revision }), signed: String(given.flag('signed')) });
     const { bytes, headers } = await connect(given).download(`/api/policies/bundle?${query}`);
     const out = given.text('out') ?? 'portcullis.tar.gz';
@@ -70,7 +69,10 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
     });
     if (engine.engineHash !== row.engine_hash) {
       const hashes = `${row.engine_hash} then, ${engine.engineHash} here`;
-      throw new CommandError(`a different engine made this decision (${hashes}): run the portcullis of that version`, 'other_engine');
+      throw new CommandError(
+        `a different engine made this decision (${hashes}): run the portcullis of that version`,
+        'other_engine',
+      );
     }
     const { resource_type: type, resource_name: name } = row;
     const now =
@@ -113,7 +115,8 @@ function questionOf(row: LogJson) {
   if (reason === 'no_target' || reason === 'not_canonical' || reason === 'error' || targetId === null) {
     throw new CommandError(`no policy made this decision: it was denied for the reason ${reason}`, 'not_by_policy');
   }
-  if (row.user_email === '') throw new CommandError('the decision cannot be evaluated again: the groups of its user have been erased', 'erased');
+  if (row.user_email === '')
+    throw new CommandError('the decision cannot be evaluated again: the groups of its user have been erased', 'erased');
   const principal = { sub, role, groups };
   const { resource_type: type, resource_name: name } = row;
   const asked: Asked =

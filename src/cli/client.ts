@@ -111,7 +111,10 @@ export function connect(given: Given): Client {
         if ('progress' in line) said(line.progress as P);
         if ('error' in line) throw refusal(url, 200, line.error);
       }
-      throw new CommandError(`${url} closed the connection before it sent a result: try again, and look at the log of the gateway`, 'no_answer');
+      throw new CommandError(
+        `${url} closed the connection before it sent a result: try again, and look at the log of the gateway`,
+        'no_answer',
+      );
     },
     async download(path) {
       const response = await askInTime('GET', path);

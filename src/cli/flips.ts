@@ -41,9 +41,7 @@ export function flipsText({ verdict, changes }: DecisionChangesJson, sides: Side
     ...(without.length === 0 || verdict === 'equal' ? [] : [`No outcome changes because of ${namesText(without)}.`]),
     ...(open.length === 0
       ? []
-      : [
-          `Unknown which outcomes change because of ${namesText(open)}: the comparison would exceed the limits.`,
-        ]),
+      : [`Unknown which outcomes change because of ${namesText(open)}: the comparison would exceed the limits.`]),
   ];
   return `Decisions: ${WHAT[verdict]}.\n${shown('allow', 'Allowed')}${shown('deny', 'Denied')}${notes.length === 0 ? '' : `\n${notes.join('\n')}\n`}`;
 }

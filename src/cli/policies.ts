@@ -66,7 +66,9 @@ const OWNER: Option = {
   value: 'NAME',
   help: `the owner of the files, if several folders go to one gateway (default: ${DEFAULT_OWNER})`,
 };
-const ADOPT: Option = { help: 'takes over policies that were created over the API, if export would give them the name of one of the files' };
+const ADOPT: Option = {
+  help: 'takes over policies that were created over the API, if export would give them the name of one of the files',
+};
 const REASON: Option = { value: 'TEXT', help: 'why; the history records it' };
 const EXPECT: Option = {
   value: 'REVISION',
@@ -359,12 +361,17 @@ function revisionLine({ revision, created_at, actor, reason, created, updated, d
 function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): string {
   const count = (action: Change['action']): number => changes.filter((change) => change.action === action).length;
   const notes = [
-    ...left.map(({ file, name }) => `${file} no longer exists, but its policy ${JSON.stringify(name)} stays: --prune deletes it.`),
+    ...left.map(
+      ({ file, name }) => `${file} no longer exists, but its policy ${JSON.stringify(name)} stays: --prune deletes it.`,
+    ),
     ...(unmanaged === 0
       ? []
-      : [`Policies without a file: ${unmanaged}. --adopt takes over those to which export would give the name of one of the files.`]),
+      : [
+          `Policies without a file: ${unmanaged}. --adopt takes over those to which export would give the name of one of the files.`,
+        ]),
   ].map((line) => `${line}\n`);
-  if (changes.length === 0) return `No changes: ${counted(unchanged, 'file matches its policy', 'files match their policies')}.\n${notes.join('')}`;
+  if (changes.length === 0)
+    return `No changes: ${counted(unchanged, 'file matches its policy', 'files match their policies')}.\n${notes.join('')}`;
   const counts = (['create', 'update', 'adopt', 'delete'] as const).map((action) => `${count(action)} to ${action}`);
   return `${changesText(changes, head)}\n${counts.join(', ')}, ${unchanged} unchanged.\n${notes.join('')}`;
 }

@@ -198,7 +198,8 @@ function percentOf(text: string | undefined): number | null {
 function testFiles(given: Given): Map<string, string> {
   const dir = testsOf(given);
   const files = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
-  if (files.size === 0) throw new CommandError(`${dir} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
+  if (files.size === 0)
+    throw new CommandError(`${dir} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
   return files;
 }
 

@@ -72,7 +72,9 @@ export function reportText(report: Omit<ReportJson, 'revision'>): string {
     ...(causes.length === 0 ? [] : [`Not evaluated again: ${causes.join(', ')}.\n`]),
     ...(lists.lists === 0
       ? []
-      : [`Names in ${lists.lists} lists: ${lists.names}. The lists left out ${lists.hidden} more names, which the audit log does not record.\n`]),
+      : [
+          `Names in ${lists.lists} lists: ${lists.names}. The lists left out ${lists.hidden} more names, which the audit log does not record.\n`,
+        ]),
     '\n',
     ...shown,
     ...(rest > 0 ? [`  and ${rest} more like these\n`] : []),

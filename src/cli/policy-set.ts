@@ -35,7 +35,8 @@ export const fileSetOf = (given: Given) => ({
 export function policyFiles(given: Given): Map<string, string> {
   const dir = dirOf(given);
   const files = readPolicyFolder(dir, given.text('tests') ?? join(dir, 'tests'));
-  if (files.size === 0) throw new CommandError(`${dir} contains no policy files (*.yaml): set --dir to their folder`, 'no_folder');
+  if (files.size === 0)
+    throw new CommandError(`${dir} contains no policy files (*.yaml): set --dir to their folder`, 'no_folder');
   return files;
 }
 

@@ -205,7 +205,10 @@ export function createCurrent(parts: CurrentParts): Current {
       return await withTimeout(work(deadline), parts.gateTimeoutMs);
     } catch (error) {
       if (error instanceof AppError) throw error;
-      throw new AppError('unavailable', 'The gateway cannot read its current state from the database. Try again.', { retryAfter: 1, cause: error });
+      throw new AppError('unavailable', 'The gateway cannot read its current state from the database. Try again.', {
+        retryAfter: 1,
+        cause: error,
+      });
     }
   }
 
@@ -252,7 +255,12 @@ const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(reso
 function withTimeout<T>(work: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(
-      () => reject(new AppError('unavailable', 'The gateway cannot read its current state from the database in time. Try again.', { retryAfter: 1 })),
+      () =>
+        reject(
+          new AppError('unavailable', 'The gateway cannot read its current state from the database in time. Try again.', {
+            retryAfter: 1,
+          }),
+        ),
       Math.max(0, ms),
     );
     work.then(resolve, reject).then(() => clearTimeout(timer));

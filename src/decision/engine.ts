@@ -68,7 +68,8 @@ export async function loadPolicyModule(folder: URL = REGO): Promise<PolicyModule
 /** Rejects a module that is not the recorded one, needs the host to decide, or fails a golden question. */
 export async function createPolicyModule(wasm: Uint8Array, sha256: string): Promise<PolicyModule> {
   const hash = createHash('sha256').update(wasm).digest('hex');
-  if (hash !== sha256) throw new Error('gateway.wasm is not the file recorded in gateway.wasm.json: build it again, or restore it');
+  if (hash !== sha256)
+    throw new Error('gateway.wasm is not the file recorded in gateway.wasm.json: build it again, or restore it');
   const compiledModule = await WebAssembly.compile(wasm);
 
   function instantiate(): Bare {
@@ -79,7 +80,8 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   // Check now: the SDK notices a missing built-in only when a rule calls it.
   const bare = instantiate();
   const needed = builtinsOf(bare);
-  if (needed.length > 0) throw new Error(`gateway.wasm needs built-in functions of the host, which has none: ${needed.join(', ')}`);
+  if (needed.length > 0)
+    throw new Error(`gateway.wasm needs built-in functions of the host, which has none: ${needed.join(', ')}`);
 
   const admission = atOnce(loadInstance(bare, [{ path: [], value: '{}' }], 0));
   function isValid(pattern: string): boolean {

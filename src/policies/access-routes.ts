@@ -54,7 +54,9 @@ export function createAccessRoutes({ database, moments, engineOf }: AccessRouteP
     const asked = readAccess(req);
     const whole = asked.format === 'csv';
     if (whole && (req.query['limit'] !== undefined || page.cursor !== null)) {
-      throw invalidRequest([{ path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' }]);
+      throw invalidRequest([
+        { path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' },
+      ]);
     }
     const { position, policies, targets, seen, who } = await database.snapshot(async (db) => ({
       ...(await moments.now(db)),

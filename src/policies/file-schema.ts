@@ -37,7 +37,11 @@ export function policyFileSchema() {
     properties: {
       name: text(POLICY_LIMITS.name, 'For people; it appears in the audit log.'),
       description: orNull(text(POLICY_LIMITS.description, 'Free text. It may contain line breaks.', 0, LINES)),
-      target: orNull({ type: 'string', description: 'The name of a target. Default: every target.', pattern: TARGET_NAME.source }),
+      target: orNull({
+        type: 'string',
+        description: 'The name of a target. Default: every target.',
+        pattern: TARGET_NAME.source,
+      }),
       resource_type: { description: 'The kind of objects that the policy covers.', enum: ['all', ...RESOURCE_TYPES] },
       resource_pattern: orNull(
         text(

@@ -85,7 +85,9 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
     if (before !== null && !differs && (owned || !adopt)) {
       unchanged++;
     } else if (before !== null && !owned && !adopt) {
-      errors.push(errorAt(parsed, 'name', `is also the name of policy ${before.id}, which was created over the API and differs: ${ADOPT}`));
+      errors.push(
+        errorAt(parsed, 'name', `is also the name of policy ${before.id}, which was created over the API and differs: ${ADOPT}`),
+      );
     } else {
       const after = become(before, wanted, file, request, context, targetIds);
       changes.push({ action: before === null ? 'create' : owned ? 'update' : 'adopt', file, before, after });

@@ -178,7 +178,10 @@ function requireExpected({ position, targets }: SetState, { expectedRevision, ex
   const names = new Map(targets.map(({ id, name }) => [id, name]));
   const moved = expectedTargets.find(({ id, name }) => names.get(id) !== name);
   if (moved === undefined) return;
-  throw new AppError('precondition_failed', `The target ${moved.name} was renamed or deleted in the meantime. Review the policies again, then repeat the request.`);
+  throw new AppError(
+    'precondition_failed',
+    `The target ${moved.name} was renamed or deleted in the meantime. Review the policies again, then repeat the request.`,
+  );
 }
 
 /** `texts`: texts by file name. Throws AppError `invalid_request` with the positions of the errors. */

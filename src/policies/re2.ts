@@ -212,7 +212,9 @@ export function parse(pattern: string): Node {
     const letter = runes[at + 1];
     if (letter === undefined) return unknownEscape(letter);
     if (letter === 'p' || letter === 'P')
-      fail('Unicode classes (\\p, \\P) are refused, because engines support different versions of Unicode. Use an explicit range such as [A-Za-z].');
+      fail(
+        'Unicode classes (\\p, \\P) are refused, because engines support different versions of Unicode. Use an explicit range such as [A-Za-z].',
+      );
     if (letter === 'C') fail('\\C is refused, because it can match half a character.');
     const numeric = /^(?:x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,8})\})|(0[0-7]{0,2}|[1-7][0-7]{1,2}))/.exec(rest);
     if (numeric !== null) {

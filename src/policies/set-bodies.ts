@@ -16,7 +16,8 @@ export interface PlanBody {
 }
 
 const owner = Joi.string().pattern(OWNER).messages({
-  'string.pattern.base': 'must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, and have at most 63 characters',
+  'string.pattern.base':
+    'must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, and have at most 63 characters',
 });
 /** Texts by file name. */
 export const texts = Joi.object<Record<string, string>>().pattern(Joi.string(), Joi.string().allow(''));

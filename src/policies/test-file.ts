@@ -73,7 +73,8 @@ export const LABEL = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$/;
 const labels = Joi.array().items(Joi.string()).min(1).max(MAX_ITEMS).unique();
 const byLabel = (item: Joi.Schema) =>
   Joi.object().pattern(LABEL, item).min(1).max(MAX_ITEMS).required().messages({
-    'object.unknown': 'is not an allowed name: use at most 63 letters, digits, spaces, ".", "_" and "-", and begin with a letter or digit',
+    'object.unknown':
+      'is not an allowed name: use at most 63 letters, digits, spaces, ".", "_" and "-", and begin with a letter or digit',
   });
 const target = Joi.string().pattern(TARGET_NAME).messages({ 'string.pattern.base': 'must be the name of a target' });
 const value = text(POLICY_LIMITS.subjectValue);
@@ -112,7 +113,10 @@ const schema = Joi.object<Written>({
     .required(),
 })
   .required()
-  .messages({ 'object.base': 'must be a test file with the keys principals, requests and tests', 'object.unknown': 'is not an allowed key' });
+  .messages({
+    'object.base': 'must be a test file with the keys principals, requests and tests',
+    'object.unknown': 'is not an allowed key',
+  });
 
 type Path = readonly (string | number)[];
 

@@ -173,10 +173,7 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   for (const checkpoint of [since, made.checkpoint]) {
     const later = await portcullis({}, 'audit', 'verify', '--export', file, '--since', checkpoint);
     t.is(later.code, 0, later.out + later.err);
-    t.regex(
-      later.out,
-      /0 decisions, 0 lists, 0 outcomes\.\n {2}checked only records after the checkpoint of /,
-    );
+    t.regex(later.out, /0 decisions, 0 lists, 0 outcomes\.\n {2}checked only records after the checkpoint of /);
   }
   writeFileSync(since, `${JSON.stringify(made)}\n`.repeat(2));
   t.regex((await portcullis({}, 'audit', 'verify', '--since', since)).err, /takes one checkpoint, and .* has 2/);

@@ -60,7 +60,10 @@ test('a folder inside that has policies is refused by its name, but for that of 
   mkdirSync(join(dir, 'docs', 'deep'));
   writeFileSync(join(dir, 'docs', 'deep', 'b.YML'), '');
   const error = t.throws(() => readPolicyFolder(dir, join(dir, 'tests')));
-  t.is(error?.message, `${join(dir, 'docs')} is a folder with YAML files, and subfolders are not read: move its files into ${dir}`);
+  t.is(
+    error?.message,
+    `${join(dir, 'docs')} is a folder with YAML files, and subfolders are not read: move its files into ${dir}`,
+  );
 });
 
 test('a link to a folder that has policies is refused like the folder, and a link that goes nowhere is not one', (t) => {

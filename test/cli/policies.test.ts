@@ -68,9 +68,7 @@ test.serial('plan, apply, history, diff, show, rollback and export: a day with p
   );
   t.false(planned.out.includes('Denied'));
   t.true(
-    planned.out.includes(
-      '\nNo outcome changes because of "Contractors stay out of blobs", "Nobody prints the environment".\n',
-    ),
+    planned.out.includes('\nNo outcome changes because of "Contractors stay out of blobs", "Nobody prints the environment".\n'),
     planned.out,
   );
   await run(3, 'plan', '--dir', dir, '--detailed-exitcode');

@@ -162,7 +162,10 @@ test('a set is refused when the regexes of one target and type cost too much ove
   t.deepEqual(checkPolicySet(groups(4)), []);
   const [problem, ...more] = checkPolicySet(groups(6));
   t.deepEqual(more, []);
-  t.regex(problem?.message ?? '', /^The patterns for all subjects, tool, every target cost \d+ together, more than the limit of 200000\. Use simpler patterns\.$/);
+  t.regex(
+    problem?.message ?? '',
+    /^The patterns for all subjects, tool, every target cost \d+ together, more than the limit of 200000\. Use simpler patterns\.$/,
+  );
 });
 
 test('a pattern is read once', (t) => {
@@ -183,7 +186,10 @@ test('a set is refused when the regexes of one bucket cost too much together', (
   const set = Array.from({ length: count }, (_, n) => policyWith({ id: `p${n}`, resource_pattern: dear(10 + n) }));
   const [problem, ...more] = checkPolicySet(set);
   t.deepEqual(more, []);
-  t.regex(problem?.message ?? '', /^The patterns for everyone, tool, every target cost \d+ together, more than the limit of \d+\. Use simpler patterns\.$/);
+  t.regex(
+    problem?.message ?? '',
+    /^The patterns for everyone, tool, every target cost \d+ together, more than the limit of \d+\. Use simpler patterns\.$/,
+  );
   t.is(problem?.policyIds.length, count);
   t.deepEqual(checkPolicySet(set.slice(0, count - 2)), []);
   t.deepEqual(

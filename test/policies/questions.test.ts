@@ -136,7 +136,10 @@ test.serial('what is wrong in a question is said, and only administrators ask', 
   t.is(await refused('/explain', { ...good, target: 'nothing' }), 'target: no target has this name');
   t.is(await refused('/explain', { ...good, principal: { user: 'x@y' } }), 'principal.user: no user has this id or e-mail');
   t.regex(await refused('/explain', { ...good, principal: {} }), /principal: must have either `user` or `role`/);
-  t.regex(await refused('/explain', { ...good, principal: { user: 'a', groups: [] } }), /principal: must not have `sub` or `groups` together with `user`/);
+  t.regex(
+    await refused('/explain', { ...good, principal: { user: 'a', groups: [] } }),
+    /principal: must not have `sub` or `groups` together with `user`/,
+  );
   t.regex(await refused('/explain', { ...good, resource_type: 'tool' }), /or neither/);
   t.regex(await refused('/explain', { ...good, resource_type: 'tool', resource_name: 'a\u0000' }), /control characters/);
   t.regex(await refused('/explain', { ...good, more: 1 }), /more: is not a member/);

@@ -61,9 +61,7 @@ test('mistakes are refused with their places', (t) => {
   const change = (from: string, to: string): string[] => refused(MATRIX.replace(from, to));
   t.deepEqual(change('principals: [developer]', 'principals: [developr]'), ['12:22: "developr" is not one of the principals']);
   t.deepEqual(change('requests: [read]', 'requests: [nothing]'), ['13:20: "nothing" is not one of the requests']);
-  t.deepEqual(change('requests: [print]', 'requests: [print, read]'), [
-    '16:9: repeats the expectation for developer with read',
-  ]);
+  t.deepEqual(change('requests: [print]', 'requests: [print, read]'), ['16:9: repeats the expectation for developer with read']);
   t.deepEqual(change('target: files\n', ''), ['5:3: names no target, and the file has no default target']);
   t.deepEqual(change('effect: allow', 'effect: permit'), ['14:9: tests.0.expect.0.effect must be one of [allow, deny]']);
   t.regex(change('{ tool: read }', '{ tool: read, prompt: x }')[0] ?? '', /^6:3: requests\.read must name a tool/);

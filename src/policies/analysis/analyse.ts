@@ -180,8 +180,7 @@ function stated(view: View, world: World): AnalysisFinding[] {
     const missing = subjects.flatMap(([of, value]) =>
       of === kind && value !== undefined && exists[kind]?.has(value) === false ? [value] : [],
     );
-    for (const value of missing)
-      add(`unknown_${kind}`, `${quote(view)} names an unknown ${kind}: ${JSON.stringify(value)}.`);
+    for (const value of missing) add(`unknown_${kind}`, `${quote(view)} names an unknown ${kind}: ${JSON.stringify(value)}.`);
   }
   if (subjects.length === 0) add('no_subjects', `${quote(view)} applies to no caller: it has no subjects.`);
   if (fitsNoKnownTool(view, known))
@@ -237,9 +236,7 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
       });
     } else if (target.kind === 'found') {
       const left =
-        view.effect === 'allow'
-          ? 'it only lets its callers use the target'
-          : 'it only keeps its callers from using the target';
+        view.effect === 'allow' ? 'it only lets its callers use the target' : 'it only keeps its callers from using the target';
       add('shadowed', `${quote(view)} decides about no object, because ${why}. So ${left}.`, {
         others: object.by,
         request: target.request,
@@ -265,7 +262,8 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
     if (tie !== null) findings.push(tie);
     if (object.kind === 'found') findings.push(...(yield* breadth(view, object.request, world, open)));
   }
-  for (const what of open) add('undecided', `The analysis reached its limits for ${quote(view)} before it could find out ${what}.`, {});
+  for (const what of open)
+    add('undecided', `The analysis reached its limits for ${quote(view)} before it could find out ${what}.`, {});
   return findings;
 }
 
@@ -344,7 +342,11 @@ function* breadth(view: View, decided: Request, world: World, open: string[]): G
       const what = policy.type === 'all' ? 'everything' : `every ${policy.type}`;
       const where = policy.target === null ? 'every target' : 'its target';
       return keys.includes(EVERYONE)
-        ? add('broad_allow', `${quote(view)} allows everyone to use ${what} of ${where}, including everything added later.`, decided)
+        ? add(
+            'broad_allow',
+            `${quote(view)} allows everyone to use ${what} of ${where}, including everything added later.`,
+            decided,
+          )
         : [];
     }
     if (!acceptsAnyBeginning(names.automaton(), domainOf(type), budget)) return [];

@@ -69,7 +69,10 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
   return {
     async save(caller, name, content, ifMatch) {
       if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > DRAFT_LIMITS.bytes) {
-        throw new AppError('too_large', `The draft is too large: its files and tests together may have at most ${DRAFT_LIMITS.bytes} bytes.`);
+        throw new AppError(
+          'too_large',
+          `The draft is too large: its files and tests together may have at most ${DRAFT_LIMITS.bytes} bytes.`,
+        );
       }
       await sets.plan(applyRequestOf(content, null), caller.principal.sub);
       await readTests(new Map(Object.entries(content.tests)));
@@ -82,7 +85,10 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
         if (before !== null) requireMatch(ifMatch, draftEtag(before));
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No draft has the name ${name}.`);
         if (before === null && (await store.count()) >= DRAFT_LIMITS.drafts) {
-          throw new AppError('limit_reached', `The gateway already stores ${DRAFT_LIMITS.drafts} drafts, which is the limit. Delete a draft first.`);
+          throw new AppError(
+            'limit_reached',
+            `The gateway already stores ${DRAFT_LIMITS.drafts} drafts, which is the limit. Delete a draft first.`,
+          );
         }
         const author = { id: principal.sub, email: principal.email };
         const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
@@ -126,7 +132,10 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
         const names = await shadows.names();
         if (names.includes(name)) return { result: false, changes: [] };
         if (names.length >= DRAFT_LIMITS.shadows) {
-          throw new AppError('limit_reached', `${DRAFT_LIMITS.shadows} drafts are already shadowed, which is the limit. End the shadow of one of them first.`);
+          throw new AppError(
+            'limit_reached',
+            `${DRAFT_LIMITS.shadows} drafts are already shadowed, which is the limit. End the shadow of one of them first.`,
+          );
         }
         await shadows.begin(await newShadow(trx, name, now()));
         return { result: true, changes: [shadowChange(name, true)] };

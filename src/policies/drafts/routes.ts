@@ -137,7 +137,10 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
 /** Throws AppError `invalid_request`, which explains the form of a name, instead of `not_found`. */
 function nameOf(name: string): string {
   if (DRAFT_NAME.test(name)) return name;
-  throw new AppError('invalid_request', 'A draft name must consist of a-z, 0-9, ".", "_" and "-", and have at most 63 characters.');
+  throw new AppError(
+    'invalid_request',
+    'A draft name must consist of a-z, 0-9, ".", "_" and "-", and have at most 63 characters.',
+  );
 }
 
 const summaryJson = ({ name, owner, prune, adopt, author, hash, created_at, updated_at }: DraftSummary, shadow: boolean) => ({

@@ -117,8 +117,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
       try {
         await followOne(draft);
       } catch (err) {
-        if (!stopping.signal.aborted)
-          log.warn({ err, draft }, 'evaluating recorded decisions with a draft failed, retrying');
+        if (!stopping.signal.aborted) log.warn({ err, draft }, 'evaluating recorded decisions with a draft failed, retrying');
       }
     }
   }

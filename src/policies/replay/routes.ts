@@ -48,7 +48,11 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
     const { from, to, ...source } = validate(replayBody, req.body);
     const range = rangeOf(from, to, now());
     if (running >= AT_ONCE) {
-      throw new AppError('too_many_requests', `This replica already runs ${AT_ONCE} replays, which is the limit. Try again later.`, { retryAfter: 10 });
+      throw new AppError(
+        'too_many_requests',
+        `This replica already runs ${AT_ONCE} replays, which is the limit. Try again later.`,
+        { retryAfter: 10 },
+      );
     }
     running++;
     const leaving = new AbortController();
