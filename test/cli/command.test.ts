@@ -73,7 +73,7 @@ test('a link to a folder that has policies is refused like the folder, and a lin
   symlinkSync(join(elsewhere, 'gone'), join(dir, 'nowhere'));
   t.deepEqual([...readPolicyFolder(dir).keys()], ['a.yaml']);
   symlinkSync(elsewhere, join(dir, 'linked'));
-  t.throws(() => readPolicyFolder(dir), { message: /linked is a folder with YAML files, and folders are not read/ });
+  t.throws(() => readPolicyFolder(dir), { message: /linked is a folder with YAML files, and subfolders are not read/ });
   unlinkSync(join(dir, 'linked'));
   symlinkSync('loop', join(dir, 'loop'));
   t.throws(() => readPolicyFolder(dir), { message: /loop cannot be read \(ELOOP\)/ });
