@@ -152,7 +152,7 @@ test.serial('what is wrong in a question is said, and only administrators ask', 
   );
   t.regex(await refused('/test', { tests: { 'a.yaml': 'tests: 1' } }), /^a\.yaml:1:1: /);
   t.regex(await refused('/test', { tests: { 'A.yaml': '' } }), /the name of a policy file/);
-  t.regex(await refused('/test', { tests: { 'a.yaml': '' }, prune: true }), /is for `files`/);
+  t.regex(await refused('/test', { tests: { 'a.yaml': '' }, prune: true }), /is only allowed with `files`/);
   const many = (count: number, of: string): string => Array.from({ length: count }, (_, i) => `  n${i}: ${of}\n`).join('');
   const big = `target: everything\nprincipals:\n${many(100, '{ role: a }')}requests:\n${many(100, '{ tool: a }')}tests:\n  - name: a\n`;
   t.regex(await refused('/test', { tests: { 'a.yaml': big, 'b.yaml': big } }), /at most 10000 cases in all files together/);

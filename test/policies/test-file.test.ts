@@ -68,7 +68,7 @@ test('mistakes are refused with their places', (t) => {
   t.regex(change('{ tool: read }', '{}')[0] ?? '', /^6:3: requests\.read must name a tool/);
   t.regex(change('{ role: developer }', '{ groups: [a] }')[0] ?? '', /^3:3: principals\.developer\.role is required|^3:/);
   t.regex(change('  developer: {', '  __proto__: {')[0] ?? '', /^3:3: __proto__ is not an allowed key$/);
-  t.regex(change('  developer: {', '  -x: {')[0] ?? '', /^3:3: .*is no name here/);
+  t.regex(change('  developer: {', '  -x: {')[0] ?? '', /^3:3: .*is not an allowed name/);
   t.deepEqual(refused(''), ['1:1: the file is empty']);
   t.deepEqual(refused(`${MATRIX}---\na: 1`), ['19:1: only one set of tests per file is allowed: a second document begins here']);
   t.regex(change('{ tool: read }', '&a { tool: read }')[0] ?? '', /anchors, aliases and tags are not allowed/);
