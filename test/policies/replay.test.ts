@@ -214,7 +214,7 @@ test.serial('what is wrong with a draft or a replay is said', async (t) => {
   t.regex(await detail(400, 'POST', '/replay', { from: '2020-01-01' }), /from: must be a time such as/);
   t.regex(await detail(400, 'POST', '/replay', { from: '2999-01-01T00:00:00Z' }), /from: must be before `to`/);
   t.regex(await detail(400, 'POST', '/replay', { from, files, draft: 'a' }), /either `files` or `draft`, not both/);
-  t.regex(await detail(400, 'POST', '/replay', { from, prune: true }), /is for `files`/);
+  t.regex(await detail(400, 'POST', '/replay', { from, prune: true }), /is only allowed with `files`/);
   t.regex(
     await detail(400, 'POST', '/simulate', { requests: [{ principal: { role: 'a' }, target: 'x' }] }),
     /`files`, or `draft`/,
