@@ -204,7 +204,7 @@ test.serial('what is wrong with a draft or a replay is said', async (t) => {
 
   t.regex(await detail(400, 'PUT', '/drafts/a', { files: { 'a.yaml': 'name: x' } }), /^a\.yaml:1:1: /);
   t.regex(await detail(400, 'PUT', '/drafts/a', { files, tests: { 'a.yaml': 'tests: 1' } }), /^a\.yaml:1:1: /);
-  t.regex(await detail(400, 'PUT', '/drafts/A', { files }), /The name of a draft/);
+  t.regex(await detail(400, 'PUT', '/drafts/A', { files }), /A draft name must/);
   await call(412, 'PUT', '/drafts/a', { files }, { 'If-Match': '*' });
   const long = `${file()}# ${'x'.repeat(60_000)}\n`;
   const much = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`f${n}.yaml`, long]));
@@ -217,7 +217,7 @@ test.serial('what is wrong with a draft or a replay is said', async (t) => {
   t.regex(await detail(400, 'POST', '/replay', { from, prune: true }), /is only allowed with `files`/);
   t.regex(
     await detail(400, 'POST', '/simulate', { requests: [{ principal: { role: 'a' }, target: 'x' }] }),
-    /`files`, or `draft`/,
+    /either `files` or `draft`/,
   );
   t.is(await detail(404, 'POST', '/replay', { from, draft: 'none' }), 'No draft has the name none.');
   for (const [method, path] of [
