@@ -80,11 +80,11 @@ const everyoneForm = '{"subject_type": "everyone"}';
 
 /** Hints for names that policy files use but this API does not. */
 const FILE_NAMES: Hints = new Map([
-  ['target', ['is the form of policy files; in the API use `target_id`, the id of the target (GET /api/targets)']],
-  ['role', [`is the form of policy files; in the API a subject is ${subjectForm('role')}`]],
-  ['group', [`is the form of policy files; in the API a subject is ${subjectForm('group')}`]],
-  ['user', [`is the form of policy files; in the API a subject is ${subjectForm('user')}`]],
-  ['everyone', [`is the form of policy files; in the API a subject is ${everyoneForm}`]],
+  ['target', ['policy files use this name; in the API use `target_id`, the id of the target (GET /api/targets)']],
+  ['role', [`policy files use this name; in the API a subject is ${subjectForm('role')}`]],
+  ['group', [`policy files use this name; in the API a subject is ${subjectForm('group')}`]],
+  ['user', [`policy files use this name; in the API a subject is ${subjectForm('user')}`]],
+  ['everyone', [`policy files use this name; in the API a subject is ${everyoneForm}`]],
 ]);
 
 const newSubject = Joi.object<SubjectInput>(subjectMembers);
