@@ -57,6 +57,17 @@ test('what waits behind an answer is not begun once the client has gone', async 
   t.deepEqual(begun, ['/1']);
 });
 
+test('what waits behind an answer that ends the connection is not begun', async (t) => {
+  const begun: string[] = [];
+  const socket = await listening(t, (req, res) => {
+    begun.push(req.url ?? '');
+    res.setHeader('Connection', 'close').end();
+  });
+  socket.write(get('/1') + get('/2'));
+  await text(socket);
+  t.deepEqual(begun, ['/1']);
+});
+
 test('a packet of a thousand requests is no more work than one', async (t) => {
   const { url, rest } = await startGateway(t);
   const { host, port, hostname } = new URL(url);
