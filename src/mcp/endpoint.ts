@@ -255,7 +255,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
       watchOver(endpoint, res, gone, { claims, mayGoOn: null });
       return respond(endpoint, inbound, admit);
     }
-    if (!holdStream(endpoint, claims, res, gone)) return tooMany('Too many open streams.', 10);
+    const noSlot = holdStream(endpoint, claims, res, gone);
+    if (noSlot !== null) return noSlot;
     watchOver(endpoint, res, gone, { claims, mayGoOn: mayUseWhereItIs(targetName), changed: changes.emit });
     return respond(endpoint, inbound, admit);
   }
@@ -307,32 +308,33 @@ async function serveSession(
   const [get, end] = everywhere ? [getEverywhere, deleteEverywhere] : [performGet, performDelete];
   if (method === 'DELETE') return end(endpoint, caller, claimed);
   if (claimed === null || claimed === 'missing') return get(endpoint, caller, claimed, undefined);
-  // A client that left during admission triggers no further event: it would keep its slot for ever.
-  if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
-  if (!holdStream(endpoint, caller.claims, res, gone)) return tooMany('Too many open streams.', 10);
+  const noSlot = holdStream(endpoint, caller.claims, res, gone);
+  if (noSlot !== null) return noSlot;
   const { claims, targetName } = caller;
   const mayGoOn = (admission: Admission): boolean => mayGoOnIn(admission, targetName, claimed);
   watchOver(endpoint, res, gone, { claims, mayGoOn, changed: changes.emit });
   return get(endpoint, caller, claimed, headers.lastEventId);
 }
 
-/** Takes a slot for a stream until the stream is closed. False: the principal has no slot left. */
+/** Takes a slot for a stream until the stream is closed. Returns null, or why there is no slot. */
 function holdStream(
   { streams, standing, limits }: Endpoint,
   claims: TokenClaims,
   res: ServerResponse,
   gone: Cancellation,
-): boolean {
+): Answer | null {
+  // A client that left before this triggers no further event: it would keep its slot for ever.
+  if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
   const key = principalKey(claims);
   const open = streams.get(key) ?? new Set();
-  if (open.size >= limits.streamsPerPrincipal) return false;
+  if (open.size >= limits.streamsPerPrincipal) return tooMany('Too many open streams.', 10);
   streams.set(key, open.add(gone));
   standing.add(res);
   res.once('close', () => {
     open.delete(gone);
     if (open.size === 0 && streams.get(key) === open) streams.delete(key);
   });
-  return true;
+  return null;
 }
 
 /** A stream without a session belongs to the target fingerprint of the first check: it ends when the target moves. */

@@ -1,7 +1,10 @@
 /** `subscriptions/listen`: what of it reaches the target, what comes back, and how it ends. */
 import type { ServerResponse } from 'node:http';
 import { request } from 'node:http';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
+import type { McpLimits } from '../../src/mcp/limits.ts';
 import { createSseReader } from '../../src/mcp/sse.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
@@ -24,7 +27,7 @@ function listenRequest(notifications: unknown, id: unknown = 'sub-1'): Raw {
   return modern('subscriptions/listen', { notifications } as object, { id });
 }
 
-async function setUp(t: ExecutionContext) {
+async function setUp(t: ExecutionContext, limits: Partial<McpLimits> = {}) {
   const streams: ServerResponse[] = [];
   const plain = byMethod({}, { modern: true });
   const upstream = await startRecording((received, res) => {
@@ -36,7 +39,7 @@ async function setUp(t: ExecutionContext) {
   const gateway = await startGateway({
     targets: [routed('t', upstream.url)],
     rights: { alice: ({ resource_name }) => resource_name.startsWith('file:///public/') },
-    limits: { watchMs: 50 },
+    limits: { watchMs: 50, ...limits },
   });
   t.teardown(async () => {
     await gateway.stop();
@@ -180,4 +183,31 @@ test.serial('where it cannot be recorded there is no subscription', async (t) =>
   gateway.auditDown = true;
   t.is((await send(gateway, listenRequest({ resourceSubscriptions: PUBLIC }))).status, 503);
   t.is(upstream.received.length, 0);
+});
+
+test.serial('a client that leaves before its subscription is read holds no place for a stream', async (t) => {
+  const { gateway, streams } = await setUp(t, { streamsPerPrincipal: 1 });
+  const padded = (notifications: unknown): Raw => {
+    const raw = listenRequest(notifications);
+    return { ...raw, body: JSON.stringify(raw.body) + ' '.repeat(2_000_000) };
+  };
+  const { headers = [], body } = padded({ toolsListChanged: true });
+  const lines = headers.flatMap((name, at) => (at % 2 === 0 ? [`${name}: ${headers[at + 1]}`] : []));
+  const usual = [
+    'Host: x',
+    'Authorization: Bearer alice',
+    'Content-Type: application/json',
+    'Accept: application/json, text/event-stream',
+  ];
+  const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
+  socket.end(
+    ['POST /mcp/t HTTP/1.1', ...usual, ...lines, `Content-Length: ${String(body).length}`, '', String(body)].join('\r\n'),
+  );
+  await text(socket);
+  // It is read after the first one.
+  t.is((await send(gateway, padded('no filter'))).status, 400);
+  const next = listenRequest({ toolsListChanged: true });
+  const reply = send(gateway, next).catch(() => null);
+  while (streams.length === 0 && (await Promise.race([reply, new Promise((resolve) => setTimeout(resolve, 10))])) == null);
+  t.is(streams.length, 1);
 });
