@@ -110,7 +110,7 @@ export async function performRequest(
   // If the upstream session is not open yet, opening it checks the health of the target.
   const isList = session?.place === EVERYWHERE && method.endsWith('/list');
   if (isList && deps.links.open({ session, target, access, admission: caller.admission }) !== null) {
-    const refusal = deps.health.refusal({ target, access, principal: principal.sub });
+    const refusal = deps.health.refusal({ target, access, principal: principal.sub, list: method });
     if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
   }
   const state = readState(deps, caller, target, message, manner);

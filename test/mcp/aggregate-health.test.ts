@@ -136,6 +136,17 @@ test.serial('a target whose lists hang is waited for once; its calls go on', asy
   t.is((await at.ask(session, 'tools/list')).result._meta, undefined);
 });
 
+test.serial('a list that hangs is not asked for again because other sessions open, and nobody is told of it', async (t) => {
+  const { at } = await setUp(t, (received, res) => (received.message?.method === 'tools/list' ? undefined : well(received, res)));
+  const lists = (): number => at.upstreams.hung.seen().filter((method) => method === 'tools/list').length;
+  const session = await openEverywhere(at);
+  for (let i = 0; i < 3; i++) {
+    t.deepEqual((await at.ask(session, 'tools/list')).result._meta[UNAVAILABLE], ['hung']);
+    await openEverywhere(at, { user: 'bob' });
+  }
+  t.is(lists(), 1);
+});
+
 /** No time passes in these tests but what they say, so nothing in them ends because somebody has waited for long enough. */
 const LATE_MS = 100;
 const limits = { lateMs: LATE_MS, joinMs: 600_000, openMs: 600_000 };

@@ -102,6 +102,35 @@ test('a principal waits for the time that others ran out of once, whatever they 
   t.true(isRefused(health, by('e')));
 });
 
+test('a list that hangs is left alone on its own: a session that opens says nothing of it', (t) => {
+  const { health } = setUp();
+  const recovered: string[] = [];
+  health.onRecovered((id) => recovered.push(id));
+  const list = { ...by('a'), list: 'tools/list' };
+  health.failed(list, 'timeout');
+  t.false(isRefused(health, by('a')));
+  t.false(isRefused(health, { ...list, list: 'prompts/list' }));
+  health.answered(by('b'));
+  t.true(isRefused(health, list));
+  t.deepEqual(recovered, []);
+  health.answered(list);
+  t.false(isRefused(health, list));
+  t.deepEqual(recovered, [target.id]);
+});
+
+test('whoever missed a target because it could not be reached once is told when it can', async (t) => {
+  const { health } = setUp();
+  const recovered: string[] = [];
+  health.onRecovered((id) => recovered.push(id));
+  const answers: (UpstreamFault | UpstreamAnswer)[] = [{ fault: 'unreachable' }, { status: 200 } as UpstreamAnswer];
+  const upstream = health.watched({
+    send: async () => answers.shift() ?? ({ status: 200 } as UpstreamAnswer),
+    close: async () => undefined,
+  });
+  for (let round = 0; round < 3; round++) await upstream.send({ method: 'POST', target, access } as UpstreamRequest);
+  t.deepEqual(recovered, [target.id]);
+});
+
 test('a try whose call goes on for long keeps nobody from a target that can be reached', async (t) => {
   const { health, pass } = setUp();
   let send: (request: UpstreamRequest) => Promise<UpstreamFault | UpstreamAnswer> = async () => ({ fault: 'unreachable' });

@@ -95,7 +95,7 @@ async function pageOf(
     const answer = await performRequest(among, aimed, { era: 'session', session }, own, plan.operation, located);
     const text = await finalText(answer);
     const read = text === null ? null : await readPage(target, message.method, plan.member, text);
-    if (read?.items != null) deps.health.answered(askedAt(place));
+    if (read?.items != null) deps.health.answered({ ...askedAt(place), list: message.method });
     return read;
   });
   return page ?? { target, items: null, next: null };

@@ -111,7 +111,7 @@ export async function askAmong<T>(
   const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
   const late = new AbortController();
   const timer = setTimeout(() => {
-    if (attempt?.overdue()) deps.health.failed(asked, 'timeout');
+    if (attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
     late.abort(REVOKED);
   }, deps.limits.joinMs);
   const waited = new Promise<null>((resolve) => {

@@ -12,6 +12,8 @@ import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type U
 /** On whose behalf a target is asked. */
 export interface Asked extends Pick<UpstreamRequest, 'target' | 'access'> {
   readonly principal: string;
+  /** The list that is asked for, which can hang alone. Absent: a session. */
+  readonly list?: string;
 }
 
 /** `http`: the target answered with a status that is no success. */
@@ -122,14 +124,14 @@ export function createHealth(now: () => number): Health {
     return { fault: 'suspended', until: Math.max(circuit.until, circuit.probeUntil, now()) };
   }
 
-  function recovered(target: Target, circuits: Iterable<Circuit>): void {
-    if ([...circuits].some(({ until }) => until > 0)) for (const listener of listeners) listener(target.id);
+  function recovered(target: Target): void {
+    for (const listener of listeners) listener(target.id);
   }
 
   /** A try that takes longer than a connection has got one, even if its call goes on for hours. */
   function closeIfConnected(target: Target, circuit: Circuit): void {
     if (circuit.probeUntil === 0 || now() < circuit.probeUntil) return;
-    recovered(target, [circuit]);
+    recovered(target);
     circuit.until = 0;
     circuit.probeUntil = 0;
   }
@@ -146,7 +148,7 @@ export function createHealth(now: () => number): Health {
     const circuit = reached.get(placeOf(target));
     if (!isFault(answer)) {
       reached.delete(placeOf(target));
-      if (circuit !== undefined) recovered(target, [circuit]);
+      if (circuit !== undefined) recovered(target);
       if (answer.status < 300) entryOf(target).successAt = now();
       return;
     }
@@ -158,12 +160,11 @@ export function createHealth(now: () => number): Health {
 
   /** The principal's own. It begins as that of others, where theirs counts, and owes nothing to theirs from then on. */
   function circuitFor(asked: Asked): Circuit | undefined {
-    const key = placeAndBinding(asked);
-    const circuits = opened.get(key);
+    const circuits = opened.get(circuitsKey(asked));
     const own = circuits?.get(asked.principal);
     if (circuits === undefined || own !== undefined) return own;
     const met = [...circuits.values()].filter(({ slow }) => slow);
-    if (met.length < 2 || now() < (answers.get(key)?.at ?? -Infinity) + TRUSTED_MS) return undefined;
+    if (met.length < 2 || now() < (answers.get(placeAndBinding(asked))?.at ?? -Infinity) + TRUSTED_MS) return undefined;
     const until = Math.max(...met.map((circuit) => circuit.until));
     return entered(circuits, asked.principal, () => ({ ...newCircuit(), until }), PRINCIPALS_KEPT);
   }
@@ -190,16 +191,15 @@ export function createHealth(now: () => number): Health {
         if (circuit !== undefined) circuit.probeUntil = 0;
         return;
       }
-      const circuits = entered(opened, placeAndBinding(asked), () => new Map<string, Circuit>(), KEPT);
+      const circuits = entered(opened, circuitsKey(asked), () => new Map<string, Circuit>(), KEPT);
       fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
     },
     answered(asked) {
-      const key = placeAndBinding(asked);
-      entered(answers, key, () => ({ at: 0 }), KEPT).at = now();
-      const circuits = opened.get(key);
+      entered(answers, placeAndBinding(asked), () => ({ at: 0 }), KEPT).at = now();
+      const circuits = opened.get(circuitsKey(asked));
       if (circuits === undefined) return;
-      opened.delete(key);
-      recovered(asked.target, circuits.values());
+      opened.delete(circuitsKey(asked));
+      if ([...circuits.values()].some(({ until }) => until > 0)) recovered(asked.target);
     },
     note,
     onRecovered(listener) {
@@ -225,6 +225,8 @@ const placeOf = (target: Target): string => JSON.stringify([target.id, addressOf
 
 /** Requests with the same key reach the same server with the same credentials. */
 export const placeAndBinding = ({ target, access }: Asked): string => JSON.stringify([placeOf(target), access.binding]);
+
+const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify([placeOf(target), access.binding, list]);
 
 const newCircuit = (): Circuit => ({ failures: 0, slow: false, until: 0, probeUntil: 0 });
 
