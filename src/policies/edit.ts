@@ -28,11 +28,11 @@ export interface PolicyEditParts {
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
   /**
-   * Compiles the set and loads it into an engine, which is then discarded. Rejects if that fails. `by`: the user in whose turn
-   * the work runs.
+   * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: whose turn it takes; null: none,
+   * for a transaction that must not wait for others.
    */
-  readonly tryPolicies: (policies: readonly Policy[], by: string) => Promise<unknown>;
-  /** Returns a UUIDv7: ids sort in the order of creation. */
+  readonly tryPolicies: (policies: readonly Policy[], by: string | null) => Promise<unknown>;
+  /** UUIDv7: ids are in order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
 }
@@ -86,16 +86,16 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
   /** Compute everything before taking the lock. Compute it again under the lock only if the state has changed in the meantime. */
   return async (caller, { glance, read, plan }) => {
     const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
-    const work = async (state: Awaited<ReturnType<typeof read>>) => {
+    const work = async (state: Awaited<ReturnType<typeof read>>, by: string | null) => {
       const planned = await plan(state);
-      if (planned.wouldBe !== null) await tryPolicySet(parts, planned.wouldBe, caller.principal?.sub ?? '');
+      if (planned.wouldBe !== null) await tryPolicySet(parts, planned.wouldBe, by);
       return planned;
     };
     const { glanced, state } = await database.snapshot(look);
-    const early = await work(state);
+    const early = await work(state, caller.principal?.sub ?? '');
     return administer(caller, 'admin', async (trx) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
-      const { result, apply } = holds ? early : await work(await read(trx));
+      const { result, apply } = holds ? early : await work(await read(trx), null);
       return { result, changes: apply ? await apply(policyStore(trx), trx) : [] };
     });
   };
@@ -105,7 +105,7 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
 export async function tryPolicySet(
   { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
   wouldBe: readonly Policy[],
-  by: string,
+  by: string | null,
 ): Promise<void> {
   try {
     await tryPolicies(wouldBe, by);

@@ -16,8 +16,8 @@ export type Give = (items: Iterable<unknown>) => Promise<void>;
 export interface Job {
   readonly name: string;
   readonly input: unknown;
-  /** Whose turn it takes. */
-  readonly by: string;
+  /** Whose turn it takes; null: it waits for none, because a transaction is held for it, and what runs may wait for that. */
+  readonly by: string | null;
   readonly host: Host;
   /** Ends the job, and its thread, wherever it is. */
   readonly signal?: AbortSignal | undefined;
@@ -96,6 +96,14 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
     return thread;
   }
 
+  function opened(): Thread {
+    try {
+      return open();
+    } catch (cause) {
+      throw new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause });
+    }
+  }
+
   function end(thread: Thread): void {
     if (thread.idle !== null) clearTimeout(thread.idle);
     threads.delete(thread);
@@ -103,7 +111,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
   }
 
   function take(): Thread {
-    const thread = spare ?? open();
+    if (closed) throw closing();
+    const thread = spare ?? opened();
     spare = null;
     if (thread.idle !== null) clearTimeout(thread.idle);
     thread.idle = null;
@@ -136,8 +145,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
       try {
         first.start(take());
         running.add(by);
-      } catch (cause) {
-        first.refuse(new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause }));
+      } catch (error) {
+        first.refuse(error);
       }
     }
   }
@@ -157,8 +166,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
     }
   }
 
-  async function turn(job: Job): Promise<Thread> {
-    const { by, signal } = job;
+  async function turn(job: Job, by: string): Promise<Thread> {
+    const { signal } = job;
     signal?.throwIfAborted();
     admit(by);
     return new Promise<Thread>((resolve, reject) => {
@@ -241,7 +250,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
 
   return {
     async run<T>(job: Job): Promise<T> {
-      const thread = await turn(job);
+      const { by } = job;
+      const thread = by === null ? take() : await turn(job, by);
       let isWell = false;
       try {
         const value = await perform(thread, job);
@@ -253,7 +263,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
       } finally {
         if (isWell) putBack(thread);
         else end(thread);
-        running.delete(job.by);
+        if (by !== null) running.delete(by);
         next();
       }
     },

@@ -4,9 +4,10 @@ import type { Administer, Caller } from '../../src/auth/administer.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import { AppError } from '../../src/errors.ts';
 import type { Policy } from '../../src/policies/document.ts';
-import { createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
+import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { policyStore } from '../../src/policies/store.ts';
+import { createWork } from '../../src/work/work.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 import { policyBody } from './policies.ts';
@@ -148,4 +149,39 @@ eachEngine(test.serial, 'two edits that are too much together: one is refused', 
   const stored = (await store.all()).length;
   t.true(stored > 0 && stored < 16, String(stored));
   t.is(results.filter(({ status }) => status === 'fulfilled').length, stored);
+});
+
+eachEngine(test.serial, 'a transaction waits for no thread that waits for its connection', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const work = createWork({ thread: new URL('../work/jobs.ts', import.meta.url), limits: { atOnce: 1 } });
+  t.teardown(work.close);
+  let plan: Promise<unknown> = Promise.resolve(null);
+  const edit = createPolicyEdit({
+    database,
+    administer: (_caller, _right, change) =>
+      database.knex.transaction(async (trx) => {
+        // A plan of the same administrator begins, and reads the policies.
+        let asked = (): void => {};
+        const asks = new Promise<void>((resolve) => {
+          asked = resolve;
+        });
+        const policies = async () => {
+          asked();
+          return (await database.snapshot((db) => policyStore(db).all())).length;
+        };
+        plan = work.run({ name: 'ask', input: { name: 'policies' }, by: 'admin', host: { policies } });
+        await asks;
+        const { result } = await change(trx);
+        return { result, position: { sequence: 0, nonce: '', revision: 0 } };
+      }),
+    tryPolicies: (_policies, by) => work.run({ name: 'bytes', input: {}, by, host: {} }),
+  });
+  let moves = 0;
+  const { result } = await edit(caller, {
+    glance: async () => ({ revision: moves++ }),
+    read: async () => null,
+    plan: async () => ({ result: 'done', wouldBe: [], apply: null }),
+  });
+  t.is(result, 'done');
+  t.is(await plan, 0);
 });

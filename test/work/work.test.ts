@@ -120,6 +120,27 @@ test('a thread that cannot be started, or that ends by itself, costs its caller 
   t.is(await codeOf(run('a', 'bytes')), 'done');
 });
 
+test('a job that a transaction is held for takes no turn, and none from others', async (t) => {
+  const { work, run } = start(t, { atOnce: 1 });
+  const [started, held] = [gate(), gate()];
+  const host = {
+    hold: () => {
+      started.open();
+      return held.opened;
+    },
+  };
+  const first = codeOf(run('a', 'ask', { name: 'hold' }, { host }));
+  await started.opened;
+  const order: string[] = [];
+  const second = codeOf(run('b', 'bytes')).then(() => order.push('second'));
+  await work.run({ name: 'bytes', input: {}, by: null, host: {} });
+  t.is(await codeOf(work.run({ name: 'fail', input: { known: true }, by: null, host: {} })), 'not_found');
+  t.deepEqual(order, []);
+  held.open();
+  t.is(await first, 'done');
+  await second;
+});
+
 test('closing ends what runs and what waits', async (t) => {
   const { work, run } = start(t, { atOnce: 1 });
   const started = gate();

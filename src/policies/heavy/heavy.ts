@@ -33,8 +33,8 @@ export interface HeavyWork {
   /** Reads the body of an apply. Returns its files and tests by name. */
   applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>>;
   readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>>;
-  /** Rejects if no engine can be built from the policies. */
-  build(policies: readonly Policy[], by: string): Promise<void>;
+  /** Rejects where no engine can be made of the policies. `by` null: at once. */
+  build(policies: readonly Policy[], by: string | null): Promise<void>;
   test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested>;
   close(): Promise<void>;
 }
