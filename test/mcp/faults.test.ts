@@ -5,7 +5,7 @@ import type { McpLimits } from '../../src/mcp/limits.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import type { RoutedTarget, StdioTarget } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
-import { routed, startGateway } from './gateway.ts';
+import { noCredentials, reachedWith, routed, startGateway } from './gateway.ts';
 import { call, inSession, open, send } from './raw.ts';
 
 const initialize = call('initialize', {
@@ -73,15 +73,18 @@ test.serial('a redirection: the administrator learns where to, the caller that t
   t.regex(fault()?.message ?? '', /redirects to http:\/\/10\.9\.8\.7\/mcp\//);
 });
 
-test.serial('the administrator is not shown what may be secret in the address of a redirection', async (t) => {
-  const url = await upstreamOf(t, ({ headers }, res) => {
-    const token = String(headers['x-upstream-key']);
-    res.writeHead(307, { location: `https://me:${token}@b.example/${token}/mcp?key=${token}#x` }).end();
+for (const scheme of ['', 'Bearer ', 'Basic ', 'token ']) {
+  test.serial(`the administrator is not shown what may be secret in the address of a redirection: ${scheme}`, async (t) => {
+    const url = await upstreamOf(t, ({ headers }, res) => {
+      const token = String(headers['x-upstream-key']).slice(scheme.length);
+      res.writeHead(307, { location: `https://me:${token}@b.example/${token}/mcp?key=${token}#x` }).end();
+    });
+    const headers: [string, string][] = [['x-upstream-key', `${scheme}gateway-secret`]];
+    const { opening, fault } = await setUp(t, routed('t', url, { accessOf: reachedWith({ ...noCredentials, headers }) }));
+    await opening();
+    t.regex(fault()?.message ?? '', /redirects to https:\/\/\[redacted\]@b\.example\/\[redacted\]\/mcp\?\[redacted\]$/);
   });
-  const { opening, fault } = await setUp(t, routed('t', url));
-  await opening();
-  t.regex(fault()?.message ?? '', /redirects to https:\/\/\[redacted\]@b\.example\/\[redacted\]\/mcp\?\[redacted\]$/);
-});
+}
 
 test.serial('a server of HTTP with SSE behind the transport streamable-http is named as such', async (t) => {
   const url = await upstreamOf(t, ({ httpMethod }, res) => {
