@@ -33,12 +33,19 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
 
 const isYaml = (name: string): boolean => /\.ya?ml$/i.test(name);
 
-/** Follows a link to a folder. Throws CommandError if the folder cannot be read. */
-function hasYaml(path: string): boolean {
+/** Also where a link leads to the folder, or to one inside it. Throws CommandError where that cannot be told. `seen`: real paths that need no second look. */
+function hasYaml(path: string, seen: Set<string> = new Set()): boolean {
   try {
-    const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
-    return isFolder && readdirSync(path, { recursive: true, encoding: 'utf8' }).some(isYaml);
+    if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return false;
+    const real = realpathSync(path);
+    if (seen.has(real)) return false;
+    seen.add(real);
+    // Links inside are not followed by this.
+    return readdirSync(path, { recursive: true, withFileTypes: true }).some(
+      (entry) => isYaml(entry.name) || (entry.isSymbolicLink() && hasYaml(join(entry.parentPath, entry.name), seen)),
+    );
   } catch (error) {
+    if (error instanceof CommandError) throw error;
     throw new CommandError(
       `${path} cannot be read (${codeOf(error)}), and may be a folder with policies: make it readable, or remove it`,
       'invalid_file',
@@ -90,21 +97,28 @@ function decoded(bytes: Buffer): string | { readonly problem: string; readonly l
   }
 }
 
-/**
- * Creates the folder if it does not exist. Throws CommandError if the name is not that of a policy file, or if the path is a
- * link.
- */
+/** Makes the folder where there is none. Throws CommandError for a name that is none of a policy file, or is a link, and where it cannot be written. */
 export function writePolicyFile(dir: string, name: string, text: string): void {
   const path = checked(dir, name);
-  mkdirSync(dir, { recursive: true });
+  changing(path, () => mkdirSync(dir, { recursive: true }));
   if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) {
     throw new CommandError(`${path} is a link, so no file can be written there: remove the link`, 'invalid_file');
   }
-  writeFileSync(path, text);
+  changing(path, () => writeFileSync(path, text));
 }
 
 export function removePolicyFile(dir: string, name: string): void {
-  rmSync(checked(dir, name));
+  const path = checked(dir, name);
+  changing(path, () => rmSync(path));
+}
+
+/** A disk may be full, or a folder not ours. */
+function changing(path: string, change: () => void): void {
+  try {
+    change();
+  } catch (error) {
+    throw new CommandError(`${path} cannot be written: ${(error as Error).message}`, 'cannot_write');
+  }
 }
 
 function checked(dir: string, name: string): string {

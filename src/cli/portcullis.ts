@@ -146,9 +146,20 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 }
 
-// A reader such as `head` may close the output early. The command still completes its work.
+/** Of sysexits.h: no command uses it for what it has found. */
+const CANNOT_WRITE = 74;
+
+let isLost = false;
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
+  // Whoever reads the output may have read enough, as `head` has. What the command does it does to the end.
+  if (error.code === 'EPIPE' || isLost) return;
+  isLost = true;
+  process.stderr.write(`portcullis: the output could not be written: ${error.message}\n`);
+  process.once('exit', () => {
+    process.exitCode = CANNOT_WRITE;
+  });
 });
+// What is told there is no reason to leave anything undone.
+process.stderr.on('error', () => undefined);
 
 process.exitCode = await run(process.argv.slice(2));

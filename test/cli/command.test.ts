@@ -1,10 +1,11 @@
 /** What holds for every command, as a process of its own. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readPolicyFolder } from '../../src/cli/policy-folder.ts';
+import { CommandError } from '../../src/cli/command.ts';
+import { readPolicyFolder, removePolicyFile, writePolicyFile } from '../../src/cli/policy-folder.ts';
 import { file } from '../policies/sets.ts';
 import { program } from '../support/process.ts';
 import { folder, portcullis } from './cli.ts';
@@ -64,6 +65,49 @@ test('a folder inside that has policies is refused by its name, but for that of 
     error?.message,
     `${join(dir, 'docs')} is a folder with YAML files, and subfolders are not read: move its files into ${dir}`,
   );
+});
+
+test('a link inside a folder that leads to policies is refused, too, and one that leads in a circle is not', (t) => {
+  const [dir, elsewhere] = [folder(t), folder(t)];
+  writeFileSync(join(dir, 'a.yaml'), file());
+  writeFileSync(join(elsewhere, 'b.yaml'), file());
+  mkdirSync(join(dir, 'team', 'deep'), { recursive: true });
+  for (const name of ['one', 'two']) symlinkSync(join(dir, 'team'), join(dir, 'team', 'deep', name));
+  t.deepEqual([...readPolicyFolder(dir).keys()], ['a.yaml']);
+  symlinkSync(elsewhere, join(dir, 'team', 'deep', 'shared'));
+  t.throws(() => readPolicyFolder(dir), { message: /team is a folder with YAML files, and folders are not read/ });
+});
+
+test('a file of a policy that cannot be written is named, with the reason', (t) => {
+  const dir = folder(t);
+  mkdirSync(join(dir, 'a.yaml'));
+  t.throws(() => writePolicyFile(dir, 'a.yaml', ''), { instanceOf: CommandError, message: /a\.yaml cannot be written: EISDIR/ });
+  t.throws(() => removePolicyFile(dir, 'b.yaml'), { instanceOf: CommandError, message: /b\.yaml cannot be written: ENOENT/ });
+  const file = join(dir, 'file');
+  writeFileSync(file, '');
+  t.throws(() => writePolicyFile(file, 'a.yaml', ''), { instanceOf: CommandError, message: /a\.yaml cannot be written: EEXIST/ });
+});
+
+for (const what of ['policies schema', 'audit verify --help']) {
+  test.serial(`output that cannot be written, as on a full disk, is told and has an exit code of its own: ${what}`, async (t) => {
+    const full = openSync('/dev/full', 'w');
+    const child = spawn(process.execPath, [...program('cli/portcullis'), ...wordsOf(what)], { stdio: ['ignore', full, 'pipe'] });
+    closeSync(full);
+    let err = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      err += text;
+    });
+    const [code] = await once(child, 'close');
+    t.is(err, 'portcullis: the output could not be written: ENOSPC: no space left on device, write\n');
+    t.is(code, 74);
+  });
+}
+
+test.serial('nothing is left undone where only progress and faults cannot be written', async (t) => {
+  const full = openSync('/dev/full', 'w');
+  const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'nothing'], { stdio: ['ignore', 'ignore', full] });
+  closeSync(full);
+  t.deepEqual(await once(child, 'close'), [2, null]);
 });
 
 test('a link to a folder that has policies is refused like the folder, and a link that goes nowhere is not one', (t) => {
