@@ -43,6 +43,7 @@ import { openapiRoutes } from './http/openapi/document.ts';
 import { meetOrigin } from './http/origin.ts';
 import { createRateLimits } from './http/rate-limit.ts';
 import type { Timings } from './http/timings.ts';
+import { createUnreadLimits } from './http/unread.ts';
 import { createLog, type Log } from './log.ts';
 import { createMcpHandler } from './mcp/endpoint.ts';
 import { createHolders } from './mcp/holders.ts';
@@ -287,6 +288,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const bodies = createBodies(DEFAULT_LIMITS);
   const app = createApp({
     bodies,
+    unread: createUnreadLimits(DEFAULT_LIMITS),
     config,
     log,
     metrics,

@@ -16,6 +16,7 @@ import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from './origin.ts';
 import { problemOf, sendProblem } from './problem.ts';
 import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
+import { limitUnread, type UnreadLimits } from './unread.ts';
 import { wellKnownRoutes } from './well-known.ts';
 
 export interface ProtectedMount extends Mount {
@@ -32,6 +33,7 @@ export interface AppParts {
   readonly ready: Ready;
   /** Bytes of large bodies under way, by principal: one stock for the process. */
   readonly bodies: Stock;
+  readonly unread: UnreadLimits;
   /** Routers for callers without a token, under `/api`. */
   readonly open: readonly Mount[];
   /** Routers behind authentication, under `/api`, in the order in which they are asked. */
@@ -92,10 +94,12 @@ export function createApp(parts: AppParts): Express {
 }
 
 /** What holds for every answer: an id, headers, a line in the log, and that the request is addressed to this gateway. */
-function begin({ config, log, metrics }: AppParts, table: RouteTable): RequestHandler {
+function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): RequestHandler {
   return (req, res, next) => {
     const requestId = uuidv7();
     openContext(res, { requestId });
+    const address = req.socket.remoteAddress ?? '';
+    limitUnread(res, () => contextOf(res).admission?.principal.sub ?? address, unread, log);
     res.setHeader('X-Request-Id', requestId);
     res.setHeader('X-Content-Type-Options', 'nosniff');
     if (req.path.startsWith('/api')) res.setHeader('Cache-Control', 'no-store');

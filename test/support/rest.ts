@@ -21,6 +21,7 @@ import type { Decision, Engine } from '../../src/decision/decision.ts';
 import { createApp } from '../../src/http/app.ts';
 import { createMetrics } from '../../src/http/metrics.ts';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
+import { createUnreadLimits } from '../../src/http/unread.ts';
 import { createLog } from '../../src/log.ts';
 import { createBodies } from '../../src/mcp/intake.ts';
 import { DEFAULT_LIMITS } from '../../src/mcp/limits.ts';
@@ -131,6 +132,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   const state = { ready: true };
   const app = createApp({
     bodies: createBodies(DEFAULT_LIMITS),
+    unread: createUnreadLimits(DEFAULT_LIMITS),
     config,
     log,
     metrics: createMetrics(),
