@@ -14,7 +14,11 @@ export interface UnreadLimits {
 }
 
 /** Those of answers at `/mcp`, counted apart from them. */
-export function createUnreadLimits({ waitingBytesOfPrincipal: perKey, waitingBytesOfAll: all, stallMs }: OutboxLimits): UnreadLimits {
+export function createUnreadLimits({
+  waitingBytesOfPrincipal: perKey,
+  waitingBytesOfAll: all,
+  stallMs,
+}: OutboxLimits): UnreadLimits {
   return { stallMs, waiting: createStock('answers that clients have not taken', { perKey, all }), bytesOfAnswer: perKey / 2 };
 }
 

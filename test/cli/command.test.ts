@@ -105,7 +105,9 @@ for (const what of ['policies schema', 'audit verify --help']) {
 
 test.serial('nothing is left undone where only progress and faults cannot be written', async (t) => {
   const full = openSync('/dev/full', 'w');
-  const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'nothing'], { stdio: ['ignore', 'ignore', full] });
+  const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'nothing'], {
+    stdio: ['ignore', 'ignore', full],
+  });
   closeSync(full);
   t.deepEqual(await once(child, 'close'), [2, null]);
 });
