@@ -1,31 +1,34 @@
-/** What the audit log keeps of the arguments of a call, where the target asks for it: secrets masked, and cut to a size. Pure. */
+/** Captures the arguments of a call for the audit log if the target is configured so. Masks secrets and limits the size. Pure. */
 import type { JsonObject, JsonValue } from '../http/json.ts';
 import { isUnread } from '../http/json-steps.ts';
 
-/** A record has the JSON of this. */
+/** The audit record stores this as JSON. */
 export interface CapturedArguments {
-  /** null where even shortened texts leave too much. */
+  /** null if the arguments are too large even after their texts are shortened. */
   readonly value: JsonValue;
-  /** Whether anything but the mask is missing. */
+  /** Whether anything is missing besides the masked values. */
   readonly cut: boolean;
 }
 
-/** What carries arguments that the tool or prompt itself declares. Completions are what somebody is still typing. */
+/** Methods whose arguments the tool or prompt itself declares. A completion is left out: the user is still typing its text. */
 const CAPTURED: readonly string[] = ['tools/call', 'prompts/get'];
 
-/** A member whose name ends so, or so with a number, is masked for every target. Not `tokens`: `max_tokens` is no secret. */
+/**
+ * A member is masked for every target if its name ends with one of these words, or with one of them and a number.
+ * `tokens` is left out because `max_tokens` is not a secret.
+ */
 export const ALWAYS_MASKED = [
   ...['password', 'passwords', 'passwd', 'pwd', 'passphrase', 'passcode', 'secret', 'secrets', 'token', 'apikey', 'apikeys'],
   ...['accesskey', 'secretkey', 'privatekey', 'authorization', 'credential', 'credentials', 'cookie', 'cookies'],
 ] as const;
 
 export const MASK = '***';
-/** Of the masked arguments as JSON. */
+/** Limit for the masked arguments as JSON. */
 export const MAX_ARGUMENT_BYTES = 8 * 1024;
-/** Texts are cut to so many UTF-16 units where the whole is too large. */
+/** If the whole is too large, each text is cut to this many UTF-16 units. */
 const SHORT_TEXT = 256;
 
-/** The JSON of CapturedArguments; null: the request has none. `mask`: further names, compared as a whole. */
+/** Returns the JSON of CapturedArguments; null: the request has no arguments. `mask` has further names, compared as a whole. */
 export function captureArguments(mask: readonly string[], method: string, params: JsonObject | undefined): string | null {
   const value = CAPTURED.includes(method) ? params?.['arguments'] : undefined;
   if (value === undefined) return null;
@@ -49,9 +52,9 @@ const recordOf = (value: string, cut: boolean): string => `{"value":${value},"cu
 const fits = (json: string): boolean => Buffer.byteLength(json) <= MAX_ARGUMENT_BYTES;
 const shortened = (text: string): string => (text.length > SHORT_TEXT ? `${text.slice(0, SHORT_TEXT).toWellFormed()}…` : text);
 
-/** undefined: shortening texts would not make it fit. Then it was not looked at any further, however large it is. */
+/** Returns a masked copy, or undefined if shortened texts would not make it fit. It stops there, so a huge value costs little. */
 function masked(value: JsonValue, isMasked: (name: string) => boolean): JsonValue | undefined {
-  // Less than what each value and name takes in JSON.
+  // A lower bound: each value and name takes more than this in JSON.
   let left = MAX_ARGUMENT_BYTES;
   const copyOf = (from: JsonValue): JsonValue => {
     left--;
@@ -70,14 +73,14 @@ function masked(value: JsonValue, isMasked: (name: string) => boolean): JsonValu
       if (left < 0) break;
       members.push([name, copyOf(isMasked(name) ? MASK : (from[name] ?? null))]);
     }
-    // Not by assignment, which would take `__proto__` for the prototype.
+    // An assignment to `__proto__` would set the prototype, so the object is made from entries.
     return Object.fromEntries(members);
   };
   const copy = copyOf(value);
   return left < 0 ? undefined : copy;
 }
 
-/** `password2` is what is to be the same as `password`. No regex: those that look for an end take quadratic time. */
+/** Forms often repeat a password as `password2`. A regex that is anchored only at the end would take quadratic time. */
 function withoutNumber(name: string): string {
   let end = name.length;
   while (end > 0 && '0123456789'.includes(name.charAt(end - 1))) end--;
@@ -85,11 +88,11 @@ function withoutNumber(name: string): string {
 }
 
 /**
- * The same text for names that people, or readers that do not regard case or style, take for one: `apiKey`, `API-Key` and
- * `api_key`; compatibility forms (U+017F is an `s`, U+212A a `k`) and invisible characters make no other name, either.
+ * Returns the same text for names that a person, or a case-insensitive parser, would treat as one: `apiKey`, `API-Key` and
+ * `api_key`. Compatibility forms (U+017F is an `s`, U+212A a `k`) and invisible characters make no difference either.
  */
 function fold(name: string): string {
   const folded = name.normalize('NFKC').toUpperCase().toLowerCase();
-  // A name of signs alone stays what it is.
+  // A name without letters or digits stays as it is.
   return folded.replace(/[^\p{L}\p{M}\p{N}]|\p{Default_Ignorable_Code_Point}/gu, '') || folded;
 }

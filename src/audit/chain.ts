@@ -1,25 +1,25 @@
 /**
- * The chain of the audit log. Each record carries a MAC over its own content and the MAC before it, under a key that is not
- * in the database, so that who can write the tables can neither change nor add nor leave out a record unseen.
+ * The chain of the audit log. Each record carries a MAC over its own content and the MAC of the record before it. The key is
+ * not in the database, so write access to the tables is not enough to change, add or remove a record unnoticed.
  */
 import { createHmac, createSecretKey, hash, randomFillSync } from 'node:crypto';
 
-/** Of the form of what is under a MAC; stands in the head of each chain. */
+/** The version of the format that the MACs cover. The header of each chain names it. */
 export const CHAIN_VERSION = 1;
 
-/** Retention never removes younger records, whatever the configuration says. */
+/** Retention never removes a record younger than this, whatever the configuration says. */
 export const MIN_RETENTION_DAYS = 30;
 
 export type RecordKind = 'decision' | 'shown' | 'outcome';
 
-/** The place of a record in its chain. The first has `chain_seq` 1 and follows the head of the chain itself. */
+/** The position of a record in its chain. The first record has `chain_seq` 1 and continues the MAC of the chain's header. */
 export interface Stamp {
   readonly chain_id: string;
   readonly chain_seq: number;
   readonly mac: string;
 }
 
-/** The last record of a chain; `seq` 0: none yet, and `mac` is that of the chain's head. */
+/** The head of a chain: its last record. If `seq` is 0 the chain has no record yet, and `mac` is that of its header. */
 export interface Head {
   readonly chain_id: string;
   readonly seq: number;
@@ -27,12 +27,14 @@ export interface Head {
 }
 
 export interface ChainKey {
-  /** Tells keys apart, and nothing of the key. */
+  /** Tells keys apart and reveals nothing about the key. */
   readonly id: string;
   mac(text: string): string;
 }
 
-/** How a chain begins: who writes it, and the heads of the others at that moment, so that one that vanishes is missed. */
+/**
+ * The header of a chain: which process writes it, and the heads of the other chains at that moment, so that a missing one shows.
+ */
 export interface ChainRow {
   readonly chain_id: string;
   readonly version: number;
@@ -40,29 +42,31 @@ export interface ChainRow {
   readonly started_at: number;
   /** JSON: the process that writes it. */
   readonly host: string;
-  /** JSON: `[chain_id, seq, mac]` of each. */
+  /** JSON: `[chain_id, seq, mac]` for each of the other chains. */
   readonly found: string;
-  /** Records from before there were chains. */
+  /** How many records are older than the first chain. */
   readonly unchained: number;
   readonly mac: string;
 }
 
-/** Says that the records of a chain up to `seq` were removed by age. */
+/** States that the records of a chain up to `seq` were removed by age. */
 export interface RetentionRow {
   readonly chain_id: string;
   readonly seq: number;
   /** MAC of record `seq`, which the next one continues. */
   readonly mac: string;
   readonly removed_at: number;
-  /** The newest time among the removed records, read from records whose MAC fitted; null: version 1 removed all of them. */
+  /** The newest time among the removed records, taken from records with a valid MAC; null: version 1 removed all of them. */
   readonly newest: number | null;
-  /** JSON `[seq, removed_at]`: version 1 removed the records up to this one and did not check their MACs; null: it removed none. */
+  /**
+   * JSON `[seq, removed_at]`: version 1 removed the records up to this one without checking their MACs; null: it removed none.
+   */
   readonly unproven: string | null;
   readonly key_id: string;
   readonly signature: string;
 }
 
-/** Says that what is personal was erased from the rows of a user that were there at `erased_at`. */
+/** States that personal data was erased from the user's rows that existed at `erased_at`. */
 export interface ErasureRow {
   readonly id: string;
   readonly user_id: string;
@@ -71,7 +75,7 @@ export interface ErasureRow {
   readonly signature: string;
 }
 
-/** Columns under the MAC. E-mail, groups and arguments are under it as their salted hash, so that they can be erased. */
+/** Columns that the MAC covers. It covers a salted hash of e-mail, groups and arguments, so that they can be erased. */
 const CHAINED = {
   decision: [
     ...['id', 'created_at', 'issuer', 'user_id', 'user_role', 'person_hash', 'target_id', 'target_name', 'method'],
@@ -84,14 +88,14 @@ const CHAINED = {
 
 const SALT_BYTES = 16;
 
-/** `secret` as `vault.derive('audit chain')` gives it. */
+/** `secret` is the result of `vault.derive('audit chain')`. */
 export function createChainKey(secret: Buffer): ChainKey {
   const key = createSecretKey(secret);
   const mac = (text: string): string => createHmac('sha256', key).update(text).digest('base64url');
   return { id: mac('id').slice(0, 16), mac };
 }
 
-/** One MAC of a record. An array of JSON has one reading, whatever the values are. */
+/** Returns the MAC of a record. A JSON array can be read in only one way, whatever its values are. */
 export function recordMac(
   key: ChainKey,
   version: number,
@@ -105,18 +109,18 @@ export function recordMac(
   return key.mac(JSON.stringify([version, chainId, seq, previous, kind, values]));
 }
 
-/** The next place of the chain, which the row takes. */
+/** Returns the stamp of `row` as the record after `head`. */
 export function nextStamp(key: ChainKey, head: Head, kind: RecordKind, row: object): Stamp {
   const chain_seq = head.seq + 1;
   const mac = recordMac(key, CHAIN_VERSION, head.chain_id, chain_seq, head.mac, kind, row);
   return { chain_id: head.chain_id, chain_seq, mac };
 }
 
-// Drawn many at a time: each draw costs as much as a MAC.
+// Salts are drawn many at a time, because each draw costs as much as a MAC.
 const salts = Buffer.alloc(256 * SALT_BYTES);
 let drawn = salts.length;
 
-/** Different for each row: equal e-mails do not show. */
+/** Each row gets its own salt, so that equal e-mails have different hashes. */
 export function newSalt(): string {
   if (drawn === salts.length) {
     randomFillSync(salts);
@@ -127,14 +131,14 @@ export function newSalt(): string {
 }
 
 /**
- * What stands for e-mail, groups and arguments under the MAC; the latter two are JSON, as they are stored. Without the salt
- * it tells nothing. Rows without arguments are as they were before any had them.
+ * Returns the hash that the MAC covers in place of e-mail, groups and arguments. Groups and arguments are JSON, as stored.
+ * Without the salt the hash reveals nothing. A row without arguments has the same hash as before arguments were captured.
  */
 export function personHash(salt: string, email: string, groups: string, args: string | null): string {
   return hash('sha256', JSON.stringify(args === null ? [salt, email, groups] : [salt, email, groups, args]), 'base64url');
 }
 
-/** By which rows of a resource are found: its name is too long for an index. null: the request names none. */
+/** Returns the indexed key of a resource, because its name is too long for an index; null: the request names no resource. */
 export function resourceKey(name: string | null): string | null {
   return name === null ? null : hash('sha256', name, 'base64url').slice(0, 22);
 }
@@ -150,8 +154,8 @@ export function retentionSignature(key: ChainKey, row: Omit<RetentionRow, 'key_i
 }
 
 /**
- * The version under which the row was signed; null: it is not what was signed. The signature alone decides, because a replica
- * of an older version leaves the newer columns as they are.
+ * Returns the version under which the row was signed, or null if the signature is invalid. Only the signature decides,
+ * because a replica of an older version leaves the newer columns unchanged.
  */
 export function retentionVersion(key: ChainKey, row: RetentionRow): 1 | 2 | null {
   if (retentionSignature(key, row) === row.signature) return 2;
@@ -159,7 +163,7 @@ export function retentionVersion(key: ChainKey, row: RetentionRow): 1 | 2 | null
   return first === row.signature ? 1 : null;
 }
 
-/** What no proof says of the age of removed records: up to which one, and when they were removed. */
+/** Returns up to which record, and when, records were removed without a proof of their age; null: every removal is proven. */
 export function unprovenOf(version: 1 | 2, row: RetentionRow): { readonly seq: number; readonly removed_at: number } | null {
   if (version === 1) return { seq: row.seq, removed_at: row.removed_at };
   if (row.unproven === null) return null;
@@ -171,7 +175,7 @@ export function erasureSignature(key: ChainKey, row: Omit<ErasureRow, 'key_id' |
   return key.mac(JSON.stringify([CHAIN_VERSION, 'erasure', row.id, row.user_id, row.erased_at]));
 }
 
-/** The least id that a UUIDv7 made at `ms` can be: ids before it are older. */
+/** Returns the lowest UUIDv7 that can be made at `ms`: lower ids are older. */
 export function firstIdOf(ms: number): string {
   const hex = Math.max(0, Math.min(ms, 2 ** 48 - 1))
     .toString(16)
@@ -179,7 +183,7 @@ export function firstIdOf(ms: number): string {
   return `${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`;
 }
 
-/** When a decision id was made: milliseconds since the epoch. */
+/** Returns when a decision id was made, in milliseconds since the epoch. */
 export function timeOf(id: string): number {
   return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
 }

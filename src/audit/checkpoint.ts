@@ -1,19 +1,19 @@
-/** Signed statements of where the chains of the log stand, to be kept outside the database. */
+/** Signed statements of the heads of the chains. They are kept outside the database. */
 import { CHAIN_VERSION, type ChainKey } from './chain.ts';
 
-/** In the protected header: no token is of this type. */
+/** The type in the protected header. No token has it. */
 export const CHECKPOINT_TYPE = 'portcullis-audit-checkpoint';
 
 /** The payload of the JWS. */
 export interface Checkpoint {
   /** Milliseconds since the epoch. */
   readonly time: number;
-  /** Of the policy set. */
+  /** The revision of the policy set. */
   readonly revision: number;
-  /** `[chain_id, seq, mac]` of each chain that no later one has found as it is. */
+  /** `[chain_id, seq, mac]` of each head that no later chain names as it is. */
   readonly heads: readonly (readonly [chain: string, seq: number, mac: string])[];
   readonly key_id: string;
-  /** For who has the master key and not the public keys. */
+  /** Allows a check with the master key and without the public keys. */
   readonly mac: string;
 }
 
@@ -23,15 +23,18 @@ export function checkpointMac(key: ChainKey, { time, revision, heads }: Omit<Che
 
 const BEGIN = '{"checkpoint":"';
 
-/** As a file of checkpoints has it. */
+/** Returns the line of a checkpoint file for a JWS. */
 export const checkpointLine = (jws: string): string => `${BEGIN}${jws}"}`;
 
-/** Whether the line is the beginning of a checkpoint, as a full disk or a power cut leaves it. It proves as little as a line that is not there. */
+/** Whether the line is only the beginning of a checkpoint, after a full disk or a power cut. Such a line proves nothing. */
 export function isCutOff(line: string): boolean {
   return line.startsWith(BEGIN) ? /^[\w.-]*"?$/.test(line.slice(BEGIN.length)) : BEGIN.startsWith(line);
 }
 
-/** One line of a file of checkpoints: the JWS, or what `/api/logs/checkpoint` answered. The signature is not looked at; null: it is no checkpoint. */
+/**
+ * Reads one line of a checkpoint file: the JWS, or the answer of `/api/logs/checkpoint`. Does not check the signature.
+ * null: the line is not a checkpoint.
+ */
 export function readCheckpoint(line: string): Checkpoint | null {
   try {
     const jws = line.startsWith('{') ? (JSON.parse(line) as { checkpoint?: unknown }).checkpoint : line;

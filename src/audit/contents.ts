@@ -1,4 +1,6 @@
-/** What a record says beside its MAC: personal data that can be erased, and names that many lists share. Pure but for the hashes. */
+/**
+ * Checks the content that a MAC covers only by hash: personal data, which can be erased, and names, which many lists share. Pure.
+ */
 import { hash } from 'node:crypto';
 import { personHash, resourceKey } from './chain.ts';
 import type { ChainedRecord } from './chains/store.ts';
@@ -8,7 +10,7 @@ export interface ContentFault {
   readonly detail: string;
 }
 
-/** null: the record, whose MAC fits, says what was written. */
+/** For a record with a valid MAC: returns what is wrong with its content, or null if it is what was written. */
 export function contentFault({ kind, row }: ChainedRecord): ContentFault | null {
   switch (kind) {
     case 'decision':
@@ -20,7 +22,7 @@ export function contentFault({ kind, row }: ChainedRecord): ContentFault | null 
   }
 }
 
-/** Whether the personal data of a decision was taken out. */
+/** Whether the personal data of a decision was erased. */
 export function isErased({ kind, row }: ChainedRecord): boolean {
   return kind === 'decision' && row['salt'] === null;
 }
@@ -29,10 +31,10 @@ const altered = (detail: string): ContentFault => ({ problem: 'altered', detail 
 
 function decisionFault(row: ChainedRecord['row']): ContentFault | null {
   const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
-  // Exports from before there were arguments have no such member.
+  // Older exports do not have the member `arguments`.
   const args = row['arguments'] ?? null;
   if (row['resource_key'] !== resourceKey(row['resource_name'] as string | null))
-    return altered('the key by which the resource is found is not what was written');
+    return altered('the search key of the resource is not what was written');
   if (salt === null) {
     const empty = email === '' && groups === '[]' && args === null;
     return empty ? null : altered('e-mail, groups or arguments were set after an erasure');
@@ -43,8 +45,8 @@ function decisionFault(row: ChainedRecord['row']): ContentFault | null {
 
 function setFault(row: ChainedRecord['row']): ContentFault | null {
   const names = row['names'];
-  if (names === null || names === undefined) return { problem: 'missing', detail: 'the names that the list showed are missing' };
+  if (names === null || names === undefined) return { problem: 'missing', detail: 'the listed names are missing' };
   return hash('sha256', String(names), 'hex') === row['set_hash']
     ? null
-    : altered('the names that the list showed are not what was written');
+    : altered('the listed names are not what was written');
 }

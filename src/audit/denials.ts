@@ -1,19 +1,21 @@
-/** How many denials one principal may have recorded a minute: each is a row, and who is always refused could fill the disk. */
+/**
+ * Limits the denials of a principal per minute: each is a row in the log, so a client that is always denied could fill the disk.
+ */
 import type { Log } from '../log.ts';
 
 export interface Denials {
-  /** A denial of this principal was recorded. */
+  /** Counts a recorded denial of this principal. */
   count(principal: string): void;
-  /** Before anything of this principal is decided: null, or the seconds that it must wait, because its share is used up. */
+  /** Call it before a decision. Returns how many seconds the principal must wait because it reached the limit; null: none. */
   wait(principal: string): number | null;
 }
 
 export interface DenialsParts {
-  /** A minute and principal. */
+  /** Denials per minute and principal. */
   readonly limit: number;
   readonly log: Pick<Log, 'warn'>;
   readonly now: () => number;
-  /** Told of each request that must wait. */
+  /** Called for each request that must wait. */
   readonly onRefused: () => void;
 }
 
@@ -28,11 +30,11 @@ export function createDenials({ limit, log, now, onRefused }: DenialsParts): Den
   let began = now();
   let shares = new Map<string, Share>();
 
-  /** What was refused in the minute that is over is said once, for each principal. */
+  /** Begins the next minute if the last is over, and logs the refusals of that minute once per principal. */
   function turn(): void {
     if (now() - began < MINUTE_MS && now() >= began) return;
     for (const [principal, { refused }] of shares) {
-      if (refused > 0) log.warn({ principal, refused, limit }, 'requests were refused for a minute: too many denials');
+      if (refused > 0) log.warn({ principal, refused, limit }, 'requests of a principal were refused: too many denials within a minute');
     }
     began = now();
     shares = new Map();
@@ -49,7 +51,7 @@ export function createDenials({ limit, log, now, onRefused }: DenialsParts): Den
       turn();
       const share = shares.get(principal);
       if (share === undefined || share.denied < limit) return null;
-      if (share.refused++ === 0) log.warn({ principal, limit }, 'a principal has too many denials; its requests are refused');
+      if (share.refused++ === 0) log.warn({ principal, limit }, 'requests of a principal are refused: too many denials within this minute');
       onRefused();
       return Math.max(1, Math.ceil((began + MINUTE_MS - now()) / 1000));
     },

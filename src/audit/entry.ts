@@ -1,9 +1,9 @@
-/** A row of the log as the API shows it. */
+/** The JSON of a decision in the API. */
 import type { AuditEntry } from './store.ts';
 
 export type LogJson = ReturnType<typeof logJson>;
 
-/** In the order in which people read it: when, who, what, the answer and why; then what reproduces it. */
+/** The members are in reading order: when, who, what, the decision and its reason, then the data that reproduces it. */
 export function logJson(entry: AuditEntry) {
   return {
     id: entry.id,

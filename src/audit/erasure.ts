@@ -1,4 +1,7 @@
-/** Takes what is personal out of a user's rows: e-mail, groups, arguments, and the salt of their hash. That the rows were there stays proven. */
+/**
+ * Erases personal data from a user's rows: e-mail, groups, arguments, and the salt of their hash. The chain still proves that
+ * the rows existed.
+ */
 import { v7 as uuidv7 } from 'uuid';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
@@ -6,16 +9,19 @@ import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from './c
 import { chainStore } from './chains/store.ts';
 
 export interface Erasure {
-  /** Records that it was asked for, in the transaction of the change. Rows that are made later are not part of it. */
+  /**
+   * Records the request for an erasure in the transaction of the change. The erasure does not include rows that are written
+   * later.
+   */
   begin(trx: Transaction, userId: string): Promise<{ result: ErasureRow; changes: readonly Change[] }>;
-  /** Erases, in small steps; says in how many rows. Doing it again is harmless. */
+  /** Erases in small steps and returns the number of rows. It may run again without harm. */
   finish(row: ErasureRow): Promise<number>;
-  /** Goes on with those that were begun and not finished, and looks once more for rows that came late. */
+  /** Continues unfinished erasures, and looks again for rows that were written late. */
   resume(): Promise<void>;
 }
 
 const BATCH = 500;
-/** After this a row that was decided before the erasure is in the table, or never will be. */
+/** A row that was decided before the erasure is written within this time, or never. */
 const LATEST_MS = 60_000;
 
 export function createErasure({
@@ -41,7 +47,7 @@ export function createErasure({
 
   return {
     async begin(trx, userId) {
-      // The millisecond is over for the rows that are there: an id tells no finer.
+      // Ids have millisecond precision: + 1 includes every row of the current millisecond.
       const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };
       const row = { ...content, key_id: key.id, signature: erasureSignature(key, content) };
       await chainStore(trx).insertErasure(row);

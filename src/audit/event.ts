@@ -1,9 +1,9 @@
-/** What the audit log holds: one decision per request, what a list showed, and how it ended. */
+/** The records of the audit log: one decision per request, the items of a list, and how the request ended. */
 import type { Principal } from '../auth/principal.ts';
 import type { Decision, DecisionReason } from '../decision/decision.ts';
 import type { Effect, ResourceType } from '../policies/document.ts';
 
-/** Durable before the decision takes effect (law 5), never changed afterwards. */
+/** A decision. It is durable before it takes effect (law 5) and never changes afterwards. */
 export interface DecisionRecord {
   /** Decision id, UUIDv7. */
   readonly id: string;
@@ -14,15 +14,15 @@ export interface DecisionRecord {
   readonly user_email: string;
   readonly user_role: string;
   readonly user_groups: readonly string[];
-  /** null when no target has the name that was asked for. */
+  /** null if no target has the requested name. */
   readonly target_id: string | null;
   readonly target_name: string;
   /** JSON-RPC method. */
   readonly method: string;
-  /** null where the target itself was asked for. */
+  /** null if the request is for the target itself. */
   readonly resource_type: ResourceType | null;
   readonly resource_name: string | null;
-  /** JSON of CapturedArguments; null where none are captured, and once they are erased. */
+  /** JSON of CapturedArguments; null if none were captured, or if they were erased. */
   readonly arguments: string | null;
   readonly effect: Effect;
   readonly reason: AuditReason;
@@ -34,37 +34,40 @@ export interface DecisionRecord {
   readonly engine_hash: string;
 }
 
-/** Beyond the engine's reasons: no such target (or it is switched off), and a URI that has more than one reading. */
+/** The engine's reasons and two more: the target does not exist or is disabled, and the URI is ambiguous. */
 export type AuditReason = DecisionReason | 'no_target' | 'not_canonical';
 export const AUDIT_REASONS = ['matched', 'default', 'error', 'no_target', 'not_canonical'] as const satisfies AuditReason[];
 
-/** What a list showed: the names or URIs that remained after filtering, durable before the list is answered. */
+/** The items of a list: the names or URIs that remain after filtering. It is durable before the list is answered. */
 export interface ShownRecord {
   readonly decision_id: string;
   readonly resource_type: ResourceType;
   readonly names: readonly string[];
-  /** How many items the upstream had that were not shown. */
+  /** How many items of the target were removed from the list. */
   readonly hidden: number;
 }
 
-/** How a request ended; written after the answer. */
+/** How a request ended. It is written after the answer. */
 export interface OutcomeRecord {
   readonly decision_id: string;
   readonly outcome: Outcome;
   readonly duration_ms: number;
 }
 
-/** `ok`: a result. `error`: the target's own JSON-RPC error. `upstream_error`: no usable answer. `denied`, `cancelled` speak for themselves. */
+/**
+ * `ok`: a result. `error`: the target's own JSON-RPC error. `upstream_error`: the target gave no usable answer. `denied`: the
+ * policies denied it. `cancelled`: the client cancelled it.
+ */
 export type Outcome = 'ok' | 'error' | 'upstream_error' | 'denied' | 'cancelled';
 
-/** Where records go. Rejects with AppError `unavailable` when a record cannot be made durable; the request is then refused. */
-/** What was decided on: a request of the principal, or something that a target sent it on its own. */
+/** What a decision is about: a request of the principal, or a message that a target sent to it unasked. */
 export type DecisionCause = 'request' | 'delivery';
 
+/** Writes audit records. Rejects with AppError `unavailable` if a record cannot be made durable; the request is then refused. */
 export interface AuditWriter {
   decision(record: DecisionRecord, cause?: DecisionCause): Promise<void>;
   shown(record: ShownRecord): Promise<void>;
-  /** Never rejects and is not awaited: an outcome has no effect to guard. */
+  /** Never rejects and is not awaited, because nothing depends on an outcome. */
   outcome(record: OutcomeRecord): void;
 }
 

@@ -1,8 +1,8 @@
-/** Exports as texts, made as they are read. */
+/** Exports as streams of text. */
 import type { LogJson } from './entry.ts';
 import { type AuditLine, lineText } from './lines.ts';
 
-/** A row of `/api/logs` with its place in the chain. */
+/** A row of `/api/logs` with its position in the chain. */
 export type ExportedEntry = LogJson & { readonly chain_id: string | null; readonly chain_seq: number | null };
 
 const COLUMNS = [
@@ -11,10 +11,10 @@ const COLUMNS = [
   ...['revision', 'data_hash', 'engine_hash', 'outcome', 'duration_ms', 'shown', 'chain_id', 'chain_seq', 'arguments'],
 ] as (keyof ExportedEntry)[];
 
-/** What a spreadsheet would take for a formula. */
+/** A spreadsheet would run a text that begins with one of these as a formula. */
 const FORMULA = /^[=+\-@\t\r]/;
 
-/** Every record with what `portcullis audit verify` needs. */
+/** The whole log, with everything that `portcullis audit verify` needs. */
 export async function* wholeLog(lines: AsyncIterable<AuditLine>): AsyncGenerator<string> {
   for await (const line of lines) yield `${lineText(line)}\n`;
 }
@@ -23,7 +23,9 @@ export async function* ndjsonOf(entries: AsyncIterable<ExportedEntry>): AsyncGen
   for await (const entry of entries) yield `${JSON.stringify(entry)}\n`;
 }
 
-/** RFC 4180. Lists and objects are JSON; a text that a spreadsheet would run is led by an apostrophe. */
+/**
+ * CSV as in RFC 4180. Lists and objects are JSON. A text that a spreadsheet would run as a formula gets an apostrophe in front.
+ */
 export async function* csvOf(entries: AsyncIterable<ExportedEntry>): AsyncGenerator<string> {
   yield `${COLUMNS.join(',')}\r\n`;
   for await (const entry of entries) yield `${COLUMNS.map((column) => csvCell(entry[column])).join(',')}\r\n`;

@@ -1,4 +1,4 @@
-/** What rows of the log are asked for: from query parameters to conditions. Pure. */
+/** Reads the query parameters that filter the log, and turns them into SQL conditions. Pure. */
 import Joi from 'joi';
 import type { FieldError } from '../errors.ts';
 import { instant } from '../http/validate.ts';
@@ -6,9 +6,9 @@ import { EFFECTS, RESOURCE_TYPES } from '../policies/document.ts';
 import { firstIdOf, resourceKey } from './chain.ts';
 import { AUDIT_REASONS } from './event.ts';
 
-/** Every condition must hold. Names are compared byte for byte. */
+/** A row matches if it meets every condition. Names are compared byte for byte. */
 export interface LogFilter {
-  /** Ids from here on, and before here: they begin with the time. */
+  /** The lowest id, and the first id beyond the range. Ids begin with the time. */
   readonly since?: string;
   readonly before?: string;
   readonly id?: string;
@@ -50,13 +50,13 @@ const schema = Joi.object<Query>({
   reason: Joi.valid(...AUDIT_REASONS),
 });
 
-/** The query parameters that there are. */
+/** The query parameters of a filter. */
 export const FILTER_NAMES = [
   ...['from', 'to', 'id', 'user_id', 'target_id', 'target_name', 'method', 'resource_type', 'resource_name'],
   ...['resource_name_prefix', 'effect', 'policy_id', 'reason'],
 ] as const;
 
-/** What is asked for, or what is wrong with it, by parameter. Other members of `query` are not looked at. */
+/** Returns the filter, or the errors by parameter. Ignores other members of `query`. */
 export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter | readonly FieldError[] {
   const given = Object.fromEntries(FILTER_NAMES.filter((name) => query[name] !== undefined).map((name) => [name, query[name]]));
   const { error, value } = schema.validate(given, { abortEarly: false, convert: false });
@@ -73,17 +73,17 @@ export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter 
 
 export type Condition = readonly [column: string, operator: '=' | '>=' | '<', value: string];
 
-/** An index, and what it is asked for. */
+/** An index, and the conditions that it answers. */
 export interface Driver {
-  /** null: that of the ids. */
+  /** null: the primary key. */
   readonly index: string | null;
   readonly conditions: readonly Condition[];
 }
 
-/** By time alone. */
+/** All rows, by time only. */
 export const ALL: Driver = { index: null, conditions: [] };
 
-/** Each has the ids of its rows in their order. From what is rare as a rule to what is common. */
+/** Each index keeps the ids of equal values in order. The list begins with the conditions that usually match the fewest rows. */
 const INDEXES = [
   ['user_id', 'audit_decisions_user'],
   ['policy_id', 'audit_decisions_policy'],
@@ -95,19 +95,22 @@ const INDEXES = [
   ['effect', 'audit_decisions_effect'],
 ] as const;
 
-/** The indexes that have the rows in the order of their ids: one for each condition that has one. */
+/** Returns the index for each condition that has one. Each yields its rows in the order of their ids. */
 export function driversOf(filter: LogFilter): Driver[] {
   const drivers: Driver[] = INDEXES.flatMap(([name, index]) => {
     const value = filter[name];
     if (value === undefined) return [];
-    // Of the name itself only its hash is in an index; that two names share one is not in question.
+    // Only the hash of the name is indexed. Two names do not share a hash in practice.
     const condition: Condition = name === 'resource_name' ? ['resource_key', '=', resourceKey(value) ?? ''] : [name, '=', value];
     return [{ index, conditions: [condition] }];
   });
   return filter.id === undefined ? drivers : [{ index: null, conditions: [['id', '=', filter.id]] }, ...drivers];
 }
 
-/** What no index has, because it would cost every row more than it is asked for: held against the rows that others lead to. */
+/**
+ * Returns the conditions without an index, because one would cost more than it helps. They are checked on rows from other
+ * indexes.
+ */
 export function unindexedOf({ resource_type: type, resource_name_prefix: prefix }: LogFilter): Condition[] {
   return [
     ...(type === undefined ? [] : [['resource_type', '=', type] as const]),

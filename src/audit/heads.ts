@@ -1,4 +1,4 @@
-/** Brings the heads of the chains out of the database: into the process log, and into signed checkpoints. */
+/** Copies the heads of the chains out of the database: to the process log, and to signed checkpoints. */
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { KeyRing } from '../auth/keys.ts';
@@ -16,7 +16,7 @@ export interface HeadsParts {
   readonly key: ChainKey;
   readonly keys: KeyRing;
   readonly writer: { head(): Head | null };
-  /** Where checkpoints are appended. */
+  /** The file to which checkpoints are appended. */
   readonly file: string;
   readonly checkpointMs: number;
   readonly log: Pick<Log, 'info' | 'error'>;
@@ -24,15 +24,15 @@ export interface HeadsParts {
 }
 
 export interface Heads {
-  /** A checkpoint of this moment: a compact JWS. */
+  /** Returns a checkpoint of this moment as a compact JWS. */
   checkpoint(): Promise<string>;
-  /** Says a last time where the chain stands, and appends a last checkpoint. */
+  /** Logs the head of the chain a last time, and appends a last checkpoint. */
   stop(): Promise<void>;
 }
 
 const LOG_EVERY_MS = 60_000;
 
-/** A rotated file is made again. */
+/** Opens the file on each use, and creates it if a log rotation has moved it away. */
 async function openToAppend(file: string): Promise<FileHandle> {
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   return open(file, 'a', 0o600);
@@ -54,7 +54,7 @@ export async function checkCheckpoints(file: string): Promise<void> {
 
 export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts): Heads {
   let said: string | null = null;
-  /** False: the last line of the file may have been cut off, by a full disk or the end of a process. */
+  /** False if the last line of the file may be cut off, because the disk was full or a process ended. */
   let endsWhole = false;
 
   function say(): void {
@@ -86,7 +86,7 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
       await handle.close();
     }
   }
-  const failed = (err: unknown): void => log.error({ err, file }, 'a checkpoint of the audit log could not be written');
+  const failed = (err: unknown): void => log.error({ err, file }, 'writing a checkpoint of the audit log failed');
 
   say();
   const saying = setInterval(say, LOG_EVERY_MS).unref();

@@ -1,32 +1,35 @@
-/** The whole log in the order of its chains, line by line: what an export holds, and what `portcullis audit verify` reads. */
+/**
+ * The whole log in the order of its chains, line by line. An export consists of these lines; `portcullis audit verify` reads
+ * them.
+ */
 import type { Connection } from '../db/database.ts';
 import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from './chain.ts';
 import { type ChainedRecord, chainStore } from './chains/store.ts';
 
 export type AuditLine =
-  /** The first; `checkpoint` is as `/api/logs/checkpoint` gives it, null where it could not be signed. */
+  /** The first line. `checkpoint` is the one of `/api/logs/checkpoint`, or null if it could not be signed. */
   | { readonly kind: 'audit'; readonly version: number; readonly created_at: number; readonly checkpoint: string | null }
   | { readonly kind: 'chain'; readonly row: ChainRow }
   | { readonly kind: 'unchained'; readonly count: number }
-  /** Before the records of its chain, and again if records are removed while they are read. */
+  /** Comes before the records of its chain, and again if records are removed during the read. */
   | { readonly kind: 'retention'; readonly row: RetentionRow }
   | ChainedRecord
   | { readonly kind: 'erasure'; readonly row: ErasureRow }
-  /** The last. */
+  /** The last line. */
   | { readonly kind: 'end'; readonly records: number };
 
-/** Rows of one read: few, because calls that record their decisions wait for it. */
+/** Rows per read. The number is small because calls that record their decisions wait for the read. */
 const PAGE = 200;
 
 /**
- * Reads what was there when it began, while the log goes on: records are only ever added behind, and removed in front, where
- * a record of the removal takes their place. One page is in memory at a time.
+ * Reads the records that existed when it began, while the log continues to grow. Records are only added at the end, and only
+ * removed at the front, where a record of the removal replaces them. Only one page is in memory at a time.
  */
 export async function* auditLines(
   db: Connection,
   createdAt: number,
   checkpoint: string | null,
-  /** How many records of a chain need not be read; asked after the lines of all chains were taken. */
+  /** How many records of a chain need not be read. Called after the caller has received the lines of all chains. */
   skips: (chain: string) => number = () => 0,
 ): AsyncGenerator<AuditLine> {
   const store = chainStore(db);
@@ -80,17 +83,17 @@ export async function* auditLines(
   yield { kind: 'end', records };
 }
 
-/** Whether the page has the next records without a gap. A removal between the reads of a page leaves one anywhere in it. */
+/** Whether the page has the next records without a gap. A removal between the reads of a page can leave a gap anywhere in it. */
 function goesOn(page: readonly ChainedRecord[], at: number, last: number): boolean {
   return page.length > 0 ? page.every(({ row }, i) => row.chain_seq === at + 1 + i) : at >= last;
 }
 
-/** A record as it stands in an export: its columns beside its kind. */
+/** Returns the line of an export: the kind and the columns of a record in one object. */
 export function lineText(line: AuditLine): string {
   return 'row' in line ? JSON.stringify({ kind: line.kind, ...line.row }) : JSON.stringify(line);
 }
 
-/** The line that `lineText` wrote; null: it is none. */
+/** Reads a line that `lineText` wrote; null: the text is not such a line. */
 export function readLine(text: string): AuditLine | null {
   let value: unknown;
   try {

@@ -1,6 +1,6 @@
 /**
- * Removes records by age: always the oldest of a chain, and a signed record of where the chain begins now takes their place.
- * An attacker who can write the tables can write any time into a row, so a record is removed only if its MAC fits the chain.
+ * Removes records by age. It removes the oldest records of a chain, and a signed record of the removal replaces them. An
+ * attacker with write access to the tables can put any time into a row, so a record is removed only if its MAC fits the chain.
  */
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
@@ -23,20 +23,20 @@ import { type ChainedRecord, chainStore } from './chains/store.ts';
 export interface RetentionParts {
   readonly database: Database;
   readonly key: ChainKey;
-  /** Keys of chains from before the master key was replaced. */
+  /** Chain keys under previous master keys. */
   readonly previousKeys: readonly ChainKey[];
   /** 0: nothing is removed. */
   readonly days: number;
-  /** What was begun and not finished, each time as well. */
+  /** Continues unfinished erasures; called before each run. */
   readonly resume: () => Promise<void>;
-  /** Told after each run how many chains keep records because they do not fit. */
+  /** Called after each run with the number of chains that keep old records because those fail the check. */
   readonly onKept: (chains: number) => void;
   readonly log: Pick<Log, 'info' | 'warn' | 'error'>;
   readonly now: () => number;
 }
 
 export interface Retention {
-  /** Removes all that is too old now; says how many records. */
+  /** Removes all records that are too old now, and returns how many. */
   run(): Promise<number>;
   stop(): Promise<void>;
 }
@@ -45,14 +45,14 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 const EVERY_MS = 60 * 60 * 1000;
 const FIRST_MS = 60_000;
 const BATCH = 500;
-/** Between two batches, so that requests come first. */
+/** Pause between two batches, so that requests come first. */
 const PAUSE_MS = 20;
-/** Chains that one line of the log names. */
+/** How many chains one log line names. */
 const NAMED = 5;
 
-/** Why no more of a chain is removed. */
+/** Says why the removal stops in a chain. */
 class Unfit extends Error {
-  /** The first record that stays; null: the chain's head does not fit. */
+  /** The first record that stays; null: the chain's header fails its check. */
   readonly seq: number | null;
 
   constructor(seq: number | null, message: string) {
@@ -63,11 +63,11 @@ class Unfit extends Error {
 
 type Removal = Omit<RetentionRow, 'key_id' | 'signature'>;
 
-/** Where a chain begins now. */
+/** The first position of a chain that is still stored, and how it was checked. */
 interface Front {
   /** The key of the chain. */
   readonly key: ChainKey;
-  /** The last removed record, or the head of the chain. */
+  /** The last removed record, or the header of the chain. */
   readonly at: Head;
   readonly newest: number | null;
   readonly unproven: string | null;
@@ -115,7 +115,7 @@ export function createRetention(parts: RetentionParts): Retention {
     try {
       return await removeAfter(chain, row, before);
     } catch (error) {
-      // Another replica has removed these records between two reads.
+      // Another replica removed these records between two reads.
       if (error instanceof Unfit && (await store.retention(chain.chain_id))?.seq !== row?.seq) return 0;
       throw error;
     }
@@ -124,18 +124,18 @@ export function createRetention(parts: RetentionParts): Retention {
   async function removeAfter(chain: ChainRow, row: RetentionRow | null, before: number): Promise<number> {
     const store = chainStore(database.knex);
     const [first] = await store.oldest(chain.chain_id, row?.seq ?? 0, 1);
-    // A master key that was replaced is not missed until there is something to remove.
+    // An unknown key is reported only if there is something to remove.
     if (first === undefined || (isYounger(first, before) && !keyOf.has(chain.key_id))) return 0;
     const front = frontOf(chain, row);
-    // Most chains have nothing that is old enough: one record tells.
+    // Most chains have no record that is old enough, and their first record shows it.
     if (oldestOf(chain, front, [first], before) === null) return 0;
     const removal = oldestOf(chain, front, await store.oldest(chain.chain_id, front.at.seq, BATCH), before);
     return removal !== null && (await removeUpTo(front, removal)) ? removal.seq - front.at.seq : 0;
   }
 
   /**
-   * The removal of those records in front that are old enough; null: none is. It ends before the first record that does not
-   * continue the chain. Throws Unfit if that is the very first.
+   * Returns the removal of the oldest records that are old enough, or null if there are none. It ends before the first record
+   * that does not continue the chain. Throws Unfit if the very first record does not.
    */
   function oldestOf(chain: ChainRow, front: Front, records: readonly ChainedRecord[], before: number): Removal | null {
     let { at, newest } = front;
@@ -154,7 +154,7 @@ export function createRetention(parts: RetentionParts): Retention {
     return at === front.at ? null : { ...at, removed_at: now(), newest, unproven: front.unproven };
   }
 
-  /** False: another replica is at this chain. */
+  /** Returns false if another replica is removing records of this chain. */
   function removeUpTo({ at }: Front, content: Removal): Promise<boolean> {
     const row = { ...content, key_id: key.id, signature: retentionSignature(key, content) };
     return transact(database, async (trx) => {
@@ -162,8 +162,8 @@ export function createRetention(parts: RetentionParts): Retention {
       if (!(await store.lockChain(row.chain_id))) return false;
       if (((await store.retention(row.chain_id))?.seq ?? 0) !== at.seq) return false;
       const removed = await store.removeUpTo(at.seq, row);
-      // Rolled back: only what was checked may go.
-      if (removed !== row.seq - at.seq) throw new Unfit(at.seq + 1, 'records were added or removed meanwhile');
+      // Roll back, because only checked records may be removed.
+      if (removed !== row.seq - at.seq) throw new Unfit(at.seq + 1, 'records were added or removed in the meantime');
       return true;
     });
   }
@@ -172,12 +172,12 @@ export function createRetention(parts: RetentionParts): Retention {
     const writer = keyOf.get(chain.key_id);
     if (writer === undefined)
       throw new Unfit(null, 'the chain was written under a master key that is not in MASTER_KEY or MASTER_KEY_PREVIOUS');
-    if (chainMac(writer, chain) !== chain.mac) throw new Unfit(null, 'the head of the chain does not fit its MAC');
+    if (chainMac(writer, chain) !== chain.mac) throw new Unfit(null, 'the header of the chain does not fit its MAC');
     const { chain_id, mac } = chain;
     if (row === null) return { key: writer, at: { chain_id, seq: 0, mac }, newest: null, unproven: null };
     const signer = keyOf.get(row.key_id);
     const version = signer === undefined ? null : retentionVersion(signer, row);
-    if (version === null) throw new Unfit(row.seq, 'the record of what was removed by age does not fit its signature');
+    if (version === null) throw new Unfit(row.seq, 'the record of the removal by age does not fit its signature');
     const unproven = unprovenOf(version, row);
     return {
       key: writer,
@@ -190,7 +190,7 @@ export function createRetention(parts: RetentionParts): Retention {
   const hourly = repeat(
     () => resume().then(run),
     { everyMs: EVERY_MS, firstMs: FIRST_MS },
-    (err) => log.warn({ err }, 'the audit log could not be kept to its age; it is tried again in an hour'),
+    (err) => log.warn({ err }, 'removing old records of the audit log failed, retrying in an hour'),
   );
 
   return {
@@ -202,7 +202,7 @@ export function createRetention(parts: RetentionParts): Retention {
   };
 }
 
-/** null: what a list showed has no time of its own. It is as old as the record before it. */
+/** Returns null for a list, which has no time of its own: it is as old as the record before it. */
 function timeOf({ row }: ChainedRecord): number | null {
   const at = row['created_at'];
   return typeof at === 'number' ? at : null;

@@ -1,4 +1,4 @@
-/** `/api/logs`. Mounted behind authentication of administrators and auditors. */
+/** `/api/logs`. Only administrators and auditors reach these routes. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
 import Joi from 'joi';
@@ -20,7 +20,7 @@ import { type AuditLine, auditLines } from './lines.ts';
 import { type AuditEntry, type AuditPage, type AuditStore, auditStore } from './store.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
-/** Rows of one read: few, because calls may wait for it. */
+/** Rows per read. The number is small because calls may wait for the read. */
 const READ_ROWS = 100;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
 type Format = keyof typeof FORMATS;
@@ -38,7 +38,7 @@ const erasing = Joi.object<{ user_id: string }>({ user_id: text(256).required() 
 export function createLogRoutes({ database, administer, heads, erasure, now }: LogRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
   const store = auditStore(database.knex);
-  /** Calls that record their decisions wait for one short read at most, however many administrators read the log. */
+  /** A call that records its decision waits for at most one short read, however many administrators read the log. */
   const inTurn = createTurns();
 
   router.get('/', async (req, res) => {
@@ -55,7 +55,7 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
 
   router.get('/export', async (req, res) => {
     const { limit, cursor } = readPage(req, { defaultLimit: null, maxLimit: 1000, also: [...FILTER_NAMES, 'format'] });
-    if (limit !== null || cursor !== null) throw invalidRequest([{ path: '', message: 'an export has no pages' }]);
+    if (limit !== null || cursor !== null) throw invalidRequest([{ path: '', message: 'must not have limit or cursor: an export has no pages' }]);
     const format = formatOf(req.query['format']);
     const filter = filterOf(req);
     const whole = format === 'ndjson' && Object.keys(filter).length === 0;
@@ -69,7 +69,7 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     res.setHeader('Content-Type', FORMATS[format]);
     res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
     await pipeline(texts, res).catch((error: unknown) => {
-      // Whoever has left needs no answer.
+      // A client that has disconnected needs no answer.
       if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
     });
   });
@@ -91,7 +91,7 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
 
 const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
 
-/** A page of the log, read in parts. */
+/** Returns a function that reads a page of the log in parts. */
 function pageInParts(store: AuditStore, inTurn: InTurn, owner: string): AuditStore['page'] {
   return async (filter, limit, cursor) => {
     const entries: AuditEntry[] = [];
@@ -100,13 +100,13 @@ function pageInParts(store: AuditStore, inTurn: InTurn, owner: string): AuditSto
       const part = await inTurn(owner, () => store.page(filter, wanted, next));
       entries.push(...part.entries);
       next = part.next;
-      // A part that is not full has looked at as many rows as a page may.
+      // A part that is not full has reached the limit of rows that a page may search.
       if (next === null || part.entries.length < wanted || entries.length === limit) return { entries, next };
     }
   };
 }
 
-/** Newest first, and only what was there when it began, however long the reader takes. */
+/** Yields the newest entries first. It leaves out records written after it began, however slowly the client reads. */
 async function* allEntries(db: Connection, filter: LogFilter): AsyncGenerator<ExportedEntry> {
   const store = auditStore(db);
   const lastOf = new Map((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));

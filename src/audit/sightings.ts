@@ -1,27 +1,27 @@
-/** Where chains stood when somebody looked: a checkpoint, or a later chain that names the others in its head. */
+/** Earlier heads of chains, as a checkpoint or the header of a later chain names them. */
 import type { ChainRow } from './chain.ts';
 import type { Checkpoint } from './checkpoint.ts';
 
 export interface Sighting {
   readonly seq: number;
   readonly mac: string;
-  /** When they looked: records after `seq` were written later. */
+  /** When the head was seen: records after `seq` were written later. */
   readonly time: number;
   readonly by: string;
 }
 
 export interface Sightings {
   add(chain: string, sighting: Sighting): void;
-  /** The one that has seen most of the chain. */
+  /** Returns the sighting with the highest number. */
   furthest(chain: string): Sighting | undefined;
   chains(): Iterable<readonly [chain: string, furthest: Sighting]>;
-  /** The latest before `until` that had not seen record `seq` yet. */
+  /** Returns the latest sighting, not after `until`, at which record `seq` did not exist yet. */
   lastWithout(chain: string, seq: number, until: number): Sighting | null;
 }
 
 export function createSightings(): Sightings {
   const furthest = new Map<string, Sighting>();
-  /** The latest with each number. */
+  /** The latest sighting of each number. */
   const all = new Map<string, Map<number, Sighting>>();
   return {
     add(chain, sighting) {
@@ -42,7 +42,7 @@ export function createSightings(): Sightings {
   };
 }
 
-/** What the head of a chain says of those that were there when it began. */
+/** Returns the heads of the other chains that the header of a chain names. */
 export function foundBy(row: ChainRow): [chain: string, seq: number, mac: string][] {
   return JSON.parse(row.found);
 }
@@ -50,14 +50,14 @@ export function foundBy(row: ChainRow): [chain: string, seq: number, mac: string
 export type Start = Pick<Sighting, 'seq' | 'mac'>;
 
 /**
- * Where each chain stood at the checkpoint, in whose heads those chains are left out that a later chain had found as they
- * were. A chain that is not in the answer began after the checkpoint. `chains` are those whose heads fit their MACs.
+ * Returns the head of each chain at the checkpoint. A checkpoint leaves out the heads that the header of a later chain names,
+ * so these are added. A chain that is not in the answer began after the checkpoint. `chains` must have valid headers.
  */
 export function startsAt({ heads }: Checkpoint, chains: readonly ChainRow[]): Map<string, Start> {
   const rows = new Map(chains.map((row) => [row.chain_id, row]));
   const starts = new Map<string, Start>();
   const open = [...heads];
-  // It grows while it is read.
+  // The list grows during the loop.
   for (const [chain, seq, mac] of open) {
     const known = starts.get(chain);
     const row = rows.get(chain);

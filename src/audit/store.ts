@@ -1,4 +1,4 @@
-/** The audit tables: written once, never changed but by erasure, and removed by age alone. */
+/** The audit tables. A row is written once, only an erasure changes it, and it is only removed by age. */
 import { createHash } from 'node:crypto';
 import { batches, bytesOfRow, MAX_STATEMENT_BYTES, MAX_STATEMENT_ROWS } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
@@ -8,26 +8,26 @@ import { newSalt, personHash, resourceKey, type Stamp } from './chain.ts';
 import type { DecisionRecord, Outcome, OutcomeRecord, ShownRecord } from './event.ts';
 import { ALL, type Condition, type Driver, driversOf, type LogFilter, unindexedOf } from './filter.ts';
 
-/** A record as its table has it, and about how many bytes it is in a statement: escapes at most double them. */
+/** The row of a record, and about how many bytes it takes in a statement. Escapes at most double them. */
 export interface Stored<R> {
   readonly row: R;
   readonly bytes: number;
 }
 
-/** A record with its place in the chain, which are columns of the same table. */
+/** A record with its position in the chain, which is stored in columns of the same table. */
 export interface Chained<R> extends Stored<R> {
   readonly stamp: Stamp;
 }
 
 export interface DecisionRow extends Omit<DecisionRecord, 'user_groups'> {
   readonly user_groups: string;
-  /** null once what is personal is erased. */
+  /** null after personal data was erased. */
   readonly salt: string | null;
   readonly person_hash: string;
   readonly resource_key: string | null;
 }
 
-/** `names` is canonical JSON: sorted, so that the same items in another order are the same set. */
+/** `names` is canonical JSON. It is sorted, so that the same items in a different order make the same set. */
 export interface ShownRow {
   readonly decision_id: string;
   readonly resource_type: string;
@@ -41,12 +41,12 @@ export interface OutcomeRow extends OutcomeRecord {
   readonly created_at: number;
 }
 
-/** A set of names is stored up to this size. Beyond, it lacks its last ones, and `shown` still counts them. */
+/** A larger set of names is stored without its last names. `shown` still counts them. */
 export const MAX_SET_BYTES = 256 * 1024;
 
 const SUSPICIOUS = /[\0\ud800-\udfff]/;
 
-/** A MAC is over what is stored: databases keep neither half a surrogate pair nor what follows a NUL. */
+/** Returns the text as a database can store it, because the MAC covers the stored text: no lone surrogate, and no NUL. */
 function storable<T extends string | null>(text: T): T {
   if (text === null || !SUSPICIOUS.test(text)) return text;
   return text.toWellFormed().replaceAll('\0', '\ufffd') as T;
@@ -57,7 +57,7 @@ export function storedDecision(record: DecisionRecord): Stored<DecisionRow> {
   const user_groups = JSON.stringify(record.user_groups);
   const resource_name = storable(record.resource_name);
   const salt = newSalt();
-  // Named one by one: to copy so many members is slow.
+  // The members are named one by one, because a spread of so many is slow.
   return stored({
     id: record.id,
     created_at: record.created_at,
@@ -113,17 +113,17 @@ export function storedOutcome(record: OutcomeRecord, now: number): Stored<Outcom
   return stored({ decision_id: record.decision_id, outcome: record.outcome, duration_ms: record.duration_ms, created_at: now });
 }
 
-/** What the chain adds to each row. */
+/** Bytes that the columns of the chain add to each row. */
 const STAMP_BYTES = 120;
 
 function stored<R extends object>(row: R): Stored<R> {
   return { row, bytes: STAMP_BYTES + bytesOfRow(row) };
 }
 
-/** A decision with what became of it. */
+/** A decision with its list and its outcome. */
 export interface AuditEntry extends Omit<DecisionRecord, 'arguments'> {
   readonly arguments: CapturedArguments | null;
-  /** Its place in the chain; null for what is from before there were chains. */
+  /** The position in the chain; null if the decision is older than the first chain. */
   readonly chain_id: string | null;
   readonly chain_seq: number | null;
   readonly shown: { readonly count: number; readonly hidden: number; readonly names: readonly string[] } | null;
@@ -131,31 +131,31 @@ export interface AuditEntry extends Omit<DecisionRecord, 'arguments'> {
   readonly duration_ms: number | null;
 }
 
-/** Part of a list of decisions. */
+/** One page of decisions. */
 export interface AuditPage {
   readonly entries: readonly AuditEntry[];
-  /** Id from before which the next page goes on; null: there is no more. */
+  /** The next page begins before this id; null: this is the last page. */
   readonly next: string | null;
 }
 
 export interface AuditStore {
-  /** Each may take several statements; outside a transaction, the first of them can be stored alone. */
+  /** Each insert may take several statements. Outside a transaction a failure can leave only the first of them stored. */
   insertDecisions(rows: readonly Chained<DecisionRow>[]): Promise<void>;
   insertShown(rows: readonly Chained<ShownRow>[]): Promise<void>;
   insertOutcomes(rows: readonly Chained<OutcomeRow>[]): Promise<void>;
-  /** Whether the table holds exactly this row: its MAC is over all that the row says. */
+  /** Whether the table has exactly this row. The MAC shows it, because it covers the whole row. */
   holdsDecision(record: Chained<DecisionRow>): Promise<boolean>;
   holdsShown(record: Chained<ShownRow>): Promise<boolean>;
   holdsOutcome(record: Chained<OutcomeRow>): Promise<boolean>;
   /**
-   * Newest first, from before `cursor` (a decision id). However rare what the filter asks for is, one page looks at no more
-   * than LOOKED_AT rows, so it may have fewer than `limit` entries, or none, and still a next one.
+   * Returns the newest decisions before `cursor` (a decision id). One page searches at most LOOKED_AT rows, even if matches are
+   * rare. So a page may have fewer than `limit` entries, or none, and still have a next page.
    */
   page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage>;
   find(id: string): Promise<AuditEntry | null>;
 }
 
-/** Rows that one page may look at when no index has just those that are wanted. */
+/** How many rows one page may search if no single index answers the whole filter. */
 export const LOOKED_AT = 20_000;
 
 const RECORD_COLUMNS = [
@@ -180,7 +180,7 @@ const RECORD_COLUMNS = [
   'data_hash',
   'engine_hash',
 ] as const satisfies (keyof DecisionRecord)[];
-/** Beside these, of rows that have some. */
+/** A further column, which is inserted only if a row has arguments. */
 const ARGUMENTS = 'arguments' satisfies keyof DecisionRecord;
 
 const STAMP_COLUMNS = ['chain_id', 'chain_seq', 'mac'] as const satisfies (keyof Stamp)[];
@@ -188,7 +188,7 @@ const DECISION_COLUMNS = [...RECORD_COLUMNS, 'salt', 'person_hash', 'resource_ke
 const SHOWN_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const satisfies (keyof ShownRow)[];
 const OUTCOME_COLUMNS = ['decision_id', 'outcome', 'duration_ms', 'created_at'] as const satisfies (keyof OutcomeRow)[];
 
-/** One statement is atomic by itself. */
+/** Whether one statement can insert all rows. Such a statement is atomic without a transaction. */
 export function fitsOneStatement(rows: readonly Stored<DecisionRow>[]): boolean {
   return rows.length <= MAX_STATEMENT_ROWS && rows.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX_STATEMENT_BYTES;
 }
@@ -235,13 +235,15 @@ export function auditStore(db: Connection): AuditStore {
 
   async function insertSets(rows: readonly Stored<ShownRow>[]): Promise<void> {
     const sets = new Map(rows.map(({ row }) => [row.set_hash, row.names]));
-    // Held until the commit: a set that is there must not be removed by age before this row refers to it.
+    // Lock existing sets until the commit, so that retention cannot remove one before this row refers to it.
     const there = await db('audit_sets')
       .whereIn('hash', [...sets.keys()])
       .forShare()
       .select<{ hash: string }[]>('hash');
     for (const { hash } of there) sets.delete(hash);
-    // Replicas that store the same sets at one moment lock them in one order. A merge and not `ignore`, which in MySQL forgives every fault.
+    // Sort, so that replicas which store the same sets at once lock them in the same order. `merge` is used because `ignore`
+    // hides
+    // every error in MySQL.
     for (const hash of [...sets.keys()].sort()) {
       await db('audit_sets')
         .insert({ hash, names: sets.get(hash) })
@@ -250,7 +252,7 @@ export function auditStore(db: Connection): AuditStore {
     }
   }
 
-  // Ids first: of whole rows a server would keep a temporary table on disk.
+  // Select the ids first: with whole rows, a server would write a temporary table to disk.
   const read = (ids: ReturnType<Connection>): Promise<EntryRow[]> =>
     db
       .from(ids.as('k'))
@@ -262,15 +264,15 @@ export function auditStore(db: Connection): AuditStore {
       .select('s.shown', 's.hidden', 'n.names', 'o.outcome', 'o.duration_ms')
       .orderBy('k.id', 'desc');
 
-  /** Planners guess which of several filters is the rare one, and may sort millions of rows where they guess wrong. */
+  /** Names the index, because a query planner that guesses wrong which condition is rare may sort millions of rows. */
   const hinted = (alias: string, index: string | null): string =>
     isMysql
       ? `audit_decisions as ${alias} force index (${index ?? 'primary'})`
       : `audit_decisions as ${alias} indexed by ${index ?? 'sqlite_autoindex_audit_decisions_1'}`;
 
   /**
-   * The ids of rows that `driver` leads to and that the indexes of `others` have, too, in this order: the rows themselves, which are
-   * far apart, are not read.
+   * Selects the ids that the index of `driver` yields and that the indexes of `others` also have, in the order of `driver`. The
+   * rows themselves are not read, because they are far apart on disk.
    */
   function led(driver: Driver, others: readonly Driver[]): ReturnType<Connection> {
     const joined = others.map(({ index, conditions }, i) => {
@@ -287,7 +289,7 @@ export function auditStore(db: Connection): AuditStore {
     return query;
   }
 
-  /** Which is the last of so many; null: there are fewer. */
+  /** Returns the id at position `many`; null: there are fewer ids. */
   async function lastOf(ids: ReturnType<Connection>, many: number): Promise<string | null> {
     return (await ids.offset(many - 1).first<{ id: string } | undefined>())?.id ?? null;
   }
@@ -337,7 +339,7 @@ export function auditStore(db: Connection): AuditStore {
         return pageOf(held(led(ALL, []), asked), null);
       }
       if (drivers.length <= 1 && unindexed.length === 0) return pageOf(led(first, []), null);
-      // What is rare is not known beforehand, and may be another condition elsewhere in the log: the index that reaches furthest back.
+      // Which condition is rare is unknown, and can differ along the log. Take the index whose LOOKED_AT ids reach furthest back.
       let best = first;
       let floor = await lastOf(within(led(first, [])), LOOKED_AT);
       for (const driver of drivers.slice(1)) {
@@ -350,7 +352,7 @@ export function auditStore(db: Connection): AuditStore {
       const others = drivers.filter((driver) => driver !== best);
       if (unindexed.length === 0) return pageOf(led(best, others), floor);
       if (best === ALL) return pageOf(held(led(ALL, []), unindexed), floor);
-      // Last, because for it the row is read.
+      // The conditions without an index come last, because they read the row.
       return pageOf(led(best, [...others, { index: null, conditions: unindexed }]), floor);
     },
 

@@ -1,4 +1,7 @@
-/** Whether a log is whole: every record as it was written, none added, none missing but those removed by age. Pure but for the cipher. */
+/**
+ * Verifies a log: every record is as it was written, no record was added, and none is missing except those removed by age.
+ * Pure.
+ */
 import {
   type ChainKey,
   type ChainRow,
@@ -20,8 +23,9 @@ import type { AuditLine } from './lines.ts';
 import { createSightings, foundBy, type Start, startsAt } from './sightings.ts';
 
 /**
- * `altered`: not what was written. `missing`: records between others, or a whole chain. `cut_off`: records at the end.
- * `added`: a record that no chain has a place for. `unknown_key`: written under a master key that is not given, or altered.
+ * `altered`: the content is not what was written. `missing`: records between others are missing, or a whole chain. `cut_off`:
+ * records at the end are missing. `added`: the record fits nowhere in its chain. `unknown_key`: the chain was written under a
+ * master key that was not given, or its header was altered.
  */
 export type ProblemKind = 'altered' | 'missing' | 'cut_off' | 'added' | 'unknown_key';
 
@@ -29,7 +33,7 @@ export interface Problem {
   readonly problem: ProblemKind;
   readonly chain: string | null;
   readonly seq: number | null;
-  /** What the record is, and the decision it is of. */
+  /** The kind of the record, and the decision to which it belongs. */
   readonly record: RecordKind | null;
   readonly decision_id: string | null;
   readonly detail: string;
@@ -39,35 +43,35 @@ export interface Report {
   readonly intact: boolean;
   readonly chains: number;
   readonly records: Readonly<Record<RecordKind, number>>;
-  /** From before there were chains: nothing is known of them but their number. */
+  /** Records older than the first chain. Only their number can be checked. */
   readonly unchained: number;
   /** Decisions whose personal data was erased. */
   readonly erased: number;
-  /** Chains that begin later than they did, by age. */
+  /** Chains whose first records were removed by age. */
   readonly shortened: number;
-  /** Those of them from which a version that did not check the age of records has removed some. */
+  /** Shortened chains from which an old version removed records without checking their age. */
   readonly unproven: number;
-  /** When the checkpoint was made after which records were checked; null: all were. */
+  /** The time of the checkpoint after which records were checked; null: all records were checked. */
   readonly since: number | null;
-  /** The first of each chain. */
+  /** The first problem of each chain. */
   readonly problems: readonly Problem[];
 }
 
 export interface Verification {
-  /** Heads that were seen outside; to be told before any line. */
+  /** Adds the heads of a checkpoint that was kept outside the database. Call it before `take`. */
   expect(checkpoint: Checkpoint): void;
-  /** Checks only what was written after the checkpoint, and that the chains still go on from it; to be told before any line. */
+  /** Checks only records after the checkpoint, and that the chains continue from it. Call it before `take`. */
   since(checkpoint: Checkpoint): void;
   take(line: AuditLine): void;
-  /** How many records of the chain need not be read; to be asked after the lines of all chains. */
+  /** Returns how many records of the chain need not be read. Call it after `take` got the lines of all chains. */
   skips(chain: string): number;
-  /** Records so far. */
+  /** Returns the number of records so far. */
   taken(): number;
-  /** After the last line. `keyFits` false: nothing was written under the keys that were given. */
+  /** Call it after the last line. `keyFits` is false if no chain was written under the given keys. */
   finish(): { readonly report: Report; readonly keyFits: boolean };
 }
 
-/** How long a record may have waited until it was written, and how far clocks may differ. */
+/** Allows for the time that a record waited to be written, and for clocks that differ. */
 const SLACK_MS = 24 * 60 * 60 * 1000;
 const MIN_RETENTION_MS = MIN_RETENTION_DAYS * 24 * 60 * 60 * 1000;
 
@@ -76,9 +80,9 @@ const spanText = (first: number, last: number): string =>
 
 interface Walk {
   readonly row: ChainRow;
-  /** null: it cannot be checked. */
+  /** null: the key of the chain was not given, so the chain cannot be checked. */
   readonly key: ChainKey | null;
-  /** Where the checkpoint saw it: what is up to there is not checked. */
+  /** The head at the checkpoint. Records up to it are not checked. */
   start: Start | null;
   seq: number;
   mac: string;
@@ -94,7 +98,7 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
   const strangers = new Set<string>();
   const problems: Problem[] = [];
   const records = { decision: 0, shown: 0, outcome: 0 };
-  /** Users with erased rows: the newest of those rows. */
+  /** The newest erased row of each user who has any. */
   const erasedOf = new Map<string, { readonly id: string; readonly chain: string; readonly seq: number }>();
   const erasures: ErasureRow[] = [];
   let from: Checkpoint | null = null;
@@ -120,25 +124,25 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     const key = keyOf.get(row.key_id) ?? null;
     const walk: Walk = { row, key, start: null, seq: 0, mac: row.mac, retention: null, unproven: false, state: 'before' };
     if (walks.has(row.chain_id)) {
-      report('added', 'the head of the chain is there twice', { chain: row.chain_id });
+      report('added', 'the header of the chain occurs twice', { chain: row.chain_id });
       return;
     }
     walks.set(row.chain_id, walk);
     if (key === null) {
-      fail(walk, 'unknown_key', 'the chain was written under a master key that is not given, or its head was altered');
+      fail(walk, 'unknown_key', 'the chain was written under a master key that was not given, or its header was altered');
       return;
     }
     fitting++;
     if (chainMac(key, row) !== row.mac) {
-      fail(walk, 'altered', 'the head of the chain is not what was written', { seq: 0 });
+      fail(walk, 'altered', 'the header of the chain is not what was written', { seq: 0 });
       return;
     }
     const [time, by] = [row.started_at, `chain ${row.chain_id}`];
-    sightings.add(row.chain_id, { seq: 0, mac: row.mac, time, by: 'its own beginning' });
+    sightings.add(row.chain_id, { seq: 0, mac: row.mac, time, by: 'its own header' });
     for (const [chain, seq, mac] of foundBy(row)) sightings.add(chain, { seq, mac, time, by });
   }
 
-  /** Where the chain stood at the checkpoint; null: it began later, or all of it is checked. */
+  /** Returns the head of the chain at the checkpoint; null: the chain began later, or the whole chain is checked. */
   function startOf(chain: string): Start | null {
     if (from === null) return null;
     starts ??= startsAt(
@@ -151,34 +155,34 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
   function takeRetention(row: RetentionRow): void {
     const walk = walks.get(row.chain_id);
     if (!walk) {
-      report('missing', 'the chain is gone, of which records were removed by age', { chain: row.chain_id });
+      report('missing', 'the chain is missing, although records of it were removed by age', { chain: row.chain_id });
       return;
     }
     enter(walk);
     const key = keyOf.get(row.key_id);
     if (!key) {
-      fail(walk, 'unknown_key', 'the removal by age was signed under a master key that is not given');
+      fail(walk, 'unknown_key', 'the removal by age was signed under a master key that was not given');
       return;
     }
     const version = retentionVersion(key, row);
     if (version === null) {
-      fail(walk, 'altered', 'the record of what was removed by age is not what was written', { seq: row.seq });
+      fail(walk, 'altered', 'the record of the removal by age is not what was written', { seq: row.seq });
       return;
     }
     walk.retention = row;
     const unproven = unprovenOf(version, row);
     walk.unproven = unproven !== null;
-    // Version 1 did not say how old the records were that it removed, only that they were old enough.
+    // Version 1 did not record the age of the removed records. It only claimed that they were old enough.
     if (unproven !== null) checkAge(walk, unproven.seq, unproven.removed_at - MIN_RETENTION_MS, unproven.removed_at);
     if (version === 2 && row.newest !== null) checkAge(walk, row.seq, row.newest, row.removed_at);
   }
 
-  /** Whether record `seq` can have been as old as `newest` when it was removed. */
+  /** Checks that no removed record, up to `seq`, was newer than `newest`: no sighting may show that one was written later. */
   function checkAge(walk: Walk, seq: number, newest: number, removedAt: number): void {
     const last = sightings.lastWithout(walk.row.chain_id, seq, removedAt);
     if (last === null || last.time <= newest + SLACK_MS) return;
     const [claimed, seen] = [newest, last.time].map((time) => new Date(time).toISOString());
-    const detail = `the records up to ${seq} were removed as if none were newer than ${claimed}, but ${last.by} (${seen}) had not seen all of them yet: they were too young`;
+    const detail = `the removal of the records up to ${seq} claims that none was newer than ${claimed}, but ${last.by} shows that not all of them existed at ${seen}: they were too young to be removed`;
     fail(walk, 'missing', detail, { seq: last.seq + 1 });
   }
 
@@ -192,18 +196,18 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     if (walk.start !== null) walk.seq = Math.max(0, walk.start.seq - 1);
   }
 
-  /** What it must have had beyond what it has. */
+  /** At the end of a chain: reports records that should be there but are not. */
   function leave(walk: Walk): void {
     if (walk.state === 'bad') return;
     const { retention } = walk;
     const head = sightings.furthest(walk.row.chain_id);
     const seq = Math.max(walk.seq, retention?.seq ?? 0);
     if (head && head.seq > seq) {
-      fail(walk, 'cut_off', `${spanText(seq + 1, head.seq)} missing at the end; ${head.by} has seen them`, { seq: seq + 1 });
+      fail(walk, 'cut_off', `${spanText(seq + 1, head.seq)} missing at the end; ${head.by} shows that they existed`, { seq: seq + 1 });
       return;
     }
     if (head && head.seq === seq && head.mac !== (seq === walk.seq ? walk.mac : retention?.mac)) {
-      fail(walk, 'altered', `the end of the chain is not what ${head.by} has seen`, { seq });
+      fail(walk, 'altered', `the last record of the chain is not the one that ${head.by} names`, { seq });
       return;
     }
     walk.state = 'done';
@@ -219,18 +223,18 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       if (!strangers.has(row.chain_id)) {
         const gone = sightings.furthest(row.chain_id) !== undefined;
         strangers.add(row.chain_id);
-        const what = gone ? 'the head of the chain is gone' : 'the record is of a chain that never was';
+        const what = gone ? 'the header of the chain is missing' : 'the record belongs to a chain that never existed';
         report(gone ? 'missing' : 'added', what, { chain: row.chain_id, ...at });
       }
       return;
     }
     if (walk.state === 'done') {
-      fail(walk, 'added', 'the record stands outside of its chain', at);
+      fail(walk, 'added', 'the record is outside its chain', at);
       return;
     }
     enter(walk);
     if (!Number.isSafeInteger(row.chain_seq) || row.chain_seq < 1) {
-      fail(walk, 'added', 'the record has no number that a record of the chain can have', at);
+      fail(walk, 'added', 'the record has no number that is valid in a chain', at);
       return;
     }
     const { start, retention } = walk;
@@ -242,7 +246,7 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       walk.mac = retention.mac;
     }
     if (row.chain_seq <= walk.seq) {
-      fail(walk, 'added', 'the place in the chain is taken by another record', at);
+      fail(walk, 'added', 'a different record already has this position in the chain', at);
       return;
     }
     if (row.chain_seq > walk.seq + 1) {
@@ -250,13 +254,13 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       return;
     }
     if (start !== null && row.chain_seq === start.seq) {
-      // What is under its MAC is not known without the record before it.
+      // The MAC cannot be computed without the record before it, so it is only compared.
       if (row.mac !== start.mac) {
-        fail(walk, 'altered', 'the record is not the one that the checkpoint saw here', at);
+        fail(walk, 'altered', 'the record is not the one that the checkpoint names', at);
         return;
       }
     } else if (recordMac(walk.key, walk.row.version, row.chain_id, row.chain_seq, walk.mac, kind, row) !== row.mac) {
-      fail(walk, 'altered', 'the record, or its place in the chain, is not what was written', at);
+      fail(walk, 'altered', 'the record, or its position in the chain, is not what was written', at);
       return;
     } else {
       const wrong = contentFault(record);
@@ -276,7 +280,7 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     if (newest === undefined || newest.id < id) erasedOf.set(user, { id, chain: chain_id, seq: chain_seq });
   }
 
-  /** Nobody can erase, but by the gateway. */
+  /** Reports personal data that is missing without a signed erasure: only the gateway can sign one. */
   function checkErasures(): void {
     for (const [user, { id, chain, seq }] of erasedOf) {
       const signed = erasures.some((row) => {
@@ -285,16 +289,16 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       });
       if (signed) continue;
       const at = { chain, seq, record: 'decision', decision_id: id } as const;
-      report('altered', 'personal data was taken out, and no erasure of this user was recorded', at);
+      report('altered', 'personal data is missing, but no erasure of this user was recorded', at);
     }
   }
 
-  /** Whether the checkpoint is what was written. */
+  /** Adds the heads of a checkpoint. Returns whether its MAC is valid. */
   function expect({ time, revision, key_id, heads, mac }: Checkpoint): boolean {
     const key = keyOf.get(key_id);
     const when = new Date(time).toISOString();
     if (!key) {
-      report('unknown_key', `the checkpoint of ${when} was made under a master key that is not given`);
+      report('unknown_key', `the checkpoint of ${when} was made under a master key that was not given`);
       return false;
     }
     if (checkpointMac(key, { time, revision, heads }) !== mac) {
@@ -347,17 +351,17 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       for (const walk of walks.values()) if (walk.state === 'before') leave(walk);
       for (const [chain, head] of sightings.chains()) {
         if (walks.has(chain) || strangers.has(chain)) continue;
-        report('missing', `the whole chain is missing; ${head.by} has seen ${head.seq} records of it`, { chain });
+        report('missing', `the whole chain is missing; ${head.by} shows that it had ${head.seq} records`, { chain });
       }
       checkErasures();
       const signed = [...walks.values()].filter(({ row, key }) => key !== null && chainMac(key, row) === row.mac);
       const allowed = Math.min(...signed.map(({ row }) => row.unchained));
       if (unchained > allowed) {
-        report('added', `${unchained} records are of no chain, and there were ${allowed} when chains began`);
+        report('added', `${unchained} records belong to no chain, but there were only ${allowed} when the chains began`);
       }
       if (ended !== null && ended !== taken)
-        report('missing', `there are ${taken} records, and there were ${ended} when they were read`);
-      if (ended === null) report('cut_off', 'the export has no end: it was cut off');
+        report('missing', `${taken} records were found, but the last line of the export counts ${ended}`);
+      if (ended === null) report('cut_off', 'the last line of the export is missing: the export was cut off');
       return {
         report: {
           intact: problems.length === 0,

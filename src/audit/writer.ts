@@ -1,6 +1,6 @@
 /**
- * Makes decisions durable before they take effect (law 5), many in one commit: whatever waits when a commit ends goes into
- * the next one, so that load makes batches larger and not the wait longer. The one place where records enter the chain.
+ * Makes decisions durable before they take effect (law 5), many in one commit. All records that wait when a commit ends go
+ * into the next commit, so load makes batches larger and not the wait longer. Records enter the chain only here.
  */
 import { v7 as uuidv7 } from 'uuid';
 import type { Connection, Database } from '../db/database.ts';
@@ -26,31 +26,31 @@ import {
 
 export interface AuditWriterParts {
   readonly database: Database;
-  /** Of the chain. */
+  /** The key of the chain. */
   readonly key: ChainKey;
-  /** Says in the head of each chain which process writes it. */
+  /** Identifies this process in the header of each chain that it writes. */
   readonly host: Readonly<Record<string, string | number>>;
   readonly log: Pick<Log, 'info' | 'warn'>;
   readonly now: () => number;
   readonly store?: (db: Connection) => AuditStore;
-  /** How long a record may wait until its request is refused. */
+  /** How long a record may wait before its request is refused, in milliseconds. */
   readonly timeoutMs?: number;
-  /** How much may wait at all. */
+  /** How many bytes of records may wait. */
   readonly maxWaitingBytes?: number;
 }
 
 export interface GroupCommitWriter extends AuditWriter {
-  /** Reads what the head of the chain will say, so that the first record need not wait for it. Rejects when it cannot be read. */
+  /** Reads the content of the next chain's header, so that the first record need not wait for it. Rejects if the read fails. */
   start(): Promise<void>;
-  /** The last record that is known to be durable; null: there is none in an open chain. */
+  /** Returns the last record that is known to be durable; null: the open chain has none, or no chain is open. */
   head(): Head | null;
-  /** False: the database has not taken what it was last offered, or does not answer. */
+  /** False if the last write to the database failed, or if the database does not answer. */
   works(): boolean;
-  /** What is neither durable nor refused yet: decisions with what lists showed, and outcomes. */
+  /** Returns how many records are neither durable nor refused yet. `decisions` includes lists. */
   unsettled(): { readonly decisions: number; readonly outcomes: number };
-  /** Everything recorded so far is durable, or refused. */
+  /** Waits until every record so far is durable or refused. */
   flush(): Promise<void>;
-  /** Flushes; refuses what comes later. */
+  /** Flushes, and refuses later records. */
   close(): Promise<void>;
 }
 
@@ -59,34 +59,37 @@ const MAX_WAITING_BYTES = 32 * 1024 * 1024;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 const OUTCOME_DELAY_MS = 250;
 const OUTCOME_RETRY_MS = 1_000;
-/** A database that has not answered for so long does not work. One that has failed may again: requests must come to show it. */
+/**
+ * The database counts as broken if a write is unanswered for HUNG_AFTER_MS, or for FAILED_FOR_MS after a failed write. A failure
+ * is forgotten after that, because only new requests can show that the database works again.
+ */
 const HUNG_AFTER_MS = 5_000;
 const FAILED_FOR_MS = 5_000;
 const MAX_OUTCOMES = 20_000;
-/** How often the same rows with the same stamps are offered, where it is not known whether the server has taken them. */
+/** How often the same rows with the same stamps are written if it is unknown whether the server has stored them. */
 const ATTEMPTS = 3;
 
-/** Called once, with what refused the record; null: it is durable. */
+/** Called once per record, with the error that refused it; null: the record is durable. */
 type Settle = (error: AppError | null) => void;
 type Item =
   | { readonly kind: 'decision'; readonly stored: Stored<DecisionRow>; readonly settle: Settle }
   | { readonly kind: 'shown'; readonly stored: Stored<ShownRow>; readonly settle: Settle }
   | { readonly kind: 'outcome'; readonly stored: Stored<OutcomeRow>; readonly settle: Settle };
 
-/** Rows of one commit, as they stand in the chain. */
+/** The rows of one commit with their positions in the chain. */
 interface Composed {
-  /** The head of their chain, if they are its first records: a chain without any leaves no row. */
+  /** The header of the chain if these are its first records, so that a chain without records leaves no row. */
   readonly chain: ChainRow | null;
   readonly decisions: Chained<DecisionRow>[];
   readonly shown: Chained<ShownRow>[];
   readonly outcomes: Chained<OutcomeRow>[];
-  /** After them. */
+  /** The head of the chain after these rows. */
   readonly head: Head;
 }
 
 /**
- * `refused`: the server has said no to the rows, now and for ever. `failed`: it takes nothing now, and these rows are not there
- * and will not be. `unknown`: they may be there, or yet come to be there.
+ * `refused`: the server rejects these rows, and a retry would not help. `failed`: the server stores nothing at the moment, and
+ * these rows will not appear. `unknown`: the rows may be stored, or may still appear.
  */
 type Fate = 'durable' | 'refused' | 'failed' | 'unknown';
 
@@ -94,13 +97,13 @@ const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(reso
 
 const refusal = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
 
-/** Whether the server looked at the rows and would not have them: classes 22 and 23 of SQLSTATE, constraints of SQLite. */
+/** Whether the server rejected the rows themselves: SQLSTATE classes 22 and 23, or a constraint of SQLite. */
 function isAboutRows(error: unknown): boolean {
   const { sqlState, code } = error as { sqlState?: string; code?: string };
   return isDuplicate(error) || /^2[23]/.test(sqlState ?? '') || /^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code ?? '');
 }
 
-/** Whether the database has said itself that a statement failed: full, read-only. Then nothing more will come of it. */
+/** Whether the database itself reported the failure, for example because it is full or read-only. Then the failure is final. */
 function isAnswer(error: unknown): boolean {
   const { sqlState, code, fatal } = error as { sqlState?: string; code?: string; fatal?: boolean };
   return (sqlState !== undefined && fatal !== true) || /^SQLITE_/.test(code ?? '');
@@ -119,14 +122,14 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   let outcomeTimer: NodeJS.Timeout | undefined;
   let lostOutcomes = 0;
   const unsettled = { decisions: 0, outcomes: 0 };
-  /** When the database last took nothing; null: it has since. */
+  /** When the last failed write ended; null: a later write succeeded, or none has failed. */
   let failedAt: number | null = null;
-  /** Since when it has been asked to take what it is offered now. */
+  /** When the write in progress began; null: there is none. */
   let offeredAt: number | null = null;
   let running: Promise<void> | null = null;
   let closed = false;
   let head: Head | null = null;
-  /** The head of the next chain, which is written with its first record. */
+  /** The header of the next chain. It is written with the chain's first record. */
   let next: ChainRow | null = null;
   let reading: Promise<ChainRow> | null = null;
 
@@ -154,19 +157,21 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   function wake(): void {
     running ??= drain().finally(() => {
       running = null;
-      // What a settled request recorded after the last look.
+      // A settled request may have added a record after the last check.
       if (isDue()) wake();
     });
   }
 
   async function drain(): Promise<void> {
     while (isDue()) {
-      // What a turn brings shares a commit, whichever of its events is the first.
+      // All records of one turn of the event loop share a commit.
       await turnOver();
       const batch = takeBatch();
       if (outcomesDue) {
         for (const outcome of outcomes) {
-          // Its time is that of its writing: what waited for days is not as old as it would look to who removes records by age.
+          // An outcome gets the time of its writing. If it had the time of its request and waited for days, retention would
+          // remove it
+          // too early.
           const stored = storedOutcome(outcome, now());
           batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(outcome, error) });
         }
@@ -181,7 +186,9 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     }
   }
 
-  /** Nobody waits for it, so it can wait for a database that is out of order; written twice, it is there once. */
+  /**
+   * No request waits for an outcome, so it is retried until the database works. An outcome that is written twice is stored once.
+   */
   function settleOutcome(outcome: OutcomeRecord, error: AppError | null): void {
     unsettled.outcomes--;
     if (error === null) return;
@@ -210,7 +217,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     return waiting.splice(0, count);
   }
 
-  /** Settles every item. Rows that the server refuses are found by halving, and take no place in the chain. */
+  /** Settles every item. Finds the rows that the server rejects by halving the batch; they get no position in the chain. */
   async function record(batch: readonly Item[]): Promise<void> {
     const refuse = (cause: unknown): void => {
       if (!isAboutRows(cause)) failedAt = performance.now();
@@ -234,7 +241,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
         if (chain !== null) {
           next = null;
           const { chain_id, mac, found } = chain;
-          log.info({ chain: chain_id, seq: 0, mac, found: JSON.parse(found).length }, 'a chain of the audit log begins');
+          log.info({ chain: chain_id, seq: 0, mac, found: JSON.parse(found).length }, 'audit chain begun');
         }
         failedAt = null;
         for (const item of batch) item.settle(null);
@@ -246,7 +253,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       case 'failed':
         return refuse(cause);
       case 'unknown':
-        // They may yet appear after the head that is known, and nothing else may take their places: the chain ends here.
+        // The rows may still appear after the known head, so no other record may use their positions: the chain ends here.
         head = null;
         next = null;
         return refuse(cause);
@@ -254,8 +261,8 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   }
 
   /**
-   * A connection that is lost says nothing of what became of the commit. What is there is known by its MAC; what is not there
-   * is offered again as it is, which the server takes once, since ids are unique.
+   * After a lost connection it is unknown whether the commit succeeded. The MAC tells whether the rows are stored. If they are
+   * not, the same rows are written again; the server stores them only once, because ids are unique.
    */
   async function commit(composed: Composed): Promise<{ readonly fate: Fate; readonly cause?: unknown }> {
     let answered = true;
@@ -289,7 +296,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     });
   }
 
-  /** One row stands for all: they are written whole or not at all. */
+  /** Checks one row for all, because a commit writes all of them or none. */
   function holds({ decisions: [decision], shown: [shown], outcomes: [outcome] }: Composed): Promise<boolean> {
     const store = storeOf(database.knex);
     if (decision) return store.holdsDecision(decision);
@@ -297,7 +304,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     return outcome ? store.holdsOutcome(outcome) : Promise.resolve(true);
   }
 
-  /** All who ask meanwhile share one read. */
+  /** Returns the header of the next chain. Callers share a read that is in progress. */
   async function nextChain(): Promise<ChainRow> {
     if (next !== null) return next;
     reading ??= (async () => {
@@ -362,7 +369,9 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   };
 }
 
-/** `chain`: the one that begins with the batch; null: that of `from` goes on. */
+/**
+ * Gives each item its position after `from`. `chain` is the header of a chain that begins with the batch; null: `from` continues.
+ */
 function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]): Composed {
   const decisions: Chained<DecisionRow>[] = [];
   const shown: Chained<ShownRow>[] = [];

@@ -1,4 +1,4 @@
-/** Administrative changes with the actor's right checked again inside the transaction that makes them. */
+/** Administrative changes. The right of the caller is checked again inside the transaction that makes the change. */
 import type { Change, Changes, Position } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
 import { AppError } from '../errors.ts';
@@ -9,17 +9,17 @@ import { tokenStore } from './store.ts';
 export interface Caller {
   readonly principal: Principal;
   readonly requestId: string;
-  /** Why, in the caller's own words; null or absent: they did not say. */
+  /** The reason in the caller's own words; null or absent: the caller gave none. */
   readonly reason?: string | null;
 }
 
-/** `admin`: the caller must be an administrator. `own`: any valid caller, for what belongs to them. */
+/** `admin`: the caller must be an administrator. `own`: any valid caller may change what belongs to them. */
 export type Right = 'admin' | 'own';
 
 /**
- * Runs `work` in the transaction of one administrative change, records the changes it returns, and answers once every
- * request that arrives later will be decided with them (law 4). Throws AppError `invalid_token` or `forbidden` when the
- * caller lost the right after admission; `work` may run several times.
+ * Runs `work` in the transaction of one administrative change and records the changes that it returns. Resolves when every
+ * later request will be decided with them (law 4). Throws AppError `invalid_token` or `forbidden` if the caller lost the
+ * right after admission. `work` may run several times.
  */
 export type Administer = <T>(
   caller: Caller,

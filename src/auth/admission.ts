@@ -1,12 +1,12 @@
-/** Two steps from a bearer token to a principal: the first needs keys alone, the second the current state. */
+/** The two steps from a bearer token to a principal: the first needs only keys, the second needs the current state. */
 import type { Engine } from '../decision/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import type { AuthRefusal, Principal, TokenClaims, TokenKind } from './principal.ts';
 
-/** State of one moment: everything in it was read in one consistent snapshot. Immutable. */
+/** The state of one moment. Everything in it was read in one consistent snapshot. Immutable. */
 export interface Snapshot {
-  /** Counter of administrative changes that this state contains. */
+  /** The number of the newest administrative change in this state. */
   readonly sequence: number;
   readonly engine: Engine;
   /** Enabled targets by name. */
@@ -19,16 +19,19 @@ export interface Admission {
   readonly principal: Principal;
 }
 
-/** Verifies the value of an Authorization header (signature, issuer, audience, times, claims). Consults no stored state of the caller. */
+/**
+ * Verifies the value of an Authorization header (signature, issuer, audience, times, claims). Reads no stored state of the
+ * caller.
+ */
 export type VerifyToken = (authorization: string | undefined) => Promise<TokenClaims | AuthRefusal>;
 
 /**
- * The freshness gate (law 4) and the identity (law 7): waits for state at least as new as the call, then looks up the token's
- * record and user in it. Throws AppError `unavailable` when no such state can be had in time.
+ * The freshness gate (law 4) and the identity (law 7). Waits for state at least as new as the call, then looks up the record
+ * and the user of the token in it. Throws AppError `unavailable` if such state cannot be read in time.
  */
 export type Admit = (claims: TokenClaims) => Promise<Admission | AuthRefusal>;
 
-/** What the state holds of a token and its user. */
+/** A token and its user, as the state has them. */
 export interface Identity {
   readonly token: {
     readonly id: string;
@@ -46,7 +49,7 @@ export interface Identity {
   };
 }
 
-/** Role, groups and e-mail come from the record; of the claims only what ties them to it is used. Pure. */
+/** Role, groups and e-mail come from the user record. The claims only identify the records of the token and the user. Pure. */
 export function judgeIdentity(claims: TokenClaims, identity: Identity | null): Principal | AuthRefusal {
   const { token, user } = identity ?? {};
   const valid =
@@ -55,12 +58,12 @@ export function judgeIdentity(claims: TokenClaims, identity: Identity | null): P
     token.revoked_at === null &&
     token.user_id === claims.sub &&
     user.id === claims.sub &&
-    // A rotated key goes on for the tokens that it signed, and for no others.
+    // A retired key stays valid only for the tokens that it signed.
     token.kid === claims.kid &&
     // Only a recorded API token may lack an expiry.
     (claims.exp !== null || token.kind === 'api') &&
     user.enabled;
-  if (!valid) return { refused: 'invalid_token', detail: 'The token has been revoked, or its user may not sign in.' };
+  if (!valid) return { refused: 'invalid_token', detail: 'The token is revoked, or its user is disabled. Log in again.' };
   return {
     issuer: claims.iss,
     sub: user.id,

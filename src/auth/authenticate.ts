@@ -1,7 +1,7 @@
 /**
- * Authentication of the REST API: express-jwt over the same keys, and the same judgement of header and payload, as
- * `verify.ts` has for `/mcp`. In two steps, because a request arrives with its last byte (law 4): the body is read
- * between them.
+ * Authentication of the REST API with express-jwt. It uses the same keys as `verify.ts` does for `/mcp`, and judges header
+ * and payload by the same functions. It has two steps, and the body is read between them, because a request arrives with its
+ * last byte (law 4).
  */
 import type { Request, RequestHandler } from 'express';
 import { expressjwt, UnauthorizedError } from 'express-jwt';
@@ -13,9 +13,9 @@ import { type AuthRefusal, isRefusal, type TokenClaims } from './principal.ts';
 import { authorizationOf, bearerToken, INVALID_TOKEN, judgePayload, readHeader, type TokenRules } from './verify.ts';
 
 export interface Authenticate {
-  /** By keys alone. */
+  /** Verifies the token with keys only. */
   readonly verify: RequestHandler;
-  /** Against the state at the time of the call; puts the admission into the context. */
+  /** Checks the token against the state at the time of the call, and puts the admission into the context. */
   readonly admit: RequestHandler;
 }
 
@@ -31,7 +31,7 @@ class RefusedToken extends Error {
 
 const refused = ({ refused, detail }: AuthRefusal): AppError => new AppError(refused, detail);
 
-/** Every failure of a token is a 401; only a fault of ours, such as a database out of reach, is passed on. */
+/** Every failure of a token becomes a 401. A fault of the gateway, such as an unreachable database, is passed on. */
 function toFault(error: unknown): unknown {
   if (error instanceof RefusedToken) return refused(error.refusal);
   return error instanceof UnauthorizedError ? refused(INVALID_TOKEN) : error;
@@ -53,7 +53,7 @@ export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admi
       if (typeof token !== 'string') throw new RefusedToken(token);
       return token;
     },
-    // express-jwt asks for the key of a token that it could not read, too: then there is no token to look at.
+    // express-jwt also asks for the key if it could not read the token. Then `token` is undefined.
     secret: async (req, token) => {
       const kid = token ? readHeader(token.header) : INVALID_TOKEN;
       if (typeof kid !== 'string') throw new RefusedToken(kid);
@@ -80,7 +80,7 @@ export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admi
 
     admit: async (req, res, next) => {
       const claims = verified.get(req);
-      if (!claims) throw new Error('A protected route is mounted without verification of the token');
+      if (!claims) throw new Error('A protected route is mounted without token verification');
       const admission = await admit(claims);
       if (isRefusal(admission)) throw refused(admission);
       contextOf(res).admission = admission;
@@ -89,7 +89,7 @@ export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admi
   };
 }
 
-/** Lets callers with one of these roles pass; mounted behind `admit`. */
+/** Passes requests of callers with one of these roles. Mount it behind `admit`. */
 export function requireRole(...roles: readonly string[]): RequestHandler {
   return (_req, res, next) => {
     if (!roles.includes(admissionOf(res).principal.role)) {

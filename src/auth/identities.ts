@@ -1,13 +1,13 @@
-/** Reads what the gate needs to know of callers. */
+/** Reads the identities of callers for the freshness gate. */
 import type { Connection } from '../db/database.ts';
 import { userStore } from '../users/store.ts';
 import type { Identity } from './admission.ts';
 import { tokenStore } from './store.ts';
 
-/** Tokens of one pair of statements: many may wait after a start. */
+/** Tokens per pair of statements. After a start, many tokens may wait to be looked up. */
 const BATCH = 500;
 
-/** The identities of those tokens that have a record and a user. `db` must be of one moment. */
+/** Returns the identities of the tokens that have a record and a user. `db` must be a snapshot. */
 export async function readIdentities(db: Connection, tokenIds: readonly string[]): Promise<Identity[]> {
   const found: Identity[] = [];
   for (let start = 0; start < tokenIds.length; start += BATCH) {

@@ -1,17 +1,20 @@
-/** Makes tokens: the record that must be stored before the token is good for anything, and the token itself. */
+/** Makes tokens and their records. A token is invalid until its record is stored. */
 import { v7 as uuidv7 } from 'uuid';
 import type { User } from '../users/store.ts';
 import type { KeyRing } from './keys.ts';
 import type { TokenRecord } from './store.ts';
 import { LOGIN_TOKEN_MS, type TokenRules } from './verify.ts';
 
-/** `name`: of an API token, which never expires; null for a login token. */
+/** Makes the record of a token, then signs the token. */
 export interface TokenDraft {
   record(user: User): TokenRecord;
   sign(user: User, record: TokenRecord): Promise<string>;
 }
 
-/** Takes the current signing key, so that record and token name the same. Call it outside of transactions: it reads the key table. */
+/**
+ * `name` is the name of an API token, which never expires; null: a login token. Picks the current signing key, so that record
+ * and token name the same key. Call it outside of transactions, because it reads the key table.
+ */
 export type DraftToken = (name: string | null) => Promise<TokenDraft>;
 
 export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules): DraftToken {

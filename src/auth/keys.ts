@@ -1,4 +1,4 @@
-/** The keys that sign tokens (ES256), and the key that seals session ids. They rest encrypted under the master key. */
+/** The keys that sign tokens (ES256), and the key that seals session ids. They are stored encrypted under the master key. */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
 import { CompactSign, type JWTPayload, SignJWT } from 'jose';
 import type { Connection, Transaction } from '../db/database.ts';
@@ -6,21 +6,21 @@ import { AppError } from '../errors.ts';
 import { type SecretKeyRow, secretKeyStore } from './store.ts';
 import type { Vault } from './vault.ts';
 
-/** What stands in the protected header of every token besides `alg` and `kid`. */
+/** `typ` in the protected header of every token. */
 export const TOKEN_TYPE = 'JWT';
 export const TOKEN_ALGORITHM = 'ES256';
 
 export interface VerificationKey {
   readonly kid: string;
   readonly publicKey: KeyObject;
-  /** Milliseconds since the epoch; null: it still signs. */
+  /** Milliseconds since the epoch; null: the key still signs. */
   readonly retiredAt: number | null;
 }
 
 export interface Signer {
   readonly kid: string;
   sign(claims: JWTPayload): Promise<string>;
-  /** A compact JWS that is no token: `type` is in its protected header. */
+  /** Signs a compact JWS that is not a token. Its protected header has `type`. */
   signAs(type: string, payload: object): Promise<string>;
 }
 
@@ -35,15 +35,15 @@ export interface Jwk {
 }
 
 export interface KeyRing {
-  /** The key as last read. */
+  /** Returns the key as it was last read. */
   find(kid: string): VerificationKey | null;
-  /** `find`, after another look at the table where the key is not known: another replica may have made it. */
+  /** Like `find`, but reads the table again if the key is unknown, because another replica may have made it. */
   resolve(kid: string): Promise<VerificationKey | null>;
-  /** The key that signs now, on every replica. */
+  /** Returns the key with which every replica signs now. */
   signer(): Promise<Signer>;
-  /** Every public key that verifies, newest first. */
+  /** Returns all public keys, newest first. */
   jwks(): Promise<{ readonly keys: readonly Jwk[] }>;
-  /** Makes the next signing key; those before it verify what they signed. */
+  /** Makes the next signing key. Earlier keys still verify the tokens that they signed. */
   rotate(trx: Transaction, now: number): Promise<{ readonly kid: string; readonly retired: readonly string[] }>;
   /** 32 bytes, the same on every replica and after a restart. */
   readonly sealingKey: Buffer;
@@ -87,13 +87,13 @@ function open(vault: Vault, row: SecretKeyRow): Buffer {
   } catch (cause) {
     throw new AppError(
       'unavailable',
-      'The database was made with another master key: set MASTER_KEY (or MASTER_KEY_PREVIOUS, when it is being replaced), or restore the file master.key in DATA_DIR.',
+      'The database was made with a different master key: set MASTER_KEY (or MASTER_KEY_PREVIOUS while you replace the key), or restore the file master.key in DATA_DIR.',
       { cause },
     );
   }
 }
 
-/** Throws AppError `unavailable` when the database belongs to another master key. */
+/** Throws AppError `unavailable` if the database was made with a different master key. */
 export async function checkKeys(db: Connection, vault: Vault): Promise<SecretKeyRow[]> {
   const rows = await secretKeyStore(db).list();
   for (const row of rows) open(vault, row);
@@ -101,9 +101,9 @@ export async function checkKeys(db: Connection, vault: Vault): Promise<SecretKey
 }
 
 /**
- * Makes the keys that are missing, and seals again what is sealed under a previous master key. Runs under the migration lock, so that replicas that start at once agree. Throws
- * AppError `unavailable` when the database belongs to another master key: signing with new keys would look like a working
- * gateway that has lost every credential.
+ * Makes missing keys, and re-encrypts values that are sealed under a previous master key. Runs under the migration lock, so
+ * that replicas that start at once agree. Throws AppError `unavailable` if the database was made with a different master key:
+ * with new keys the gateway would seem to work, but would have lost every credential.
  */
 export async function makeKeys(db: Connection, vault: Vault, now: number = Date.now()): Promise<void> {
   const store = secretKeyStore(db);
@@ -125,7 +125,7 @@ export async function makeKeys(db: Connection, vault: Vault, now: number = Date.
   if (!rows.some((row) => row.purpose === 'signing' && row.retired_at === null)) await store.insert(newSigningRow(vault, now));
 }
 
-/** Throws AppError `unavailable` when the keys are missing or of another master key. */
+/** Throws AppError `unavailable` if keys are missing or were made with a different master key. */
 export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRing> {
   let keys: ReadonlyMap<string, SigningKey> = new Map();
   let readAt = Number.NEGATIVE_INFINITY;
@@ -150,14 +150,14 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
     readAt = performance.now();
     const order = ++begun;
     const rows = await secretKeyStore(db).list();
-    // A slow read must not undo what a later one found.
+    // A slow read must not overwrite the result of a later one.
     if (order < applied) return rows;
     applied = order;
     keys = new Map(rows.filter((row) => row.purpose === 'signing').map((row) => [row.id, toKey(row)]));
     return rows;
   }
 
-  /** A read that begins after the call and at least REREAD_MS after the one before; all who wait share it. */
+  /** Starts a read after the call, and at least REREAD_MS after the previous read. All callers that wait share it. */
   function reread(): Promise<void> {
     nextRead ??= (async () => {
       const wait = readAt + REREAD_MS - performance.now();
@@ -169,7 +169,7 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
   }
 
   const sealing = (await read()).find((row) => row.purpose === 'sealing');
-  if (!sealing || keys.size === 0) throw new AppError('unavailable', 'The database has lost its keys.');
+  if (!sealing || keys.size === 0) throw new AppError('unavailable', 'The database has no signing or sealing keys: restore it from a backup.');
 
   return {
     sealingKey: open(vault, sealing),
@@ -184,7 +184,7 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
     async signer() {
       await read();
       const current = [...keys.values()].filter((key) => key.retiredAt === null).at(-1);
-      if (!current) throw new AppError('unavailable', 'The database has lost its keys.');
+      if (!current) throw new AppError('unavailable', 'The database has no signing or sealing keys: restore it from a backup.');
       const { kid, privateKey } = current;
       return {
         kid,

@@ -1,4 +1,4 @@
-/** Login and API tokens of a user: how they come and how they end. */
+/** Makes and revokes the login tokens and API tokens of a user. */
 import type { Config } from '../config.ts';
 import type { Change } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
@@ -23,11 +23,11 @@ export interface Login {
   /** Throws AppError `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user. */
   login(email: string, password: string): Promise<{ readonly user: User; readonly token: string }>;
   logout(caller: Caller): Promise<void>;
-  /** Ends the user's other login tokens. */
+  /** Also revokes the user's other login tokens. */
   changePassword(caller: Caller, current: string, next: string): Promise<void>;
   /** Throws AppError `limit_reached`. */
   createApiToken(caller: Caller, name: string): Promise<{ readonly record: TokenRecord; readonly token: string }>;
-  /** One's own, or as an administrator anybody's. */
+  /** Users may revoke their own API tokens; administrators may revoke any. */
   revokeApiToken(caller: Caller, id: string): Promise<void>;
 }
 
@@ -49,7 +49,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       if (!fits || !found?.user.enabled) throw wrong();
       const draft = await draftToken(null);
       const { user, record } = await transact(database, async (trx) => {
-        // The password may have been changed, and its logins ended, while it was being checked.
+        // During the check the password may have been changed, which revokes login tokens.
         const user = await userStore(trx).lock(found.user.id);
         const stored = await userStore(trx).credentials({ id: found.user.id });
         if (!user?.enabled || stored?.passwordHash !== found.passwordHash) throw wrong();
@@ -89,7 +89,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
     async createApiToken({ principal }, name) {
       const draft = await draftToken(name);
       const { user, record } = await transact(database, async (trx) => {
-        // Held until the end, so that tokens asked for at once are counted one after the other.
+        // Hold the lock until the end, so that concurrent requests for tokens are counted one after the other.
         const user = await userStore(trx).lock(principal.sub);
         const tokens = tokenStore(trx);
         const login = await tokens.find(principal.token_id);
@@ -97,7 +97,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
           throw new AppError('invalid_token', 'The token is no longer valid.');
         }
         if ((await tokens.count(user.id)) >= config.rateLimits.apiTokens) {
-          throw new AppError('limit_reached', `A user may hold ${config.rateLimits.apiTokens} API tokens: revoke one first.`);
+          throw new AppError('limit_reached', `A user may have at most ${config.rateLimits.apiTokens} API tokens. Revoke one first.`);
         }
         const record = draft.record(user);
         await tokens.insert(record);
@@ -110,7 +110,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       const missing = (): AppError => new AppError('not_found', 'You have no API token with this id.');
       const record = await tokenStore(database.knex).find(id);
       const own = record?.user_id === caller.principal.sub;
-      // Refused before the transaction: changes of everybody wait for each other.
+      // Refuse before the transaction, because all administrative changes wait in one line.
       if (record?.kind !== 'api' || record.revoked_at !== null || (!own && caller.principal.role !== ADMIN)) throw missing();
       await administer(caller, own ? 'own' : 'admin', async (trx) => {
         if (!(await tokenStore(trx).revoke(id, now()))) throw missing();

@@ -1,22 +1,22 @@
-/** Password hashes: argon2id with the parameters of OWASP's password storage cheat sheet, a bounded number at a time. */
+/** Password hashes: argon2id with the parameters of OWASP's password storage cheat sheet. Only a few are computed at a time. */
 import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { hash, type Options, verify } from '@node-rs/argon2';
 import { AppError } from '../errors.ts';
 
 export interface Passwords {
-  /** Throws AppError `too_many_requests` when too many are waiting; so does `verify`. */
+  /** Throws AppError `too_many_requests` if too many callers wait. `verify` does the same. */
   hash(password: string): Promise<string>;
-  /** Takes the same time for a user who does not exist (null), whom no password fits. */
+  /** Takes equally long if the user does not exist (null), and then returns false. */
   verify(passwordHash: string | null, password: string): Promise<boolean>;
 }
 
-// `algorithm` stays at its default, argon2id: the library's constant is an ambient const enum, which isolated modules cannot read.
+// `algorithm` keeps its default, argon2id: the library's constant is an ambient const enum, which isolated modules cannot read.
 const OWASP: Options = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
 const MAX_AT_ONCE = 2;
 const WAITING = 64;
 
-/** Each hash keeps a core busy for some 50 ms, so one of the machine's `cores` is left to requests where there are several. */
+/** Each hash keeps a core busy for some 50 ms. If the machine has several `cores`, one is left for requests. */
 export function createPasswords(cores: number = availableParallelism()): Passwords {
   const atOnce = Math.max(1, Math.min(MAX_AT_ONCE, cores - 1));
   let running = 0;
@@ -25,12 +25,12 @@ export function createPasswords(cores: number = availableParallelism()): Passwor
   async function inTurn<T>(work: () => Promise<T>): Promise<T> {
     if (running < atOnce) running++;
     else if (waiting.length >= WAITING) {
-      throw new AppError('too_many_requests', 'Too many passwords are being checked at the moment.', { retryAfter: 2 });
+      throw new AppError('too_many_requests', 'Too many passwords are being checked at the moment. Try again in a few seconds.', { retryAfter: 2 });
     } else await new Promise<void>((resolve) => waiting.push(resolve));
     try {
       return await work();
     } finally {
-      // The place goes to the next in line, so nobody can take it in between.
+      // Hand the slot to the next waiting caller directly, so that no new caller can take it in between.
       const next = waiting.shift();
       if (next) next();
       else running--;

@@ -1,22 +1,22 @@
-/** From the claims of a verified token to who is asking. Pure. */
+/** Reads the claims of a verified token, which identify the caller. Pure. */
 import type { PrincipalFacts } from '../decision/decision.ts';
 
-/** The claims that the gateway reads from every JWT; their types have been checked. */
+/** The claims that the gateway reads from every JWT. Their types are checked. */
 export interface TokenClaims {
   readonly iss: string;
   readonly sub: string;
   readonly email: string;
   readonly role: string;
   readonly groups: readonly string[];
-  /** Identifies the token's record, without which no token is valid. */
+  /** The id of the token's record. A token without a record is invalid. */
   readonly jti: string;
-  /** Key that signed the token. */
+  /** The id of the key that signed the token. */
   readonly kid: string;
-  /** Seconds since the epoch; null: never. Only a recorded API token may lack it. */
+  /** Seconds since the epoch; null: the token never expires. Only a recorded API token may lack it. */
   readonly exp: number | null;
 }
 
-/** The caller as the user record has it at the time of the request (law 7): the claims only lead to the record. */
+/** The caller, from the user record at the time of the request (law 7). The claims only identify the record. */
 export interface Principal extends PrincipalFacts {
   readonly issuer: string;
   readonly email: string;
@@ -26,7 +26,7 @@ export interface Principal extends PrincipalFacts {
 
 export type TokenKind = 'login' | 'api';
 
-/** A token that is not good for anything: always HTTP 401. */
+/** Refuses a missing or invalid token. The HTTP status is always 401. */
 export interface AuthRefusal {
   readonly refused: 'unauthenticated' | 'invalid_token';
   readonly detail: string;
@@ -40,13 +40,13 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 
 /**
  * Reads the claims of a token whose signature, issuer, audience and times have been verified.
- * A missing claim or one of a wrong type makes the token invalid, never a guess.
+ * A claim that is missing or has the wrong type makes the token invalid. The gateway never guesses a value.
  */
 export function readClaims(payload: Record<string, unknown>, kid: unknown): TokenClaims | AuthRefusal {
   const { iss, sub, email, role, groups, jti, exp = null } = payload;
   const wrong = (claim: string): AuthRefusal => ({
     refused: 'invalid_token',
-    detail: `The claim ${claim} is missing or of a wrong type.`,
+    detail: `The claim ${claim} is missing or has the wrong type.`,
   });
   if (!isText(iss)) return wrong('iss');
   if (!isText(sub)) return wrong('sub');

@@ -1,4 +1,4 @@
-/** Who may make an account, and which one becomes the first administrator. */
+/** Decides who may register, and makes the first user the administrator. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
 import type { Config } from '../config.ts';
@@ -14,7 +14,7 @@ export interface Registration {
   register(account: { readonly email: string; readonly password: string }, code: string | undefined): Promise<User>;
   /** Whether the next registration becomes the administrator. */
   firstPending(): Promise<boolean>;
-  /** Whether an operator has to hand out the setup code: it is required, and nobody has used it yet. */
+  /** Whether the setup code is required and still unused, so that the operator has to hand it out. */
   setupCodePending(): Promise<boolean>;
 }
 
@@ -26,7 +26,9 @@ export interface RegistrationParts {
   readonly now: () => number;
 }
 
-/** The same on every replica and after every restart, and known only to who can read the master key or the start-up log. */
+/**
+ * Returns the setup code. It is the same on every replica and after restarts. Only the master key and the start-up log reveal it.
+ */
 export function setupCode(vault: Vault): string {
   const digits = vault.derive('setup-code').toString('hex').slice(0, 20);
   return digits.match(/.{5}/g)?.join('-') ?? digits;
@@ -39,19 +41,19 @@ export function createRegistration({ database, passwords, vault, config, now }: 
 
   function mayRegister(first: boolean, code: string | undefined): void {
     if (!first && config.registration === 'closed') {
-      throw new AppError('registration_closed', 'Ask an administrator for an account.');
+      throw new AppError('registration_closed', 'Registration is closed. Ask an administrator for an account.');
     }
     if (first && config.setupCodeRequired && !timingSafeEqual(digest(code?.trim() ?? ''), expected)) {
       throw new AppError(
         'setup_code_required',
-        'The first registration becomes administrator: send the setup code that the gateway printed at start as Portcullis-Setup-Code.',
+        'The first user becomes the administrator: send the setup code, which the gateway prints when it starts, in the header Portcullis-Setup-Code.',
       );
     }
   }
 
   return {
     async register({ email, password }, code) {
-      // Asked before the costly hash and again where the answer holds.
+      // Check before the expensive hash, and again in the transaction, where the answer is final.
       mayRegister(!(await userStore(database.knex).hasFirstAdministrator()), code);
       const passwordHash = await passwords.hash(password);
       return await transact(database, async (trx) => {

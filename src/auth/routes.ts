@@ -1,4 +1,4 @@
-/** `/api/auth` and `/api/keys`: accounts, logins and tokens of the caller. */
+/** `/api/auth` and `/api/keys`: account, logins and tokens of the caller, and the rotation of signing keys. */
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import Joi from 'joi';
 import type { Database } from '../db/database.ts';
@@ -43,7 +43,7 @@ const apiTokenDocument = ({ id, name, created_at }: TokenRecord) => ({
   created_at: new Date(created_at).toISOString(),
 });
 
-/** Registration and login, for callers who have no token yet. */
+/** Registration and login, for callers without a token. */
 export function openAuthRoutes({ registration, login, limits, trustProxy }: AuthParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
@@ -64,7 +64,7 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
   return router;
 }
 
-/** For callers with any valid token; what ends or makes tokens needs a login token. */
+/** Routes for callers with any valid token. A route that makes or revokes tokens needs a login token. */
 export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
@@ -109,7 +109,7 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
   return router;
 }
 
-/** Behind authentication of administrators. */
+/** Only administrators reach these routes. */
 export function keyRoutes(keys: KeyRing, administer: Administer, now: () => number): Router {
   const router = Router({ caseSensitive: true, strict: true });
   router.post('/rotate', async (req, res) => {
@@ -133,7 +133,7 @@ async function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Requ
   if (refusal) throw refusal;
 }
 
-/** A leaked API token must not be able to outlive its revocation by making another, or to lock its owner out. */
+/** An attacker with a leaked API token must not be able to make tokens that outlive its revocation, or to lock the owner out. */
 const needLogin: RequestHandler = (_req, res, next) => {
   if (admissionOf(res).principal.token_kind !== 'login') {
     throw new AppError('forbidden', 'An API token may not do this: use a login token.');
@@ -145,14 +145,14 @@ function refuseMembers(req: Request): void {
   validate(Joi.object({}), req.body);
 }
 
-/** Whose tokens are listed: the caller's, or for administrators those of `user_id`. */
+/** Returns the user whose tokens are listed: `user_id` if an administrator names one, else the caller. */
 function ownerAskedFor(req: Request, res: Response): string {
   const { principal } = admissionOf(res);
   const unknown = Object.keys(req.query).filter((name) => name !== 'user_id');
   if (unknown.length > 0) throw invalidRequest(unknown.map((path) => ({ path, message: 'unknown query parameter' })));
   const { user_id } = validate(Joi.object<{ user_id?: string }>({ user_id: uuid() }), { ...req.query });
   if (user_id !== undefined && user_id !== principal.sub && principal.role !== ADMIN) {
-    throw new AppError('forbidden', 'Only administrators may list the tokens of others.');
+    throw new AppError('forbidden', 'Only administrators may list the tokens of other users.');
   }
   return user_id ?? principal.sub;
 }

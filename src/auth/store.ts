@@ -1,4 +1,4 @@
-/** Token records. A token is valid only while its record is there; the token itself is stored nowhere. */
+/** Token records. A token is valid only while its record exists. The token itself is not stored. */
 import type { Connection } from '../db/database.ts';
 import type { TokenKind } from './principal.ts';
 
@@ -9,9 +9,9 @@ export interface TokenRecord {
   readonly id: string;
   readonly user_id: string;
   readonly kind: TokenKind;
-  /** Chosen by the creator; null exactly for login tokens. */
+  /** Chosen by the user; null exactly for login tokens. */
   readonly name: string | null;
-  /** Key that signed it: a token signed by another key is not this one. */
+  /** The id of the key that signed the token. A token with the same id that a different key signed is invalid. */
   readonly kid: string;
   /** Milliseconds since the epoch. */
   readonly created_at: number;
@@ -22,21 +22,24 @@ export interface TokenRecord {
 
 export interface TokenStore {
   insert(token: TokenRecord): Promise<void>;
-  /** Revoked and expired ones, too. */
+  /** Finds revoked and expired tokens, too. */
   find(id: string): Promise<TokenRecord | null>;
-  /** Those of these ids that exist, revoked and expired ones, too. */
+  /** Returns the tokens with these ids, also revoked and expired ones. */
   findAll(ids: readonly string[]): Promise<TokenRecord[]>;
-  /** The user's API tokens that are not revoked, oldest first. */
+  /** Returns the user's API tokens that are not revoked, oldest first. */
   listOf(userId: string): Promise<TokenRecord[]>;
-  /** False if there is no such token, or it was revoked before. */
+  /** Returns false if the token does not exist or is already revoked. */
   revoke(id: string, now: number): Promise<boolean>;
-  /** Revokes the user's login tokens but `exceptTokenId`; returns how many. */
+  /** Revokes the user's login tokens except `exceptTokenId`, and returns how many. */
   revokeLoginsOf(userId: string, exceptTokenId: string | null, now: number): Promise<number>;
-  /** How many API tokens the user holds that are not revoked. */
+  /** Counts the user's API tokens that are not revoked. */
   count(userId: string): Promise<number>;
-  /** Forgets the user's login tokens that expired before `time`. */
+  /** Deletes the user's login tokens that expired before `time`. */
   deleteExpiredOf(userId: string, time: number): Promise<number>;
-  /** Forgets some tokens with ids after `after` that were revoked or expired before `time`. The last of them; null: there is none. */
+  /**
+   * Deletes up to `limit` tokens with ids after `after` that were revoked or expired before `time`. Returns the last deleted id;
+   * null: there was none.
+   */
   deleteEnded(time: number, after: string, limit: number): Promise<string | null>;
 }
 
@@ -112,7 +115,7 @@ export function tokenStore(db: Connection): TokenStore {
 export interface SecretKeyRow {
   readonly id: string;
   readonly purpose: 'signing' | 'sealing' | 'check';
-  /** For people who read the table; the gateway uses what it derives from `sealed`, which nobody without the master key can write. */
+  /** For people who read the table. The gateway derives the key from `sealed`, which can only be written with the master key. */
   readonly public_jwk: string | null;
   readonly sealed: string;
   /** Milliseconds since the epoch. */
@@ -125,7 +128,7 @@ export interface SecretKeyStore {
   list(): Promise<SecretKeyRow[]>;
   insert(row: SecretKeyRow): Promise<void>;
   replaceSealed(row: SecretKeyRow, sealed: string): Promise<void>;
-  /** Retires every signing key but `exceptId` that is not retired yet. */
+  /** Retires every current signing key except `exceptId`. */
   retireSigning(exceptId: string, now: number): Promise<void>;
 }
 

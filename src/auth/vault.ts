@@ -9,17 +9,20 @@ const TAG_BYTES = 16;
 const VERSION = 1;
 
 export interface Vault {
-  /** AES-256-GCM with `identity`, the row that holds the secret, as associated data: a secret moved to another row does not open. */
+  /**
+   * Encrypts with AES-256-GCM. `identity` names the row of the secret and is associated data, so that a secret that was moved to
+   * a different row does not open.
+   */
   seal(identity: string, secret: Buffer): string;
-  /** Throws if the text is not what `seal` gave for this identity under the master key or a previous one. */
+  /** Throws unless `seal` made the text for this identity, under the master key or a previous one. */
   open(identity: string, sealed: string): Buffer;
-  /** The same secret under the master key; null: it is so already. Throws as `open` does. */
+  /** Re-encrypts a secret under the master key; null: it already is. Throws like `open`. */
   reseal(identity: string, sealed: string): string | null;
-  /** A stable value that only holders of the master key can compute, 32 bytes. */
+  /** Returns a stable value of 32 bytes that only holders of the master key can compute. */
   derive(purpose: string): Buffer;
 }
 
-/** `previous` keys only open: values are sealed and derived under the master key. */
+/** `previous` keys only decrypt. Values are encrypted and derived under the master key. */
 export function createVault(masterKey: Buffer, previous: readonly Buffer[] = []): Vault {
   const sealing = subkey(masterKey, 'seal');
   const opening = [sealing, ...previous.filter((key) => !key.equals(masterKey)).map((key) => subkey(key, 'seal'))];
@@ -27,7 +30,7 @@ export function createVault(masterKey: Buffer, previous: readonly Buffer[] = [])
   function open(identity: string, sealed: string): { readonly secret: Buffer; readonly current: boolean } {
     const bytes = Buffer.from(sealed, 'base64');
     if (bytes[0] !== VERSION || bytes.length < 1 + IV_BYTES + TAG_BYTES)
-      throw new Error('The sealed value is not of a known form');
+      throw new Error('The sealed value has an unknown format');
     let failure: unknown;
     for (const key of opening) {
       try {
@@ -65,7 +68,9 @@ function decipher(key: Buffer, identity: string, bytes: Buffer): Buffer {
   return Buffer.concat([decipher.update(bytes.subarray(1 + IV_BYTES, -TAG_BYTES)), decipher.final()]);
 }
 
-/** The master key in `file`, made on first use; only the owner may read it. Throws AppError with a reason for the operator. */
+/**
+ * Returns the master key in `file`. Creates the file if it is missing; only its owner may read it. Throws AppError with a reason.
+ */
 export function masterKeyFile(file: string): Buffer {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
@@ -81,7 +86,7 @@ export function masterKeyFile(file: string): Buffer {
 const unusable = (cause: unknown): AppError =>
   new AppError('unavailable', `The master key file cannot be used: ${(cause as Error).message}`, { cause });
 
-/** The master key in `file`; null: there is no such file. Throws AppError with a reason for the operator. */
+/** Returns the master key in `file`; null: the file does not exist. Throws AppError with a reason for the operator. */
 export function readMasterKeyFile(file: string): Buffer | null {
   let text: string;
   try {
@@ -97,7 +102,7 @@ export function readMasterKeyFile(file: string): Buffer | null {
   return key;
 }
 
-/** Of processes that come at once, one makes the file, and it is never there half written. */
+/** Creates the file unless it exists. If processes start at once, one of them creates it, and none sees a partly written file. */
 function makeOnce(file: string, content: string): void {
   const made = `${file}.${process.pid}`;
   writeFileSync(made, content, { mode: 0o600 });

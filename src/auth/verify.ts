@@ -1,4 +1,4 @@
-/** From the Authorization header to checked claims, by keys alone: no stored state of the caller is consulted. */
+/** Verifies the Authorization header and returns its claims. It needs only keys, and no stored state of the caller. */
 import { hash as digest } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
@@ -8,7 +8,7 @@ import { type AuthRefusal, isRefusal, readClaims, type TokenClaims } from './pri
 
 export const ISSUER = 'portcullis';
 export const AUDIENCE = 'portcullis';
-/** How long a login token is good for; also how long a retired key goes on verifying them. */
+/** How long a login token is valid. A retired key verifies login tokens for as long. */
 export const LOGIN_TOKEN_MS = 12 * 3_600_000;
 
 export interface TokenRules {
@@ -17,19 +17,19 @@ export interface TokenRules {
   readonly now: () => number;
 }
 
-/** Clocks of replicas may differ by this. */
+/** The clocks of replicas may differ by this much. */
 const TOLERANCE_SECONDS = 5;
 const REMEMBERED = 10_000;
 const BEARER = /^bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)$/i;
 
 export const INVALID_TOKEN: AuthRefusal = { refused: 'invalid_token', detail: 'The token is not valid.' };
 
-/** Several headers become one value that is no token: node keeps the first of them silently. */
+/** Joins repeated headers, so that they are not a valid token. Node alone would silently keep the first. */
 export function authorizationOf(req: IncomingMessage): string | undefined {
   return req.headersDistinct['authorization']?.join(', ');
 }
 
-/** The one token of the header's value (RFC 6750, scheme in any case). */
+/** Returns the token in the header's value (RFC 6750). The scheme is case-insensitive. */
 export function bearerToken(authorization: string | undefined): string | AuthRefusal {
   if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization)) {
     return { refused: 'unauthenticated', detail: 'Send a bearer token in the Authorization header.' };
@@ -37,7 +37,7 @@ export function bearerToken(authorization: string | undefined): string | AuthRef
   return BEARER.exec(authorization)?.[1] ?? INVALID_TOKEN;
 }
 
-/** The key id of a protected header. Members that name or bring a key (`jku`, `jwk`, `x5u`, ...) make the token invalid, known or not. */
+/** Returns the key id of a protected header. Any further member, such as `jku`, `jwk` or `x5u`, makes the token invalid. */
 export function readHeader(header: object): string | AuthRefusal {
   const { alg, typ, kid, ...others } = header as Record<string, unknown>;
   if (alg !== TOKEN_ALGORITHM || typ !== TOKEN_TYPE || typeof kid !== 'string') return INVALID_TOKEN;
@@ -54,7 +54,7 @@ function timesAllow({ iat, nbf, exp }: Times, key: VerificationKey, now: number)
   const seconds = now / 1000;
   if (exp !== null && seconds >= exp + TOLERANCE_SECONDS) return false;
   if (Math.max(iat, nbf) > seconds + TOLERANCE_SECONDS) return false;
-  // After the overlap a retired key is good for API tokens alone.
+  // After the overlap, a retired key verifies only API tokens.
   return exp === null || key.retiredAt === null || now < key.retiredAt + LOGIN_TOKEN_MS;
 }
 
@@ -63,13 +63,13 @@ function readTimes(payload: Record<string, unknown>, exp: number | null): Times 
   return typeof iat === 'number' && typeof nbf === 'number' ? { iat, nbf, exp } : null;
 }
 
-/** One audience, or a list that has it (RFC 7519 section 4.1.3). */
+/** Whether `aud` is the audience, or a list that contains it (RFC 7519 section 4.1.3). */
 function isMeantFor(aud: unknown, audience: string): boolean {
   if (!Array.isArray(aud)) return aud === audience;
   return aud.every((one) => typeof one === 'string') && aud.includes(audience);
 }
 
-/** Judges a token whose signature `key` verified. Both readers of tokens, this file's and express-jwt's, end here. */
+/** Judges the payload of a token whose signature `key` verified. `/mcp` and the REST API both call it. */
 export function judgePayload(
   payload: Record<string, unknown>,
   key: VerificationKey,
@@ -82,7 +82,10 @@ export function judgePayload(
   return times !== null && timesAllow(times, key, now()) ? { claims, times } : INVALID_TOKEN;
 }
 
-/** The signature check is the dear part of a request, so tokens that passed are remembered, by hash; times are checked each time. */
+/**
+ * Caches verified tokens by hash, because the signature check is the most expensive part of a request. Times are checked each
+ * time.
+ */
 export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
   const remembered = new Map<string, { readonly claims: TokenClaims; readonly times: Times }>();
 
@@ -94,7 +97,7 @@ export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
       remembered.delete(hash);
       return key ? INVALID_TOKEN : null;
     }
-    // The map is ordered by last use.
+    // Keep the map in the order of last use.
     remembered.delete(hash);
     remembered.set(hash, entry);
     return entry.claims;

@@ -1,32 +1,32 @@
-/** Which of a target's credentials a principal's calls are made with. Pure. */
+/** Chooses the credentials of a target with which the calls of a principal are made. Pure. */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../auth/principal.ts';
 import { type CredentialSubject, fitsTransport, isRedirectingVariable } from './credential-document.ts';
 import type { Access, CredentialKey, Credentials, RoutedTarget, Target } from './target.ts';
 
-/** A credential that counts for its target. */
+/** A credential that the target may use. */
 export interface HeldCredential extends CredentialSubject, CredentialKey {
   readonly supplied_by: 'administrator' | 'user';
-  /** Another one with every value that is set. */
+  /** Changes whenever a value is set. */
   readonly version: string;
-  /** null: unusable. The value is not looked at before it is asked for. */
+  /** Decrypts the value on first use; null: the credential is unusable. */
   readonly open: () => string | null;
 }
 
 type Facts = Pick<Principal, 'sub' | 'role' | 'groups'>;
 
 const digest = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('base64url');
-/** Of their UTF-8, which every database and language agrees on. */
+/** Sorts by UTF-8 bytes, an order on which all databases and languages agree. */
 const inByteOrder = (names: readonly string[]): string[] =>
   names.length < 2 ? [...names] : [...names].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
 const subjectKey = (type: CredentialSubject['subject_type'], value: string): string => `${type}:${value}`;
 
 /**
- * For each name on its own the most specific credential wins: the user's, then those of groups in byte order, the role's, the
- * default. Where one that wins is unusable everything is: a less specific one in its place would act as somebody else.
+ * For each name, the most specific credential wins: the user's, then those of groups in byte order, the role's, the default. If
+ * a winner is unusable, all credentials are unusable, because a less specific one would act as a different account.
  */
 export function accessor(target: Target, held: readonly HeldCredential[]): RoutedTarget['accessOf'] {
-  // The same for everybody, and made when it is first needed.
+  // The access is the same for every principal, and is made when it is first needed.
   if (target.transport !== 'stdio' && held.every(({ subject_type }) => subject_type === 'default')) {
     let everybodys: Access | undefined;
     return () => {
@@ -75,7 +75,7 @@ function scopeOf(target: Target, role: Facts['role'], groups: readonly string[])
 }
 
 function accessWith(target: Target, unordered: readonly HeldCredential[], scope: string | null): Access {
-  // One credential for each name, so that nothing is equal here.
+  // There is one credential for each name, so the order is unambiguous.
   const winners = [...unordered].sort((a, b) => (a.name < b.name ? -1 : 1));
   const identity = digest(winners.map((one) => [one.subject_type, one.subject_value, one.type, one.name, one.version]));
   return { credentials: openAll(target, winners, identity), scope, binding: digest([identity, scope]) };
@@ -84,7 +84,7 @@ function accessWith(target: Target, unordered: readonly HeldCredential[], scope:
 function openAll(target: Target, winners: readonly HeldCredential[], identity: string): Credentials | 'unusable' {
   const headers: [string, string][] = [];
   const env: [string, string][] = [];
-  // What a user sets may send the user's own values elsewhere, and nobody else's.
+  // A variable that a user sets may redirect the user's own values, but not the values of others.
   const isRedirected = winners.some(
     ({ supplied_by, type, name }) => supplied_by === 'user' && type === 'env' && isRedirectingVariable(name),
   );

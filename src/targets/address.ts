@@ -1,7 +1,7 @@
 /** Addresses that the gateway never connects to, unless an operator allows them. */
 import { BlockList, isIP } from 'node:net';
 
-/** Where clouds keep the credentials of their machines: link-local addresses, and those of single clouds. */
+/** The metadata services of clouds, which give out credentials: link-local addresses, and addresses of particular clouds. */
 const DENIED = blockListOf([
   '169.254.0.0/16',
   'fe80::/10',
@@ -15,10 +15,12 @@ const DENIED = blockListOf([
   'fd20:ce::254',
 ]);
 
-/** Why there is no connection to such an address, or null. `address` is what a name resolved to, or the host of a URL. */
+/**
+ * Returns why the gateway does not connect to an address; null: it may. `address` is a resolved address, or the host of a URL.
+ */
 export type AddressRule = (address: string) => string | null;
 
-/** `allowed`: addresses and networks (`10.0.0.0/8`) that count before the denied ones. */
+/** `allowed` has addresses and networks (`10.0.0.0/8`) that take precedence over the denied ones. */
 export function createAddressRule(allowed: readonly string[]): AddressRule {
   const list = blockListOf(allowed);
   return (address) => {
@@ -26,11 +28,11 @@ export function createAddressRule(allowed: readonly string[]): AddressRule {
     if (bare === null || matches(list, bare)) return null;
     const denied = [bare, ...embedded(bare)].find((form) => matches(DENIED, form) && !matches(list, form));
     if (denied === undefined) return null;
-    return `${bare} is a link-local or metadata address, which the gateway connects to only if UPSTREAM_ALLOWED_ADDRESSES names it`;
+    return `${bare} is a link-local or metadata address. The gateway connects to it only if UPSTREAM_ALLOWED_ADDRESSES names it`;
   };
 }
 
-/** Whether `createAddressRule` can read it. */
+/** Whether `createAddressRule` accepts the text. */
 export function isNetwork(text: string): boolean {
   const [address = '', bits, ...more] = text.split('/');
   const family = isIP(address);
@@ -56,7 +58,7 @@ function bareAddress(address: string): string | null {
 
 const matches = (list: BlockList, address: string): boolean => list.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
 
-/** The IPv4 addresses that an IPv6 address may stand for, by the forms of translators and tunnels. */
+/** Returns the IPv4 addresses that an IPv6 address may contain, in the formats of translators and tunnels. */
 function embedded(address: string): string[] {
   if (isIP(address) !== 6) return [];
   const bytes = bytesOf(address);
@@ -65,11 +67,11 @@ function embedded(address: string): string[] {
   const last = at(12, 13, 14, 15);
   // RFC 4291: compatible and mapped. RFC 2765: translated (SIIT). RFC 6052: NAT64.
   if (bytes.slice(0, 8).every((byte) => byte === 0) || begins(0, 0x64, 0xff, 0x9b, 0, 0)) return [last];
-  // RFC 8215: the operator of the translator chooses how long the prefix is (RFC 6052, 2.2).
+  // RFC 8215: the operator of the translator chooses the length of the prefix (RFC 6052, 2.2).
   if (begins(0, 0x64, 0xff, 0x9b, 0, 1)) return [at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), last];
   // RFC 3056: 6to4.
   if (begins(0x20, 0x02)) return [at(2, 3, 4, 5)];
-  // RFC 4380: Teredo has the server's address, and the client's with all bits inverted.
+  // RFC 4380: a Teredo address has the server's address, and the client's address with all bits inverted.
   if (begins(0x20, 0x01, 0, 0))
     return [
       at(4, 5, 6, 7),

@@ -1,4 +1,4 @@
-/** Credentials as somebody writes them: where one goes, whose calls it is for, and its value. */
+/** Credentials in requests of the REST API: the header or variable, the subject, and the value. */
 import Joi from 'joi';
 import { invalidRequest } from '../errors.ts';
 import { text, validate } from '../http/validate.ts';
@@ -10,7 +10,7 @@ export const CREDENTIAL_LIMITS = { name: 256, value: 8192, subjectValue: 256 } a
 /** Most specific first. */
 export const CREDENTIAL_SUBJECTS = ['user', 'group', 'role', 'default'] as const;
 
-/** Whose calls a credential is for. */
+/** The principals for whose calls a credential is used. */
 export interface CredentialSubject {
   readonly subject_type: (typeof CREDENTIAL_SUBJECTS)[number];
   /** Empty for `default`. */
@@ -25,7 +25,7 @@ export interface CredentialInput extends CredentialKey {
 
 export const BEARER: CredentialKey = { type: 'bearer', name: 'authorization' };
 
-/** Headers that mean something to the connection, to MCP or to the gateway itself; and the one name that no object can hold. */
+/** Headers with a meaning for the connection, for MCP or for the gateway. `__proto__` cannot be a member of an object. */
 const RESERVED_HEADERS =
   /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|host|expect|via|forwarded|x-forwarded-.*|content-.*|accept|accept-.*|cookie2?|set-cookie2?|origin|referer|user-agent|range|if-.*|date|mcp-.*|last-event-id|sec-.*|access-control-.*|traceparent|tracestate|baggage|__proto__)$/;
 const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
@@ -36,22 +36,22 @@ function headerProblem(name: string): string | null {
   return RESERVED_HEADERS.test(lower) ? `the header ${name} cannot carry a credential` : null;
 }
 
-/** Of the environment of a process. */
+/** Returns why a name is not allowed for an environment variable; null: it is allowed. */
 export function variableProblem(name: string): string | null {
   const valid = /^[A-Za-z_][A-Za-z0-9_]*$/.test(name) && name !== '__proto__';
-  return valid ? null : 'must hold only letters of ASCII, digits and _, and not begin with a digit';
+  return valid ? null : 'must have only ASCII letters, digits and _, and must not begin with a digit';
 }
 
 /**
- * Variables by which the value itself makes a process run other code, or send what it has (other credentials among it)
- * elsewhere: loaders, interpreters, shells, places of programs and settings, proxies and certificates.
+ * Variables whose value can make a process run different code, or send its data, including other credentials, elsewhere:
+ * loaders, interpreters, shells, paths of programs and settings, proxies and certificates.
  */
 const STEERING =
   /^(LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_.*|MALLOC_.*|NODE_.*|NPM_CONFIG_.*|BUN_.*|DENO_.*|PYTHON.*|PIP_.*|UV_.*|VIRTUAL_ENV|PERL.*|RUBY.*|GEM_.*|BUNDLE_.*|LUA_.*|PHP.*|JAVA.*|_JAVA.*|JDK_.*|CLASSPATH|DOTNET_.*|CORECLR_.*|COMPLUS_.*|GO(DEBUG|FLAGS|PROXY)|BASH.*|ENV|ZDOTDIR|SHELL|SHELLOPTS|IFS|PS[0-4]|PROMPT_COMMAND|CDPATH|EDITOR|VISUAL|PAGER|BROWSER|GIT_(SSH|ASKPASS|EXEC|CONFIG|EDITOR|SEQUENCE|PAGER|PROXY|TEMPLATE|EXTERNAL|DIR|WORK).*|SSH_.*|OPENSSL_.*|SSL_.*|CURL_.*|REQUESTS_CA_BUNDLE|.*_PROXY|PATH|PATHEXT|HOME|USERPROFILE|PWD|XDG_.*|APPDATA|LOCALAPPDATA|TMPDIR|TMP|TEMP|COMSPEC|SYSTEMROOT|WINDIR)$/i;
 
 export const isSteeringVariable = (name: string): boolean => STEERING.test(name);
 
-/** Variables that name the host, the account or the settings file with which many programs use their credentials. */
+/** Variables that tell many programs with which host, account or settings file to use their credentials. */
 const DIRECTING =
   /^((.*_)?(HOST|HOSTNAME|SERVER|DOMAIN|ADDR|ADDRESS|ENDPOINT|BASE|URL|URI|DSN|PORT|ORIGIN|GATEWAY|REGISTRY|PROFILE|CONFIG)(_.*)?|KUBECONFIG|DOCKER_.*|AWS_SHARED_CREDENTIALS_FILE)$/i;
 
@@ -73,7 +73,7 @@ const headerName = namedFor(headerProblem, (name) => name.toLowerCase());
 const variableName = namedFor(variableProblem, (name) => name);
 
 const type = Joi.valid(...CREDENTIAL_TYPES).required();
-const bearerName = Joi.forbidden().messages({ 'any.unknown': 'is for the types header and env alone' });
+const bearerName = Joi.forbidden().messages({ 'any.unknown': 'is only for the types header and env' });
 const nameFor = (bearer: Joi.Schema, env: Joi.Schema): Joi.Schema =>
   Joi.when('type', {
     switch: [
@@ -85,10 +85,10 @@ const nameFor = (bearer: Joi.Schema, env: Joi.Schema): Joi.Schema =>
     otherwise: bearer,
   });
 
-/** How a value of each kind may be: what a header line can hold, and what a process can be given. */
+/** Returns why a value is not allowed; null: it is. A header line and the environment of a process have different rules. */
 function valueProblem({ type }: Pick<CredentialKey, 'type'>, value: string): string | null {
   if (type === 'env') return value.includes('\0') || !value.isWellFormed() ? 'must be well-formed Unicode without NUL' : null;
-  return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) ? null : 'must be printable ASCII without blanks at its ends';
+  return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) ? null : 'must be printable ASCII without spaces at its ends';
 }
 
 const value = Joi.string().max(CREDENTIAL_LIMITS.value).required();
@@ -99,7 +99,7 @@ const credential = Joi.object<{ type: CredentialKey['type']; name?: string; valu
   value,
 }).required();
 
-/** Throws AppError `invalid_request`, as the others here do. No error shows the value. */
+/** Throws AppError `invalid_request`, like the other functions here. No error shows the value. */
 export function readCredential(body: unknown): CredentialInput {
   const read = validate(credential, body);
   const input: CredentialInput = { type: read.type, name: read.name ?? BEARER.name, value: read.value };
@@ -114,18 +114,18 @@ export function checkValue(key: Pick<CredentialKey, 'type'>, value: string): voi
 
 const ownValue = Joi.object<{ value: string }>({ value }).required();
 
-/** What fits the key is for `checkValue`. */
+/** Reads the value only; `checkValue` checks that it fits the key. */
 export function readOwnValue(body: unknown): string {
   return validate(ownValue, body).value;
 }
 
-/** A key that users may supply values for: a bearer's name may be there as it is shown. */
+/** A key for which users may supply values. A bearer may have the name that the API shows for it. */
 export const suppliedKey = Joi.object<CredentialKey>({
   type,
   name: nameFor(
     Joi.valid(BEARER.name),
     variableName.required().custom((name: string, helpers) => {
-      const message = `the variable ${name} cannot be left to users: it steers the process itself`;
+      const message = `the variable ${name} cannot be supplied by users, because it controls the process itself`;
       return isSteeringVariable(name) ? helpers.message({ custom: message }) : name;
     }),
   ),
@@ -133,7 +133,7 @@ export const suppliedKey = Joi.object<CredentialKey>({
 
 const subjectValue = text(CREDENTIAL_LIMITS.subjectValue).required();
 
-/** `value` is a segment of a path, decoded. */
+/** `value` is a decoded path segment. */
 export function readSubject(
   subject_type: Exclude<CredentialSubject['subject_type'], 'default'>,
   value: unknown,

@@ -1,7 +1,7 @@
 /**
- * The gateway's own credentials for its targets, at rest. What is sealed is bound to the row's subject and key, and names the
- * destination beside the value, so that a row changed in the database does not send a secret elsewhere, in another place, or
- * for somebody else.
+ * The stored credentials for targets. The encryption binds a value to the subject and the key of its row, and includes the
+ * destination. So an attacker who edits a row cannot send a secret to a different server, in a different header or variable,
+ * or for a different principal.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Vault } from '../auth/vault.ts';
@@ -14,8 +14,8 @@ import type { CredentialKey, RoutedTarget, Target } from './target.ts';
 const sha256 = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('hex');
 
 /**
- * Where a credential may go. The whole URL counts, because many owners may share a host, and the whole environment of a
- * process, because any variable may name the host that the process talks to.
+ * Returns a hash of the destination of a credential. It covers the whole URL, because several owners may share a host. It
+ * covers the whole environment of a process, because any variable may name the host to which the process connects.
  */
 function originOf(target: Target): string {
   if (target.transport !== 'stdio') return `bound:${sha256([target.transport, new URL(target.url).href])}`;
@@ -23,7 +23,7 @@ function originOf(target: Target): string {
   return `bound:${sha256([transport, command, args, cwd, Object.entries(env).sort()])}`;
 }
 
-/** What credentials were bound to before migration 0011. */
+/** Returns the destination in the format from before migration 0011. */
 function formerOriginOf(target: Target): string {
   if (target.transport !== 'stdio') return new URL(target.url).origin;
   const { command, args, cwd, env } = target;
@@ -31,7 +31,7 @@ function formerOriginOf(target: Target): string {
   return `stdio:${sha256([command, args, cwd, steering.sort()])}`;
 }
 
-/** Whether credentials that were set for the one must not go to the other. */
+/** Whether the destination has changed, so that existing credentials must not be sent to it. */
 export const hasMoved = (before: Target, after: Target): boolean => originOf(before) !== originOf(after);
 
 const identityOf = (row: Omit<CredentialRow, 'sealed'>): string =>
@@ -70,7 +70,10 @@ const sealSecret = (
 
 const newVersion = (): string => randomBytes(16).toString('base64url');
 
-/** null: set for another origin or another kind of transport, sealed under another key, or not as it was sealed. */
+/**
+ * Returns the value; null: it was set for a different destination or kind of transport, or sealed under an unknown key, or
+ * altered.
+ */
 export function openCredential(vault: Vault, target: Target, row: CredentialRow): string | null {
   const origin = originOf(target);
   if (row.origin !== origin || row.target_id !== target.id || !fitsTransport(target.transport, row.key_type)) return null;
@@ -86,11 +89,11 @@ export function openCredential(vault: Vault, target: Target, row: CredentialRow)
 const isListed = (target: Target, { type, name }: CredentialKey): boolean =>
   target.user_credentials.some((key) => key.type === type && key.name === name);
 
-/** What a user has supplied counts as long as the target takes it from users. */
+/** Whether the target may use the credential. One that a user supplied needs a target that still accepts it from users. */
 const counts = (target: Target, row: CredentialRow): boolean =>
   row.supplied_by === 'administrator' || isListed(target, { type: row.key_type, name: row.key_name });
 
-/** What may be told of a credential: everything but its value. */
+/** A credential in the API: everything except its value. */
 export interface CredentialJson extends CredentialKey {
   readonly subject_type: CredentialSubject['subject_type'];
   /** null exactly for `default`. */
@@ -114,7 +117,7 @@ export function credentialJson(vault: Vault, target: Target, row: CredentialRow)
   };
 }
 
-/** Enabled targets by name, those of `ids` or all, with what the request path needs to reach them. `db` must be of one moment. */
+/** Returns enabled targets by name, with their credentials: those in `ids`, or all. `db` must be a snapshot. */
 export async function routedTargets(
   db: Connection,
   vault: Vault,
@@ -153,8 +156,8 @@ function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldC
 }
 
 /**
- * Brings what is sealed under a previous master key under the current one, and what version 1 of the schema held into its new
- * form. Runs under the migration lock, beside replicas that may set credentials. What cannot be opened stays, unusable.
+ * Re-encrypts credentials that are sealed under a previous master key, and converts those of schema version 1. Runs under the
+ * migration lock, while other replicas may set credentials. A credential that cannot be opened stays as it is and is unusable.
  */
 export async function resealCredentials(db: Connection, vault: Vault): Promise<void> {
   const store = targetStore(db);
@@ -165,10 +168,10 @@ export async function resealCredentials(db: Connection, vault: Vault): Promise<v
   }
 }
 
-/** Where migration 0011 has marked that the credential is still bound to what came before. */
+/** Migration 0011 marks the origin of a credential with this prefix if it is still bound to the former format. */
 const REBIND = 'rebind:';
 
-/** Binds a credential to its target as it is stored, if it was usable there. null: it cannot be opened. */
+/** Binds a credential to the current destination of its target if it was usable there; null: it cannot be opened. */
 async function rebound(store: TargetStore, vault: Vault, row: CredentialRow): Promise<CredentialRow | null> {
   const target = await store.find(row.target_id);
   const former = row.origin.slice(REBIND.length);
@@ -194,7 +197,7 @@ function resealed(vault: Vault, row: CredentialRow): CredentialRow | null {
   }
 }
 
-/** Then the value was the whole line of the header, and the identity had neither key nor supplier. */
+/** Converts a row of version 1. There the value was the whole header line, and the identity had neither key nor supplier. */
 function fromVersion1(vault: Vault, row: CredentialRow): CredentialRow | null {
   try {
     const identity = `credential:${row.target_id}:${row.subject_type}:${row.subject_value}`;

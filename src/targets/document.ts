@@ -1,4 +1,4 @@
-/** Targets on the wire: what a request may hold, and how they are shown. */
+/** Targets in the REST API: what a request may contain, and the JSON of an answer. */
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../errors.ts';
@@ -22,13 +22,13 @@ import {
 
 type Kept = 'id' | 'created_at' | 'updated_at';
 
-/** A target as somebody wrote it, defaults filled in. */
+/** A target as a request describes it, with defaults filled in. */
 export type TargetDocument = Omit<HttpTarget, Kept> | Omit<StdioTarget, Kept>;
 
 type Members = Partial<Omit<HttpTarget, Kept | 'transport'>> &
   Partial<Omit<StdioTarget, Kept | 'transport'>> & { readonly transport?: Target['transport'] };
 
-/** What is omitted stays. The read-only members may be there as they were read. */
+/** Omitted members keep their values. Read-only members must be omitted or have the values that were read. */
 export interface TargetUpdate extends Members {
   readonly id?: string;
   readonly created_at?: string;
@@ -55,25 +55,25 @@ export const TARGET_LIMITS = {
   maxTimeout: 86_400_000,
 } as const;
 
-/** Why the gateway does not connect to such a URL, or null. */
+/** Returns why the gateway does not connect to a URL; null: it does. */
 function urlProblem(value: string): string | null {
   if (value.length > TARGET_LIMITS.url) return `must have at most ${TARGET_LIMITS.url} characters`;
   if (!/^[\x21-\x7e]+$/.test(value) || value.includes('\\') || !URL.canParse(value)) return 'must be an absolute URL in ASCII';
   const [, authority] = /^https?:\/\/([^/?#]+)/i.exec(value) ?? [];
   if (authority === undefined) return 'must begin with http:// or https:// and a host';
-  if (authority.includes('@')) return 'must not hold a user or password: set a credential of the target instead';
+  if (authority.includes('@')) return 'must not contain a user or password: set a credential of the target instead';
   if (value.includes('#')) return 'must not have a fragment';
   return null;
 }
 
-/** What the protocol's targets ask of clients, and notifications of every kind. */
+/** Requests of the protocol that targets send to clients. */
 const OF_CLIENTS: readonly string[] = ['sampling/createMessage', 'elicitation/create', 'roots/list'];
 export const METHOD = /^[a-z]+(\/[A-Za-z0-9_-]+)+$/;
 export const PARAM = /^[A-Za-z][A-Za-z0-9_]*$/;
 
-/** Why such a method is none that a target may add, or null. */
+/** Returns why a target may not have this extension method; null: it may. */
 export function extensionMethodProblem(method: string): string | null {
-  if (!METHOD.test(method)) return 'must be small letters and then one or more segments after slashes, such as acme/run';
+  if (!METHOD.test(method)) return 'must be lower-case letters followed by one or more segments after slashes, such as acme/run';
   const ofProtocol = isRequestMethod(method) || OF_CLIENTS.includes(method) || method.startsWith('notifications/');
   return ofProtocol ? `${method} is a method of the protocol itself` : null;
 }
@@ -88,7 +88,7 @@ const absolutePath = checked(text(TARGET_LIMITS.path), (value) => (isAbsolute(va
 const members = {
   name: Joi.string()
     .pattern(TARGET_NAME)
-    .messages({ 'string.pattern.base': 'must begin with a letter a-z and hold only a-z, 0-9 and -, at most 63 in all' }),
+    .messages({ 'string.pattern.base': 'must begin with a letter a-z, contain only a-z, 0-9 and -, and have at most 63 characters' }),
   description: lines(TARGET_LIMITS.description).allow(null, ''),
   transport: Joi.valid(...TRANSPORTS),
   url: checked(Joi.string(), urlProblem),
@@ -126,7 +126,7 @@ const members = {
   timeout_ms: Joi.number().integer().min(TARGET_LIMITS.minTimeout).max(TARGET_LIMITS.maxTimeout).strict().allow(null),
 };
 
-/** Names and values are checked here, so that no message shows a value. */
+/** Checks names and values by hand, because messages of Joi would show a value. */
 function envProblem(env: Readonly<Record<string, unknown>>): string | null {
   const entries = Object.entries(env);
   if (entries.length > TARGET_LIMITS.env) return `must have at most ${TARGET_LIMITS.env} variables`;
@@ -183,7 +183,7 @@ const DEFAULTS = {
 } as const satisfies Partial<TargetDocument>;
 const STDIO_DEFAULTS = { args: [], cwd: null, env: {}, isolation: 'per_user' } as const satisfies Partial<StdioTarget>;
 
-/** Throws AppError `invalid_request`, as the others here do. */
+/** Throws AppError `invalid_request`, like the other functions here. */
 export function readTarget(value: unknown): TargetDocument {
   const { name, transport = 'streamable-http', ...given } = validate(newTarget, value);
   return documentOf({ ...DEFAULTS, ...given, name, transport }, null);
@@ -193,7 +193,10 @@ export function readTargetUpdate(value: unknown): TargetUpdate {
   return validate(changedTarget, value);
 }
 
-/** What the target becomes. Members of the other kind of transport are refused; the place must be given where the kind changes. */
+/**
+ * Returns the updated target. Refuses members of the other kind of transport. If the kind changes, the update must have the new
+ * `url` or `command`.
+ */
 export function changedDocument(before: Target, update: TargetUpdate): TargetDocument {
   const { id: _, created_at: __, updated_at: ___, ...given } = update;
   const transport = given.transport ?? before.transport;
@@ -207,7 +210,7 @@ export function changedDocument(before: Target, update: TargetUpdate): TargetDoc
   return documentOf({ ...kept, user_credentials, capture_arguments, timeout_ms, ...given, transport }, before);
 }
 
-/** `before` gives the members of the transport's kind that are not there; null: a new target. */
+/** Members of the transport that `given` lacks are taken from `before`; null: a new target. */
 function documentOf(
   given: Members & Required<Pick<TargetDocument, keyof typeof DEFAULTS | 'name' | 'transport'>>,
   before: Target | null,
@@ -218,7 +221,7 @@ function documentOf(
   const base = { name, description, enabled, ...options };
   const unfit = user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
   if (unfit >= 0) {
-    const message = `a target with the transport ${transport} takes ${transport === 'stdio' ? 'env' : 'bearer and header'} alone`;
+    const message = `a target with the transport ${transport} takes only ${transport === 'stdio' ? 'env' : 'bearer and header'}`;
     throw invalidRequest([{ path: `user_credentials.${unfit}.type`, message }]);
   }
   if (transport !== 'stdio') {

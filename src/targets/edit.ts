@@ -1,4 +1,4 @@
-/** Changes to targets and their credentials, each one administrative change. */
+/** Edits of targets and their credentials. Each edit is one administrative change. */
 import type { Administer, Caller } from '../auth/administer.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Change } from '../db/changes.ts';
@@ -22,35 +22,38 @@ import type { Target } from './target.ts';
 export interface TargetEditParts {
   readonly administer: Administer;
   readonly vault: Vault;
-  /** Executables that stdio targets may run, byte for byte. */
+  /** Paths of executables that stdio targets may run, compared byte for byte. */
   readonly allowedCommands: readonly string[];
-  /** Where no connection to a target goes. */
+  /** Names the addresses to which the gateway does not connect. */
   readonly addresses: AddressRule;
   /** Whether a policy names the target. */
   readonly isNamed: (trx: Transaction, targetId: string) => Promise<boolean>;
-  /** UUIDv7: ids are in order of creation. */
+  /** Returns a UUIDv7, so that ids are in order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
 }
 
 /**
- * `ifMatch` is the header of the request. All throw AppError: `invalid_request`, `not_found`, `precondition_failed`,
- * `target_name_taken`, `target_in_use`, and what `Administer` throws. What changes nothing is no change.
+ * `ifMatch` is the header of the request. All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`,
+ * `target_name_taken`, `target_in_use`, and the errors of `Administer`. An update without a difference records no change.
  */
 export interface TargetEdits {
   create(caller: Caller, document: TargetDocument): Promise<Target>;
   update(caller: Caller, id: string, update: TargetUpdate, ifMatch: string | undefined): Promise<Target>;
   delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void>;
-  /** `created`: there was none before. */
+  /** `created` is false if the new value replaced an existing one. */
   setCredential(
     caller: Caller,
     targetId: string,
     subject: CredentialSubject,
     credential: CredentialInput,
   ): Promise<{ credential: CredentialJson; created: boolean }>;
-  /** `name` null: every one of the subject. */
+  /** Deletes the credential with this name; null: all credentials of the subject. */
   deleteCredentials(caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<void>;
-  /** The caller's own value for a key that the target takes from users; `forbidden` where an administrator has set one for them. */
+  /**
+   * Sets the caller's own value for a key that the target accepts from users. Throws `forbidden` if an administrator has set one
+   * for them.
+   */
   setOwn(
     caller: Caller,
     targetId: string,
@@ -60,7 +63,9 @@ export interface TargetEdits {
   deleteOwn(caller: Caller, targetId: string, name: string): Promise<void>;
 }
 
-/** The same for targets that are not there, that the caller may not use, and that take no such key from users (law 10). */
+/**
+ * One error for three cases: the target does not exist, the caller may not use it, or it accepts no such key from users (law 10).
+ */
 export const nothingToSupply = (): AppError =>
   new AppError('not_found', 'No target that you may use takes a credential of this name from its users.');
 
@@ -75,11 +80,11 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
     return target;
   };
   const requireFreeName = async (store: TargetStore, name: string): Promise<void> => {
-    if (await store.findByName(name)) throw new AppError('target_name_taken', `Another target is named ${name}.`);
+    if (await store.findByName(name)) throw new AppError('target_name_taken', `A different target already has the name ${name}.`);
   };
   const requireAllowed = (command: string): void => {
     if (parts.allowedCommands.includes(command)) return;
-    const message = 'is not among the executables that STDIO_ALLOWED names: an operator of the gateway must add it there';
+    const message = 'is not an executable that STDIO_ALLOWED names: ask an operator of the gateway to add it';
     throw invalidRequest([{ path: 'command', message }]);
   };
   const requireReachable = (url: string): void => {
@@ -96,7 +101,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
     const before = (await store.credentialsOf(target.id, subject)).find((row) => row.key_name === credential.name) ?? null;
     const time = now();
     const row = sealCredential(vault, target, { ...given, created_at: before?.created_at ?? time, updated_at: time });
-    // A variable that an administrator sets is a part of the environment, to which the other credentials are bound.
+    // A variable that an administrator sets belongs to the environment, to which the other credentials are bound.
     if (given.supplied_by === 'administrator' && redirects(row)) await store.disableCredentials(target.id);
     await store.putCredential(row);
     const after = credentialJson(vault, target, row);
@@ -109,14 +114,14 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
     const changes = rows.map((row) => credentialChange('delete', target.id, credentialJson(vault, target, row), null));
     return { result: null, changes };
   };
-  /** The key as the target lists it, and what is there for the caller. */
+  /** Returns the key that the target lists, and the credential that is stored for the caller. */
   const findOwn = async (store: TargetStore, { principal }: Caller, targetId: string, name: string) => {
     const target = await store.find(targetId);
     const key = target?.enabled ? target.user_credentials.find((listed) => listed.name === name) : undefined;
     if (!target || !key) throw nothingToSupply();
     const subject: CredentialSubject = { subject_type: 'user', subject_value: principal.sub };
     const row = (await store.credentialsOf(targetId, subject)).find((one) => one.key_name === name) ?? null;
-    // Their own value in its place, or none, would let them act with other rights than those that were chosen for them.
+    // If users could replace or delete it, they would act with rights that the administrator did not choose for them.
     if (row?.supplied_by === 'administrator') {
       throw new AppError('forbidden', 'An administrator has set this credential for you.');
     }
@@ -232,7 +237,7 @@ function credentialChange(verb: string, targetId: string, before: CredentialJson
   return { action: `credential.${verb}`, object_type: 'credential', object_id: targetId, before, after };
 }
 
-/** The very `before` if nothing changes. Throws AppError `invalid_request` where a read-only member is not as it was read. */
+/** Returns `before` itself if nothing changes. Throws AppError `invalid_request` if a read-only member differs from its value. */
 function updated(before: Target, update: TargetUpdate, time: number): Target {
   const shown = targetJson(before);
   const errors = readOnlyErrors(['id', 'created_at', 'updated_at'], update, shown);

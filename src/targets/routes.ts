@@ -1,4 +1,4 @@
-/** `/api/targets`, mounted behind authentication of administrators, and `/api/credentials`, of anybody. */
+/** `/api/targets`, which only administrators reach, and `/api/credentials`, which every caller reaches. */
 import { type Request, type Response, Router } from 'express';
 import type { Vault } from '../auth/vault.ts';
 import type { Database } from '../db/database.ts';
@@ -22,7 +22,7 @@ export interface TargetRouteParts {
   readonly database: Database;
   readonly vault: Vault;
   readonly edits: TargetEdits;
-  /** What this replica, and no other, has seen of a target. */
+  /** Returns the health of a target as this replica alone has seen it. */
   readonly health: (target: Target) => TargetReport;
   readonly replicaId: string;
 }
@@ -106,19 +106,19 @@ const healthJson = ({ status, last_success_at, last_fault, retry_at }: TargetRep
   retry_at: timeOf(retry_at),
 });
 
-/** `?name=`, if it is there. */
+/** Returns the query parameter `name`; null: it is absent. */
 function nameOf(req: Request): string | null {
   const { name, ...others } = req.query;
-  const errors = Object.keys(others).map((path) => ({ path, message: 'is not a parameter here' }));
+  const errors = Object.keys(others).map((path) => ({ path, message: 'unknown query parameter' }));
   if (name !== undefined && (typeof name !== 'string' || name === '')) errors.push({ path: 'name', message: 'must be one name' });
   if (errors.length > 0) throw invalidRequest(errors);
   return typeof name === 'string' ? name : null;
 }
 
-/** What the caller may know of a key that they may supply a value for. */
+/** A key for which the caller may supply a value. The value itself is never shown. */
 export interface OwnCredentialJson extends CredentialKey {
   readonly target: string;
-  /** Whether there is a value for the caller. */
+  /** Whether a value is stored for the caller. */
   readonly set: boolean;
   readonly updated_at: string | null;
 }

@@ -1,4 +1,4 @@
-/** Targets and the rows of their credentials. Written only inside administrative transactions, which run one at a time. */
+/** Targets and their credentials. They are only written in administrative transactions, which run one at a time. */
 import type { Connection } from '../db/database.ts';
 import { CREDENTIAL_TYPES, type CredentialSubject } from './credential-document.ts';
 import { ASKABLE, type CredentialKey, ISOLATIONS, type StdioTarget, type Target, TRANSPORTS } from './target.ts';
@@ -8,9 +8,9 @@ export interface CredentialRow extends CredentialSubject {
   readonly key_type: CredentialKey['type'];
   readonly key_name: string;
   readonly sealed: string;
-  /** Where it may go, as a hash; empty once the target has moved elsewhere. */
+  /** A hash of the destination; empty after the target has moved. */
   readonly origin: string;
-  /** Random; another one with every value that is set. */
+  /** Random. It changes whenever a value is set. */
   readonly version: string;
   readonly supplied_by: 'administrator' | 'user';
   readonly created_at: number;
@@ -18,27 +18,27 @@ export interface CredentialRow extends CredentialSubject {
 }
 
 export interface TargetStore {
-  /** Targets by id: at most `limit` (null: every one) whose ids come after `after` (null: from the first). */
+  /** Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
   page(limit: number | null, after: string | null): Promise<Target[]>;
   find(id: string): Promise<Target | null>;
   findByName(name: string): Promise<Target | null>;
   insert(target: Target): Promise<void>;
   update(target: Target): Promise<void>;
-  /** With its credentials. */
+  /** Also deletes the target's credentials. */
   delete(id: string): Promise<void>;
-  /** Those with these ids, or all. */
+  /** Returns the enabled targets with these ids; null: all. */
   enabled(ids: readonly string[] | null): Promise<Target[]>;
-  /** Of these targets, or of all. */
+  /** Returns the credentials of these targets; null: of all. */
   credentials(targetIds: readonly string[] | null): Promise<CredentialRow[]>;
-  /** Of one subject at one target. */
+  /** Returns the credentials of one subject at one target. */
   credentialsOf(targetId: string, subject: CredentialSubject): Promise<CredentialRow[]>;
-  /** Of one user, at every target. */
+  /** Returns the credentials of one user at every target. */
   credentialsOfUser(userId: string): Promise<CredentialRow[]>;
-  /** Makes it, or puts it in the place of the one that is there. */
+  /** Inserts the credential, or replaces the existing one. */
   putCredential(row: CredentialRow): Promise<void>;
-  /** Only if what is sealed, and where it may go, is still as in `before`. */
+  /** Writes only if `sealed` and `origin` are still those of `before`. */
   replaceSealed(before: CredentialRow, after: Pick<CredentialRow, 'sealed' | 'version' | 'origin'>): Promise<void>;
-  /** Until they are set again, even if the target comes back to where it was. */
+  /** Disables them until they are set again, even if the target moves back. */
   disableCredentials(targetId: string): Promise<void>;
   deleteCredential(row: CredentialRow): Promise<void>;
 }
@@ -65,7 +65,7 @@ type Options = Pick<
   'denials' | 'may_ask' | 'extension_methods' | 'user_credentials' | 'capture_arguments' | 'timeout_ms'
 >;
 
-/** Of targets that were stored before there were these. */
+/** The values for targets that were stored before these options existed. */
 const LATER_OPTIONS: Pick<Options, 'capture_arguments' | 'timeout_ms'> = { capture_arguments: null, timeout_ms: null };
 const DEFAULT_OPTIONS: Options = {
   denials: 'shown',
@@ -104,17 +104,19 @@ function isOptions(value: unknown): value is Options {
   );
 }
 
-/** Throws where the row is not as `toRow` makes it: a target that is not understood must not be reached. */
+/**
+ * Throws if the row is not one that `toRow` makes, because the gateway must not connect to a target that it does not understand.
+ */
 function toTarget(row: Row): Target {
   const { id, name, description, transport, url, created_at, updated_at } = row;
   const options: unknown = row.options === null ? DEFAULT_OPTIONS : { ...LATER_OPTIONS, ...JSON.parse(row.options) };
-  if (!TRANSPORTS.includes(transport) || !isOptions(options)) throw new Error(`The table targets holds an unknown form (${id})`);
+  if (!TRANSPORTS.includes(transport) || !isOptions(options)) throw new Error(`The row of target ${id} has an unknown format`);
   const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = options;
   const base = { id, name, description, enabled: Boolean(row.enabled), created_at, updated_at };
   const common = { ...base, denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms };
   if (transport !== 'stdio') return { ...common, transport, url };
   const process: unknown = JSON.parse(row.stdio ?? 'null');
-  if (!isProcess(process)) throw new Error(`The table targets holds an unknown form (${id})`);
+  if (!isProcess(process)) throw new Error(`The row of target ${id} has an unknown format`);
   const { command, args, cwd, env, isolation } = process;
   return { ...common, transport, command, args, cwd, env, isolation };
 }

@@ -1,39 +1,42 @@
-/** A target as the request path sees it. */
+/** The type of a target, as the request path uses it. */
 import type { Principal } from '../auth/principal.ts';
 import type { ResourceType } from '../policies/document.ts';
 
 export const TRANSPORTS = ['streamable-http', 'sse', 'stdio'] as const;
 export type Transport = (typeof TRANSPORTS)[number];
 
-/** Of targets: they are segments of paths, and prefixes of names where several targets share one endpoint. */
+/** Names of targets are path segments, and prefixes of names at the aggregate endpoint. */
 export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
 /**
- * Who shares a process of a stdio target. `per_user`: nobody, each session has its own. In the others the gateway is the one
- * client of the process, and no session sees what belongs to another.
+ * Which sessions share a process of a stdio target. `per_user`: each session has its own process. With the other values the
+ * gateway is the only client of the process, and keeps the messages of the sessions apart.
  */
 export const ISOLATIONS = ['per_user', 'per_group', 'per_role', 'shared'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
 
-/** What a target may ask its client for. */
+/** What a target may request from its client. */
 export const ASKABLE = ['sampling', 'elicitation', 'elicitation_url', 'roots'] as const;
 export type Askable = (typeof ASKABLE)[number];
 
-/** Where a credential goes: `bearer` in the header `authorization`, `header` in the named one, `env` in the variable of a process. */
+/**
+ * Where a credential is sent: `bearer` in the header `authorization`, `header` in the named header, `env` in a variable of the
+ * process.
+ */
 export interface CredentialKey {
   readonly type: 'bearer' | 'header' | 'env';
-  /** Of headers in lower case. */
+  /** The name of a header is in lower case. */
   readonly name: string;
 }
 
-/** A method beyond the protocol's that the target serves, and the member of `params` that names what it is about. */
+/** A method of the target that is not in the protocol, and the member of `params` that names the tool, resource or prompt. */
 export interface ExtensionMethod {
   readonly method: string;
   readonly resource_type: Exclude<ResourceType, 'all'>;
   readonly param: string;
 }
 
-/** That the audit log has the arguments of calls, all but the values of members with these names. */
+/** The audit log records the arguments of calls, except the values of members with these names. */
 export interface ArgumentCapture {
   readonly mask: readonly string[];
 }
@@ -45,13 +48,15 @@ interface TargetBase {
   readonly name: string;
   readonly description: string | null;
   readonly enabled: boolean;
-  /** What a refused call is answered: that policy refuses it, or what a name that nobody has is answered. */
+  /**
+   * `shown`: the answer to a refused call says that policy refuses it. `hidden`: the answer is the same as for an unknown name.
+   */
   readonly denials: 'shown' | 'hidden';
   readonly may_ask: readonly Askable[];
   readonly extension_methods: readonly ExtensionMethod[];
-  /** For these, users may supply values of their own. */
+  /** Keys for which users may supply their own values. */
   readonly user_credentials: readonly CredentialKey[];
-  /** How long the target may be silent while a request is under way, milliseconds; null: as the configuration says. */
+  /** How long the target may be silent during a request, in milliseconds; null: the value of the configuration. */
   readonly timeout_ms: number | null;
   /** null: arguments are not recorded. */
   readonly capture_arguments: ArgumentCapture | null;
@@ -69,44 +74,47 @@ export interface StdioTarget extends TargetBase {
   /** Absolute path of an executable that the configuration allows. */
   readonly command: string;
   readonly args: readonly string[];
-  /** Absolute path; null: a folder of the process's own, empty and gone with it. */
+  /** Absolute path; null: the process gets an empty folder of its own, which is deleted when the process ends. */
   readonly cwd: string | null;
-  /** All that the process finds in its environment, credentials aside. */
+  /** The whole environment of the process, except credentials. */
   readonly env: Readonly<Record<string, string>>;
   readonly isolation: Isolation;
 }
 
 export type Target = HttpTarget | StdioTarget;
 
-/** Where the target is: another text means another server. */
+/** Returns a text that identifies the server of the target: a different text means a different server. */
 export function addressOf(target: Target): string {
   if (target.transport !== 'stdio') return target.url;
   const { command, args, cwd, env, isolation } = target;
   return JSON.stringify([command, args, cwd, Object.entries(env).sort(), isolation]);
 }
 
-/** The gateway's own credentials for one principal at one target. They never leave the process but towards the target. */
+/** The credentials with which the gateway calls one target for one principal. The gateway sends them only to the target. */
 export interface Credentials {
   /** Names in lower case. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly env: Readonly<Record<string, string>>;
-  /** Which credentials these are: differs where any value may differ, and tells nothing of them. */
+  /** Identifies the credentials. It differs if any value may differ, and reveals nothing about the values. */
   readonly identity: string;
 }
 
-/** What one principal reaches a target with. */
+/** How the gateway calls a target for one principal. */
 export interface Access {
-  /** `unusable`: the target has moved since one was set, or its value cannot be opened. */
+  /** `unusable`: the target has moved since a credential was set, or a value cannot be opened. */
   readonly credentials: Credentials | 'unusable';
-  /** Of a stdio target: who shares the process; callers with the same scope may. null: nobody but the session. */
+  /** For a stdio target: callers with the same scope share a process; null: the session has its own process. */
   readonly scope: string | null;
-  /** Of a stdio target: whose a process is that nobody else can share. */
+  /** For a stdio target: the user of a process that no other user can share. */
   readonly owner?: string;
-  /** What an upstream session depends on: one that was opened under another binding must not be used on. */
+  /**
+   * Identifies what an upstream session depends on. A session that was opened under a different binding must not be used any
+   * longer.
+   */
   readonly binding: string;
 }
 
 export type RoutedTarget = Target & {
-  /** Pure, and of the moment at which the target was read. */
+  /** Pure. It uses the credentials of the moment at which the target was read. */
   readonly accessOf: (principal: Pick<Principal, 'sub' | 'role' | 'groups'>) => Access;
 };

@@ -1,4 +1,4 @@
-/** What requests say about users, and users as the API shows them. */
+/** Users in the REST API: what a request may contain, and the JSON of an answer. */
 import Joi from 'joi';
 import { text } from '../http/validate.ts';
 import type { User } from './store.ts';
@@ -14,7 +14,7 @@ export interface UserDocument {
   readonly updated_at: string;
 }
 
-/** In the order in which the API shows them. */
+/** The members are in the order of the API. */
 export function userDocument(user: User): UserDocument {
   return {
     id: user.id,
@@ -27,15 +27,15 @@ export function userDocument(user: User): UserDocument {
   };
 }
 
-/** In characters; `name`: of a role or a group. */
+/** Limits in characters. `name` is for roles and groups. */
 export const USER_LIMITS = { email: 254, passwordMin: 8, password: 256, name: 256 } as const;
 const FACTS_MAX_BYTES = 4096;
 
-/** Trimmed. Whether the address exists shows only when mail is sent to it, so only the plausible is asked for. */
+/** Trims the address. Only mail shows whether an address exists, so the check is only for a plausible form. */
 export const email = (): Joi.StringSchema =>
   text(USER_LIMITS.email * 2).custom((value: string, helpers) => {
     const trimmed = value.trim();
-    // In lower case, the form that is compared, some letters become two.
+    // E-mails are compared in lower case, and some letters become two in lower case.
     if (Math.max([...trimmed].length, [...trimmed.toLowerCase()].length) > USER_LIMITS.email)
       return helpers.message({ custom: `must have at most ${USER_LIMITS.email} characters` });
     if (!/^[^@\s\p{Cf}]+@[^@\s\p{Cf}]+$/u.test(trimmed)) return helpers.message({ custom: 'must be an e-mail address' });
@@ -43,21 +43,23 @@ export const email = (): Joi.StringSchema =>
   });
 
 /**
- * Beside white space and format characters: what is not drawn by definition, what has no glyph that everybody has, and the
+ * Invisible characters besides white space and format characters: those that are never drawn, those without a common glyph, and
  * blanks among letters and symbols (Braille, ideographic half fill, Egyptian, Khitan, musical, object replacement).
  */
 const UNSEEN = /[\p{Default_Ignorable_Code_Point}\p{Cn}\p{Co}\u2800\u303f\ufffc\u{13441}\u{13442}\u{16fe4}\u{1d159}]/u;
 
-/** For a user to be made: nobody, the audit log neither, may see two users as one. Users who have such an e-mail keep it. */
+/**
+ * The e-mail of a new user. Two users must not look the same to a person or in the audit log. Existing users keep such e-mails.
+ */
 export const newEmail = (): Joi.StringSchema =>
   email().custom((value: string, helpers) => {
     if (UNSEEN.test(value)) return helpers.message({ custom: 'must not contain characters that cannot be seen' });
-    // Other forms are drawn like this one.
+    // Other normalization forms look the same.
     if (value !== value.normalize('NFC')) return helpers.message({ custom: 'must be in Unicode normalization form C' });
     return value;
   });
 
-/** For a password to be set. */
+/** A new password. */
 export const newPassword = (): Joi.StringSchema =>
   text(USER_LIMITS.password).custom((value: string, helpers) =>
     [...value].length < USER_LIMITS.passwordMin
@@ -65,14 +67,14 @@ export const newPassword = (): Joi.StringSchema =>
       : value,
   );
 
-/** For a password to be checked: shorter ones are wrong, not malformed. */
+/** A password to check. A short one is wrong, but not malformed. */
 export const password = (): Joi.StringSchema => text(USER_LIMITS.password);
 
 const role = (): Joi.StringSchema => text(USER_LIMITS.name);
 const groups = (): Joi.ArraySchema =>
   Joi.array().items(text(USER_LIMITS.name)).unique().messages({ 'array.unique': 'repeats the group at {#dupePos}' });
 
-/** Why the two do not fit a token that must fit a header; null when they do. */
+/** Returns why role and groups are too large: they are part of the token, which must fit in a header; null: they fit. */
 export function factsTooLarge(facts: { readonly role: string; readonly groups: readonly string[] }): string | null {
   const bytes = Buffer.byteLength(JSON.stringify({ role: facts.role, groups: facts.groups }));
   return bytes > FACTS_MAX_BYTES ? `role and groups together must have at most ${FACTS_MAX_BYTES} bytes as JSON` : null;
@@ -92,7 +94,7 @@ export const newUser = Joi.object<NewUser>({
   groups: groups().default([]),
 }).required();
 
-/** The members that are shown but never written: accepted as they are, so that what was read can be put back. */
+/** Members that an update may not change. It may repeat their values, so that a client can send back what it has read. */
 export const READ_ONLY = ['id', 'email', 'created_at', 'updated_at'] as const;
 
 export interface UserUpdate extends Partial<Record<(typeof READ_ONLY)[number], unknown>> {

@@ -1,4 +1,4 @@
-/** `/api/users`. Mounted behind authentication of administrators. */
+/** `/api/users`. Only administrators reach these routes. */
 import { Router } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer } from '../auth/administer.ts';
@@ -60,7 +60,7 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
       if (after === before) return { result: before, changes: [] };
       await users.update(after);
       if (isAdministrator(before) && (await users.countEnabledAdministrators()) === 0) {
-        throw new AppError('last_administrator', 'This is the last administrator that is enabled: make another one first.');
+        throw new AppError('last_administrator', 'This is the last enabled administrator. Make a different user an administrator first.');
       }
       return { result: after, changes: [changed('user.update', before, after)] };
     });
@@ -89,7 +89,7 @@ function checkFacts(facts: { readonly role: string; readonly groups: readonly st
   if (message !== null) throw invalidRequest([{ path: 'groups', message }]);
 }
 
-/** `before` itself when nothing would change. Throws AppError `invalid_request` for read-only members that differ. */
+/** Returns `before` itself if nothing changes. Throws AppError `invalid_request` if a read-only member differs from its value. */
 function applied(before: User, update: UserUpdate, now: number): User {
   const errors = readOnlyErrors(READ_ONLY, update, userDocument(before));
   if (errors.length > 0) throw invalidRequest(errors);

@@ -1,15 +1,15 @@
-/** User records. The password hash is apart from the record, so that nothing that shows a user can show it. */
+/** User records. `User` does not have the password hash, so that code that shows a user cannot show the hash. */
 import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';
 import { AppError } from '../errors.ts';
 
 export interface User {
   /** UUIDv7, so that ids sort in the order of registration; also the claim `sub`. */
   readonly id: string;
-  /** As given, trimmed. Two users never differ in letter case alone. */
+  /** The e-mail as given, but trimmed. E-mails are unique without regard to case. */
   readonly email: string;
   readonly role: string;
   readonly groups: readonly string[];
-  /** False: none of the user's tokens is valid. */
+  /** If false, all tokens of the user are invalid. */
   readonly enabled: boolean;
   /** Milliseconds since the epoch. */
   readonly created_at: number;
@@ -27,14 +27,14 @@ export interface UserStore {
   /** Throws AppError `email_taken`. */
   insert(user: User, passwordHash: string): Promise<void>;
   find(id: string): Promise<User | null>;
-  /** Those of these ids that exist. */
+  /** Returns the users with these ids. */
   findAll(ids: readonly string[]): Promise<User[]>;
-  /** `find` that keeps the record from changing until the transaction ends. */
+  /** Like `find`, and locks the record until the transaction ends. */
   lock(id: string): Promise<User | null>;
   findByEmail(email: string): Promise<User | null>;
-  /** One query whether or not there is such a user, so that the time tells nothing. */
+  /** Makes one query whether or not the user exists, so that the time does not reveal it. */
   credentials(by: { readonly id: string } | { readonly email: string }): Promise<Credentials | null>;
-  /** Users by id: at most `limit` (null: every one) whose ids come after `after` (null: from the first). */
+  /** Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
   page(limit: number | null, after: string | null): Promise<User[]>;
   /** Writes role, groups, enabled and updated_at. */
   update(user: User): Promise<void>;
@@ -60,7 +60,7 @@ const toUser = (row: UserRow): User => ({
   updated_at: row.updated_at,
 });
 
-/** What e-mails are compared by. */
+/** Returns the form in which e-mails are compared. */
 export const emailKey = (email: string): string => email.trim().toLowerCase();
 
 export function userStore(db: Connection): UserStore {
@@ -145,8 +145,8 @@ export function userStore(db: Connection): UserStore {
 }
 
 /**
- * Makes `userId` the one that is administrator by being first. True for exactly one transaction that commits: a row with
- * a fixed key decides the race, and is undone together with the registration that inserted it.
+ * Tries to make `userId` the first administrator. Returns true for exactly one transaction that commits: an insert with a fixed
+ * key decides the race. If the registration rolls back, the row is rolled back with it.
  */
 export async function claimFirstAdministrator(trx: Transaction, userId: string): Promise<boolean> {
   if (await userStore(trx).hasFirstAdministrator()) return false;

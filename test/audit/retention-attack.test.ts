@@ -313,7 +313,7 @@ eachEngine(test.serial, 'a record that takes a place among those that are being 
   const keeper = keeperOf({ ...database, knex });
   t.is(await keeper.run(), 0);
   t.is((await macs(database.knex)).size, 9);
-  t.like(keeper.errors, [{ kept: [{ chain, seq: 1, why: 'records were added or removed meanwhile' }] }]);
+  t.like(keeper.errors, [{ kept: [{ chain, seq: 1, why: 'records were added or removed in the meantime' }] }]);
 });
 
 /** As the version before signed it. */

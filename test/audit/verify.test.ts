@@ -123,7 +123,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'other names shown': {
     problem: 'altered',
-    says: /the names that the list showed/,
+    says: /the listed names/,
     async do(knex, { ids }) {
       await knex('audit_sets').update({ names: '["a"]' });
       return ids[LIST];
@@ -131,7 +131,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'the names shown deleted': {
     problem: 'missing',
-    says: /the names that the list showed/,
+    says: /the listed names/,
     async do(knex, { ids }) {
       await knex('audit_sets').delete();
       return ids[LIST];
@@ -163,7 +163,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'two rows swapped': {
     problem: 'altered',
-    says: /its place in the chain/,
+    says: /its position in the chain/,
     async do(knex, { ids }) {
       const [a, b] = [ids[6] ?? '', ids[7] ?? ''];
       const at = async (id: string) => await knex('audit_decisions').where({ id }).first('chain_seq', 'mac');
@@ -175,7 +175,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'a copy inserted': {
     problem: 'added',
-    says: /taken by another record/,
+    says: /a different record already has this position/,
     async do(knex, { ids }) {
       const row = await knex('audit_decisions').where('id', ids[4]).first();
       const { id } = decision();
@@ -186,7 +186,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'a row of no chain inserted': {
     problem: 'added',
-    says: /^1 records are of no chain/,
+    says: /^1 records belong to no chain/,
     async do(knex, { ids }) {
       const row = await knex('audit_decisions').where('id', ids[4]).first();
       await knex('audit_decisions').insert({ ...row, id: decision().id, chain_id: null, chain_seq: null, mac: null });
@@ -194,12 +194,12 @@ const tamperings: Readonly<Record<string, Tampering>> = {
     },
   },
   'a row inserted before the first place': copied({ chain_seq: 0 }, /no number/),
-  'a row inserted at a place below all others': copied({ chain_seq: -7 }, /no number/),
-  'a row inserted without a place': copied({ chain_seq: null }, /no number/),
-  'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never was/),
+  'a row inserted at a position below all others': copied({ chain_seq: -7 }, /no number/),
+  'a row inserted without a position': copied({ chain_seq: null }, /no number/),
+  'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never existed/),
   'a row of a made-up chain inserted': {
     problem: 'added',
-    says: /a chain that never was/,
+    says: /a chain that never existed/,
     async do(knex, { ids }) {
       const row = await knex('audit_decisions').where('id', ids[4]).first();
       const { id } = decision();
@@ -219,7 +219,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'the head of a chain removed': {
     problem: 'missing',
-    says: /the head of the chain is gone/,
+    says: /the header of the chain is missing/,
     async do(knex, { chain }) {
       await knex('audit_chains').where('chain_id', chain).delete();
       return undefined;
@@ -227,7 +227,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'the head of a chain altered': {
     problem: 'altered',
-    says: /the head of the chain/,
+    says: /the header of the chain/,
     async do(knex, { chain }) {
       await knex('audit_chains').where('chain_id', chain).update({ started_at: 1 });
       return undefined;
@@ -235,7 +235,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'what a start found altered': {
     problem: 'altered',
-    says: /the head of the chain/,
+    says: /the header of the chain/,
     async do(knex, { chain }) {
       await knex('audit_chains').whereNot('chain_id', chain).update({ found: '[]' });
       return undefined;
@@ -346,7 +346,7 @@ eachEngine(test.serial, 'an export says the same as the database, and where it w
   t.is(check(lines.slice(0, -1)).problems.at(-1)?.problem, 'cut_off');
 });
 
-eachEngine(test.serial, 'another master key checks nothing; a previous one checks what was written under it', async (t, at) => {
+eachEngine(test.serial, 'a different master key checks nothing; a previous one checks what was written under it', async (t, at) => {
   const { database } = await twoStarts(t, at);
   const other = createChainKey(Buffer.alloc(32, 1));
   t.is((await verified(database, [], [other])).problems[0]?.problem, 'unknown_key');

@@ -273,7 +273,7 @@ test.serial('unknown key ids read the table at most once a second, all who wait 
   t.true(reads <= 2);
 });
 
-eachEngine(test.serial, 'another master key is refused with a clear message, and changes nothing', async (t, { url }) => {
+eachEngine(test.serial, 'a different master key is refused with a clear message, and changes nothing', async (t, { url }) => {
   const config = url.startsWith('sqlite:')
     ? { kind: 'sqlite' as const, path: url.slice('sqlite:'.length) }
     : { kind: 'mysql' as const, url, allowWeakDurability: false, poolSize: 3 };
@@ -290,6 +290,6 @@ eachEngine(test.serial, 'another master key is refused with a clear message, and
   t.is(first.rows, 3);
   t.is(first.sealing.length, 64);
   t.deepEqual(await start(1), first);
-  await t.throwsAsync(start(2), { message: /another master key/, code: 'unavailable' });
+  await t.throwsAsync(start(2), { message: /a different master key/, code: 'unavailable' });
   t.deepEqual(await start(1), first);
 });

@@ -13,7 +13,7 @@ test('what was sealed opens, for the row it was sealed for alone', (t) => {
   t.not(vault.seal('credential:a', secret), sealed, 'a fresh nonce each time');
 });
 
-test('another master key opens nothing', (t) => {
+test('a different master key opens nothing', (t) => {
   t.throws(() => createVault(randomBytes(32)).open('x', vault.seal('x', secret)));
 });
 

@@ -66,7 +66,7 @@ test.serial('a start that fails leaves no new master key, and one that works mak
   rmSync(join(folder, 'master.key'));
   const without = await spawnGateway(t, { DATA_DIR: folder });
   t.is(await without.ended, 1);
-  t.regex(without.output(), /made with another master key/);
+  t.regex(without.output(), /made with a different master key/);
   t.false(existsSync(join(folder, 'master.key')));
   const replaced = await runGateway(t, { DATA_DIR: folder, MASTER_KEY_PREVIOUS: made.trim() });
   t.not(readFileSync(join(folder, 'master.key'), 'utf8'), made, 'the key is replaced by a new one');
@@ -163,7 +163,7 @@ test.serial('the gateway says how to register the first administrator until ther
   t.true(reachable.output().includes(`-H 'Portcullis-Setup-Code: ${code}'`));
 });
 
-test.serial('a replica with another master key does not start', async (t) => {
+test.serial('a replica with a different master key does not start', async (t) => {
   const folder = dataDir(t);
   const first = await runGateway(t, { DATA_DIR: folder, MASTER_KEY: key(1) });
   first.child.kill('SIGTERM');

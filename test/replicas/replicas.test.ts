@@ -191,7 +191,7 @@ test.serial('a request that is passed on is known for what it is, and for nothin
   const foreign = createPeers({ vault: createVault(Buffer.alloc(32, 8)), now: () => e.now + 31_000, log: silent });
   t.teardown(() => foreign.close());
   const again = { url: '/mcp/t?x=1', method: 'POST', headers: { authorization: 'Bearer token', 'portcullis-peer': peer } };
-  t.false(foreign.isFromPeer(again as unknown as IncomingMessage), 'of another master key');
+  t.false(foreign.isFromPeer(again as unknown as IncomingMessage), 'of a different master key');
 });
 
 test.serial('a peer that is not there, is another, or fails is told apart', async (t) => {

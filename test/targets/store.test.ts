@@ -323,7 +323,7 @@ for (const cutShort of [false, true]) {
   eachEngine(test.serial, `credentials of the first schema are kept ${when}`, (t, at) => migrated(t, at, cutShort));
 }
 
-eachEngine(test.serial, 'under another master key what a previous one sealed is sealed again', async (t, at) => {
+eachEngine(test.serial, 'under a different master key what a previous one sealed is sealed again', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = targetStore(knex);
   const [a, b] = [target('a'), stdio('b')];

@@ -1,8 +1,8 @@
-/** Chains as the database has them: their heads, their records in order, and what was removed or erased. */
+/** The chains in the database: their headers, their records in order, and what was removed or erased. */
 import type { Connection } from '../../db/database.ts';
 import type { ChainRow, ErasureRow, Head, RecordKind, RetentionRow, Stamp } from '../chain.ts';
 
-/** A record of a chain with every column of its table; of a list, also the names that it showed. */
+/** A record of a chain with every column of its table. The record of a list also has the listed names. */
 export interface ChainedRecord {
   readonly kind: RecordKind;
   readonly row: Readonly<Record<string, string | number | null>> & Stamp;
@@ -16,34 +16,44 @@ interface Extent {
 
 export interface ChainStore {
   insertChain(row: ChainRow): Promise<void>;
-  /** All of them, oldest first. */
+  /** Returns all chains, oldest first. */
   chains(): Promise<ChainRow[]>;
-  /** Where each chain's records begin and end; `first` null: none are left. `last` counts what was removed by age. */
+  /**
+   * Returns the first and last number of each chain. `first` null: no records are left. `last` includes records removed by age.
+   */
   extents(): Promise<Extent[]>;
-  /** Heads that no later chain has found as they are now: with these, every other chain is known to be there. */
+  /** Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. */
   openHeads(): Promise<Head[]>;
-  /** Records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. */
+  /** Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. */
   records(chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]>;
-  /** The first records with seq > `after`, in order, without the names that lists showed. */
+  /** Returns the first records with seq > `after`, in order, without the listed names. */
   oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]>;
-  /** A chain whose id is greater than `after` (null: any) and that records name; null: none. */
+  /** Returns the next chain id after `after` (null: the first) that any record names; null: there is none. */
   nextNamedChain(after: string | null): Promise<string | null>;
-  /** A record that names the chain and has no number that a record can have; null: none. */
+  /** Returns a record of the chain whose number is invalid; null: there is none. */
   misnumbered(chainId: string): Promise<ChainedRecord | null>;
-  /** Records of no chain, from before there were any. */
+  /** Counts the records that belong to no chain, because they are older than the first chain. */
   countUnchained(): Promise<number>;
   retention(chainId: string): Promise<RetentionRow | null>;
-  /** Takes the chain's record of removals, so that replicas remove one after the other; false: another has it. In a transaction. */
+  /** Locks the chain, so that one replica at a time removes its records; false: it is locked already. Needs a transaction. */
   lockChain(chainId: string): Promise<boolean>;
-  /** Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that they alone referred to; says how many records. In a transaction. */
+  /**
+   * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
+   * number of records. Needs a transaction.
+   */
   removeUpTo(after: number, row: RetentionRow): Promise<number>;
-  /** Removes some of the unchained decisions from before `id`, with what belongs to them; says how many decisions. */
+  /**
+   * Removes up to `limit` unchained decisions with ids below `before`, with their lists and outcomes. Returns how many decisions.
+   */
   removeUnchained(before: string, limit: number): Promise<number>;
   erasures(): Promise<ErasureRow[]>;
   unfinishedErasures(): Promise<ErasureRow[]>;
   insertErasure(row: ErasureRow): Promise<void>;
   finishErasure(id: string, now: number): Promise<void>;
-  /** Erases what is personal from some rows of the user with ids in [`from`, `before`); says how many, and where to go on. */
+  /**
+   * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
+   * `from`.
+   */
   erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }>;
 }
 
@@ -53,7 +63,7 @@ const KINDS = Object.keys(TABLES) as RecordKind[];
 const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
-/** SQLite keeps a text in a column of numbers, and sorts it behind them. */
+/** SQLite accepts a text in a numeric column and sorts it after all numbers. This is the lowest text. */
 const FIRST_TEXT = '';
 
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
@@ -139,7 +149,7 @@ export function chainStore(db: Connection): ChainStore {
       for (const { chain_id, last: seq } of await extents()) {
         if (named.get(chain_id) === seq) continue;
         const mac = seq === 0 ? macs.get(chain_id) : await macAt(chain_id, seq);
-        // Begun, or removed by age, since the rows were read.
+        // There is no MAC if the chain began, or its records were removed by age, after the rows were read.
         if (mac != null) heads.push({ chain_id, seq, mac });
       }
       return heads;
@@ -199,9 +209,9 @@ export function chainStore(db: Connection): ChainStore {
       await db('audit_retention').insert(row).onConflict('chain_id').merge();
       const hashes = sets.map(({ set_hash }) => set_hash).sort();
       if (hashes.length === 0) return removed;
-      // Locked before they are looked for: who is about to refer to one waits, and then finds it gone.
+      // Lock the sets before the search for uses: a writer that wants to refer to one waits, and then sees that it was removed.
       await db('audit_sets').whereIn('hash', hashes).orderBy('hash').forUpdate().select('hash');
-      // The search for a use ends at the first one: millions of lists may have shown the same names.
+      // The search ends at the first use, because millions of lists may refer to the same names.
       const unused: { hash: string }[] = await db('audit_sets as n')
         .whereIn('n.hash', hashes)
         .whereNotExists(db('audit_shown as s').where('s.set_hash', db.ref('n.hash')).select('s.set_hash'))

@@ -1,4 +1,4 @@
-/** Names that callers have asked for: there is no catalogue of what targets have. */
+/** Names that callers have requested. They stand in for a catalogue of the targets' objects, which does not exist. */
 import type { Connection } from '../../db/database.ts';
 import type { ResourceType } from '../../policies/document.ts';
 
@@ -8,10 +8,10 @@ export interface SeenObject {
   readonly resource_name: string;
 }
 
-/** Decisions that are looked at, the newest. */
+/** How many of the newest decisions are searched for names. */
 export const LOOKED_AT = 20_000;
 
-/** Each once, by target, type and name. Whether a target has them is not known: they were asked for. */
+/** Returns each requested object once, ordered by target, type and name. The target may not have it. */
 export async function seenObjects(db: Connection): Promise<SeenObject[]> {
   const newest = db('audit_decisions')
     .select('target_id', 'resource_type', 'resource_name')

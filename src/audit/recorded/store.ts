@@ -1,4 +1,6 @@
-/** Recorded decisions with what they were decided on, oldest first: what is needed to put them to another policy set. */
+/**
+ * Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again.
+ */
 import type { Connection } from '../../db/database.ts';
 import type { Effect, ResourceType } from '../../policies/document.ts';
 import { chainStore } from '../chains/store.ts';
@@ -8,7 +10,7 @@ export interface RecordedDecision {
   readonly id: string;
   readonly created_at: number;
   readonly user_id: string;
-  /** Empty once it is erased, and then `user_groups` are not those that were decided on. */
+  /** Empty after an erasure. Then `user_groups` no longer has the groups that the decision is based on. */
   readonly user_email: string;
   readonly user_role: string;
   /** JSON: an array of strings. */
@@ -23,7 +25,7 @@ export interface RecordedDecision {
   readonly policy_name: string | null;
 }
 
-/** What the list that was decided on showed. */
+/** The list that belongs to a decision. */
 export interface RecordedList {
   readonly decision: RecordedDecision;
   readonly resource_type: ResourceType;
@@ -32,32 +34,32 @@ export interface RecordedList {
   readonly set_hash: string;
 }
 
-/** Some of the log. */
+/** A part of the log. */
 export interface RecordedPage {
   readonly decisions: readonly RecordedDecision[];
   readonly lists: readonly RecordedList[];
 }
 
-/** How far each chain was read, by its id. */
+/** The last number that was read from each chain, by chain id. */
 export type ChainPositions = Readonly<Record<string, number>>;
 
 export interface Following extends RecordedPage {
   readonly positions: ChainPositions;
-  /** Whether a chain may have more than was read. */
+  /** Whether a chain may have further records. */
   readonly more: boolean;
 }
 
 export interface RecordedStore {
-  /** Decisions with ids in [`since`, `before`): the first of them, at most `limit`, with what they showed. */
+  /** Returns the first decisions with ids in [`since`, `before`), at most `limit`, with their lists. */
   page(since: string, before: string, limit: number): Promise<RecordedPage>;
   find(ids: readonly string[]): Promise<RecordedDecision[]>;
-  /** Names that lists showed, by the hash of the set. What is too long for a set lacks its last ones. */
+  /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
   sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>>;
-  /** The ends of all chains. */
+  /** Returns the last number of each chain. */
   positions(): Promise<ChainPositions>;
   /**
-   * What was recorded after `positions`, at most `limit` decisions and lists of each chain, and the positions after it. Within a chain
-   * nothing is passed over, however late it became durable. In a snapshot.
+   * Returns the records after `positions`, at most `limit` decisions and lists per chain, and the new positions. No record of a
+   * chain is skipped, however late it became durable. `db` must be a snapshot.
    */
   following(positions: ChainPositions, limit: number): Promise<Following>;
 }
@@ -71,7 +73,7 @@ type ListRow = Omit<RecordedList, 'decision'> & { readonly decision_id: string }
 
 type InChain<R> = R & { readonly chain_seq: number };
 
-/** Lists of decisions that have been removed by age are left out. */
+/** Joins lists with their decisions. Leaves out a list whose decision was removed by age. */
 function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>): RecordedList[] {
   const byId = new Map([...decisions].map((decision) => [decision.id, decision]));
   return rows.flatMap(({ decision_id, resource_type, shown, hidden, set_hash }) => {
@@ -138,7 +140,7 @@ export function recordedStore(db: Connection): RecordedStore {
           await among('audit_decisions', DECISION_COLUMNS),
           await among('audit_shown', LIST_COLUMNS),
         ];
-        // Where one of them goes on, nothing is read from behind that. Records that were removed by age are passed over.
+        // If one table has further rows, no row beyond its last one is used. Numbers of records removed by age are skipped.
         const ends = found.map((rows) => (rows.length < limit ? last : (rows.at(-1)?.chain_seq ?? last)));
         const end = Math.min(...ends);
         more ||= end < last;

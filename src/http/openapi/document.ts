@@ -116,7 +116,10 @@ function allowOf(path: string, operations: Paths[string]): string {
   return methods.sort().join(', ');
 }
 
-/** The statuses with which an operation may refuse. 403 and 400 are always among them: Host and Origin are checked first, and the form of a request. */
+/**
+ * The statuses with which an operation may refuse. 403 and 400 are always among them: Host and Origin are checked first, and the
+ * form of a request.
+ */
 function refusals(path: string, method: string, operation: Operation): number[] {
   const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
   if (operation.access !== 'open') statuses.push(401);
