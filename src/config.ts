@@ -21,13 +21,13 @@ export interface Config {
   readonly database: DatabaseConfig;
   /** Holds the SQLite file and, unless `masterKey` is given, the master key file. */
   readonly dataDir: string;
-  /** 32 bytes, or null to use (and make) `<dataDir>/master.key`. */
+  /** 32 bytes; null: the gateway uses `<dataDir>/master.key`, and creates it if it is missing. */
   readonly masterKey: Buffer | null;
-  /** Keys under which values may still be sealed; at start they are sealed again under `masterKey`. */
+  /** Keys under which values may still be sealed. The gateway re-encrypts them under `masterKey` when it starts. */
   readonly previousMasterKeys: readonly Buffer[];
-  /** Host names (no port) that requests may be addressed to. */
+  /** Host names, without a port, that the Host header of a request may have. */
   readonly allowedHosts: readonly string[];
-  /** Origins (scheme, host, port) that browsers may call from. */
+  /** Origins (scheme, host, port) from which browsers may call. */
   readonly allowedOrigins: readonly string[];
   readonly registration: 'open' | 'closed';
   /** Whether the first registration needs the setup code. */
@@ -35,54 +35,54 @@ export interface Config {
   readonly trustProxy: boolean;
   readonly logLevel: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
   readonly rateLimits: {
-    /** Registrations and logins a minute and address. */
+    /** Registrations and logins per minute and IP address. */
     readonly login: number;
-    /** Requests on `/mcp` a minute, principal and address. */
+    /** Requests on `/mcp` per minute, principal and IP address. */
     readonly mcp: number;
-    /** API tokens that a user may make, and own credentials that they may set or delete, a minute. */
+    /** API tokens that a user may make per minute, and own credentials that a user may set or delete per minute. */
     readonly changes: number;
-    /** API tokens a user may hold. */
+    /** API tokens that a user may have. */
     readonly apiTokens: number;
-    /** Denials a minute and principal, beyond which its requests are refused undecided. */
+    /** Denials per minute and principal. Beyond this, requests of the principal are refused without a decision. */
     readonly denials: number;
   };
-  /** How long changes are kept that are not of policies, days; 0: for ever. */
+  /** How many days changes are kept, except changes of policies; 0: for ever. */
   readonly changesRetentionDays: number;
   readonly audit: {
-    /** How long rows are kept; 0: for ever. */
+    /** How many days rows are kept; 0: for ever. */
     readonly retentionDays: number;
     /** File to which signed checkpoints are appended. */
     readonly checkpoints: string;
     readonly checkpointMinutes: number;
   };
-  /** How old the state may be that a request is decided with, in milliseconds; 0: as new as the request. */
+  /** How old the state of a decision may be, in milliseconds; 0: at least as new as the request. */
   readonly freshnessMs: number;
-  /** How long a target may be silent while a request is under way, milliseconds, unless the target says otherwise. */
+  /** How long a target may be silent during a request, in milliseconds. A target may have its own value. */
   readonly upstreamTimeoutMs: number;
-  /** Largest answer of a target, and largest single event or line. */
+  /** Largest answer of a target, and largest single event or line, in bytes. */
   readonly upstreamAnswerBytes: number;
-  /** Addresses and networks that targets may have although they are denied by default. */
+  /** Addresses and networks that targets may have although the gateway denies them by default. */
   readonly allowedAddresses: readonly string[];
   readonly stdio: {
     /** Absolute paths of the executables that stdio targets may run, compared byte for byte. */
     readonly allowed: readonly string[];
-    /** Processes of targets at one time. */
+    /** How many processes of targets may run at a time. */
     readonly maxProcesses: number;
-    /** How long a process may be unused, and live at all, milliseconds. */
+    /** How long a process may be idle, and how long it may run, in milliseconds. */
     readonly idleMs: number;
     readonly lifetimeMs: number;
   };
-  /** What Prometheus sends as its bearer token, from any host; null: none is accepted. */
+  /** The bearer token of Prometheus, accepted from any host; null: no such token is accepted. */
   readonly metricsToken: string | null;
-  /** How long the gateway goes on taking requests after SIGTERM while it says that it is not ready, milliseconds. */
+  /** How long the gateway still accepts requests after SIGTERM, while it reports that it is not ready, in milliseconds. */
   readonly drainDelayMs: number;
-  /** How long open requests may take once no new ones are accepted, milliseconds. */
+  /** How long open requests may take after the gateway stops accepting new ones, in milliseconds. */
   readonly drainMs: number;
 }
 
 const LOOPBACK_HOSTS = ['localhost', '127.0.0.1', '[::1]'];
 
-/** A list of what is wrong, one line for each mistake. */
+/** Lists every mistake of the configuration, one line each. */
 export class ConfigError extends Error {
   readonly mistakes: readonly string[];
 
@@ -134,7 +134,7 @@ const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
   return url.protocol === 'mysql:' && url.pathname.length > 1 && unknown.length === 0 ? value : helpers.error('any.invalid');
 };
 
-/** NaN: not one of the forms. */
+/** Returns milliseconds; NaN: the value is invalid. */
 const freshnessMs = (value: string): number =>
   value === 'strict' ? 0 : Number(/^bounded:([1-9][0-9]{0,4})$/.exec(value)?.[1] ?? Number.NaN);
 
@@ -177,7 +177,7 @@ interface Environment {
   DRAIN_MS: number;
 }
 
-/** What a timer of Node can wait: a longer one would fire at once. */
+/** The longest time that a timer of Node can wait. A longer timer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 /** Each answer is held in memory while it is read and filtered. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
@@ -193,7 +193,7 @@ const schema = Joi.object<Environment>({
   REPLICA_URL: Joi.string()
     .custom(origin)
     .messages(must('REPLICA_URL must be an http or https origin such as http://10.0.0.5:8080')),
-  DATA_DIR: Joi.string().default('data').messages(must('DATA_DIR must be a folder')),
+  DATA_DIR: Joi.string().default('data').messages(must('DATA_DIR must be the path of a folder')),
   DATABASE_URL: Joi.string()
     .custom(databaseUrl)
     .messages(
@@ -243,15 +243,15 @@ const schema = Joi.object<Environment>({
     .max(36_500)
     .allow(0)
     .default(0)
-    .messages(must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
+    .messages(must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
   CHANGES_RETENTION_DAYS: Joi.number()
     .integer()
     .min(MIN_RETENTION_DAYS)
     .max(36_500)
     .allow(0)
     .default(0)
-    .messages(must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
-  AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be a file')),
+    .messages(must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
+  AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be the path of a file')),
   AUDIT_CHECKPOINT_MINUTES: Joi.number()
     .integer()
     .min(1)
@@ -315,12 +315,12 @@ const isAnyAddress = (host: string): boolean => host === '0.0.0.0' || host === '
 
 const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host);
 
-/** Variables that may hold a secret: `<name>_FILE` names a file with the value instead, as Docker and Kubernetes mount them. */
+/** Variables with secrets. `<name>_FILE` can name a file with the value instead, as Docker and Kubernetes mount it. */
 const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL', 'METRICS_TOKEN'] as const;
 
 type Variables = Readonly<Record<string, string | undefined>>;
 
-/** Puts what the files hold into the variables. */
+/** Returns the variables, with the values from the files. */
 function readFiles(environment: Variables): { readonly variables: Variables; readonly mistakes: readonly string[] } {
   const variables: Record<string, string | undefined> = { ...environment };
   const mistakes: string[] = [];
@@ -331,8 +331,8 @@ function readFiles(environment: Variables): { readonly variables: Variables; rea
       mistakes.push(`${name} and ${name}_FILE must not both be set`);
     try {
       const value = readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
-      // As a variable it would count as unset, and another key or database would be used.
-      if (value === '') mistakes.push(`${name}_FILE must not name an empty file`);
+      // An empty variable counts as unset, so the gateway would use a different key or database.
+      if (value === '') mistakes.push(`${name}_FILE must name a file that is not empty`);
       variables[name] = value;
     } catch (error) {
       mistakes.push(`${name}_FILE must name a file that the gateway can read (${(error as NodeJS.ErrnoException).code})`);
@@ -341,7 +341,7 @@ function readFiles(environment: Variables): { readonly variables: Variables; rea
   return { variables, mistakes };
 }
 
-/** Throws ConfigError with every mistake at once. Unknown variables are ignored: an environment has many. */
+/** Throws ConfigError with all mistakes at once. Ignores unknown variables, because an environment has many. */
 export function readConfig(environment: Variables): Config {
   const { variables, mistakes } = readFiles(environment);
   const set = Object.fromEntries(Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''));
@@ -370,7 +370,7 @@ export function readConfig(environment: Variables): Config {
     allowedHosts: [...LOOPBACK_HOSTS, new URL(publicUrl).hostname, ...env.ALLOWED_HOSTS],
     allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
     registration: env.REGISTRATION,
-    // Behind a proxy the loopback address is reached from outside, too.
+    // Through a proxy, clients outside can reach the loopback address, too.
     setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
     trustProxy: env.TRUST_PROXY,
     logLevel: env.LOG_LEVEL,
@@ -408,9 +408,9 @@ export function configFromProcess(): Config {
   return readConfig(process.env);
 }
 
-/** How the `portcullis` command reaches a gateway, and as whom. */
+/** The URL and the token with which the `portcullis` command calls a gateway. */
 export interface ClientConfig {
-  /** Origin. */
+  /** The origin of the gateway. */
   readonly url: string;
   readonly token: string | null;
 }
@@ -425,13 +425,13 @@ const clientSchema = Joi.object<ClientEnvironment>({
     .custom(origin)
     .default('http://127.0.0.1:8080')
     .messages(must('PORTCULLIS_URL (or --server) must be an http or https origin such as https://gateway.example.com')),
-  // In no header but as it is, and never in a message.
+  // The token goes only into the Authorization header, and never into a message.
   PORTCULLIS_TOKEN: Joi.string()
     .pattern(/^[\w-]+\.[\w-]+\.[\w-]+$/)
-    .messages(must('PORTCULLIS_TOKEN is no token: set it to an API token, as POST /api/auth/tokens gave it')),
+    .messages(must('PORTCULLIS_TOKEN is not a token: set it to an API token from POST /api/auth/tokens')),
 });
 
-/** Throws ConfigError with every mistake at once. `server` counts before the variable. */
+/** Throws ConfigError with all mistakes at once. `server` takes precedence over the variable. */
 export function readClientConfig(
   environment: Readonly<Record<string, string | undefined>>,
   server: string | undefined,

@@ -122,7 +122,7 @@ test('secrets are read from files, as Docker and Kubernetes mount them', (t) => 
     'PORT must be a number from 1 to 65535',
   ]);
   // A key that counts as unset would be made anew.
-  t.deepEqual(mistakesOf({ MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must not name an empty file']);
+  t.deepEqual(mistakesOf({ MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must name a file that is not empty']);
   t.regex(String(mistakesOf({ MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
 });
 

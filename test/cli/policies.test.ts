@@ -246,7 +246,7 @@ test.serial('called wrongly: exit code 2, what is wrong, and where to read on; t
   for (const bad of [`${token}\n${token}`, `Bearer ${token}`, 'secret words']) {
     const ran = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: bad }, 'history');
     t.is(ran.code, 2);
-    t.regex(ran.err, /PORTCULLIS_TOKEN is no token/);
+    t.regex(ran.err, /PORTCULLIS_TOKEN is not a token/);
     t.false(ran.err.includes(bad));
   }
   const forged = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: 'a.b.c' }, 'history', '--json');

@@ -11,12 +11,12 @@ export const ACCOUNT_SCHEMAS = {
   Account: strict({ email, password }, ['email', 'password']),
   NewAccount: strict({ email, password: newPassword }, ['email', 'password']),
   PasswordChange: strict({ current_password: password, new_password: newPassword }, ['current_password', 'new_password']),
-  Login: object({ user, token: described('A JWT, good for 12 hours.', string) }),
+  Login: object({ user, token: described('A JWT that is valid for 12 hours.', string) }),
   NewApiToken: strict({ name: text(TOKEN_NAME_MAX) }, ['name']),
   ApiToken: object({ id: uuid, name: string, created_at: time }),
   CreatedApiToken: object({
     api_token: apiToken,
-    token: described('A JWT without an end, shown this once.', string),
+    token: described('A JWT that does not expire. It is shown only once.', string),
   }),
   Key: object({ kid: string, created_at: time }),
 } satisfies Record<string, Schema>;
@@ -25,7 +25,7 @@ export const ACCOUNT_PATHS: Paths = {
   '/api/auth/register': {
     post: {
       id: 'register',
-      summary: 'Make an account. The first becomes the administrator.',
+      summary: 'Create an account. The first user becomes the administrator.',
       access: 'open',
       takes: 'NewAccount',
       gives: { 201: one('User') },
@@ -35,7 +35,7 @@ export const ACCOUNT_PATHS: Paths = {
           'header',
           'Portcullis-Setup-Code',
           { type: 'string' },
-          'For the first account of a gateway that is not on loopback.',
+          'The setup code. It is required for the first account if the gateway is not on loopback.',
         ),
       ],
     },
@@ -53,11 +53,11 @@ export const ACCOUNT_PATHS: Paths = {
   '/api/auth/logout': {
     post: { id: 'logOut', summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
   },
-  '/api/auth/me': { get: get('getMe', 'The caller.', 'any token', one('User')) },
+  '/api/auth/me': { get: get('getMe', 'Get the user record of the caller.', 'any token', one('User')) },
   '/api/auth/password': {
     put: {
       id: 'changePassword',
-      summary: 'Change the password; other login tokens end.',
+      summary: 'Change the password. Revokes the other login tokens of the user.',
       access: 'login token',
       takes: 'PasswordChange',
       gives: { 204: nothing() },
@@ -65,12 +65,12 @@ export const ACCOUNT_PATHS: Paths = {
     },
   },
   '/api/auth/tokens': {
-    get: get('listApiTokens', "The caller's API tokens.", 'any token', many('ApiToken'), {
-      query: [parameter('query', 'user_id', uuid, 'Those of another user, for administrators.')],
+    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many('ApiToken'), {
+      query: [parameter('query', 'user_id', uuid, 'Lists the tokens of this user instead. Only administrators may do this.')],
     }),
     post: {
       id: 'createApiToken',
-      summary: 'Make an API token.',
+      summary: 'Create an API token.',
       access: 'login token',
       takes: 'NewApiToken',
       gives: { 201: one('CreatedApiToken') },
@@ -81,6 +81,6 @@ export const ACCOUNT_PATHS: Paths = {
     delete: { id: 'revokeApiToken', summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } },
   },
   '/api/keys/rotate': {
-    post: { id: 'rotateSigningKey', summary: 'Sign with a new key from now on.', access: 'admin', gives: { 201: one('Key') } },
+    post: { id: 'rotateSigningKey', summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.', access: 'admin', gives: { 201: one('Key') } },
   },
 };

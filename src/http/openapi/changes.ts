@@ -2,8 +2,8 @@
 import { get, many, type Paths, paged } from './operation.ts';
 import { actor, described, integer, object, oneOf, orNull, type Schema, string, time } from './schema.ts';
 
-/** A change of which there is nothing to show but that it happened. */
-const UNSHOWN = 'and for a logout and a password';
+/** These changes have no content to show. */
+const UNSHOWN = 'or for a logout or a password change';
 
 export const CHANGE_SCHEMAS = {
   Change: object({
@@ -12,12 +12,12 @@ export const CHANGE_SCHEMAS = {
     created_at: time,
     actor,
     request_id: string,
-    reason: described('In the words of who made it; null: not said.', orNull(string)),
+    reason: described('The reason in the words of the actor; null: the actor gave none.', orNull(string)),
     action: string,
     object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session', 'draft']),
     object_id: string,
-    before: described(`As it was, without secrets; null where it was made, ${UNSHOWN}.`, { type: ['object', 'null'] }),
-    after: described(`As it became, without secrets; null where it was deleted or revoked, ${UNSHOWN}.`, {
+    before: described(`The object before the change, without secrets; null for a creation, ${UNSHOWN}.`, { type: ['object', 'null'] }),
+    after: described(`The object after the change, without secrets; null for a deletion or revocation, ${UNSHOWN}.`, {
       type: ['object', 'null'],
     }),
   }),
@@ -25,6 +25,6 @@ export const CHANGE_SCHEMAS = {
 
 export const CHANGE_PATHS: Paths = {
   '/api/changes': {
-    get: get('listChanges', 'Who changed what, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }),
+    get: get('listChanges', 'List administrative changes, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }),
   },
 };

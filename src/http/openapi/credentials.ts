@@ -1,4 +1,4 @@
-/** What targets are used with: the credentials of administrators, and those that users supply. */
+/** Credentials for targets: those that administrators set, and those that users supply. */
 import { CREDENTIAL_LIMITS, CREDENTIAL_SUBJECTS, CREDENTIAL_TYPES } from '../../targets/credential-document.ts';
 import { get, many, nothing, type Operation, one, type Paths, parameter } from './operation.ts';
 import {
@@ -20,23 +20,23 @@ import {
 const credentialValue = text(CREDENTIAL_LIMITS.value);
 export const credentialKey = {
   type: oneOf(CREDENTIAL_TYPES),
-  name: described('Of a bearer `authorization`, of a header its name in lower case, of env a variable.', string),
+  name: described('`authorization` for a bearer, the name in lower case for a header, the name of the variable for env.', string),
 };
 
 const credentialsOf = (kind: string, whom: string): { put: Operation; delete: Operation } => ({
   put: {
     id: `set${kind}Credential`,
-    summary: `Set a credential that the target is used with for ${whom}.`,
+    summary: `Set a credential with which the gateway calls the target for ${whom}.`,
     access: 'admin',
     takes: 'NewCredential',
     gives: { 200: one('Credential'), 201: one('Credential') },
   },
   delete: {
     id: `delete${kind}Credentials`,
-    summary: `Delete those for ${whom}.`,
+    summary: `Delete the credentials of the target for ${whom}.`,
     access: 'admin',
     gives: { 204: nothing() },
-    query: [parameter('query', 'name', { type: 'string' }, 'That of this header or variable alone.')],
+    query: [parameter('query', 'name', { type: 'string' }, 'Deletes only the credential for this header or variable.')],
   },
 });
 
@@ -46,7 +46,7 @@ export const CREDENTIAL_SCHEMAS = {
     subject_value: described('null exactly for `default`.', orNull(string)),
     ...credentialKey,
     usable: described(
-      'false: the target has moved, so that it must be set again; or it is of a user, and the target does not take it from users.',
+      'false: the target has moved, so the credential must be set again; or a user supplied it, and the target no longer accepts it from users.',
       boolean,
     ),
     supplied_by: oneOf(['administrator', 'user']),
@@ -68,7 +68,7 @@ export const CREDENTIAL_SCHEMAS = {
   OwnCredential: object({
     target: targetName,
     ...credentialKey,
-    set: described('Whether there is a value for the caller.', boolean),
+    set: described('Whether a value is stored for the caller.', boolean),
     updated_at: orNull(time),
   }),
   OwnCredentialValue: strict({ value: credentialValue }, ['value']),
@@ -76,16 +76,16 @@ export const CREDENTIAL_SCHEMAS = {
 
 export const CREDENTIAL_PATHS: Paths = {
   '/api/targets/{id}/credentials': {
-    get: get('listCredentials', 'The credentials of a target, never their values.', 'admin', many('Credential')),
+    get: get('listCredentials', 'List the credentials of a target, without their values.', 'admin', many('Credential')),
   },
-  '/api/targets/{id}/credentials/default': credentialsOf('Default', 'everybody who has none of their own'),
+  '/api/targets/{id}/credentials/default': credentialsOf('Default', 'users without a more specific one'),
   '/api/targets/{id}/credentials/role/{value}': credentialsOf('Role', 'a role'),
   '/api/targets/{id}/credentials/group/{value}': credentialsOf('Group', 'a group'),
-  '/api/targets/{id}/credentials/user/{value}': credentialsOf('User', 'a user, by id'),
+  '/api/targets/{id}/credentials/user/{value}': credentialsOf('User', 'a user, given by id'),
   '/api/credentials': {
     get: get(
       'listOwnCredentials',
-      'What the caller may supply values for, at the targets that they may use.',
+      'List the credentials that the caller may supply, for the targets that the caller may use.',
       'any token',
       many('OwnCredential'),
     ),
@@ -93,12 +93,12 @@ export const CREDENTIAL_PATHS: Paths = {
   '/api/credentials/{target}/{name}': {
     put: {
       id: 'setOwnCredential',
-      summary: "Set the caller's own value. 403: an administrator has set one for them.",
+      summary: "Set the caller's own value. 403: an administrator has set a value for the caller.",
       access: 'any token',
       takes: 'OwnCredentialValue',
       gives: { 200: one('OwnCredential'), 201: one('OwnCredential') },
       refuses: [429],
     },
-    delete: { id: 'deleteOwnCredential', summary: 'Delete it.', access: 'any token', gives: { 204: nothing() }, refuses: [429] },
+    delete: { id: 'deleteOwnCredential', summary: "Delete the caller's own value.", access: 'any token', gives: { 204: nothing() }, refuses: [429] },
   },
 };

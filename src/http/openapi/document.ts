@@ -1,4 +1,4 @@
-/** The contract of the REST API as an OpenAPI 3.1 document. Tests hold it equal to what is mounted and what is answered. */
+/** The contract of the REST API as an OpenAPI 3.1 document. Tests compare it with the mounted routes and with the answers. */
 import { isDeepStrictEqual } from 'node:util';
 import { Router } from 'express';
 import { ERRORS } from '../../errors.ts';
@@ -49,7 +49,7 @@ const schemas = {
       code: oneOf(Object.keys(ERRORS)),
       request_id: uuid,
       errors: described(
-        'Every bad member, by its path; what is wrong in a file, with its place.',
+        'Every wrong member, by its path. A mistake in a file also has the file, line and column.',
         listOf(
           named(
             'ProblemDetail',
@@ -65,12 +65,12 @@ const schemas = {
 export type SchemaName = keyof typeof schemas;
 const SCHEMAS: Readonly<Record<SchemaName, Schema>> = schemas;
 
-/** The operations by what they are about: the tags of the document. */
+/** The operations by topic. The topics are the tags of the document. */
 const AREAS: Readonly<Record<string, { readonly about: string; readonly paths: Paths }>> = {
   Accounts: { about: 'Registration, login, API tokens, and the keys that sign tokens.', paths: ACCOUNT_PATHS },
   Users: { about: 'User records.', paths: USER_PATHS },
   Policies: {
-    about: 'Policies one by one and as files, their history and their bundles.',
+    about: 'Single policies, policies as files, their history and their bundles.',
     paths: {
       ...ALL_POLICIES_PATHS,
       ...POLICY_HISTORY_PATHS,
@@ -80,12 +80,12 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly paths: P
     },
   },
   Analysis: {
-    about: 'What policies decide, and what other policies would.',
+    about: 'What the policies decide, and what other policies would decide.',
     paths: { ...POLICY_QUESTION_PATHS, ...POLICY_REPLAY_PATHS, ...POLICY_REPORT_PATHS },
   },
-  Drafts: { about: 'Changes of the policies before they are made, and their shadows.', paths: DRAFT_PATHS },
+  Drafts: { about: 'Changes of the policies that are saved but not applied yet, and their shadows.', paths: DRAFT_PATHS },
   Targets: { about: 'The MCP servers behind the gateway.', paths: TARGET_PATHS },
-  Credentials: { about: 'What the gateway authenticates to targets with.', paths: CREDENTIAL_PATHS },
+  Credentials: { about: 'The credentials with which the gateway calls targets.', paths: CREDENTIAL_PATHS },
   Sessions: { about: 'The sessions of MCP clients.', paths: SESSION_PATHS },
   Audit: { about: 'The logs of decisions and of administrative changes.', paths: { ...LOG_PATHS, ...CHANGE_PATHS } },
   Gateway: { about: 'Replicas, health, metrics, public keys, and this document.', paths: { ...STATUS_PATHS, ...GATEWAY_PATHS } },
@@ -94,21 +94,21 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly paths: P
 export const PATHS: Paths = Object.assign({}, ...Object.values(AREAS).map(({ paths }) => paths));
 
 const PROBLEMS: Readonly<Record<number, string>> = {
-  400: 'Something in the request is wrong.',
-  401: 'No valid token, or wrong credentials.',
-  403: 'Not allowed.',
+  400: 'The request is not valid. `errors` names the members.',
+  401: 'The request has no valid token, or the credentials are wrong.',
+  403: 'The caller may not do this.',
   404: 'Nothing has this id or name.',
-  405: 'The path has other methods.',
-  409: 'In conflict with what is there.',
-  412: 'The resource is not the one that If-Match names, or the policies are not at the expected revision.',
-  413: 'The body is too large, or the answer takes too much memory or time.',
+  405: 'The path does not have this method. Allow lists its methods.',
+  409: 'The request conflicts with the current state.',
+  412: 'The resource has changed since the ETag in If-Match, or the policies are not at the expected revision.',
+  413: 'The body is too large, or the work takes too much memory or time.',
   415: 'The body is not JSON.',
-  429: 'Too many requests; Retry-After says when.',
-  500: 'The gateway failed.',
-  503: 'Temporarily unavailable; Retry-After says when.',
+  429: 'Too many requests. Retry-After says when to try again.',
+  500: 'An internal error of the gateway.',
+  503: 'Temporarily unavailable. Retry-After says when to try again.',
 };
 
-/** The methods of a path, as `Allow` lists them with 405. What needs a token under `/api` has no HEAD. */
+/** Returns the value of `Allow` in a 405. Under `/api`, only open operations have HEAD. */
 function allowOf(path: string, operations: Paths[string]): string {
   const methods = Object.entries(operations).flatMap(([method, { access }]) =>
     method === 'get' && (access === 'open' || !path.startsWith('/api/')) ? ['GET', 'HEAD'] : [method.toUpperCase()],
@@ -117,13 +117,13 @@ function allowOf(path: string, operations: Paths[string]): string {
 }
 
 /**
- * The statuses with which an operation may refuse. 403 and 400 are always among them: Host and Origin are checked first, and the
- * form of a request.
+ * Returns the statuses of refusals. 400 and 403 are always among them, because every request is checked for its form, Host
+ * and Origin.
  */
 function refusals(path: string, method: string, operation: Operation): number[] {
   const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
   if (operation.access !== 'open') statuses.push(401);
-  // Changes wait in line, and one caller may fill only so much of it.
+  // Changes wait in one line, and each caller may have only a limited number in it.
   if (operation.access !== 'open' && method !== 'get') statuses.push(429);
   if (method === 'post' || method === 'put') statuses.push(413, 415);
   if (path.includes('{')) statuses.push(404);
@@ -151,10 +151,10 @@ const problem = (status: number): Schema =>
 
 const notAllowed = (allow: string): Schema => ({
   ...problem(405),
-  headers: { Allow: { schema: { type: 'string', const: allow }, description: 'The methods of the path.' } },
+  headers: { Allow: { schema: { type: 'string', const: allow }, description: 'The methods that the path has.' } },
 });
 
-/** Those that are no ids. */
+/** The path parameters that are not ids. */
 const SEGMENTS: Readonly<Record<string, Schema>> = {
   name: { type: 'string' },
   value: { type: 'string' },
@@ -170,9 +170,9 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     required: true,
     schema: SEGMENTS[name ?? ''] ?? uuid,
   }));
-  const why = parameter('header', 'Portcullis-Reason', { type: 'string' }, 'Why; it is kept with the change. UTF-8.');
+  const why = parameter('header', 'Portcullis-Reason', { type: 'string' }, 'The reason of the change, in UTF-8. It is stored with the change.');
   const isChange = access === 'admin' && method !== 'get' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
-  const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'ETag of the resource as it was read.');
+  const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'The ETag with which the resource was read. The change is refused (412) if the resource has changed.');
   return {
     operationId: id,
     tags: [tag],
@@ -188,7 +188,7 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
   };
 }
 
-/** Collects what `named` has named in a schema, and in what was collected. Throws if two schemas share a name. */
+/** Collects the schemas that `named` has named, recursively. Throws if two different schemas have the same name. */
 function collectNamed(schema: unknown, found: Record<string, Schema>): void {
   if (typeof schema !== 'object' || schema === null) return;
   const named = (schema as Schema)[NAMED] as readonly [string, Schema] | undefined;
@@ -203,7 +203,7 @@ function collectNamed(schema: unknown, found: Record<string, Schema>): void {
   for (const inner of Object.values(schema)) collectNamed(inner, found);
 }
 
-/** `publicUrl`: the origin under which clients reach the gateway. */
+/** `publicUrl` is the origin under which clients reach the gateway. */
 export function openapiDocument(publicUrl: string) {
   const paths = Object.entries(AREAS).flatMap(([tag, area]) =>
     Object.entries(area.paths).map(([path, operations]) => {
@@ -223,7 +223,7 @@ export function openapiDocument(publicUrl: string) {
     info: {
       title: 'Portcullis',
       version: '1',
-      description: 'A policy-as-code gateway in front of MCP servers. Additions may come; what is here stays.',
+      description: 'A policy-as-code gateway in front of MCP servers. Later versions may add members and operations, but do not change or remove any.',
     },
     servers: [{ url: publicUrl }],
     security: [{ bearer: [] }],
@@ -236,7 +236,7 @@ export function openapiDocument(publicUrl: string) {
   };
 }
 
-/** Open to everyone. */
+/** Serves the document. It needs no token. */
 export function openapiRoutes(publicUrl: string): Router {
   const router = Router({ caseSensitive: true, strict: true });
   const document = openapiDocument(publicUrl);

@@ -1,4 +1,4 @@
-/** Changes of the policies that are not made yet, and their shadows. */
+/** Drafts: saved changes of the policies that are not applied yet, and their shadows. */
 import { get, many, nothing, one, type Paths, REVISION } from './operation.ts';
 import { replayed } from './policy-replay.ts';
 import { draftName, ownerName, planMembers, policyFiles, reason } from './policy-sets.ts';
@@ -9,9 +9,9 @@ const draftSummary = {
   owner: ownerName,
   prune: boolean,
   adopt: boolean,
-  shadow: described('Whether it is evaluated beside the live policies.', boolean),
-  author: described('Who saved it last.', actor),
-  hash: described('Of its content; quoted, it is the ETag.', sha256),
+  shadow: described('Whether the draft is evaluated beside the live policies.', boolean),
+  author: described('The user who saved the draft last.', actor),
+  hash: described('Hash of the content. In quotes, it is the ETag.', sha256),
   ...times,
 };
 
@@ -21,7 +21,7 @@ export const DRAFT_SCHEMAS = {
   NewPolicyDraft: strict(
     {
       files: planMembers.files,
-      tests: described('Texts of YAML files of tests, by name: they must pass before the draft is activated.', policyFiles),
+      tests: described('Texts of YAML test files, by file name. The tests must pass before the draft is activated.', policyFiles),
       owner: planMembers.owner,
       prune: planMembers.prune,
       adopt: planMembers.adopt,
@@ -32,7 +32,7 @@ export const DRAFT_SCHEMAS = {
   PolicyShadow: object({
     draft: draftName,
     problem: described(
-      'Why the draft cannot be applied to the policies as they are now; until it can, decisions wait.',
+      'Why the draft cannot be applied to the current policies; null: it can. Until it can, decisions wait to be evaluated.',
       orNull(string),
     ),
     ...replayed,
@@ -41,13 +41,13 @@ export const DRAFT_SCHEMAS = {
 
 export const DRAFT_PATHS: Paths = {
   '/api/policies/drafts': {
-    get: get('listDrafts', 'Drafts: changes of the policies that are not made yet.', 'admin', many('PolicyDraftSummary')),
+    get: get('listDrafts', 'List the drafts.', 'admin', many('PolicyDraftSummary')),
   },
   '/api/policies/drafts/{name}': {
-    get: get('getDraft', 'One draft, with its files.', 'admin', one('PolicyDraft', 'ETag')),
+    get: get('getDraft', 'Get a draft with its files.', 'admin', one('PolicyDraft', 'ETag')),
     put: {
       id: 'saveDraft',
-      summary: 'Save a draft. What could not be applied is refused.',
+      summary: 'Save a draft. A draft that could not be applied is refused.',
       access: 'admin',
       takes: 'NewPolicyDraft',
       gives: { 200: one('PolicyDraft', 'ETag'), 201: one('PolicyDraft', 'ETag', 'Location') },
@@ -57,7 +57,7 @@ export const DRAFT_PATHS: Paths = {
     },
     delete: {
       id: 'deleteDraft',
-      summary: 'Delete a draft, with its shadow.',
+      summary: 'Delete a draft and its shadow.',
       access: 'admin',
       gives: { 204: nothing() },
       conditional: true,
@@ -66,7 +66,7 @@ export const DRAFT_PATHS: Paths = {
   '/api/policies/drafts/{name}/activate': {
     post: {
       id: 'activateDraft',
-      summary: 'Apply a draft, if its tests pass, and remove it.',
+      summary: 'Apply a draft if its tests pass, and delete it.',
       access: 'admin',
       takes: 'PolicyDraftActivation',
       gives: { 200: one('PolicyPlan', REVISION) },
@@ -78,12 +78,12 @@ export const DRAFT_PATHS: Paths = {
   '/api/policies/drafts/{name}/shadow': {
     put: {
       id: 'startShadow',
-      summary: 'Evaluate the draft beside the live policies, without effect, from now on.',
+      summary: 'Start to evaluate the draft beside the live policies, without effect.',
       access: 'admin',
       gives: { 200: one('PolicyShadow'), 201: one('PolicyShadow') },
       refuses: [409],
     },
-    get: get('getShadow', 'What the draft would have decided otherwise since then.', 'admin', one('PolicyShadow')),
-    delete: { id: 'stopShadow', summary: 'End that.', access: 'admin', gives: { 204: nothing() } },
+    get: get('getShadow', 'Get the decisions since the start of the shadow that the draft would change.', 'admin', one('PolicyShadow')),
+    delete: { id: 'stopShadow', summary: 'Stop the shadow.', access: 'admin', gives: { 204: nothing() } },
   },
 };

@@ -1,4 +1,4 @@
-/** What the gateway says of itself: its contract, its health and metrics, its keys, how to authenticate. */
+/** The gateway's contract, health, metrics and keys, and how to authenticate. */
 import { get, one, type Paths } from './operation.ts';
 import { boolean, listOf, object, type Schema, string } from './schema.ts';
 
@@ -17,17 +17,17 @@ export const GATEWAY_SCHEMAS = {
 
 export const GATEWAY_PATHS: Paths = {
   '/': {
-    get: get('getHome', 'What this is and where to go: a page for browsers.', 'open', {
+    get: get('getHome', 'Get an overview of the gateway, as a page for browsers or as JSON.', 'open', {
       ...one('Home'),
       orMediaType: 'text/html',
     }),
   },
-  '/api/openapi.json': { get: get('getOpenApi', 'This document.', 'open', one('OpenApi')) },
-  '/health/live': { get: get('getLiveness', 'The process runs.', 'open', one('Live')) },
+  '/api/openapi.json': { get: get('getOpenApi', 'Get this document.', 'open', one('OpenApi')) },
+  '/health/live': { get: get('getLiveness', 'Whether the process runs.', 'open', one('Live')) },
   '/health/ready': {
     get: {
       id: 'getReadiness',
-      summary: 'Requests can be taken.',
+      summary: 'Whether the gateway can take requests.',
       access: 'open',
       gives: { 200: one('Ready'), 503: one('Ready') },
     },
@@ -35,7 +35,7 @@ export const GATEWAY_PATHS: Paths = {
   '/metrics': {
     get: get(
       'getMetrics',
-      'Metrics for Prometheus. From loopback no token is needed; elsewhere METRICS_TOKEN will do, too.',
+      'Get metrics for Prometheus. Requests from loopback need no token. Other requests may use METRICS_TOKEN instead of a token.',
       'admin',
       {
         schema: { type: 'string' },
@@ -44,14 +44,14 @@ export const GATEWAY_PATHS: Paths = {
       },
     ),
   },
-  '/.well-known/jwks.json': { get: get('getKeySet', 'Public keys of the tokens.', 'open', one('KeySet')) },
+  '/.well-known/jwks.json': { get: get('getKeySet', 'Get the public keys that verify tokens.', 'open', one('KeySet')) },
   '/.well-known/oauth-protected-resource': {
-    get: get('getResourceMetadata', 'How to authenticate (RFC 9728).', 'open', one('ResourceMetadata')),
+    get: get('getResourceMetadata', 'Get the protected resource metadata (RFC 9728), which says how to authenticate.', 'open', one('ResourceMetadata')),
   },
   '/.well-known/oauth-protected-resource/mcp': {
-    get: get('getMcpMetadata', 'The same for /mcp.', 'open', one('ResourceMetadata')),
+    get: get('getMcpMetadata', 'Get the protected resource metadata of /mcp.', 'open', one('ResourceMetadata')),
   },
   '/.well-known/oauth-protected-resource/mcp/{name}': {
-    get: get('getTargetMetadata', 'The same for one target.', 'open', one('ResourceMetadata')),
+    get: get('getTargetMetadata', 'Get the protected resource metadata of one target.', 'open', one('ResourceMetadata')),
   },
 };

@@ -1,41 +1,41 @@
-/** The words that operations are written with. */
+/** The building blocks of operations. */
 import type { SchemaName } from './document.ts';
 import { listOf, ref, type Schema } from './schema.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
 
 export interface Operation {
-  /** `operationId`: what generated clients call the operation, so it never changes. */
+  /** The `operationId`. Generated clients use it as a name, so it never changes. */
   readonly id: string;
   readonly summary: string;
   readonly access: Access;
   readonly takes?: SchemaName;
-  /** What it answers, by status. */
+  /** The successful answers, by status. */
   readonly gives: Readonly<Record<number, Given>>;
-  /** Refusals beyond those that follow from the rest. */
+  /** Statuses of refusals that do not follow from the other members. */
   readonly refuses?: readonly number[];
   readonly query?: readonly Schema[];
   readonly headers?: readonly Schema[];
   /** Whether `If-Match` is honoured. */
   readonly conditional?: boolean;
-  /** Worked out in a thread of limited memory and time, for which callers wait their turn. */
+  /** Runs in a thread with limited memory and time. Callers wait their turn. */
   readonly heavy?: boolean;
 }
 
 export interface Given {
-  /** null: no body. */
+  /** null: the answer has no body. */
   readonly schema: Schema | null;
   readonly headers: readonly HeaderName[];
   readonly mediaType: string;
-  /** Another form of the same. */
+  /** A second media type of the same content. */
   readonly orMediaType?: string;
 }
 
 export const HEADERS = {
-  ETag: 'For If-Match.',
-  Link: 'The next page, rel="next".',
-  Location: 'Where the new resource is.',
-  'Portcullis-Revision': 'Revision of the policy set.',
+  ETag: 'The value for If-Match.',
+  Link: 'The address of the next page, with rel="next".',
+  Location: 'The address of the new resource.',
+  'Portcullis-Revision': 'The revision of the policy set.',
 } as const;
 type HeaderName = keyof typeof HEADERS;
 
@@ -52,7 +52,10 @@ export const many = (name: SchemaName, ...headers: HeaderName[]): Given => ({
   ...one(name, ...headers),
   schema: listOf(ref(name)),
 });
-/** Also in lines, with the progress: `{"progress": …}`, at last `{"result": …}` or `{"error": {"code", "detail", "errors"}}`. */
+/**
+ * The answer is also available as lines with the progress: `{"progress": …}`, and at the end `{"result": …}` or
+ * `{"error": {"code", "detail", "errors"}}`.
+ */
 export const inLines = (given: Given): Given => ({ ...given, orMediaType: 'application/x-ndjson' });
 export const nothing = (...headers: HeaderName[]): Given => ({ schema: null, headers, mediaType: '' });
 
@@ -64,10 +67,10 @@ export const parameter = (where: 'query' | 'header', name: string, schema: Schem
 });
 export const paging = (limit: string): Schema[] => [
   parameter('query', 'limit', { type: 'integer', minimum: 1, maximum: 1000 }, limit),
-  parameter('query', 'cursor', { type: 'string' }, 'From the Link header of the page before.'),
+  parameter('query', 'cursor', { type: 'string' }, 'The cursor from the Link header of the previous page.'),
 ];
-export const wholeOrPaged = paging('Absent: the whole list.');
-export const paged = paging('Absent: 100.');
+export const wholeOrPaged = paging('Items per page. Absent: the whole list.');
+export const paged = paging('Items per page. Absent: 100.');
 
 export const get = (id: string, summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
   id,
@@ -76,9 +79,9 @@ export const get = (id: string, summary: string, access: Access, given: Given, m
   gives: { 200: given },
   ...more,
 });
-/** 304: it is what If-None-Match names. */
+/** A GET that answers 304 if the resource has the ETag in If-None-Match. */
 export const tagged = (id: string, summary: string, given: Given): Operation => ({
   ...get(id, summary, 'admin', given),
   gives: { 200: given, 304: nothing('ETag') },
-  headers: [parameter('header', 'If-None-Match', { type: 'string' }, 'ETag of what is known already.')],
+  headers: [parameter('header', 'If-None-Match', { type: 'string' }, 'The ETag of the version that the client has. The answer is 304 if it is still current.')],
 });

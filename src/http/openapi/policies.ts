@@ -1,4 +1,4 @@
-/** Policies, one by one, and what is said of policies elsewhere. */
+/** Single policies, and the schemas with which other areas name policies. */
 import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../../policies/document.ts';
 import { POLICY_LIMITS } from '../../policies/schema.ts';
 import { get, many, nothing, one, type Paths, REVISION, tagged, wholeOrPaged } from './operation.ts';
@@ -23,7 +23,7 @@ import {
 
 export const subjectType = oneOf(SUBJECT_TYPES);
 const subjectValue = described(
-  'A role, a group, or the id of a user; null or left out exactly for `everyone`.',
+  'A role, a group, or the id of a user; null or absent exactly for `everyone`.',
   orNull(text(POLICY_LIMITS.subjectValue)),
 );
 const subjectInput = strict({ subject_type: subjectType, subject_value: subjectValue }, ['subject_type']);
@@ -38,34 +38,34 @@ export const policyMembers = {
   target_id: described('null: every target.', orNull(uuid)),
   resource_type: oneOf(['all', ...RESOURCE_TYPES]),
   resource_pattern: described(
-    'RE2, found anywhere in the name unless `^` and `$` say otherwise. null: every name.',
+    'An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. null: every name.',
     orNull(text(POLICY_LIMITS.pattern)),
   ),
   effect: oneOf(EFFECTS),
-  priority: described('The higher is read first; the first policy that fits decides.', int32),
+  priority: described('Policies with a higher priority are evaluated first. The first policy that matches decides.', int32),
   enabled: boolean,
 };
 
 export const policyRefMembers = {
-  id: described('null: it is not made yet.', orNull(uuid)),
+  id: described('null: the policy does not exist yet.', orNull(uuid)),
   name: string,
   priority: int32,
-  file: described('null: it is of no file.', orNull(string)),
+  file: described('The file of the policy; null: it belongs to no file.', orNull(string)),
 };
 export const policyRef = named('PolicyRef', object(policyRefMembers));
-/** A principal that a report has worked out. */
+/** A principal in the result of an analysis. */
 export const principalFound = named('PrincipalFound', object({ sub: string, role: string, groups: listOf(string) }));
 /** A subject that a file or a report names. */
 export const subjectFound = named('SubjectFound', object({ subject_type: subjectType, subject_value: orNull(string) }));
 export const objectShown = { resource_type: orNull(oneOf(RESOURCE_TYPES)), resource_name: orNull(string) };
-/** Of a request that was worked out. */
+/** The object of a request in the result of an analysis. */
 export const objectFound = {
   ...objectShown,
-  is_template: described('The name is a URI template: it is listed and completed, and cannot be read.', boolean),
+  is_template: described('Whether the name is a URI template. A template can be listed and completed, but not read.', boolean),
 };
 
 const managedAs = described(
-  '`<owner>/<file name without .yaml>` of the file that it is applied from; null: it was made over the API.',
+  '`<owner>/<file name without .yaml>` of the file from which the policy was applied; null: it was created over the API.',
   orNull(string),
 );
 
@@ -101,7 +101,7 @@ export const POLICY_SCHEMAS = {
 
 export const ALL_POLICIES_PATHS: Paths = {
   '/api/policies': {
-    get: get('listPolicies', 'All policies.', 'admin', many('Policy', REVISION, 'Link'), { query: wholeOrPaged }),
+    get: get('listPolicies', 'List all policies.', 'admin', many('Policy', REVISION, 'Link'), { query: wholeOrPaged }),
     post: {
       id: 'createPolicy',
       summary: 'Create a policy.',
@@ -114,10 +114,10 @@ export const ALL_POLICIES_PATHS: Paths = {
 
 export const ONE_POLICY_PATHS: Paths = {
   '/api/policies/{id}': {
-    get: tagged('getPolicy', 'One policy.', one('Policy', REVISION, 'ETag')),
+    get: tagged('getPolicy', 'Get a policy.', one('Policy', REVISION, 'ETag')),
     put: {
       id: 'updatePolicy',
-      summary: 'Update a policy; what is omitted stays, `subjects` replaces the set.',
+      summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
       access: 'admin',
       takes: 'PolicyUpdate',
       gives: { 200: one('Policy', REVISION, 'ETag') },
@@ -134,7 +134,7 @@ export const ONE_POLICY_PATHS: Paths = {
   '/api/policies/{id}/subjects': {
     post: {
       id: 'addPolicySubject',
-      summary: 'Add a subject. 200: it was there already.',
+      summary: 'Add a subject to a policy. 200: the policy already has it.',
       access: 'admin',
       takes: 'NewPolicySubject',
       gives: { 200: one('PolicySubject', REVISION), 201: one('PolicySubject', REVISION) },
@@ -145,7 +145,7 @@ export const ONE_POLICY_PATHS: Paths = {
   '/api/policies/{id}/subjects/{subjectId}': {
     delete: {
       id: 'removePolicySubject',
-      summary: 'Remove a subject.',
+      summary: 'Remove a subject from a policy.',
       access: 'admin',
       gives: { 204: nothing(REVISION) },
       conditional: true,

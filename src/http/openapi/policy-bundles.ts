@@ -1,8 +1,8 @@
-/** What the engine is given: the Rego, and the document that the policies are compiled to. */
+/** The input of the engine: the Rego, and the compiled document of the policies. */
 import { get, one, type Paths, parameter, REVISION } from './operation.ts';
 import { integer, named, object, type Schema, sha256 } from './schema.ts';
 
-const atRevision = parameter('query', 'revision', { type: 'integer', minimum: 0 }, 'Of the history; absent: that of now.');
+const atRevision = parameter('query', 'revision', { type: 'integer', minimum: 0 }, 'A revision of the history. Absent: the current one.');
 
 export const POLICY_BUNDLE_SCHEMAS = {
   PolicyRego: object({
@@ -18,17 +18,17 @@ export const POLICY_BUNDLE_PATHS: Paths = {
   '/api/policies/bundle': {
     get: get(
       'getBundle',
-      'The policies as a bundle of OPA: both rules, the compiled document, a manifest with the revision.',
+      'Get the policies as an OPA bundle: both Rego files, the compiled document, and a manifest with the revision.',
       'admin',
       { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
       {
-        query: [atRevision, parameter('query', 'signed', { type: 'boolean' }, 'With a signature by the signing key.')],
+        query: [atRevision, parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.')],
         refuses: [404],
       },
     ),
   },
   '/api/policies/rego': {
-    get: get('getRego', 'The Rego, and the document that it is given.', 'admin', one('PolicyRego', REVISION), {
+    get: get('getRego', 'Get the Rego files, and the compiled document that they evaluate.', 'admin', one('PolicyRego', REVISION), {
       query: [atRevision],
       refuses: [404],
     }),

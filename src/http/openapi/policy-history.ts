@@ -8,10 +8,10 @@ const revisionMembers = {
   actor,
   request_id: string,
   reason: orNull(string),
-  created: described('Policies that were made.', integer),
+  created: described('The number of created policies.', integer),
   updated: integer,
   deleted: integer,
-  policy: described('The policy, where it was one alone.', orNull(named('ChangedPolicy', object({ id: uuid, name: string })))),
+  policy: described('The changed policy, if the revision changed only one.', orNull(named('ChangedPolicy', object({ id: uuid, name: string })))),
 };
 
 const policy: Schema = ref('Policy');
@@ -21,21 +21,21 @@ export const POLICY_HISTORY_SCHEMAS = {
   Revision: object(revisionMembers),
   RevisionSet: object({
     revision: integer,
-    made: described('null for revision 0.', orNull(revision)),
+    made: described('How the revision was made; null for revision 0.', orNull(revision)),
     policies: listOf(policy),
   }),
 } satisfies Record<string, Schema>;
 
 export const POLICY_HISTORY_PATHS: Paths = {
   '/api/policies/history': {
-    get: get('listRevisions', 'Revisions of the policy set, newest first.', 'admin', many('Revision', REVISION, 'Link'), {
+    get: get('listRevisions', 'List the revisions of the policy set, newest first.', 'admin', many('Revision', REVISION, 'Link'), {
       query: paged,
     }),
   },
   '/api/policies/history/{revision}': {
     get: get(
       'getRevision',
-      'The policy set at a revision; 0 is the empty set before the first.',
+      'Get the policy set at a revision. Revision 0 is the empty set before the first change.',
       'admin',
       one('RevisionSet', REVISION),
     ),

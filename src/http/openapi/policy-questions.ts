@@ -1,4 +1,4 @@
-/** How requests are decided, and would be. */
+/** How requests are decided, and how they would be decided by other policies. */
 import { MISFITS } from '../../decision/explain.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
 import { USER_LIMITS } from '../../users/document.ts';
@@ -27,24 +27,24 @@ import { groups, role } from './users.ts';
 
 const askedPrincipal: Schema = {
   oneOf: [
-    named('PrincipalByUser', strict({ user: described('Id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user'])),
+    named('PrincipalByUser', strict({ user: described('The id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user'])),
     named(
       'PrincipalByRole',
-      strict({ role, sub: described('Left out: nobody in particular.', text(USER_LIMITS.name)), groups }, ['role']),
+      strict({ role, sub: described('The id of a user. Absent: no particular user.', text(USER_LIMITS.name)), groups }, ['role']),
     ),
   ],
 };
 const askedMembers = {
   principal: askedPrincipal,
   target: targetName,
-  resource_type: described('Left out, with `resource_name`: may the target be used at all?', oneOf(RESOURCE_TYPES)),
+  resource_type: described('Absent, together with `resource_name`: the question is whether the target may be used at all.', oneOf(RESOURCE_TYPES)),
   resource_name: { type: 'string', minLength: 1, maxLength: 2048 },
 };
 const askedRequest = strict(askedMembers, ['principal', 'target']);
 export const answered = {
   effect: oneOf(EFFECTS),
   reason: described(
-    'not_canonical: the URI has more than one reading, and is refused before any policy is asked.',
+    '`not_canonical`: the URI is ambiguous. It is refused before any policy is evaluated.',
     oneOf(['matched', 'default', 'error', 'not_canonical']),
   ),
   policy: orNull(policyRef),
@@ -55,8 +55,8 @@ const principalShown = named(
     sub: string,
     role: string,
     groups: listOf(string),
-    email: described('null: it is no stored user.', orNull(string)),
-    enabled: described('false: requests of this user are refused before any policy is asked.', boolean),
+    email: described('null: the principal is not a stored user.', orNull(string)),
+    enabled: described('false: requests of this user are refused before any policy is evaluated.', boolean),
   }),
 );
 const targetShown = named('TargetShown', object({ id: uuid, name: targetName, enabled: boolean }));
@@ -74,7 +74,7 @@ export const POLICY_QUESTION_SCHEMAS = {
     ...objectShown,
     ...answered,
     passed_over: described(
-      'Policies that are read before the one that decides, in this order, and the first member of each that does not fit; at most 1000.',
+      'Policies that are evaluated before the deciding one but do not match, in the order of evaluation; at most 1000. `misfit` is the first member that does not match.',
       listOf(
         named(
           'PassedOver',
@@ -82,7 +82,7 @@ export const POLICY_QUESTION_SCHEMAS = {
             ...policyRefMembers,
             effect: oneOf(EFFECTS),
             misfit: oneOf(MISFITS),
-            wants: described('What would have to be so; null where the member says nothing.', orNull(string)),
+            wants: described('The value that the member requires; null if it requires none.', orNull(string)),
           }),
         ),
       ),
@@ -94,7 +94,7 @@ export const POLICY_QUESTION_SCHEMAS = {
   ]),
   PolicySimulation: object({
     revision: integer,
-    changed: described('How many of the results change.', integer),
+    changed: described('How many results change.', integer),
     results: listOf(
       named(
         'SimulatedRequest',
@@ -105,7 +105,7 @@ export const POLICY_QUESTION_SCHEMAS = {
           now: verdict,
           would_be: verdict,
           change: described(
-            'policy: the effect stays, and another policy decides.',
+            '`policy`: the effect is the same, but a different policy decides.',
             oneOf(['none', 'grants', 'refuses', 'policy']),
           ),
         }),
@@ -114,10 +114,10 @@ export const POLICY_QUESTION_SCHEMAS = {
   }),
   PolicyTests: strict(
     {
-      tests: described('Texts of YAML files of tests, by name.', { ...policyFiles, minProperties: 1 }),
+      tests: described('Texts of YAML test files, by file name.', { ...policyFiles, minProperties: 1 }),
       ...sourceMembers,
       files: described(
-        'Policies to test as `apply` would make them; without them and without a draft: those there are.',
+        'Policy files. The tests run on the policies that `apply` would make of them. Absent, together with `draft`: the tests run on the current policies.',
         policyFiles,
       ),
     },
@@ -147,8 +147,8 @@ export const POLICY_QUESTION_SCHEMAS = {
     coverage: named(
       'PolicyTestCoverage',
       object({
-        policies: described('Enabled ones.', integer),
-        decided: described('Those that decided at least one case.', integer),
+        policies: described('The number of enabled policies.', integer),
+        decided: described('The number of enabled policies that decide at least one case.', integer),
         percent: { type: 'number' },
         undecided: listOf(policyRef),
       }),
@@ -160,7 +160,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
   '/api/policies/explain': {
     post: {
       id: 'explainDecision',
-      summary: 'Why a request is decided as it is: the policy that decides, and each that was passed over.',
+      summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
       access: 'admin',
       takes: 'PolicyQuestion',
       gives: { 200: one('PolicyExplanation', REVISION) },
@@ -169,7 +169,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
   '/api/policies/simulate': {
     post: {
       id: 'simulatePolicies',
-      summary: 'How requests are decided now, and how they would be if files were applied. Nothing is stored.',
+      summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyFilesToSimulate',
       gives: { 200: inLines(one('PolicySimulation', REVISION)) },
@@ -180,7 +180,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
   '/api/policies/test': {
     post: {
       id: 'testPolicies',
-      summary: 'Run tests on the policies, or on those that files would make. Nothing is stored.',
+      summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyTests',
       gives: { 200: inLines(one('PolicyTestReport', REVISION)) },

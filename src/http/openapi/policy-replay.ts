@@ -1,4 +1,4 @@
-/** Recorded decisions, made again. */
+/** The replay of recorded decisions. */
 import { EFFECTS } from '../../policies/document.ts';
 import { one, type Paths, REVISION } from './operation.ts';
 import { objectShown, policyRef } from './policies.ts';
@@ -10,49 +10,49 @@ const count = (description: string): Schema => described(description, { type: 'i
 
 const decisionAt = named('DecisionAt', object({ id: uuid, created_at: time }));
 
-/** What a replay and a shadow have found. */
+/** The result of a replay or a shadow. */
 export const replayed = {
-  revision: described('That the files or the draft were planned on.', integer),
+  revision: described('The revision on which the files or the draft were planned.', integer),
   from: time,
   to: time,
-  decisions: count('That are recorded in that time.'),
-  replayed: count('Those of them that could be made again.'),
-  coverage: described('Percent, rounded down to tenths; null: nothing is recorded.', orNull({ type: 'number' })),
+  decisions: count('The decisions recorded in that time.'),
+  replayed: count('How many of them could be replayed.'),
+  coverage: described('Replayed decisions in percent, rounded down to tenths; null: no decision is recorded.', orNull({ type: 'number' })),
   not_replayed: described(
-    'Why others could not: no policy was asked, or it has been erased what they were made on.',
+    'Why the other decisions could not be replayed: no policy was evaluated, or the data of the decision is erased.',
     named('NotReplayed', object({ no_target: integer, not_canonical: integer, error: integer, erased: integer })),
   ),
-  grants: count('Denied then, and allowed by the set that is tried.'),
-  refuses: count('The contrary.'),
-  already: count('Of these, and of `lists.hides`: what the policies as they are now answer so already.'),
+  grants: count('Decisions that were denied and that the candidate set allows.'),
+  refuses: count('Decisions that were allowed and that the candidate set denies.'),
+  already: count('How many of the changes in `grants`, `refuses` and `lists.hides` the current policies already make.'),
   lists: named(
     'ReplayedLists',
     object({
-      lists: count('Recorded lists.'),
-      names: count('That they showed.'),
-      hides: count('Of these, those that would not be shown.'),
-      hidden: count('Names that they did not show: these are not recorded, and of them nothing is known.'),
-      cut: count('Names that they showed, and that could not be tried.'),
+      lists: count('The recorded lists.'),
+      names: count('The names in these lists.'),
+      hides: count('The names that the candidate set would hide.'),
+      hidden: count('Names that the lists left out. They are not recorded, so they cannot be replayed.'),
+      cut: count('Listed names that could not be replayed.'),
     }),
   ),
-  unlisted: count('Decisions and names of flips beyond those that are listed.'),
-  changes: count('Policies that would be made, changed or deleted.'),
+  unlisted: count('Changed decisions and names beyond those in `flips`.'),
+  changes: count('The policies that would be created, updated or deleted.'),
   unexercised: described(
-    'Those of them that no recorded decision was made by, or would be: of them the replay says nothing.',
+    'Changed policies that decide no recorded decision, before or after. The replay says nothing about them.',
     listOf(policyRef),
   ),
   flips: described(
-    'The most frequent first.',
+    'The changed decisions, most frequent first.',
     listOf(
       named(
         'ReplayFlip',
         object({
-          kind: described('listed: a name that a list showed.', oneOf(['request', 'listed'])),
+          kind: described('`listed`: a name in a list.', oneOf(['request', 'listed'])),
           principal: named(
             'RecordedPrincipal',
             object({
               sub: string,
-              email: described('null, with `groups`: erased.', orNull(string)),
+              email: described('null, together with `groups`: erased.', orNull(string)),
               role: orNull(string),
               groups: orNull(listOf(string)),
             }),
@@ -67,7 +67,7 @@ export const replayed = {
             }),
           ),
           now: described(
-            'By the policies as they are now, or, for a shadow, as they were when it was counted.',
+            'The effect by the current policies. For a shadow: by the policies at the time of the count.',
             orNull(oneOf(EFFECTS)),
           ),
           would_be: verdict,
@@ -84,9 +84,9 @@ export const POLICY_REPLAY_SCHEMAS = {
   PolicyReplay: strict(
     {
       ...sourceMembers,
-      files: described('Left out, with `draft`: the policies as they are are tried.', policyFiles),
+      files: described('Absent, together with `draft`: the decisions are replayed with the current policies.', policyFiles),
       from: time,
-      to: described('Left out: now.', time),
+      to: described('Absent: now.', time),
     },
     ['from'],
   ),
@@ -97,7 +97,7 @@ export const POLICY_REPLAY_PATHS: Paths = {
   '/api/policies/replay': {
     post: {
       id: 'replayDecisions',
-      summary: 'Put the recorded decisions of a time to files, a draft, or the policies as they are. Nothing is stored.',
+      summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
       access: 'admin',
       takes: 'PolicyReplay',
       gives: { 200: { ...one('PolicyReplayReport', REVISION), orMediaType: 'application/x-ndjson' } },

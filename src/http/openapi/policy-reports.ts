@@ -1,4 +1,4 @@
-/** What the policies come to: who can use what, and what of them is wrong or of no use. */
+/** Reports about the policies: who can use what, and which policies are wrong or useless. */
 import { EFFECTS, RESOURCE_TYPES } from '../../policies/document.ts';
 import { get, inLines, many, one, type Paths, paging, parameter, REVISION } from './operation.ts';
 import { objectFound, principalFound, subjectType } from './policies.ts';
@@ -27,7 +27,7 @@ export const POLICY_REPORT_SCHEMAS = {
     role: orNull(string),
     groups: orNull(listOf(string)),
     target: targetName,
-    resource_type: described('null: the row says that the target can be used at all.', orNull(oneOf(RESOURCE_TYPES))),
+    resource_type: described('null: the row is about the use of the target as such.', orNull(oneOf(RESOURCE_TYPES))),
     resource_name: orNull(string),
     policy_id: uuid,
     policy_name: string,
@@ -35,7 +35,7 @@ export const POLICY_REPORT_SCHEMAS = {
   }),
   PolicyLint: object({
     revision: integer,
-    analysed: described('Enabled policies.', integer),
+    analysed: described('The number of enabled policies.', integer),
     findings: listOf(
       named(
         'LintFinding',
@@ -44,11 +44,11 @@ export const POLICY_REPORT_SCHEMAS = {
           severity: oneOf(['error', 'warning', 'info']),
           message: string,
           policies: described(
-            'First the one that it is about, then those that bring it about.',
+            'The policy with the problem, followed by the policies that cause it.',
             listOf(named('LintedPolicy', object({ id: uuid, name: string, file: orNull(string) }))),
           ),
           witness: described(
-            'A request that shows it; null where none could. A target, user or role that no policy names is made up.',
+            'A request that shows the problem; null if no request can. A target, user or role that no policy names is invented.',
             orNull(
               named(
                 'LintWitness',
@@ -72,26 +72,26 @@ export const POLICY_REPORT_PATHS: Paths = {
   '/api/policies/access': {
     get: get(
       'listAccess',
-      'Who can use what. A page has the rows of `limit` users, be they many or none.',
+      'List who can use what. A page has all rows of `limit` users, so it may be long or empty.',
       'admin',
       { ...many('AccessRow', REVISION, 'Link'), orMediaType: 'text/csv' },
       {
         query: [
-          ...paging('Users of a page. Absent: 100.'),
-          parameter('query', 'format', { type: 'string', enum: ['json', 'csv'] }, 'csv: everything, as a stream.'),
-          parameter('query', 'target', targetName, 'One target. Absent: all that are enabled.'),
-          parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'One object, with `resource_name`.'),
+          ...paging('Users per page. Absent: 100.'),
+          parameter('query', 'format', { type: 'string', enum: ['json', 'csv'] }, '`csv`: all rows, as a stream.'),
+          parameter('query', 'target', targetName, 'Only this target. Absent: all enabled targets.'),
+          parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'Only one object, together with `resource_name`.'),
           parameter(
             'query',
             'resource_name',
             { type: 'string' },
-            'Absent: the target itself, and every name in the newest rows of the log.',
+            'Absent: the target itself, and every name in the newest rows of the audit log.',
           ),
           parameter(
             'query',
             'who',
             { type: 'string' },
-            '`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all.',
+            '`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all of them.',
           ),
         ],
       },
@@ -100,7 +100,7 @@ export const POLICY_REPORT_PATHS: Paths = {
   '/api/policies/lint': {
     get: get(
       'lintPolicies',
-      'What is wrong, or of no use, in the policies: over all requests that can be made.',
+      'Find wrong and useless policies. The analysis covers all possible requests.',
       'admin',
       inLines(one('PolicyLint', REVISION)),
       { heavy: true },

@@ -1,4 +1,4 @@
-/** Changes of the policy set as a whole: between revisions, by files, back to a revision. */
+/** Changes of the whole policy set: between revisions, by files, and by a rollback. */
 import { EFFECTS } from '../../policies/document.ts';
 import { DRAFT_NAME } from '../../policies/drafts/draft.ts';
 import { FILE_NAME, OWNER } from '../../policies/files.ts';
@@ -23,7 +23,7 @@ import {
 } from './schema.ts';
 
 export const ownerName: Schema = { type: 'string', pattern: OWNER.source };
-export const policyFiles = described('Texts of YAML files, by name.', {
+export const policyFiles = described('Texts of YAML files, by file name.', {
   type: 'object',
   propertyNames: { pattern: FILE_NAME.source },
   additionalProperties: string,
@@ -31,28 +31,28 @@ export const policyFiles = described('Texts of YAML files, by name.', {
 export const planMembers = {
   files: policyFiles,
   owner: described(
-    'Whose files they are: each owner has names, and removes policies, of its own. Left out: `default`.',
+    'The owner of the files. File names are separate for each owner, and `prune` deletes only policies of this owner. Absent: `default`.',
     ownerName,
   ),
-  prune: described('Whether policies of the owner go whose files are not there.', boolean),
-  adopt: described('Whether policies that were made over the API become those of the files that are called like them.', boolean),
-  expected_revision: described('Refused (412) where the policies are at another.', { type: 'integer', minimum: 0 }),
+  prune: described('Whether policies of the owner are deleted if their files are missing.', boolean),
+  adopt: described('Whether a file takes over a policy of the same name that was created over the API.', boolean),
+  expected_revision: described('The request is refused (412) if the policies are at a different revision.', { type: 'integer', minimum: 0 }),
 };
 export const draftName: Schema = { type: 'string', pattern: DRAFT_NAME.source };
-/** Files, or the draft that has them. */
+/** Files, or a draft that contains them. */
 export const sourceMembers = {
   ...planMembers,
-  draft: described('A draft, in place of `files` and what goes with them.', draftName),
+  draft: described('A draft, instead of `files` and their options.', draftName),
 };
-export const reason = described('Why; it is kept with the change.', text(REASON_MAX));
-/** As a file has it. */
+export const reason = described('The reason of the change. It is stored with the change.', text(REASON_MAX));
+/** A policy in the format of a file. */
 const fileContent = orNull(
   named(
     'PolicyFileContent',
     object({
       name: string,
       description: orNull(string),
-      target: described('Its name; its id where the target is gone.', orNull(string)),
+      target: described('The name of the target, or its id if the target no longer exists.', orNull(string)),
       resource_type: policyMembers.resource_type,
       resource_pattern: orNull(string),
       effect: policyMembers.effect,
@@ -64,13 +64,13 @@ const fileContent = orNull(
 );
 const policyChange = {
   action: described(
-    "adopt: an update of a policy that was made over the API and is the file's from then on.",
+    '`adopt`: an update of a policy that was created over the API and now belongs to the file.',
     oneOf(['create', 'update', 'adopt', 'delete']),
   ),
-  file: described('null where no file is asked.', orNull(string)),
-  policy_id: described('null where it is not made yet.', orNull(uuid)),
+  file: described('null if no file is involved.', orNull(string)),
+  policy_id: described('null if the policy does not exist yet.', orNull(uuid)),
   name: string,
-  members: described('Those that differ.', listOf(string)),
+  members: described('The members that differ.', listOf(string)),
   before: fileContent,
   after: fileContent,
 };
@@ -78,12 +78,12 @@ const policyChanges = listOf(named('PolicyChange', object(policyChange)));
 
 /** What a change of the policies does to decisions. */
 const verdict = described(
-  'stricter: some requests are denied that were allowed, none the other way round; looser: the contrary; incomparable: both; unknown: it would take too long to tell.',
+  '`stricter`: some requests are now denied, and none is newly allowed. `looser`: some are now allowed, and none is newly denied. `incomparable`: both happen. `unknown`: the analysis would take too long.',
   oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
 );
 const decided = named(
   'Decided',
-  object({ effect: oneOf(EFFECTS), policy: described('null: no policy fits.', orNull(policyRef)) }),
+  object({ effect: oneOf(EFFECTS), policy: described('null: no policy matches.', orNull(policyRef)) }),
 );
 const policyChangesWithFlips = listOf(
   named(
@@ -91,7 +91,7 @@ const policyChangesWithFlips = listOf(
     object({
       ...policyChange,
       flips: described(
-        'Requests that get another effect, and that this policy decides before or after: at most one that is allowed then and one that is denied; none: there is no such request; null: it could not be told.',
+        'Examples of requests with a different effect that this policy decides, before or after: at most one that becomes allowed and one that becomes denied. Empty: there is no such request. null: the analysis would take too long.',
         orNull(
           listOf(
             named(
@@ -99,10 +99,10 @@ const policyChangesWithFlips = listOf(
               object({
                 principal: principalFound,
                 subjects: described(
-                  'What of the principal counts: whoever has these, and nothing else that a policy names, is answered the same.',
+                  'The subjects of the principal that matter. Every principal with exactly these subjects, among those that policies name, gets the same decision.',
                   listOf(subjectFound),
                 ),
-                target: described('Its name; its id where it is gone; made up where it holds for every other.', string),
+                target: described('The name of the target, or its id if it no longer exists. The name is invented if the change is the same for every target that no policy names.', string),
                 ...objectFound,
                 before: decided,
                 after: decided,
@@ -116,18 +116,18 @@ const policyChangesWithFlips = listOf(
 );
 
 const policyPlan = {
-  revision: described('That the plan was made on; after an apply, the one that it made.', integer),
+  revision: described('The revision on which the plan is based. After an apply: the new revision.', integer),
   changes: policyChanges,
-  unchanged: described('Files that say what is so already.', integer),
+  unchanged: described('The number of files without a change.', integer),
   left: described(
-    'Policies whose files are gone, and which stay because `prune` was not asked for.',
+    'Policies whose files are missing. They stay because `prune` is not set.',
     listOf(named('LeftPolicy', object({ file: string, policy_id: uuid, name: string }))),
   ),
-  unmanaged: described('Policies that are of no file, even where one says the same and has not adopted it.', integer),
+  unmanaged: described('The number of policies that belong to no file. It includes a policy with the same content as a file that has not adopted it.', integer),
 };
 
 const warnings = described(
-  'Roles, groups and users that changed policies name and that nobody has.',
+  'Roles and groups that changed policies name but no user has, and users that do not exist.',
   listOf(
     named(
       'PolicyWarning',
@@ -143,13 +143,13 @@ const warnings = described(
 
 const rollbackMembers = {
   revision: { type: 'integer', minimum: 0 },
-  owner: described('Only policies of this owner go back. Left out: every policy.', ownerName),
+  owner: described('Only policies of this owner are rolled back. Absent: all policies.', ownerName),
   expected_revision: planMembers.expected_revision,
 };
 
 const twoRevisions = [
-  { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The revision before.'), required: true },
-  parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The one after; absent: that of now.'),
+  { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The earlier revision.'), required: true },
+  parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The later revision. Absent: the current one.'),
 ];
 
 export const POLICY_SET_SCHEMAS = {
@@ -161,7 +161,7 @@ export const POLICY_SET_SCHEMAS = {
     {
       ...planMembers,
       reason,
-      tests: described('Texts of YAML files of tests, by name: nothing is applied unless all pass on what would be.', {
+      tests: described('Texts of YAML test files, by file name. Nothing is applied unless all tests pass on the new policies.', {
         ...policyFiles,
         minProperties: 1,
       }),
@@ -173,17 +173,17 @@ export const POLICY_SET_SCHEMAS = {
   Rollback: strict({ ...rollbackMembers, reason }, ['revision']),
   RollbackToPlan: strict(rollbackMembers, ['revision']),
   RollbackPlan: object({
-    revision: described('That the plan was made on.', integer),
+    revision: described('The revision on which the plan is based.', integer),
     verdict,
     warnings,
     changes: policyChangesWithFlips,
   }),
-  RolledBack: object({ revision: described('The new one; that of now where nothing changed.', integer), changes: policyChanges }),
+  RolledBack: object({ revision: described('The new revision, or the current one if nothing changed.', integer), changes: policyChanges }),
 } satisfies Record<string, Schema>;
 
 export const POLICY_SET_PATHS: Paths = {
   '/api/policies/diff': {
-    get: get('diffRevisions', 'What is between two revisions.', 'admin', one('PolicyDiff', REVISION), {
+    get: get('diffRevisions', 'List the changes between two revisions.', 'admin', one('PolicyDiff', REVISION), {
       query: twoRevisions,
       refuses: [404],
     }),
@@ -191,7 +191,7 @@ export const POLICY_SET_PATHS: Paths = {
   '/api/policies/compare': {
     get: get(
       'compareRevisions',
-      'What two revisions decide otherwise: over all requests that can be made.',
+      'Compare the decisions of two revisions over all possible requests.',
       'admin',
       inLines(one('PolicyComparison', REVISION)),
       {
@@ -202,15 +202,15 @@ export const POLICY_SET_PATHS: Paths = {
     ),
   },
   '/api/policies/export': {
-    get: get('exportPolicies', 'The policies as files.', 'admin', inLines(one('PolicyFiles', REVISION)), {
+    get: get('exportPolicies', 'Export the policies as files.', 'admin', inLines(one('PolicyFiles', REVISION)), {
       heavy: true,
-      query: [parameter('query', 'owner', ownerName, 'Whose files; policies of no file are among them. Absent: `default`.')],
+      query: [parameter('query', 'owner', ownerName, 'The owner of the files. Policies that belong to no file are included. Absent: `default`.')],
     }),
   },
   '/api/policies/plan': {
     post: {
       id: 'planPolicies',
-      summary: 'What applying these files would change, and which decisions. What could not be applied is refused.',
+      summary: 'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
       access: 'admin',
       takes: 'PolicyFilesToPlan',
       gives: { 200: inLines(one('PolicyPlanWithFlips', REVISION)) },
@@ -221,7 +221,7 @@ export const POLICY_SET_PATHS: Paths = {
   '/api/policies/apply': {
     post: {
       id: 'applyPolicies',
-      summary: 'Make the policies what these files say, in one change, if their tests pass.',
+      summary: 'Apply these files in one change if their tests pass.',
       access: 'admin',
       takes: 'PolicyFilesToApply',
       gives: { 200: one('PolicyPlan', REVISION) },
@@ -232,7 +232,7 @@ export const POLICY_SET_PATHS: Paths = {
   '/api/policies/rollback': {
     post: {
       id: 'rollBackPolicies',
-      summary: 'Make the policy set what it was at a revision: a new revision.',
+      summary: 'Restore the policy set of an earlier revision, as a new revision.',
       access: 'admin',
       takes: 'Rollback',
       gives: { 200: one('RolledBack', REVISION) },
@@ -243,7 +243,7 @@ export const POLICY_SET_PATHS: Paths = {
   '/api/policies/rollback/plan': {
     post: {
       id: 'planRollback',
-      summary: 'What a rollback would change, and which decisions.',
+      summary: 'Plan a rollback: which policies and decisions it would change.',
       access: 'admin',
       takes: 'RollbackToPlan',
       gives: { 200: inLines(one('RollbackPlan', REVISION)) },

@@ -1,32 +1,32 @@
-/** The words that schemas are written with. */
+/** The building blocks of schemas. */
 import { TARGET_NAME } from '../../targets/target.ts';
 import { UUID } from '../validate.ts';
 import type { SchemaName } from './document.ts';
 
 export type Schema = Readonly<Record<string | symbol, unknown>>;
 
-/** A schema that `named` has named, in the reference to it. A symbol, so that neither JSON nor a validator sees it. */
+/** A reference from `named` keeps the schema under this symbol, so that neither JSON nor a validator sees it. */
 export const NAMED = Symbol('named');
 
-/** A reference to a schema that the document lists under this name, so that generated clients call it so. */
+/** Returns a reference to a schema. The document lists the schema under this name, and generated clients use the name. */
 export const named = (name: string, schema: Schema): Schema => ({
   $ref: `#/components/schemas/${name}`,
   [NAMED]: [name, schema],
 });
 
 /**
- * Within `*_SCHEMAS` only by way of a constant of the declared type `Schema`: TypeScript cannot infer the names of schemas from
- * themselves.
+ * Within `*_SCHEMAS`, use it only through a constant with the declared type `Schema`. Otherwise the type of the schema names
+ * would depend on itself.
  */
 export const ref = (name: SchemaName): Schema => ({ $ref: `#/components/schemas/${name}` });
 export const listOf = (items: Schema): Schema => ({ type: 'array', items });
 
-/** Members in `optional` may be absent; all others are there. */
+/** Members in `optional` may be absent; all others are always present. */
 export function object(properties: Readonly<Record<string, Schema>>, optional: readonly string[] = []): Schema {
   return { type: 'object', properties, required: Object.keys(properties).filter((name) => !optional.includes(name)) };
 }
 
-/** The body of a request: what is not named is refused. */
+/** The body of a request. Unknown members are refused. */
 export const strict = (properties: Readonly<Record<string, Schema>>, required: readonly string[]): Schema => ({
   type: 'object',
   properties,
@@ -42,7 +42,7 @@ export const described = (description: string, schema: Schema): Schema => ({ ...
 
 export const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, Schema> =>
   Object.fromEntries(
-    Object.entries(properties).map(([name, schema]) => [name, described('Read-only: left out, or as it was read.', schema)]),
+    Object.entries(properties).map(([name, schema]) => [name, described('Read-only. It must be absent, or have the value that was read.', schema)]),
   );
 
 export const string: Schema = { type: 'string' };
@@ -55,6 +55,6 @@ export const time: Schema = { type: 'string', format: 'date-time' };
 export const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
 export const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
 export const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
-/** Who made a change. */
+/** The user who made a change. */
 export const actor = named('Actor', object({ id: string, email: string }));
 export const times = { created_at: time, updated_at: time };

@@ -6,18 +6,18 @@ export const SESSION_SCHEMAS = {
   Session: object({
     id: uuid,
     user_id: string,
-    target_id: described('null: every target that its user may use.', orNull(uuid)),
-    revision: described('Of the protocol.', string),
+    target_id: described('null: the session is at the aggregate endpoint, with every target that its user may use.', orNull(uuid)),
+    revision: described('The revision of the MCP protocol.', string),
     client: described(
-      'What the client says it is.',
+      'The name and version that the client reports.',
       named('SessionClient', object({ name: orNull(string), version: orNull(string) })),
     ),
     created_at: time,
-    seen_at: described('Of its last request, give or take a minute.', time),
+    seen_at: described('The time of the last request, to within about a minute.', time),
   }),
   Recycling: {
     ...strict(
-      { user_id: uuid, target_id: uuid, all: described('Every session. Stands alone.', { type: 'boolean', const: true }) },
+      { user_id: uuid, target_id: uuid, all: described('Every session. Must be the only member.', { type: 'boolean', const: true }) },
       [],
     ),
     minProperties: 1,
@@ -27,11 +27,11 @@ export const SESSION_SCHEMAS = {
 
 export const SESSION_PATHS: Paths = {
   '/api/sessions': {
-    get: get('listSessions', 'Sessions that are open.', 'admin', many('Session', 'Link'), {
+    get: get('listSessions', 'List the open sessions.', 'admin', many('Session', 'Link'), {
       query: [
         ...paged,
-        parameter('query', 'user_id', uuid, 'Those of one user.'),
-        parameter('query', 'target_id', uuid, 'Those with one target.'),
+        parameter('query', 'user_id', uuid, 'Only sessions of this user.'),
+        parameter('query', 'target_id', uuid, 'Only sessions with this target.'),
       ],
     }),
   },
@@ -39,7 +39,7 @@ export const SESSION_PATHS: Paths = {
   '/api/sessions/recycle': {
     post: {
       id: 'recycleSessions',
-      summary: 'Reconnect sessions to their targets: those of a user, a target, or both; `all` means every session.',
+      summary: 'Reconnect sessions to their targets: the sessions of a user, of a target, or of both; with `all`, every session.',
       access: 'admin',
       takes: 'Recycling',
       gives: { 200: one('Recycled') },

@@ -4,19 +4,19 @@ import { boolean, described, integer, listOf, named, object, type Schema, sha256
 
 export const STATUS_SCHEMAS = {
   Status: object({
-    sequence: described('Of the newest administrative change.', integer),
-    revision: described('Of the newest policy set.', integer),
+    sequence: described('The number of the newest administrative change.', integer),
+    revision: described('The revision of the newest policy set.', integer),
     replicas: listOf(
       named(
         'Replica',
         object({
           id: uuid,
-          this: described('It answers this request.', boolean),
+          this: described('Whether this replica answers the request.', boolean),
           started_at: time,
-          seen_ms_ago: described('How old the word of it is.', integer),
+          seen_ms_ago: described('Milliseconds since the last report of the replica.', integer),
           sequence: integer,
           revision: integer,
-          lag: described('Changes that it has not read yet; it reads them before it decides again.', integer),
+          lag: described('How many changes the replica has not read yet. It reads them before its next decision.', integer),
           engine_hash: sha256,
         }),
       ),
@@ -25,5 +25,5 @@ export const STATUS_SCHEMAS = {
 } satisfies Record<string, Schema>;
 
 export const STATUS_PATHS: Paths = {
-  '/api/status': { get: get('getStatus', 'Every live replica, and how far it is.', 'admin or auditor', one('Status')) },
+  '/api/status': { get: get('getStatus', 'List the live replicas and the state that each has read.', 'admin or auditor', one('Status')) },
 };

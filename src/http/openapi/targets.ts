@@ -26,7 +26,7 @@ import {
 
 const suppliedKey = named('UserCredential', strict(credentialKey, ['type']));
 const timeout = described(
-  'How long the target may be silent while a request is under way, in milliseconds; null: as long as `UPSTREAM_TIMEOUT_MS` says.',
+  'How long the target may be silent during a request, in milliseconds; null: the value of `UPSTREAM_TIMEOUT_MS`.',
   orNull({ type: 'integer', minimum: TARGET_LIMITS.minTimeout, maximum: TARGET_LIMITS.maxTimeout }),
 );
 const targetMembers = {
@@ -34,11 +34,11 @@ const targetMembers = {
   description: orNull({ type: 'string', maxLength: TARGET_LIMITS.description }),
   enabled: boolean,
   denials: described(
-    'What a refused call is answered: that policy refuses it, or what a name that nobody has is answered.',
+    '`shown`: the answer to a refused call says that policy refuses it. `hidden`: the answer is the same as for an unknown name.',
     oneOf(['shown', 'hidden']),
   ),
-  may_ask: described('What the target may ask its clients for.', { ...listOf(oneOf(ASKABLE)), uniqueItems: true }),
-  extension_methods: described("Methods beyond the protocol's that the target serves.", {
+  may_ask: described('What the target may request from its clients.', { ...listOf(oneOf(ASKABLE)), uniqueItems: true }),
+  extension_methods: described('Methods of the target that are not in the protocol.', {
     ...listOf(
       named(
         'ExtensionMethod',
@@ -46,7 +46,7 @@ const targetMembers = {
           {
             method: { type: 'string', maxLength: TARGET_LIMITS.method, pattern: METHOD.source },
             resource_type: oneOf(RESOURCE_TYPES),
-            param: described('Member of `params` that names the tool, resource or prompt.', {
+            param: described('The member of `params` that names the tool, resource or prompt.', {
               type: 'string',
               maxLength: TARGET_LIMITS.param,
               pattern: PARAM.source,
@@ -58,12 +58,12 @@ const targetMembers = {
     ),
     maxItems: TARGET_LIMITS.extensionMethods,
   }),
-  user_credentials: described('Headers or variables that users may supply values of their own for.', {
+  user_credentials: described('Headers or variables for which users may supply their own values.', {
     ...listOf(suppliedKey),
     maxItems: TARGET_LIMITS.userCredentials,
   }),
   capture_arguments: described(
-    'Whether the audit log has the arguments of `tools/call` and `prompts/get`, and the names of members whose values it never has; null: it has none.',
+    'If set, the audit log records the arguments of `tools/call` and `prompts/get`. `mask` names members whose values are never recorded. null: arguments are not recorded.',
     orNull(
       named(
         'CaptureArguments',
@@ -75,23 +75,23 @@ const targetMembers = {
   ),
   timeout_ms: timeout,
 };
-const transport = described('Left out: `streamable-http`.', oneOf(TRANSPORTS));
+const transport = described('Absent: `streamable-http`.', oneOf(TRANSPORTS));
 const httpTransport = oneOf(TRANSPORTS.filter((name) => name !== 'stdio'));
 const urlMembers = { url: { type: 'string', maxLength: TARGET_LIMITS.url } };
 const absolutePath: Schema = { type: 'string', maxLength: TARGET_LIMITS.path };
 const processMembers = {
-  command: described('Absolute path of an executable that STDIO_ALLOWED names.', absolutePath),
+  command: described('The absolute path of an executable that STDIO_ALLOWED names.', absolutePath),
   args: { ...listOf({ type: 'string', maxLength: TARGET_LIMITS.arg }), maxItems: TARGET_LIMITS.args },
-  cwd: described('null: an empty folder of the process, gone with it.', orNull(absolutePath)),
+  cwd: described('The working folder; null: an empty folder of its own, which is deleted when the process ends.', orNull(absolutePath)),
   env: described(
-    'All that the process finds in its environment, credentials aside. Shown to administrators: no place for secrets.',
+    'The whole environment of the process, except credentials. Administrators can read it, so do not put secrets here.',
     {
       type: 'object',
       additionalProperties: { type: 'string', maxLength: TARGET_LIMITS.envValue },
       maxProperties: TARGET_LIMITS.env,
     },
   ),
-  isolation: described('Who shares a process.', oneOf(ISOLATIONS)),
+  isolation: described('Which sessions share a process.', oneOf(ISOLATIONS)),
 };
 
 export const TARGET_SCHEMAS = {
@@ -115,9 +115,9 @@ export const TARGET_SCHEMAS = {
     [],
   ),
   TargetHealth: object({
-    replica: described('The replica that answers: each has seen its own requests only.', uuid),
+    replica: described('The replica that answers. Each replica knows only its own requests.', uuid),
     status: described(
-      '`suspended`: the target is not asked before `retry_at`. `unknown`: nothing was asked of it since the replica started.',
+      '`suspended`: the replica sends no requests to the target before `retry_at`. `unknown`: it has sent none since it started.',
       oneOf(['unknown', 'ok', 'failing', 'suspended']),
     ),
     last_success_at: orNull(time),
@@ -128,7 +128,7 @@ export const TARGET_SCHEMAS = {
           at: time,
           kind: oneOf(FAULT_KINDS),
           message: string,
-          stderr: described('The last of what a process printed to its standard error, without credentials.', orNull(string)),
+          stderr: described('The end of what the process printed to standard error, without credentials.', orNull(string)),
         }),
       ),
     ),
@@ -138,7 +138,7 @@ export const TARGET_SCHEMAS = {
 
 export const TARGET_PATHS: Paths = {
   '/api/targets': {
-    get: get('listTargets', 'All targets.', 'admin', many('Target', 'Link'), { query: wholeOrPaged }),
+    get: get('listTargets', 'List all targets.', 'admin', many('Target', 'Link'), { query: wholeOrPaged }),
     post: {
       id: 'createTarget',
       summary: 'Register a target.',
@@ -149,14 +149,14 @@ export const TARGET_PATHS: Paths = {
     },
   },
   '/api/targets/{id}/health': {
-    get: get('getTargetHealth', 'What the replica that answers has last seen of a target.', 'admin', one('TargetHealth')),
+    get: get('getTargetHealth', 'Get the health of a target, as the replica that answers has last seen it.', 'admin', one('TargetHealth')),
   },
   '/api/targets/{id}': {
-    get: tagged('getTarget', 'One target.', one('Target', 'ETag')),
+    get: tagged('getTarget', 'Get a target.', one('Target', 'ETag')),
     put: {
       id: 'updateTarget',
       summary:
-        'Update a target; what is omitted stays. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
+        'Update a target. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
       access: 'admin',
       takes: 'TargetUpdate',
       gives: { 200: one('Target', 'ETag') },
@@ -165,7 +165,7 @@ export const TARGET_PATHS: Paths = {
     },
     delete: {
       id: 'deleteTarget',
-      summary: 'Delete a target that no policy names, and its credentials.',
+      summary: 'Delete a target and its credentials. A target that a policy names cannot be deleted.',
       access: 'admin',
       gives: { 204: nothing() },
       refuses: [409],

@@ -1,4 +1,4 @@
-/** Users, for administrators. */
+/** User records. Only administrators reach them. */
 import { USER_LIMITS } from '../../users/document.ts';
 import { get, many, one, type Paths, wholeOrPaged } from './operation.ts';
 import { boolean, described, listOf, object, readOnly, type Schema, strict, string, text, times, uuid } from './schema.ts';
@@ -11,16 +11,16 @@ export const groups = { ...listOf(text(USER_LIMITS.name)), uniqueItems: true };
 
 export const USER_SCHEMAS = {
   User: object({ id: uuid, email: string, role: string, groups: listOf(string), enabled: boolean, ...times }),
-  NewUser: strict({ email, password: newPassword, role: described('Left out: `user`.', role), groups }, ['email', 'password']),
+  NewUser: strict({ email, password: newPassword, role: described('Absent: `user`.', role), groups }, ['email', 'password']),
   UserUpdate: strict({ role, groups, enabled: boolean, ...readOnly({ id: uuid, email: string, ...times }) }, []),
 } satisfies Record<string, Schema>;
 
 export const USER_PATHS: Paths = {
   '/api/users': {
-    get: get('listUsers', 'All users.', 'admin', many('User', 'Link'), { query: wholeOrPaged }),
+    get: get('listUsers', 'List all users.', 'admin', many('User', 'Link'), { query: wholeOrPaged }),
     post: {
       id: 'createUser',
-      summary: 'Make a user.',
+      summary: 'Create a user.',
       access: 'admin',
       takes: 'NewUser',
       gives: { 201: one('User', 'Location') },
@@ -28,10 +28,10 @@ export const USER_PATHS: Paths = {
     },
   },
   '/api/users/{id}': {
-    get: get('getUser', 'One user.', 'admin', one('User')),
+    get: get('getUser', 'Get a user.', 'admin', one('User')),
     put: {
       id: 'updateUser',
-      summary: 'Change role, groups or enabled; what is omitted stays.',
+      summary: 'Update role, groups or enabled. Omitted members keep their values.',
       access: 'admin',
       takes: 'UserUpdate',
       gives: { 200: one('User') },
