@@ -40,7 +40,7 @@ export interface ChainRow {
   readonly version: number;
   readonly key_id: string;
   readonly started_at: number;
-  /** JSON: the process that writes it. */
+  /** JSON that identifies the process that writes the chain. */
   readonly host: string;
   /** JSON: `[chain_id, seq, mac]` for each of the other chains. */
   readonly found: string;
@@ -53,7 +53,7 @@ export interface ChainRow {
 export interface RetentionRow {
   readonly chain_id: string;
   readonly seq: number;
-  /** MAC of record `seq`, which the next one continues. */
+  /** The MAC of record `seq`. The next record continues it. */
   readonly mac: string;
   readonly removed_at: number;
   /** The newest time among the removed records, taken from records with a valid MAC; null: version 1 removed all of them. */

@@ -67,7 +67,7 @@ export interface TargetEdits {
  * One error for three cases: the target does not exist, the caller may not use it, or it accepts no such key from users (law 10).
  */
 export const nothingToSupply = (): AppError =>
-  new AppError('not_found', 'No target that you may use takes a credential of this name from its users.');
+  new AppError('not_found', 'No target that you may use accepts a credential with this name from users.');
 
 export const targetEtag = (target: Target): string => etagOf(targetJson(target));
 

@@ -35,7 +35,7 @@ const subjectAsRead = named(
 export const policyMembers = {
   name: text(POLICY_LIMITS.name),
   description: orNull({ type: 'string', maxLength: POLICY_LIMITS.description }),
-  target_id: described('null: every target.', orNull(uuid)),
+  target_id: described('The target of the policy; null: every target.', orNull(uuid)),
   resource_type: oneOf(['all', ...RESOURCE_TYPES]),
   resource_pattern: described(
     'An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. null: every name.',

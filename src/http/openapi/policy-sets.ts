@@ -76,7 +76,7 @@ const policyChange = {
 };
 const policyChanges = listOf(named('PolicyChange', object(policyChange)));
 
-/** What a change of the policies does to decisions. */
+/** How a change of the policies affects decisions. */
 const verdict = described(
   '`stricter`: some requests are now denied, and none is newly allowed. `looser`: some are now allowed, and none is newly denied. `incomparable`: both happen. `unknown`: the analysis would take too long.',
   oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
