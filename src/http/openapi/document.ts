@@ -94,9 +94,9 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly paths: P
 export const PATHS: Paths = Object.assign({}, ...Object.values(AREAS).map(({ paths }) => paths));
 
 const PROBLEMS: Readonly<Record<number, string>> = {
-  400: 'The request is not valid. `errors` names the members.',
+  400: 'The request is not valid. `errors` lists the wrong members.',
   401: 'The request has no valid token, or the credentials are wrong.',
-  403: 'The caller may not do this.',
+  403: 'The caller may not do this, or the Host or Origin header is not allowed.',
   404: 'Nothing has this id or name.',
   405: 'The path does not have this method. Allow lists its methods.',
   409: 'The request conflicts with the current state.',
