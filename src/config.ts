@@ -243,14 +243,18 @@ const schema = Joi.object<Environment>({
     .max(36_500)
     .allow(0)
     .default(0)
-    .messages(must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
+    .messages(
+      must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`),
+    ),
   CHANGES_RETENTION_DAYS: Joi.number()
     .integer()
     .min(MIN_RETENTION_DAYS)
     .max(36_500)
     .allow(0)
     .default(0)
-    .messages(must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`)),
+    .messages(
+      must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`),
+    ),
   AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be the path of a file')),
   AUDIT_CHECKPOINT_MINUTES: Joi.number()
     .integer()

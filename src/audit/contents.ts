@@ -46,7 +46,5 @@ function decisionFault(row: ChainedRecord['row']): ContentFault | null {
 function setFault(row: ChainedRecord['row']): ContentFault | null {
   const names = row['names'];
   if (names === null || names === undefined) return { problem: 'missing', detail: 'the listed names are missing' };
-  return hash('sha256', String(names), 'hex') === row['set_hash']
-    ? null
-    : altered('the listed names are not what was written');
+  return hash('sha256', String(names), 'hex') === row['set_hash'] ? null : altered('the listed names are not what was written');
 }

@@ -34,7 +34,8 @@ export function createDenials({ limit, log, now, onRefused }: DenialsParts): Den
   function turn(): void {
     if (now() - began < MINUTE_MS && now() >= began) return;
     for (const [principal, { refused }] of shares) {
-      if (refused > 0) log.warn({ principal, refused, limit }, 'requests of a principal were refused: too many denials within a minute');
+      if (refused > 0)
+        log.warn({ principal, refused, limit }, 'requests of a principal were refused: too many denials within a minute');
     }
     began = now();
     shares = new Map();
@@ -51,7 +52,8 @@ export function createDenials({ limit, log, now, onRefused }: DenialsParts): Den
       turn();
       const share = shares.get(principal);
       if (share === undefined || share.denied < limit) return null;
-      if (share.refused++ === 0) log.warn({ principal, limit }, 'requests of a principal are refused: too many denials within this minute');
+      if (share.refused++ === 0)
+        log.warn({ principal, limit }, 'requests of a principal are refused: too many denials within this minute');
       onRefused();
       return Math.max(1, Math.ceil((began + MINUTE_MS - now()) / 1000));
     },

@@ -55,7 +55,8 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
 
   router.get('/export', async (req, res) => {
     const { limit, cursor } = readPage(req, { defaultLimit: null, maxLimit: 1000, also: [...FILTER_NAMES, 'format'] });
-    if (limit !== null || cursor !== null) throw invalidRequest([{ path: '', message: 'must not have limit or cursor: an export has no pages' }]);
+    if (limit !== null || cursor !== null)
+      throw invalidRequest([{ path: '', message: 'must not have limit or cursor: an export has no pages' }]);
     const format = formatOf(req.query['format']);
     const filter = filterOf(req);
     const whole = format === 'ndjson' && Object.keys(filter).length === 0;

@@ -242,8 +242,7 @@ export function auditStore(db: Connection): AuditStore {
       .select<{ hash: string }[]>('hash');
     for (const { hash } of there) sets.delete(hash);
     // Sort, so that replicas which store the same sets at once lock them in the same order. `merge` is used because `ignore`
-    // hides
-    // every error in MySQL.
+    // hides every error in MySQL.
     for (const hash of [...sets.keys()].sort()) {
       await db('audit_sets')
         .insert({ hash, names: sets.get(hash) })

@@ -203,7 +203,9 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     const head = sightings.furthest(walk.row.chain_id);
     const seq = Math.max(walk.seq, retention?.seq ?? 0);
     if (head && head.seq > seq) {
-      fail(walk, 'cut_off', `${spanText(seq + 1, head.seq)} missing at the end; ${head.by} shows that they existed`, { seq: seq + 1 });
+      fail(walk, 'cut_off', `${spanText(seq + 1, head.seq)} missing at the end; ${head.by} shows that they existed`, {
+        seq: seq + 1,
+      });
       return;
     }
     if (head && head.seq === seq && head.mac !== (seq === walk.seq ? walk.mac : retention?.mac)) {

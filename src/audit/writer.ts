@@ -170,8 +170,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
       if (outcomesDue) {
         for (const outcome of outcomes) {
           // An outcome gets the time of its writing. If it had the time of its request and waited for days, retention would
-          // remove it
-          // too early.
+          // remove it too early.
           const stored = storedOutcome(outcome, now());
           batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(outcome, error) });
         }

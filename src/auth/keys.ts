@@ -169,7 +169,8 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
   }
 
   const sealing = (await read()).find((row) => row.purpose === 'sealing');
-  if (!sealing || keys.size === 0) throw new AppError('unavailable', 'The database has no signing or sealing keys: restore it from a backup.');
+  if (!sealing || keys.size === 0)
+    throw new AppError('unavailable', 'The database has no signing or sealing keys: restore it from a backup.');
 
   return {
     sealingKey: open(vault, sealing),

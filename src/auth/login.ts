@@ -97,7 +97,10 @@ export function createLogin({ database, passwords, draftToken, administer, confi
           throw new AppError('invalid_token', 'The token is no longer valid.');
         }
         if ((await tokens.count(user.id)) >= config.rateLimits.apiTokens) {
-          throw new AppError('limit_reached', `A user may have at most ${config.rateLimits.apiTokens} API tokens. Revoke one first.`);
+          throw new AppError(
+            'limit_reached',
+            `A user may have at most ${config.rateLimits.apiTokens} API tokens. Revoke one first.`,
+          );
         }
         const record = draft.record(user);
         await tokens.insert(record);

@@ -25,7 +25,9 @@ export function createPasswords(cores: number = availableParallelism()): Passwor
   async function inTurn<T>(work: () => Promise<T>): Promise<T> {
     if (running < atOnce) running++;
     else if (waiting.length >= WAITING) {
-      throw new AppError('too_many_requests', 'Too many passwords are being checked at the moment. Try again in a few seconds.', { retryAfter: 2 });
+      throw new AppError('too_many_requests', 'Too many passwords are being checked at the moment. Try again in a few seconds.', {
+        retryAfter: 2,
+      });
     } else await new Promise<void>((resolve) => waiting.push(resolve));
     try {
       return await work();

@@ -97,7 +97,10 @@ export function readMasterKeyFile(file: string): Buffer | null {
   }
   const key = Buffer.from(text, 'base64');
   if (key.length !== 32 || key.toString('base64') !== text) {
-    throw new AppError('unavailable', `The master key file ${file} does not contain 32 bytes in base64. Restore the file, or set MASTER_KEY.`);
+    throw new AppError(
+      'unavailable',
+      `The master key file ${file} does not contain 32 bytes in base64. Restore the file, or set MASTER_KEY.`,
+    );
   }
   return key;
 }

@@ -60,7 +60,10 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
       if (after === before) return { result: before, changes: [] };
       await users.update(after);
       if (isAdministrator(before) && (await users.countEnabledAdministrators()) === 0) {
-        throw new AppError('last_administrator', 'This is the last enabled administrator. Make a different user an administrator first.');
+        throw new AppError(
+          'last_administrator',
+          'This is the last enabled administrator. Make a different user an administrator first.',
+        );
       }
       return { result: after, changes: [changed('user.update', before, after)] };
     });

@@ -81,6 +81,11 @@ export const ACCOUNT_PATHS: Paths = {
     delete: { id: 'revokeApiToken', summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } },
   },
   '/api/keys/rotate': {
-    post: { id: 'rotateSigningKey', summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.', access: 'admin', gives: { 201: one('Key') } },
+    post: {
+      id: 'rotateSigningKey',
+      summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.',
+      access: 'admin',
+      gives: { 201: one('Key') },
+    },
   },
 };

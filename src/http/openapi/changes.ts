@@ -16,7 +16,9 @@ export const CHANGE_SCHEMAS = {
     action: string,
     object_type: oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session', 'draft']),
     object_id: string,
-    before: described(`The object before the change, without secrets; null for a creation, ${UNSHOWN}.`, { type: ['object', 'null'] }),
+    before: described(`The object before the change, without secrets; null for a creation, ${UNSHOWN}.`, {
+      type: ['object', 'null'],
+    }),
     after: described(`The object after the change, without secrets; null for a deletion or revocation, ${UNSHOWN}.`, {
       type: ['object', 'null'],
     }),
@@ -25,6 +27,8 @@ export const CHANGE_SCHEMAS = {
 
 export const CHANGE_PATHS: Paths = {
   '/api/changes': {
-    get: get('listChanges', 'List administrative changes, newest first.', 'admin or auditor', many('Change', 'Link'), { query: paged }),
+    get: get('listChanges', 'List administrative changes, newest first.', 'admin or auditor', many('Change', 'Link'), {
+      query: paged,
+    }),
   },
 };

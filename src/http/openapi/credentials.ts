@@ -99,6 +99,12 @@ export const CREDENTIAL_PATHS: Paths = {
       gives: { 200: one('OwnCredential'), 201: one('OwnCredential') },
       refuses: [429],
     },
-    delete: { id: 'deleteOwnCredential', summary: "Delete the caller's own value.", access: 'any token', gives: { 204: nothing() }, refuses: [429] },
+    delete: {
+      id: 'deleteOwnCredential',
+      summary: "Delete the caller's own value.",
+      access: 'any token',
+      gives: { 204: nothing() },
+      refuses: [429],
+    },
   },
 };

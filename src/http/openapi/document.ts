@@ -170,9 +170,19 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     required: true,
     schema: SEGMENTS[name ?? ''] ?? uuid,
   }));
-  const why = parameter('header', 'Portcullis-Reason', { type: 'string' }, 'The reason of the change, in UTF-8. It is stored with the change.');
+  const why = parameter(
+    'header',
+    'Portcullis-Reason',
+    { type: 'string' },
+    'The reason of the change, in UTF-8. It is stored with the change.',
+  );
   const isChange = access === 'admin' && method !== 'get' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
-  const ifMatch = parameter('header', 'If-Match', { type: 'string' }, 'The ETag with which the resource was read. The change is refused (412) if the resource has changed.');
+  const ifMatch = parameter(
+    'header',
+    'If-Match',
+    { type: 'string' },
+    'The ETag with which the resource was read. The change is refused (412) if the resource has changed.',
+  );
   return {
     operationId: id,
     tags: [tag],
@@ -223,7 +233,8 @@ export function openapiDocument(publicUrl: string) {
     info: {
       title: 'Portcullis',
       version: '1',
-      description: 'A policy-as-code gateway in front of MCP servers. Later versions may add members and operations, but do not change or remove any.',
+      description:
+        'A policy-as-code gateway in front of MCP servers. Later versions may add members and operations, but do not change or remove any.',
     },
     servers: [{ url: publicUrl }],
     security: [{ bearer: [] }],

@@ -83,7 +83,12 @@ export const DRAFT_PATHS: Paths = {
       gives: { 200: one('PolicyShadow'), 201: one('PolicyShadow') },
       refuses: [409],
     },
-    get: get('getShadow', 'Get the decisions since the start of the shadow that the draft would change.', 'admin', one('PolicyShadow')),
+    get: get(
+      'getShadow',
+      'Get the decisions since the start of the shadow that the draft would change.',
+      'admin',
+      one('PolicyShadow'),
+    ),
     delete: { id: 'stopShadow', summary: 'Stop the shadow.', access: 'admin', gives: { 204: nothing() } },
   },
 };

@@ -46,7 +46,12 @@ export const GATEWAY_PATHS: Paths = {
   },
   '/.well-known/jwks.json': { get: get('getKeySet', 'Get the public keys that verify tokens.', 'open', one('KeySet')) },
   '/.well-known/oauth-protected-resource': {
-    get: get('getResourceMetadata', 'Get the protected resource metadata (RFC 9728), which says how to authenticate.', 'open', one('ResourceMetadata')),
+    get: get(
+      'getResourceMetadata',
+      'Get the protected resource metadata (RFC 9728), which says how to authenticate.',
+      'open',
+      one('ResourceMetadata'),
+    ),
   },
   '/.well-known/oauth-protected-resource/mcp': {
     get: get('getMcpMetadata', 'Get the protected resource metadata of /mcp.', 'open', one('ResourceMetadata')),

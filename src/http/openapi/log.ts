@@ -64,7 +64,10 @@ export const LOG_SCHEMAS = {
     revision: integer,
     data_hash: sha256,
     engine_hash: sha256,
-    outcome: described('null until the outcome is known.', orNull(oneOf(['ok', 'error', 'upstream_error', 'denied', 'cancelled']))),
+    outcome: described(
+      'null until the outcome is known.',
+      orNull(oneOf(['ok', 'error', 'upstream_error', 'denied', 'cancelled'])),
+    ),
     duration_ms: orNull(integer),
     shown: described(
       'The listed names after filtering. Names beyond 256 KiB are left out.',
@@ -89,7 +92,12 @@ export const LOG_PATHS: Paths = {
     ),
   },
   '/api/logs/checkpoint': {
-    get: get('getCheckpoint', 'Get a signed checkpoint: the current heads of the audit chains.', 'admin or auditor', one('Checkpoint')),
+    get: get(
+      'getCheckpoint',
+      'Get a signed checkpoint: the current heads of the audit chains.',
+      'admin or auditor',
+      one('Checkpoint'),
+    ),
   },
   '/api/logs/export': {
     get: get(

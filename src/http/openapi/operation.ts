@@ -83,5 +83,12 @@ export const get = (id: string, summary: string, access: Access, given: Given, m
 export const tagged = (id: string, summary: string, given: Given): Operation => ({
   ...get(id, summary, 'admin', given),
   gives: { 200: given, 304: nothing('ETag') },
-  headers: [parameter('header', 'If-None-Match', { type: 'string' }, 'The ETag of the version that the client has. The answer is 304 if it is still current.')],
+  headers: [
+    parameter(
+      'header',
+      'If-None-Match',
+      { type: 'string' },
+      'The ETag of the version that the client has. The answer is 304 if it is still current.',
+    ),
+  ],
 });

@@ -2,7 +2,12 @@
 import { get, one, type Paths, parameter, REVISION } from './operation.ts';
 import { integer, named, object, type Schema, sha256 } from './schema.ts';
 
-const atRevision = parameter('query', 'revision', { type: 'integer', minimum: 0 }, 'A revision of the history. Absent: the current one.');
+const atRevision = parameter(
+  'query',
+  'revision',
+  { type: 'integer', minimum: 0 },
+  'A revision of the history. Absent: the current one.',
+);
 
 export const POLICY_BUNDLE_SCHEMAS = {
   PolicyRego: object({
@@ -22,15 +27,24 @@ export const POLICY_BUNDLE_PATHS: Paths = {
       'admin',
       { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
       {
-        query: [atRevision, parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.')],
+        query: [
+          atRevision,
+          parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.'),
+        ],
         refuses: [404],
       },
     ),
   },
   '/api/policies/rego': {
-    get: get('getRego', 'Get the Rego files, and the compiled document that they evaluate.', 'admin', one('PolicyRego', REVISION), {
-      query: [atRevision],
-      refuses: [404],
-    }),
+    get: get(
+      'getRego',
+      'Get the Rego files, and the compiled document that they evaluate.',
+      'admin',
+      one('PolicyRego', REVISION),
+      {
+        query: [atRevision],
+        refuses: [404],
+      },
+    ),
   },
 };

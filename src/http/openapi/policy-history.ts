@@ -11,7 +11,10 @@ const revisionMembers = {
   created: described('The number of created policies.', integer),
   updated: integer,
   deleted: integer,
-  policy: described('The changed policy, if the revision changed only one.', orNull(named('ChangedPolicy', object({ id: uuid, name: string })))),
+  policy: described(
+    'The changed policy, if the revision changed only one.',
+    orNull(named('ChangedPolicy', object({ id: uuid, name: string }))),
+  ),
 };
 
 const policy: Schema = ref('Policy');
@@ -28,9 +31,15 @@ export const POLICY_HISTORY_SCHEMAS = {
 
 export const POLICY_HISTORY_PATHS: Paths = {
   '/api/policies/history': {
-    get: get('listRevisions', 'List the revisions of the policy set, newest first.', 'admin', many('Revision', REVISION, 'Link'), {
-      query: paged,
-    }),
+    get: get(
+      'listRevisions',
+      'List the revisions of the policy set, newest first.',
+      'admin',
+      many('Revision', REVISION, 'Link'),
+      {
+        query: paged,
+      },
+    ),
   },
   '/api/policies/history/{revision}': {
     get: get(

@@ -37,7 +37,10 @@ const askedPrincipal: Schema = {
 const askedMembers = {
   principal: askedPrincipal,
   target: targetName,
-  resource_type: described('Absent, together with `resource_name`: the question is whether the target may be used at all.', oneOf(RESOURCE_TYPES)),
+  resource_type: described(
+    'Absent, together with `resource_name`: the question is whether the target may be used at all.',
+    oneOf(RESOURCE_TYPES),
+  ),
   resource_name: { type: 'string', minLength: 1, maxLength: 2048 },
 };
 const askedRequest = strict(askedMembers, ['principal', 'target']);

@@ -17,7 +17,10 @@ export const replayed = {
   to: time,
   decisions: count('The decisions recorded in that time.'),
   replayed: count('How many of them could be replayed.'),
-  coverage: described('Replayed decisions in percent, rounded down to tenths; null: no decision is recorded.', orNull({ type: 'number' })),
+  coverage: described(
+    'Replayed decisions in percent, rounded down to tenths; null: no decision is recorded.',
+    orNull({ type: 'number' }),
+  ),
   not_replayed: described(
     'Why the other decisions could not be replayed: no policy was evaluated, or the data of the decision is erased.',
     named('NotReplayed', object({ no_target: integer, not_canonical: integer, error: integer, erased: integer })),

@@ -80,7 +80,12 @@ export const POLICY_REPORT_PATHS: Paths = {
           ...paging('Users per page. Absent: 100.'),
           parameter('query', 'format', { type: 'string', enum: ['json', 'csv'] }, '`csv`: all rows, as a stream.'),
           parameter('query', 'target', targetName, 'Only this target. Absent: all enabled targets.'),
-          parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'Only one object, together with `resource_name`.'),
+          parameter(
+            'query',
+            'resource_type',
+            { type: 'string', enum: RESOURCE_TYPES },
+            'Only one object, together with `resource_name`.',
+          ),
           parameter(
             'query',
             'resource_name',

@@ -36,7 +36,10 @@ export const planMembers = {
   ),
   prune: described('Whether policies of the owner are deleted if their files are missing.', boolean),
   adopt: described('Whether a file takes over a policy of the same name that was created over the API.', boolean),
-  expected_revision: described('The request is refused (412) if the policies are at a different revision.', { type: 'integer', minimum: 0 }),
+  expected_revision: described('The request is refused (412) if the policies are at a different revision.', {
+    type: 'integer',
+    minimum: 0,
+  }),
 };
 export const draftName: Schema = { type: 'string', pattern: DRAFT_NAME.source };
 /** Files, or a draft that contains them. */
@@ -102,7 +105,10 @@ const policyChangesWithFlips = listOf(
                   'The subjects of the principal that matter. Every principal with exactly these subjects, among those that policies name, gets the same decision.',
                   listOf(subjectFound),
                 ),
-                target: described('The name of the target, or its id if it no longer exists. The name is invented if the change is the same for every target that no policy names.', string),
+                target: described(
+                  'The name of the target, or its id if it no longer exists. The name is invented if the change is the same for every target that no policy names.',
+                  string,
+                ),
                 ...objectFound,
                 before: decided,
                 after: decided,
@@ -123,7 +129,10 @@ const policyPlan = {
     'Policies whose files are missing. They stay because `prune` is not set.',
     listOf(named('LeftPolicy', object({ file: string, policy_id: uuid, name: string }))),
   ),
-  unmanaged: described('The number of policies that belong to no file. It includes a policy with the same content as a file that has not adopted it.', integer),
+  unmanaged: described(
+    'The number of policies that belong to no file. It includes a policy with the same content as a file that has not adopted it.',
+    integer,
+  ),
 };
 
 const warnings = described(
@@ -178,7 +187,10 @@ export const POLICY_SET_SCHEMAS = {
     warnings,
     changes: policyChangesWithFlips,
   }),
-  RolledBack: object({ revision: described('The new revision, or the current one if nothing changed.', integer), changes: policyChanges }),
+  RolledBack: object({
+    revision: described('The new revision, or the current one if nothing changed.', integer),
+    changes: policyChanges,
+  }),
 } satisfies Record<string, Schema>;
 
 export const POLICY_SET_PATHS: Paths = {
@@ -204,13 +216,21 @@ export const POLICY_SET_PATHS: Paths = {
   '/api/policies/export': {
     get: get('exportPolicies', 'Export the policies as files.', 'admin', inLines(one('PolicyFiles', REVISION)), {
       heavy: true,
-      query: [parameter('query', 'owner', ownerName, 'The owner of the files. Policies that belong to no file are included. Absent: `default`.')],
+      query: [
+        parameter(
+          'query',
+          'owner',
+          ownerName,
+          'The owner of the files. Policies that belong to no file are included. Absent: `default`.',
+        ),
+      ],
     }),
   },
   '/api/policies/plan': {
     post: {
       id: 'planPolicies',
-      summary: 'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
+      summary:
+        'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
       access: 'admin',
       takes: 'PolicyFilesToPlan',
       gives: { 200: inLines(one('PolicyPlanWithFlips', REVISION)) },

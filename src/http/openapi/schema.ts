@@ -42,7 +42,10 @@ export const described = (description: string, schema: Schema): Schema => ({ ...
 
 export const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, Schema> =>
   Object.fromEntries(
-    Object.entries(properties).map(([name, schema]) => [name, described('Read-only. It must be absent, or have the value that was read.', schema)]),
+    Object.entries(properties).map(([name, schema]) => [
+      name,
+      described('Read-only. It must be absent, or have the value that was read.', schema),
+    ]),
   );
 
 export const string: Schema = { type: 'string' };

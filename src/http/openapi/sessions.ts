@@ -6,7 +6,10 @@ export const SESSION_SCHEMAS = {
   Session: object({
     id: uuid,
     user_id: string,
-    target_id: described('null: the session is at the aggregate endpoint, with every target that its user may use.', orNull(uuid)),
+    target_id: described(
+      'null: the session is at the aggregate endpoint, with every target that its user may use.',
+      orNull(uuid),
+    ),
     revision: described('The revision of the MCP protocol.', string),
     client: described(
       'The name and version that the client reports.',
@@ -17,7 +20,11 @@ export const SESSION_SCHEMAS = {
   }),
   Recycling: {
     ...strict(
-      { user_id: uuid, target_id: uuid, all: described('Every session. Must be the only member.', { type: 'boolean', const: true }) },
+      {
+        user_id: uuid,
+        target_id: uuid,
+        all: described('Every session. Must be the only member.', { type: 'boolean', const: true }),
+      },
       [],
     ),
     minProperties: 1,

@@ -25,5 +25,7 @@ export const STATUS_SCHEMAS = {
 } satisfies Record<string, Schema>;
 
 export const STATUS_PATHS: Paths = {
-  '/api/status': { get: get('getStatus', 'List the live replicas and the state that each has read.', 'admin or auditor', one('Status')) },
+  '/api/status': {
+    get: get('getStatus', 'List the live replicas and the state that each has read.', 'admin or auditor', one('Status')),
+  },
 };

@@ -82,7 +82,10 @@ const absolutePath: Schema = { type: 'string', maxLength: TARGET_LIMITS.path };
 const processMembers = {
   command: described('The absolute path of an executable that STDIO_ALLOWED names.', absolutePath),
   args: { ...listOf({ type: 'string', maxLength: TARGET_LIMITS.arg }), maxItems: TARGET_LIMITS.args },
-  cwd: described('The working folder; null: an empty folder of its own, which is deleted when the process ends.', orNull(absolutePath)),
+  cwd: described(
+    'The working folder; null: an empty folder of its own, which is deleted when the process ends.',
+    orNull(absolutePath),
+  ),
   env: described(
     'The whole environment of the process, except credentials. Administrators can read it, so do not put secrets here.',
     {
@@ -149,7 +152,12 @@ export const TARGET_PATHS: Paths = {
     },
   },
   '/api/targets/{id}/health': {
-    get: get('getTargetHealth', 'Get the health of a target, as the replica that answers has last seen it.', 'admin', one('TargetHealth')),
+    get: get(
+      'getTargetHealth',
+      'Get the health of a target, as the replica that answers has last seen it.',
+      'admin',
+      one('TargetHealth'),
+    ),
   },
   '/api/targets/{id}': {
     get: tagged('getTarget', 'Get a target.', one('Target', 'ETag')),
