@@ -86,11 +86,9 @@ const checked = (schema: Joi.StringSchema, problemOf: (value: string) => string 
 const absolutePath = checked(text(TARGET_LIMITS.path), (value) => (isAbsolute(value) ? null : 'must be an absolute path'));
 
 const members = {
-  name: Joi.string()
-    .pattern(TARGET_NAME)
-    .messages({
-      'string.pattern.base': 'must begin with a letter a-z, contain only a-z, 0-9 and -, and have at most 63 characters',
-    }),
+  name: Joi.string().pattern(TARGET_NAME).messages({
+    'string.pattern.base': 'must begin with a letter a-z, contain only a-z, 0-9 and -, and have at most 63 characters',
+  }),
   description: lines(TARGET_LIMITS.description).allow(null, ''),
   transport: Joi.valid(...TRANSPORTS),
   url: checked(Joi.string(), urlProblem),

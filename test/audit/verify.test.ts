@@ -346,12 +346,16 @@ eachEngine(test.serial, 'an export says the same as the database, and where it w
   t.is(check(lines.slice(0, -1)).problems.at(-1)?.problem, 'cut_off');
 });
 
-eachEngine(test.serial, 'a different master key checks nothing; a previous one checks what was written under it', async (t, at) => {
-  const { database } = await twoStarts(t, at);
-  const other = createChainKey(Buffer.alloc(32, 1));
-  t.is((await verified(database, [], [other])).problems[0]?.problem, 'unknown_key');
-  t.true((await verified(database, [], [other, KEY])).intact);
-  const verification = createVerification([other]);
-  for await (const line of auditLines(database.knex, 1, null)) verification.take(line);
-  t.false(verification.finish().keyFits);
-});
+eachEngine(
+  test.serial,
+  'a different master key checks nothing; a previous one checks what was written under it',
+  async (t, at) => {
+    const { database } = await twoStarts(t, at);
+    const other = createChainKey(Buffer.alloc(32, 1));
+    t.is((await verified(database, [], [other])).problems[0]?.problem, 'unknown_key');
+    t.true((await verified(database, [], [other, KEY])).intact);
+    const verification = createVerification([other]);
+    for await (const line of auditLines(database.knex, 1, null)) verification.take(line);
+    t.false(verification.finish().keyFits);
+  },
+);

@@ -35,7 +35,10 @@ test.serial('a data folder or a master key that cannot be used is one clear line
     spawnGateway(t, { DATA_DIR: join(folder, 'master.key', 'x') }),
   ]);
   t.is(await withKey.ended, 1);
-  t.regex(withKey.output(), /^portcullis: The master key file .* does not contain 32 bytes in base64\. Restore the file, or set MASTER_KEY\.\n$/);
+  t.regex(
+    withKey.output(),
+    /^portcullis: The master key file .* does not contain 32 bytes in base64\. Restore the file, or set MASTER_KEY\.\n$/,
+  );
   t.is(await inFile.ended, 1);
   t.regex(inFile.output(), /^portcullis: The master key file cannot be used: .*\n$/);
 });
