@@ -260,7 +260,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'a removal by age made up': {
     problem: 'altered',
-    says: /removed by age/,
+    says: /removal by age/,
     async do(knex, { chain }) {
       await knex('audit_decisions').where('chain_id', chain).andWhere('chain_seq', '<=', 2).delete();
       const { mac } = await knex('audit_decisions').where({ chain_id: chain, chain_seq: 3 }).first('mac');
