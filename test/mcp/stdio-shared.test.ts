@@ -301,7 +301,7 @@ test.serial('no process, no session, no stream is left', async (t) => {
   const standing = await client.listen();
   const never = (await client.start('never')).next();
   const { pid } = (await client.call('facts')).result as { pid: number };
-  await Promise.all([upstream.close(), t.throwsAsync(never, { message: /gateway is ending/ })]);
+  await Promise.all([upstream.close(), t.throwsAsync(never, { message: /gateway is shutting down/ })]);
   t.is(await standing.next(), null);
   t.is(outcomeOf(await initialize(upstream, shared())), 'busy');
   t.throws(() => process.kill(pid, 0));

@@ -1,4 +1,4 @@
-/** Answers of targets that have no HTTP response of their own, put together as Streamable HTTP would give them. */
+/** Builds answers as Streamable HTTP would give them, for targets that have no HTTP response of their own. */
 import type { SseEvent } from '../sse.ts';
 import type { UpstreamAnswer } from './upstream.ts';
 
@@ -9,7 +9,7 @@ interface Opened {
 
 const NONE: Opened = { sessionId: null, held: false };
 
-/** A status that says everything. */
+/** An answer that consists of its status only. */
 export function statusAnswer(status: number, retryAfter: string | null = null): UpstreamAnswer {
   return { status, ...NONE, retryAfter, discard: () => undefined, type: 'other', read: bodyOf('') };
 }

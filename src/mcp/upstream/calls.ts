@@ -1,6 +1,6 @@
 /**
- * Requests under way at one process. Each goes there under an id, and with a progress token, of the gateway's: two sessions
- * may use equal ones, and an answer that comes too late finds nobody.
+ * The requests in flight at one process. The gateway gives each its own id and progress token: two sessions may use equal ones,
+ * and a late answer must not reach a different request.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
 import type { Cancellable } from '../cancellation.ts';
@@ -14,15 +14,15 @@ import type { UpstreamFault } from './upstream.ts';
 
 export interface Calls {
   readonly underWay: number;
-  /** The events of its stream: what belongs to it, and last its answer. `gone`: the process will not take it any more. */
+  /** Sends a request and returns the events of its stream, the answer last. `gone`: the process no longer takes requests. */
   ask(owner: string, request: RpcRequest, located: Located, signal?: Cancellable): EventQueue | UpstreamFault | 'gone';
-  /** An answer or a notice of progress of the process, for whoever asked. */
+  /** Delivers an answer or a progress notification of the process to the session that asked. */
   receive(line: Exclude<Line, { kind: 'garbage' }>): void;
-  /** Of a session's client, for a request of its own. */
+  /** Cancels a request of this session because its client sent a cancellation. */
   cancel(owner: string, notification: RpcNotification): void;
-  /** The stream of the request that was asked last and is still under way. */
+  /** Returns the stream of the newest request in flight. */
   latest(): EventQueue | null;
-  /** Nobody waits for what this session has asked. */
+  /** Cancels all requests of this session. */
   leave(owner: string): void;
   fail(cause: Error): void;
 }
@@ -43,13 +43,13 @@ export const ABORTED = new DOMException('The request was not waited for', 'Abort
 
 export interface CallHooks {
   createQueue(owner: string, closed: () => void): EventQueue;
-  /** It takes no more notices of progress until some are read. */
+  /** Whether the queue accepts no more progress notifications until some are read. */
   isCrowded(queue: EventQueue): boolean;
-  /** Progress of a task, whose token stays after the answer that has made it (2025-11-25, task progress). */
+  /** Reports progress of a task. Its token stays valid after the answer that created the task (2025-11-25, task progress). */
   taskProgress(text: string): void;
 }
 
-/** How long a process may be silent about a request. */
+/** How long a process may be silent during a request, in milliseconds. */
 export interface Patience {
   readonly openingMs: number;
   readonly silenceMs: number;
@@ -57,14 +57,14 @@ export interface Patience {
 
 export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks): Calls {
   const calls = new Map<RpcId, Call>();
-  /** Tokens of calls that asked for a task, the latest of them. */
+  /** The progress tokens of the most recent calls that created a task. */
   const taskTokens = new Map<RpcId, JsonValue>();
   let lastId = 0;
 
   function drop(id: RpcId, call: Call, cause: Error): void {
     if (calls.get(id) !== call) return;
     forget(id, call);
-    // The specification lets nobody cancel `initialize`.
+    // The specification does not allow `initialize` to be cancelled.
     if (call.method !== 'initialize') process.send(cancellation(id));
     call.queue.fail(cause);
   }
@@ -148,7 +148,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       const { message, located } = line;
       if (message.kind === 'notification') return progress(message);
       if (message.kind === 'request') return;
-      // A process that could not read the id answers null; with one request under way it can only mean that one.
+      // A process that could not read the id answers with null. If exactly one request is in flight, that one is meant.
       const [first] = calls.keys();
       const id = message.id ?? (calls.size === 1 ? (first ?? null) : null);
       if (id !== null) answer(id, ({ clientId }) => rebuildResponse(clientId, message.outcome, located));

@@ -1,15 +1,17 @@
-/** Connections to targets: bounded, and never to addresses where clouds keep the credentials of their machines. */
+/**
+ * Opens connections to targets within time limits, and never to the addresses where clouds serve the credentials of a machine.
+ */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
 import type { AddressRule } from '../../targets/address.ts';
 
-/** The message says which address, why, and which setting allows it. */
+/** A refused address. The message names the address, the reason, and the setting that allows it. */
 export class DeniedAddress extends Error {}
 
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
 
-/** Names are judged by what they resolve to, in the very lookup that the connection uses. */
+/** A DNS lookup that drops refused addresses. The check happens in the lookup that the connection itself uses. */
 function guardedLookup(problemOf: AddressRule) {
   return (hostname: string, options: LookupOptions, done: LookupCallback): void =>
     lookup(hostname, { ...options, all: true }, (error, addresses) => {
@@ -37,8 +39,8 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): A
 }
 
 /**
- * The end of the connection waits until undici asks for bytes behind the last ones. A parser of undici that is paused asks for none, and
- * would take the end for a fault: what waits of an answer that ends with its connection would be lost.
+ * Delays the end of the connection until undici asks for more bytes. A paused undici parser asks for none and would treat the end
+ * as an error: the unread part of an answer that ends with its connection would be lost.
  */
 function patient<S extends Socket>(socket: S): S {
   const push = socket.push.bind(socket);
@@ -51,7 +53,7 @@ function patient<S extends Socket>(socket: S): S {
     return false;
   };
   socket.read = (size?: number): unknown => {
-    // Node itself reads with a size.
+    // Node's own reads pass a size.
     if (endWaits && size === undefined && socket.readableLength === 0) {
       endWaits = false;
       push(null);
@@ -62,8 +64,8 @@ function patient<S extends Socket>(socket: S): S {
 }
 
 /**
- * What undici throws in a listener would end the process. It does where an answer breaks off while its reader has paused it. Here it
- * ends the connection alone.
+ * Keeps an exception that undici throws in a listener from ending the process. undici throws if an answer breaks off while its
+ * reader has paused it. Here the exception ends only the connection.
  */
 function contained<S extends Socket>(socket: S): S {
   const emit = socket.emit.bind(socket) as (event: string | symbol, ...args: unknown[]) => boolean;

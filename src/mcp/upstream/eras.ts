@@ -1,4 +1,7 @@
-/** Whether targets speak 2026-07-28. A client that does must be told to open a session where the target does not. */
+/**
+ * Finds out which targets are stateless (speak 2026-07-28). If a target is not, a stateless client must be told to open a
+ * session.
+ */
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
 import { decodeLarge, readLargeJson } from '../../http/json-large.ts';
 import { isUnread } from '../../http/json-steps.ts';
@@ -13,24 +16,24 @@ import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type U
 
 const PROBE_ANSWER_BYTES = 1024 * 1024;
 const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
-/** Short, because a target that has been upgraded meanwhile would go on being used the old way without a sign. */
+/** Short: until it expires, the gateway keeps using an upgraded target in stateful mode, and nobody would notice. */
 const SESSIONS_TTL_MS = 10 * 60 * 1000;
 
-/** With another credential a target may answer otherwise: what one caller learns is not what others are told. */
+/** A target may answer differently for different credentials, so what one caller learns is not used for others. */
 export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
 
 const KEPT = 10_000;
 
 export interface UpstreamEras {
-  /** Whether `speaksModern` would not ask the target. */
+  /** Whether `speaksModern` can answer without asking the target. */
   isKnown(at: Reached): boolean;
-  /** Asks the target if it is not known. */
+  /** Whether the target is stateless. Asks the target if this is not known yet. */
   speaksModern(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
-  /** Whether it has tasks (SEP-2663), as far as is known: a target of which it is not known answers for itself. */
+  /** Whether the target supports tasks (SEP-2663). True if unknown: the target then answers for itself. */
   hasTasks(at: Reached): boolean;
-  /** `discovered`: the result of `server/discover`, where there is one. */
+  /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
   learn(at: Reached, modern: boolean, discovered?: JsonValue): void;
-  /** After a failure that a change of the target may explain. */
+  /** Forgets the mode, after a failure that a change of the target may explain. */
   forget(at: Reached): void;
 }
 
@@ -105,7 +108,7 @@ async function readProbe(answer: UpstreamAnswer, targetId: string): Promise<Prob
   return { fault: 'malformed', cause: new Error(`server/discover was answered with HTTP ${answer.status}`) };
 }
 
-/** How targets of the session revisions answer a request of 2026-07-28: without a session, method or path for it. */
+/** Whether a stateful target answers a 2026-07-28 request with this status, because it lacks a session, method or path for it. */
 export function isWrongEra(status: number): boolean {
   return status === 200 || status === 400 || status === 404 || status === 405 || status === 406;
 }

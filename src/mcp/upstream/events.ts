@@ -1,28 +1,28 @@
-/** The events of one stream between a process, which sends when it likes, and a reader, who takes them when it can. */
+/** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
 import type { SseEvent } from '../sse.ts';
 
 export interface EventQueue {
-  /** Characters that are not read yet, and the memory that their events take. */
+  /** The unread characters plus the memory that their events take. */
   readonly pending: number;
   push(data: string, rest?: Omit<SseEvent, 'data'>): void;
-  /** What is there is still read; then the reader gets the cause, if there is one. */
+  /** Ends the stream. The reader still gets the queued events, then the cause, if there is one. */
   end(cause?: Error): void;
-  /** What is there is not read any more. */
+  /** Ends the stream at once and drops the queued events. */
   fail(cause: Error): void;
-  /** By the reader: it wants nothing more. */
+  /** The reader calls this when it wants no more events. */
   close(): void;
-  /** For one reader. */
+  /** The events, for a single reader. */
   readonly events: AsyncIterable<readonly SseEvent[]>;
 }
 
 export interface QueueWatcher {
-  /** By how much `pending` has changed. */
+  /** Reports by how much `pending` has changed. */
   moved(delta: number): void;
-  /** Once: the reader has read to the end, or has gone, or the stream has failed. */
+  /** Called once: when the reader reaches the end or leaves, or the stream fails. */
   closed(): void;
 }
 
-/** An event takes memory beside its data: many that are empty must not pass for none. */
+/** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
 const NO_MORE = { id: undefined, retry: undefined };
 

@@ -1,22 +1,25 @@
 /**
- * What this replica has seen of each target, and which targets it leaves alone for a while (circuit breaker). Callers have little
- * influence on it. A fault of reaching the target concerns everybody. Any other fault counts only while a session is opened or a list
- * is asked for, and only for the principal who met it, because targets read what a client says there. A time that has run out keeps
- * others with the same credentials away, too, if two principals met it and the target has answered nobody for a while: each of the
- * others once, so that several accounts of one person cannot close a target to all.
+ * Records what this replica has seen of each target, and suspends targets that fail (circuit breaker). Clients have little
+ * influence on it:
+ *
+ * If a target is unreachable, it is suspended for everybody. Any other fault counts only while a session is opened or a list is
+ * requested, and only for the principal that met it, because a target sees client input there.
+ *
+ * A timeout also keeps other principals with the same credentials away if two principals met it and the target has answered
+ * nobody for a while. Each of the others is kept away once, so that several accounts of one person cannot close a target to all.
  */
 import { addressOf, type Target } from '../../targets/target.ts';
 import { ProcessFault } from './process.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
 
-/** On whose behalf a target is asked. */
+/** A target, and the principal on whose behalf it is asked. */
 export interface Asked extends Pick<UpstreamRequest, 'target' | 'access'> {
   readonly principal: string;
   /** The list that is asked for, which can hang alone. Absent: a session. */
   readonly list?: string;
 }
 
-/** `http`: the target answered with a status that is no success. */
+/** `http`: the target answered with an error status. */
 export const FAULT_KINDS = [
   ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
   ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'http'] as const),
@@ -25,14 +28,14 @@ export const FAULT_KINDS = [
 export interface LastFault {
   readonly at: number;
   readonly kind: (typeof FAULT_KINDS)[number];
-  /** For administrators: it may name addresses. */
+  /** For administrators only: it may contain addresses. */
   readonly message: string;
-  /** The last of what a process printed to its standard error; null: it is no process, or printed nothing. */
+  /** The end of the process's standard error. null: the target is not a process, or printed nothing. */
   readonly stderr: string | null;
 }
 
 export interface TargetReport {
-  /** `suspended`: not asked before `retry_at`. */
+  /** `suspended`: the target is not asked before `retry_at`. */
   readonly status: 'unknown' | 'ok' | 'failing' | 'suspended';
   readonly last_success_at: number | null;
   readonly last_fault: LastFault | null;
@@ -40,26 +43,26 @@ export interface TargetReport {
 }
 
 export interface Health {
-  /** The same upstream: what cannot be reached is left alone, and everything is noted. */
+  /** Wraps an upstream: it suspends unreachable targets and records every result. */
   watched(upstream: Upstream): Upstream;
-  /** Whether to ask at all, to open a session or for a list. null: ask, and then call `failed` or `answered`. */
+  /** Returns a fault if the target must not be asked for a session or a list now. null: ask, then call `failed` or `answered`. */
   refusal(asked: Asked): UpstreamFault | null;
   failed(asked: Asked, fault: UpstreamFault['fault']): void;
   answered(asked: Asked): void;
-  /** `text`: what the caller is told. */
+  /** Records a fault. `text` is what the caller is told. */
   note(target: Target, kind: LastFault['kind'], text: string, cause: unknown): void;
-  /** Told of the id of a target that was left alone and answers again. Returns how to leave. */
+  /** Calls the listener with the id of a suspended target that answers again. Returns how to unsubscribe. */
   onRecovered(listener: (targetId: string) => void): () => void;
   report(target: Target): TargetReport;
 }
 
 interface Circuit {
   failures: number;
-  /** Whether the last of them was waited for. */
+  /** Whether the last failure was a timeout. */
   slow: boolean;
-  /** 0: it is closed. */
+  /** Until when the target is suspended, in milliseconds since the epoch. 0: the circuit is closed. */
   until: number;
-  /** While one request tries whether the target answers again. */
+  /** Until when one request tests whether the target answers again. Other requests wait for its result. */
   probeUntil: number;
 }
 
@@ -68,17 +71,17 @@ interface Seen {
   fault: LastFault | null;
 }
 
-/** After a fault that costs nobody any time; the first one may be chance. */
+/** The wait after a fault that came at once. The first such fault may be chance and causes no wait. */
 const FIRST_WAIT_MS = 1_000;
 const MAX_WAIT_MS = 30_000;
-/** After one that was waited for. */
+/** The wait after a timeout. */
 const FIRST_SLOW_WAIT_MS = 5_000;
 const MAX_SLOW_WAIT_MS = 60_000;
-/** A try gives its place to the next after the time that a connection takes: a call may take much longer. */
+/** How long a test request blocks the next one: as long as a connection may take, because a call may take much longer. */
 const PROBE_MS = 6_000;
-/** So long after the target has answered somebody, nobody waits for what others met. */
+/** For this time after an answer, the timeouts of other principals do not suspend the target. */
 const TRUSTED_MS = 60_000;
-/** Faults that say nothing of how the target answers, or that are counted for everybody. */
+/** Faults that say nothing about the target, or that are already counted for everybody. */
 const UNCOUNTED: readonly UpstreamFault['fault'][] = [
   ...(['aborted', 'busy', 'credential', 'transport', 'suspended'] as const),
   ...(['unreachable', 'denied_address'] as const),
@@ -91,7 +94,7 @@ export function createHealth(now: () => number): Health {
   const seen = new Map<string, Seen>();
   const reached = new Map<string, Circuit>();
   const opened = new Map<string, Map<string, Circuit>>();
-  /** When the target last answered anybody with these credentials. */
+  /** When the target last answered a principal with these credentials. */
   const answers = new Map<string, { at: number }>();
   const listeners = new Set<(targetId: string) => void>();
 
@@ -116,7 +119,7 @@ export function createHealth(now: () => number): Health {
       kind === 'timeout'
         ? Math.min(MAX_SLOW_WAIT_MS, FIRST_SLOW_WAIT_MS * 2 ** (failures - 1))
         : Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** (failures - 2));
-    // A request that was under way for longer than another must not shorten the wait.
+    // A request that started earlier must not shorten the wait.
     if (kind === 'timeout' || failures > 1) circuit.until = Math.max(circuit.until, now() + wait);
   }
 
@@ -128,7 +131,7 @@ export function createHealth(now: () => number): Health {
     for (const listener of listeners) listener(target.id);
   }
 
-  /** A try that takes longer than a connection has got one, even if its call goes on for hours. */
+  /** A test request that outlives the connection timeout has reached the target, even if its call continues for hours. */
   function closeIfConnected(target: Target, circuit: Circuit): void {
     if (circuit.probeUntil === 0 || now() < circuit.probeUntil) return;
     recovered(target);
@@ -158,7 +161,10 @@ export function createHealth(now: () => number): Health {
     } else if (circuit !== undefined) circuit.probeUntil = 0;
   }
 
-  /** The principal's own. It begins as that of others, where theirs counts, and owes nothing to theirs from then on. */
+  /**
+   * Returns the principal's own circuit. If the timeouts of others count, the principal's circuit starts with their wait and is
+   * independent from then on.
+   */
   function circuitFor(asked: Asked): Circuit | undefined {
     const circuits = opened.get(circuitsKey(asked));
     const own = circuits?.get(asked.principal);
@@ -230,7 +236,7 @@ const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify(
 
 const newCircuit = (): Circuit => ({ failures: 0, slow: false, until: 0, probeUntil: 0 });
 
-/** The oldest entry makes room. */
+/** Returns the value of the key, and makes one if there is none. Evicts the oldest entry if the map is full. */
 export function entered<V>(map: Map<string, V>, key: string, make: () => V, max: number): V {
   const known = map.get(key);
   if (known !== undefined) return known;
@@ -241,7 +247,7 @@ export function entered<V>(map: Map<string, V>, key: string, make: () => V, max:
   return made;
 }
 
-/** An error and its causes, in words. */
+/** Returns the messages of an error and its causes, joined. */
 function causesOf(cause: unknown): string {
   const words: string[] = [];
   for (let error = cause; error instanceof Error && words.length < 4; error = error.cause) {

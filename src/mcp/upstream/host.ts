@@ -1,7 +1,7 @@
 /**
- * One process of a target and the sessions that it serves: one, which it speaks with as with its client, or several, which
- * share it. Those see what the gateway, as the one client, passes on to each: answers to what it asked itself, and nothing
- * that another has caused.
+ * One process of a target and the sessions that it serves. Either one session uses the process as its only client, or several
+ * sessions share it. With a shared process, the gateway is the one client. It passes answers on to the session that asked, and
+ * nothing that another session caused.
  */
 import { isObject, type JsonObject } from '../../http/json.ts';
 import { readLargeJson } from '../../http/json-large.ts';
@@ -27,37 +27,37 @@ import { ProcessFault, type ProcessSpec, startProcess } from './process.ts';
 import type { UnreadAccount } from './unread.ts';
 import type { UpstreamFault, UpstreamLimits } from './upstream.ts';
 
-/** Characters that nobody has read yet, from which on the process of one session waits until they are. */
+/** The process of a single session is paused while more unread characters than this wait. */
 const UNREAD_LENGTH = 1024 * 1024;
-/** Kept for a client that has no stream open. */
+/** Messages kept for a client that has no stream open. */
 const HELD_MESSAGES = 64;
 const HELD_LENGTH = 1024 * 1024;
 
 export interface Host {
-  /** Also of the sessions that have left. */
+  /** When the process was last used, including by sessions that have left. */
   readonly lastUsed: number;
   readonly startedAt: number;
-  /** A stream is open: that of a request, or a standing one. */
+  /** Whether any stream is open: of a request, or a standalone stream. */
   readonly isBusy: boolean;
-  /** Requests under way. */
+  /** The number of requests in flight. */
   readonly underWay: number;
   readonly sessions: ReadonlyMap<string, HostSession>;
-  /** Shared by several sessions. */
+  /** Whether several sessions may share the process. */
   readonly shared: boolean;
-  /** Answers `initialize`. */
+  /** Opens a session and answers `initialize`. */
   open(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault>;
   post(session: HostSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted;
-  /** null: a standing stream is open already. */
+  /** Opens the standalone stream. null: one is already open. */
   listen(session: HostSession, signal?: Cancellable): EventQueue | UpstreamFault | null;
   leave(session: HostSession): void;
   end(why: string): void;
-  /** When the process is gone. */
+  /** Resolves when the process is gone. */
   readonly gone: Promise<void>;
 }
 
 export interface HostSession {
   readonly id: string;
-  /** Open streams. */
+  /** The number of open streams. */
   streams: number;
   standing: EventQueue | null;
   lastUsed: number;
@@ -73,7 +73,7 @@ interface Introduction {
   readonly result: JsonObject;
 }
 
-/** The stream of an answer, a whole one, or what became of the message. `lost`: the session has ended with its process. */
+/** The stream of an answer, a complete answer, or the fate of the message. `lost`: the session ended with its process. */
 export type Posted = EventQueue | { readonly text: string } | UpstreamFault | 'accepted' | 'misplaced' | 'lost';
 
 export interface HostDeps {
@@ -81,11 +81,14 @@ export interface HostDeps {
   readonly newId: () => string;
   readonly now: () => number;
   readonly log: Log;
-  /** For the one process. */
+  /** The unread account of this process. */
   readonly unread: UnreadAccount;
 }
 
-/** `closed`: once, when its sessions have ended. `failed` says that the process ended by itself, or for what it did. */
+/**
+ * Starts a process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself or was
+ * killed for misbehaving.
+ */
 export function startHost(
   spec: ProcessSpec & Patience,
   shared: boolean,
@@ -160,7 +163,10 @@ export function startHost(
     return queue;
   }
 
-  /** Its own process waits for a session. Where too much of a target waits, the stream that is most behind is given up. */
+  /**
+   * Pauses the process of a single session that reads slowly. If too much of the target is unread, the stream with the most
+   * unread data is abandoned.
+   */
   function relieve(fault: Error | null): void {
     if (fault !== null) fullest()?.fail(new ProcessFault('busy', fault.message));
     else if (!shared && unread > UNREAD_LENGTH) process.pause();
@@ -179,7 +185,7 @@ export function startHost(
   }
 
   function asked({ id, method }: RpcRequest, line: Line): void {
-    // The other end of the pipe is the gateway, and it is there.
+    // The ping is for the other end of the pipe, which is the gateway.
     if (method === 'ping') process.send(resultMessage(id, '{}'));
     else if (shared) process.send(errorMessage(id, NO_METHOD));
     else deliver(textOf(line), id);
@@ -194,7 +200,10 @@ export function startHost(
     }
   }
 
-  /** To the client of the one session: on its standing stream, or on that of a request, or when it opens one. */
+  /**
+   * Delivers a message to the client of the only session: on its standalone stream, on the stream of its newest request, or when
+   * it opens one.
+   */
   function deliver(text: string, id: RpcId | null): void {
     const [session] = sessions.values();
     const stream = session === undefined ? null : (session.standing ?? calls.latest());
@@ -221,7 +230,7 @@ export function startHost(
     sessions.set(id, { id, streams: 0, standing: null, lastUsed: now() });
   }
 
-  /** The one answer to a request; why there is none, otherwise. */
+  /** Returns the answer to a request, or the fault if there is none. */
   async function answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
     const queue = calls.ask('', request, located, signal);
     if (queue === 'gone') return faultOf(await ended);
@@ -239,7 +248,7 @@ export function startHost(
     const text = await answerTo(request, located, signal);
     const opened = typeof text === 'string' && isSessionRevision((await readResult(text))?.protocolVersion);
     if (!opened || isClosed) {
-      end('no session was opened');
+      end('it opened no session');
       if (typeof text !== 'string') return text;
       return opened ? faultOf(await ended) : { text, sessionId: null };
     }
@@ -250,17 +259,20 @@ export function startHost(
 
   let introduced: Promise<Introduction | UpstreamFault> | null = null;
 
-  /** The gateway declares no capabilities, because it could not tell whose client is meant. */
+  /**
+   * Initializes a shared process. The gateway declares no capabilities, because it could not tell which session's client the
+   * process means.
+   */
   async function introduce(): Promise<Introduction | UpstreamFault> {
     const text = await answerTo(INTRODUCTION, NOWHERE);
     if (typeof text !== 'string') {
-      process.kill('it does not answer initialize');
+      process.kill('it did not answer initialize');
       return text;
     }
     const result = await readResult(text);
     if (result === null || !isSessionRevision(result.protocolVersion)) {
-      process.kill('it speaks no revision that the gateway speaks');
-      return { fault: 'malformed', cause: new Error(`it answers initialize with ${printable(text.slice(0, 500))}`) };
+      process.kill('it speaks no MCP revision that the gateway supports');
+      return { fault: 'malformed', cause: new Error(`it answered initialize with ${printable(text.slice(0, 500))}`) };
     }
     process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
     return { result };
@@ -288,7 +300,7 @@ export function startHost(
   }
 
   function end(why: string): void {
-    close(false, new ProcessFault('crashed', `the process is ended: ${why}`));
+    close(false, new ProcessFault('crashed', `the process was ended: ${why}`));
     process.end(why);
   }
 
@@ -334,7 +346,7 @@ export function startHost(
     },
     leave(session) {
       touch(session);
-      if (!shared) return end('its session has ended');
+      if (!shared) return end('its session ended');
       calls.leave(session.id);
       session.standing?.end();
       sessions.delete(session.id);
@@ -345,9 +357,9 @@ export function startHost(
 }
 
 const NO_METHOD = { code: CODES.methodNotFound, message: 'Method not found' };
-const NOBODY = { code: CODES.internal, message: 'The client is not there' };
+const NOBODY = { code: CODES.internal, message: 'The client is not connected' };
 const LIST_CHANGES = ['tools', 'prompts', 'resources'].map((list) => `notifications/${list}/list_changed`);
-/** What one session would change for all. */
+/** Methods with which one session would change something for all. */
 const UNSHARED = ['logging/setLevel', 'resources/subscribe', 'resources/unsubscribe'];
 
 const INTRODUCTION: RpcRequest = {
@@ -356,10 +368,13 @@ const INTRODUCTION: RpcRequest = {
   method: 'initialize',
   params: { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: '0' } },
 };
-/** Of a message that was never a text. */
+/** The source text of a message that the gateway built itself. */
 const NOWHERE: Located = { text: '', span: { start: 0, end: 0, members: null, items: null } };
 
-/** Without what a session that shares the process cannot have, in a revision that it speaks. */
+/**
+ * Returns the `initialize` result for a session of a shared process: without the capabilities that sharing rules out, in the
+ * session's revision.
+ */
 function sharedResult(result: JsonObject, requested: JsonObject[string] | undefined): JsonObject {
   const capabilities = isObject(result.capabilities) ? result.capabilities : {};
   const { logging: _logging, tasks: _tasks, resources, ...kept } = capabilities;
@@ -368,19 +383,22 @@ function sharedResult(result: JsonObject, requested: JsonObject[string] | undefi
     kept.resources = rest;
   }
   const { protocolVersion } = result;
-  // Revisions are dates. Later ones add what an earlier client passes over.
+  // Revisions are dates. Later revisions only add what an earlier client ignores.
   const older = isSessionRevision(requested) && typeof protocolVersion === 'string' && requested < protocolVersion;
   return { ...result, capabilities: kept, ...(older ? { protocolVersion: requested } : {}) };
 }
 
-/** A shared process offers none: their ids would be all that keeps those of one session from another. */
+/**
+ * Removes the task request. A shared process offers no tasks, because only their ids would keep the tasks of different sessions
+ * apart.
+ */
 function withoutTask(message: RpcRequest): RpcRequest {
   if (message.params?.task === undefined) return message;
   const { task: _task, ...params } = message.params;
   return { ...message, params };
 }
 
-/** `text` is the answer to a request, and has been read before. */
+/** Returns the result in the answer `text`, which the gateway has already parsed once. */
 async function readResult(text: string): Promise<JsonObject | null> {
   const reading = await readLargeJson(text, TARGET_RULES, 'initialize');
   const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
@@ -396,7 +414,7 @@ function faultOf(cause: unknown): UpstreamFault {
   return { fault: cause instanceof ProcessFault ? cause.fault : 'unreachable', cause };
 }
 
-/** null: aborted before. */
+/** Resolves like the promise, or with null if the signal aborts first. */
 async function unlessAborted<T>(promise: Promise<T>, signal?: Cancellable): Promise<T | null> {
   if (signal === undefined) return promise;
   if (signal.aborted) return null;

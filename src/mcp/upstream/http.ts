@@ -1,4 +1,7 @@
-/** Targets that speak Streamable HTTP: the gateway's own headers and credential, nothing of the caller's but the rebuilt message. */
+/**
+ * Targets that speak Streamable HTTP. They get the gateway's own headers and credential, and nothing of the caller except the
+ * rebuilt message.
+ */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import { type AddressRule, createAddressRule } from '../../targets/address.ts';
@@ -43,7 +46,7 @@ export function createHttpUpstream(
       const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id));
       try {
         const { origin, path } = addressOf(target);
-        // Redirects are not followed: undici follows none unless told to.
+        // undici does not follow redirects by default, and must not.
         agent.dispatch(
           {
             origin,
@@ -67,12 +70,12 @@ export function createHttpUpstream(
 
 const CHUNKS_AT_ONCE = 1024;
 
-/** Characters of events that wait for their reader, from which on the target has to wait. */
+/** The target is paused while more characters of events than this are unread. */
 const PAUSE_LENGTH = 64 * 1024;
 
 /**
- * One request and its answer. A body is collected as it comes, in bounded memory; events come at the pace of whoever reads them.
- * A promise, streams and listeners for each body, as undici's own `request` has them, cost more than the rest of the exchange.
+ * One request and its answer. A body is collected as it arrives, in bounded memory. Events arrive at the pace of their reader.
+ * undici's own `request` uses a promise, streams and listeners per body, which cost more than the rest of the request.
  */
 class Exchange implements Dispatcher.DispatchHandler {
   readonly answer: Promise<UpstreamAnswer | UpstreamFault>;
@@ -82,16 +85,16 @@ class Exchange implements Dispatcher.DispatchHandler {
   private controller: Dispatcher.DispatchController | null = null;
   private stream: { readonly reader: SseReader; readonly queue: EventQueue } | null = null;
   private paused = false;
-  /** What came was no event stream: nothing more is taken of it, and what was there before is still read. */
+  /** The body is not a valid event stream: the rest is dropped, and the events before it are still delivered. */
   private over = false;
   private readonly unread: UnreadAccount;
   private chunks: Buffer[] = [];
-  /** How many of the chunks, the first ones, are many that were joined. */
+  /** How many of the first chunks are already joined ones. */
   private joined = 0;
   private size = 0;
-  /** Bytes that the body will have, if its head says so. */
+  /** The Content-Length of the body, or 0. */
   private announced = 0;
-  /** What has become of the body; null: it is still coming. */
+  /** The body or its fault. null: it is still arriving. */
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
 
@@ -120,7 +123,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     const retryAfter = one(headers['retry-after']) ?? null;
     const location = one(headers.location) ?? null;
     const { abort: discard, read } = this;
-    // Named one by one, as in all that every call makes: a copy with members added is slow to make, and to read.
+    // The members are listed one by one because every call comes here: spreading an object is slow to make and to read.
     if (type !== 'text/event-stream') {
       this.settle({
         status,
@@ -136,27 +139,27 @@ class Exchange implements Dispatcher.DispatchHandler {
       return;
     }
     const reader = createSseReader(this.maxBytes);
-    // Whoever reads learns of its end; that nobody does is no error.
+    // The reader learns how the stream ends. A stream without a reader is not an error.
     const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
     this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
   }
 
-  /** A body says how long it is: one for which there is no room is not read up to where the room ends. */
+  /** Reserves room for the announced length, so that a body without room is refused before it is read. */
   private reserve(headers: IncomingHttpHeaders): void {
     this.announced = Number(one(headers['content-length']) ?? 0) || 0;
     if (this.announced > this.maxBytes) this.fail({ fault: 'too_large' });
     else this.hold(this.announced);
   }
 
-  /** False: there is no room for so many bytes of the body, and the exchange has failed. */
+  /** Reserves room for this many bytes of the body. False: there is no room, and the request has failed. */
   private hold(bytes: number): boolean {
     const fault = this.unread.set(bytes);
     if (fault !== null) this.fail({ fault: 'busy', cause: fault });
     return fault === null;
   }
 
-  /** What waits of the stream, for its reader or for the end of an event. */
+  /** Counts the unread data of the stream, including an unfinished event. */
   private count(): void {
     const { stream } = this;
     if (stream === null || this.outcome !== null) return;
@@ -184,7 +187,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     if (this.size > this.announced && !this.hold(this.size)) return;
     this.chunks.push(chunk);
-    // A Buffer takes a hundred bytes beside its own: a body of single ones would fill the memory.
+    // A Buffer costs about a hundred extra bytes, so a body in single-byte chunks would fill the memory.
     if (this.chunks.length - this.joined === CHUNKS_AT_ONCE) {
       this.chunks.push(Buffer.concat(this.chunks.splice(this.joined)));
       this.joined++;
@@ -207,7 +210,7 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   onResponseEnd(): void {
     if (this.stream !== null) {
-      // What has come may still wait for its reader: until then it can be aborted.
+      // Events may still wait for their reader. Until they are read, the stream can be aborted.
       this.stream.queue.end();
       return;
     }
@@ -222,7 +225,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   private readonly read = (): Promise<Buffer | UpstreamFault> =>
     this.outcome === null ? new Promise((resolve) => (this.told = resolve)) : Promise.resolve(this.outcome);
 
-  /** Nothing more comes of the exchange; what has ended already stays as it is. */
+  /** Ends the request with a fault, unless it has already ended. */
   private fail(fault: UpstreamFault): void {
     if (this.outcome !== null) return;
     this.end(fault);
@@ -241,12 +244,12 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 }
 
-/** The whole allow-list: nothing else that the client sent goes to the target, and the credential is set last. */
+/** The complete allow-list of headers: nothing else that the client sent reaches the target. The credential is set last. */
 function headersFor(request: UpstreamRequest, credentials: Credentials): Record<string, string> {
   const headers: Record<string, string> = { 'user-agent': 'portcullis' };
   if (request.method === 'POST') headers['content-type'] = 'application/json';
   if (request.method !== 'DELETE') {
-    // SDK servers refuse `*/*` and want both types by name.
+    // SDK servers refuse `*/*`; they want both types by name.
     headers.accept = request.method === 'GET' ? 'text/event-stream' : 'application/json, text/event-stream';
   }
   const upstreamId = request.session?.upstreamId ?? null;
@@ -285,14 +288,14 @@ function one(value: string | string[] | undefined): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
-/** Of a stream, nothing: what is answered as events is no body. */
+/** Returns the whole body. An event stream has no body, so its result is empty. */
 export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise<Buffer | UpstreamFault> {
   if (answer.type === 'stream') return Buffer.alloc(0);
   const body = await answer.read();
   return !isFault(body) && body.length > maxBytes ? { fault: 'too_large' } : body;
 }
 
-/** The connection was there, and ended before the answer did. */
+/** Error codes of connections that were open and ended before the answer did. */
 const BROKEN_OFF = /^(UND_ERR_SOCKET|UND_ERR_(RES|REQ)_.*|ECONNRESET|EPIPE|HPE_.*|ERR_STREAM_.*)$/;
 
 export function faultOf(cause: unknown): UpstreamFault['fault'] {
@@ -308,7 +311,7 @@ export function faultOf(cause: unknown): UpstreamFault['fault'] {
   return code !== undefined && BROKEN_OFF.test(code) ? 'broken_off' : 'unreachable';
 }
 
-/** Whether it opens a session, or asks what the target speaks. */
+/** Whether the request opens a session or asks which revisions the target speaks. */
 function opens({ method, session, modern }: UpstreamRequest): boolean {
   return method === 'POST' && session === undefined && (modern === undefined || modern.method === 'server/discover');
 }

@@ -1,4 +1,4 @@
-/** Messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
+/** Reads and writes messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
 import { isObject, type JsonValue, readJsonText } from '../../http/json.ts';
 import { readLargeJson } from '../../http/json-large.ts';
 import { UnreadFault } from '../../http/json-steps.ts';
@@ -7,7 +7,7 @@ import type { Located } from '../rebuild.ts';
 import { TARGET_RULES } from '../selection.ts';
 
 export interface LineReader {
-  /** Hands over each line that these bytes complete, without its end. False: a line goes on far beyond the limit. */
+  /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. */
   push(bytes: Buffer): boolean;
 }
 
@@ -18,16 +18,16 @@ export interface Skipped {
   readonly tail: Buffer;
 }
 
-/** What is kept of both ends of a line that is skipped. */
+/** How many bytes of both ends of a skipped line are kept. */
 const END_BYTES = 4 * 1024;
-/** How many times the limit a line may have before it is taken for one that never ends. */
+/** A line that exceeds the limit this many times is assumed never to end. */
 const ENDLESS = 16;
 
-/** Lines end in LF or CRLF, and chunks end anywhere, also within a character. */
+/** Lines end in LF or CRLF. Chunks may end anywhere, even inside a character. */
 export function createLineReader(maxBytes: number, take: (line: Buffer) => void, skip: (skipped: Skipped) => void): LineReader {
   let parts: Buffer[] = [];
   let size = 0;
-  /** Of a line beyond the limit; null: the line is kept. */
+  /** Both ends of a line that exceeds the limit. null: the line is kept. */
   let skipping: { readonly head: Buffer; tail: Buffer } | null = null;
 
   function add(bytes: Buffer): void {
@@ -70,12 +70,15 @@ function endOf(parts: readonly Buffer[]): Buffer {
   return Buffer.from(Buffer.concat(parts).subarray(-END_BYTES));
 }
 
-/** Both for members of the outermost object alone: within a string, no quotation mark stands without a backslash before it. */
+/** Both patterns match members of the outermost object only: inside a string, a backslash precedes every quotation mark. */
 const FIRST_MEMBERS = /^\s*\{((?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[0-9]+)\s*,)*)\s*"(?:result|error)"/;
 const LAST_MEMBERS = /\}((?:\s*,\s*"(?:jsonrpc|id)"\s*:\s*(?:"[^"\\]*"|[0-9]+))+)\s*\}\s*$/;
 const ID = /"id"\s*:\s*([0-9]{1,15})\s*(?:,|$)/;
 
-/** The gateway's own id of the request that a message which was skipped answers; null: it answers none, or that cannot be told. */
+/**
+ * Returns the gateway's id of the request that a skipped message answers. null: it is not an answer, or its id cannot be
+ * determined.
+ */
 export function oversizedId({ head, tail }: Skipped): number | null {
   const first = FIRST_MEMBERS.exec(head.toString('latin1'))?.[1];
   if (first === undefined || first.includes('"method"')) return null;
@@ -85,8 +88,9 @@ export function oversizedId({ head, tail }: Skipped): number | null {
 }
 
 /**
- * JSON text has line breaks only between its tokens (RFC 8259 section 7), so a space in their place keeps its meaning. The
- * other characters at which some readers end a line (Node's `readline`, Python's `splitlines`) stand only in strings.
+ * Makes a message a single line. JSON has line breaks only between tokens (RFC 8259 section 7), so a space can replace them.
+ * Other characters that some readers treat as line ends (Node's `readline`, Python's `splitlines`) occur only in strings and are
+ * escaped.
  */
 export function toLine(text: string): string {
   const oneLine = text.replace(/[\r\n]+/g, ' ');
@@ -95,15 +99,15 @@ export function toLine(text: string): string {
 
 export type Line =
   | { readonly kind: 'message'; readonly message: RpcMessage; readonly located: Located }
-  /** An answer that cannot be read in one way: whoever waits for it can be told. */
+  /** An answer that is ambiguous or invalid. Its id is known, so the waiting caller gets an error. */
   | { readonly kind: 'broken'; readonly id: RpcId; readonly reason: string }
   /** An answer that was too large to read. */
   | { readonly kind: 'oversized'; readonly id: RpcId; readonly reason: string }
-  /** Banners and the like: processes print them although they must not. */
+  /** Output that is not a message, such as a banner. Processes print it although the specification forbids it. */
   | { readonly kind: 'garbage' };
 
 const GARBAGE: Line = { kind: 'garbage' };
-/** As for other answers of targets: what is in them is not decided on. */
+/** The same rules as for other answers of targets: their content is not used for decisions. */
 const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 1 };
 
 export function readLine(text: string): Line {
@@ -114,7 +118,7 @@ export function readLine(text: string): Line {
   return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
 }
 
-/** The same for a line of any size, read in turns with other large messages. `owner`: whose turn it is. */
+/** Like `readLine`, for a line of any size. Large messages share the thread in turns, by `owner`. */
 export async function readLargeLine(text: string, owner: string): Promise<Line> {
   if (!/^\s*\{/.test(text.slice(0, HEAD_LENGTH))) return GARBAGE;
   const reading = await readLargeJson(text, { ...TARGET_RULES, ...RULES }, owner);
@@ -130,7 +134,7 @@ export async function readLargeLine(text: string, owner: string): Promise<Line> 
 
 const HEAD_LENGTH = 4 * 1024;
 
-/** As much as the beginning says of a text that cannot be read as a whole: which request it answers. */
+/** Returns what the beginning of an unreadable text tells: the id of the request that it answers. */
 function headOf(text: string): JsonValue {
   const id = /^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*([0-9]{1,15})\s*,/.exec(text.slice(0, HEAD_LENGTH))?.[1];
   return id === undefined ? null : { id: Number(id) };
@@ -148,7 +152,7 @@ function broken(value: JsonValue, reason: string): Line {
   return isObject(value) && !('method' in value) && isId(value.id) ? { kind: 'broken', id: value.id, reason } : GARBAGE;
 }
 
-/** What a process prints, on its way to a terminal: nothing in it moves a cursor, or looks like another line. */
+/** Makes process output safe for a terminal: escapes everything that moves the cursor or looks like a line break. */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => (c === '\t' ? ' ' : `\\u{${(c.codePointAt(0) ?? 0).toString(16)}}`));
 }

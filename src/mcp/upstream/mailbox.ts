@@ -1,7 +1,7 @@
 /**
- * One session with a target that sends everything on a single channel, sorted into the streams that Streamable HTTP has:
- * each request has one for its progress and its answer, and what belongs to no request has the standing stream. Where that
- * is not open, the newest request's stream takes it, and where there is none, it waits.
+ * Demultiplexes the single channel of a target into the streams of Streamable HTTP. Each request has a stream for its progress
+ * and answer. Other messages go to the standalone stream. If that is closed, the stream of the newest request carries them; if
+ * there is none, they wait.
  */
 import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
@@ -14,55 +14,58 @@ import { createEventQueue } from './events.ts';
 import type { UnreadAccount } from './unread.ts';
 
 export interface Mailbox {
-  /** A message of the target, as text. Whoever reads it judges it; here it only finds its way. */
+  /** Routes a message of the target, as text. The reader of the stream validates it. Returns a request that no client can see. */
   push(text: string, envelope?: Envelope): Unasked | null;
-  /** To be opened before the request is sent, because the answer may come at once. null: the id is in use. */
+  /**
+   * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is in
+   * use.
+   */
   request(asked: MailRequest): MailStream | null;
-  /** The standing stream. null: it is open already. */
+  /** Opens the standalone stream. null: it is already open. */
   stand(): MailStream | null;
-  /** Settled once the streams take more; null while they do. Until then nothing should be pushed. */
+  /** Resolves when the streams accept more; null if they do now. Do not push until then. */
   room(): Promise<void> | null;
-  /** Whether no stream is open. */
+  /** Whether all streams are closed. */
   isQuiet(): boolean;
-  /** Ends the streams that are open, with this cause. */
+  /** Ends all open streams with this cause. */
   fail(cause: Error): void;
 }
 
 export interface MailRequest {
   readonly id: RpcId;
   readonly progressToken: RpcId | undefined;
-  /** Whether its stream may carry what belongs to no request; that of `initialize` may not. */
+  /** Whether its stream may carry messages that belong to no request. The stream of `initialize` may not. */
   readonly takesOthers: boolean;
 }
 
 export interface MailStream {
-  /** To be read once. */
+  /** The events, for a single reader. */
   readonly events: AsyncIterable<readonly SseEvent[]>;
-  /** Settled when there is something to read, if only the end. */
+  /** Resolves when there is something to read, which may be the end of the stream. */
   readonly arrived: Promise<void>;
-  /** Nobody reads on. */
+  /** Closes the stream, because its reader has left. */
   close(): void;
-  /** Ends it at once; the reader gets the cause. */
+  /** Ends the stream at once; the reader gets the cause. */
   abort(cause: Error): void;
 }
 
-/** A request of the target that nobody will see, so that whoever keeps the channel has to answer it. */
+/** A request of the target that no client will see. The owner of the channel has to answer it. */
 export interface Unasked {
   readonly id: RpcId;
   readonly method: string;
 }
 
-/** Characters that may wait to be read. One message more may come, whatever its size. */
+/** How many characters may wait to be read. One more message of any size may follow. */
 const ROOM = 1024 * 1024;
 const MAX_WAITING = 100;
-/** Requests of the target whose stream is remembered, for their cancellation. */
+/** For how many requests of the target the stream is remembered, to route their cancellation. */
 const MAX_ASKED = 1_000;
 
 interface Lane extends MailStream {
   put(text: string): void;
-  /** After the answer. */
+  /** Ends the stream after the answer. */
   end(): void;
-  /** Not after the answer. */
+  /** Fails the stream, unless it is already answered. */
   breakOff(cause: Error): void;
 }
 
@@ -71,9 +74,9 @@ interface Waiting {
   readonly isRequest: boolean;
 }
 
-/** `idleMs`: how long the stream of a request may stay silent. `quiet`: told when the last stream has been closed. */
+/** `idleMs`: how long the stream of a request may stay silent. `quiet` is called when the last stream closes. */
 export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined): Mailbox {
-  /** By age. */
+  /** Ordered by age, oldest first. */
   const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: MailRequest }>();
   const lanes = new Set<Lane>();
   const askedOn = new Map<RpcId, Lane>();
@@ -121,7 +124,7 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
     function wait(): void {
       clearTimeout(timer);
       if (laneIdleMs === null) return;
-      timer = setTimeout(() => queue.fail(new errors.BodyTimeoutError('nothing came for too long')), laneIdleMs).unref();
+      timer = setTimeout(() => queue.fail(new errors.BodyTimeoutError('the target sent nothing for too long')), laneIdleMs).unref();
     }
     const lane: Lane = {
       events: queue.events,
@@ -162,7 +165,10 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
     lane.put(text);
   }
 
-  /** Notifications make place for what comes later; a request that finds no place is not asked. */
+  /**
+   * Keeps a message until a stream opens. Notifications are evicted for later messages. A request that does not fit is returned,
+   * because nobody will see it.
+   */
   function keep(text: string, unasked: Unasked | null): Unasked | null {
     const { length } = text;
     if (length > ROOM) return unasked;
@@ -185,7 +191,8 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
     push(text, envelope = readEnvelope(text)) {
       const { id, method } = envelope;
       if (method === undefined) {
-        // An error without an id can only mean a request that is the only one. An answer to none that is under way is nobody's.
+        // An error without an id belongs to the only request in flight, if there is exactly one. Other answers without a request
+        // are dropped.
         const [only] = requests.keys();
         const answered = id ?? (envelope.isError && requests.size === 1 ? only : undefined);
         const lane = answered === undefined ? undefined : requests.get(answered)?.lane;
@@ -206,7 +213,7 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
       }
       const unasked = id === undefined ? null : { id, method };
       const lane = forOthers();
-      // A ping that waits is answered too late.
+      // A ping is not kept, because its answer would come too late.
       if (lane === null) return method === 'ping' ? unasked : keep(text, unasked);
       putOther(lane, text, envelope);
       return null;
@@ -251,23 +258,23 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
   };
 }
 
-/** What of a message says where it belongs. */
+/** The members of a message that tell which stream it belongs to. */
 export interface Envelope {
   readonly id: RpcId | undefined;
   readonly method: string | undefined;
   readonly progressToken: RpcId | undefined;
   readonly isError: boolean;
   readonly hasResult: boolean;
-  /** Of a cancellation. */
+  /** The request that a cancellation names. */
   readonly requestId: RpcId | undefined;
 }
 
-/** Only to find the way: whoever takes the message reads it strictly. */
+/** Reads the envelope for routing only. The reader of the stream parses the message strictly. */
 export function readEnvelope(text: string): Envelope {
   return envelopeOf(parse(text));
 }
 
-/** The same of a text of any size; null: a large one that cannot be read. */
+/** Like `readEnvelope`, for a text of any size. null: a large text that cannot be read. */
 export async function readLargeEnvelope(text: string, owner: string): Promise<Envelope | null> {
   if (text.length <= LARGE_TEXT) return readEnvelope(text);
   const reading = await readLargeJson(text, TARGET_RULES, owner);

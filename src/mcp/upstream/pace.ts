@@ -1,19 +1,28 @@
 /**
- * How long it is worth waiting for a target, for a session that several targets serve. A target is late when something that it was asked
- * takes much longer than the last time. From then on no session waits for it until it answers again. What it is asked meanwhile goes on
- * in the background. Sessions with the same credentials share what is known, because the worst that follows from it is that a target
- * joins a session a moment later than it could. Whether to ask the target at all is the circuit breaker's to say (`health.ts`).
+ * Decides how long a session that several targets serve waits for one of them. A target is late when a request takes much longer
+ * than the last answer did. From then on sessions do not wait for the target until it answers again; its requests continue in the
+ * background. Sessions with the same credentials share this knowledge: at worst a target joins a session a moment later than it
+ * could. The circuit breaker (`health.ts`) decides whether to ask a target at all.
  */
 import { type Asked, entered, placeAndBinding } from './health.ts';
 
 export interface Pace {
-  /** Call this when the target is asked. `method` keeps apart what takes different times, and what can hang alone. */
+  /**
+   * Call this when the target is asked. Each `method` is timed separately, because methods take different times and can hang
+   * separately.
+   */
   begin(asked: Asked, method: string): Attempt;
-  /** The result of `work`, or null if the session should not wait for it any longer. `work` goes on. */
+  /** Returns the result of `work`, or null if the session should stop waiting for it. `work` continues in the background. */
   wait<T>(asked: Asked, method: string, work: Promise<T>): Promise<T | null>;
-  /** Whether the target is late with this and already has such a request of the principal: another one would only pile up. */
+  /**
+   * Whether the target is late with this method and already has such a request of the principal. A further request would only
+   * pile up.
+   */
   isAsking(asked: Asked, method: string): boolean;
-  /** The listener gets the id of a target that answers again after a session did not wait for it. Returns how to leave. */
+  /**
+   * Calls the listener with the id of a target that answers again after a session did not wait for it. Returns how to
+   * unsubscribe.
+   */
   onRecovered(listener: (targetId: string) => void): () => void;
 }
 
@@ -22,18 +31,18 @@ export interface Attempt {
   /** `answered` is false if the attempt ended in a fault. Later calls do nothing. */
   ended(answered: boolean): void;
   /**
-   * The attempt had all the time that there is. Returns whether this is news. It is not if the target has answered a later request, or if
-   * another attempt of the principal counted that was under way at the same time.
+   * Call this when the attempt has used up its time. Returns whether that is news. It is not news if the target has answered a
+   * later request, or if a concurrent attempt of the principal was already counted.
    */
   overdue(): boolean;
-  /** Whether the target has answered later requests, but not this one in the time that there is. */
+  /** Whether the target has answered later requests, but not this one within the time limit. */
   isLost(): boolean;
 }
 
 export interface Clock {
   /** Milliseconds. */
   readonly now: () => number;
-  /** Returns how to cancel. */
+  /** Returns a function that cancels the timer. */
   readonly after: (ms: number, run: () => void) => () => void;
 }
 
@@ -47,7 +56,7 @@ export const MONOTONIC: Clock = {
 };
 
 interface Track {
-  /** How long the last answer took, if anybody would have waited for it. */
+  /** How long the last answer took. Answers slower than `joinMs` are not recorded, because no session would wait that long. */
   tookMs: number | null;
   late: boolean;
   /** A session went on without the target. */
@@ -75,7 +84,7 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
     return track;
   }
 
-  /** A session that waits alone goes on waiting: a slow target is then in its first list. */
+  /** A session that is the only one waiting keeps waiting, so that a slow target is in its first list. */
   function becomeLate(track: Track): void {
     if (track.late) return;
     track.late = true;
@@ -135,7 +144,7 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
         track.waiting.add(release);
         work.then(release, release);
       });
-      // The work comes first: what is there already is not waited for.
+      // `work` comes first in the race, so that a result that is already there wins.
       const done = await Promise.race([work, released]);
       if (done === null) track.missed = true;
       return done;

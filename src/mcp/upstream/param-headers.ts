@@ -1,6 +1,6 @@
 /**
- * `Mcp-Param-*` of 2026-07-28 (Streamable HTTP, custom headers from tool parameters): which arguments of a tool a request
- * repeats in its headers, as the tool's schema declares it, and with which values. Pure.
+ * The `Mcp-Param-*` headers of 2026-07-28 (Streamable HTTP, custom headers from tool parameters): which arguments of a call are
+ * repeated in headers, according to the tool's schema, and with which values. Pure.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
 import { encodeHeaderValue } from '../era.ts';
@@ -8,7 +8,7 @@ import type { ModernHeaders } from './upstream.ts';
 
 export interface ParamHeader {
   readonly name: string;
-  /** Members on the way to the value. */
+  /** The member names that lead to the value. */
   readonly path: readonly string[];
 }
 
@@ -16,14 +16,16 @@ const ANNOTATION = 'x-mcp-header';
 /** RFC 9110 section 5.6.2. */
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const TYPES: readonly JsonValue[] = ['string', 'integer', 'boolean'];
-/** Where a schema has others that arguments do not have to pass through: an annotation there makes the tool invalid. */
+/** Keywords with subschemas that arguments need not pass through. An annotation inside them makes the tool invalid. */
 const LISTS_OR_SCHEMAS = [
   'items prefixItems contains additionalProperties unevaluatedProperties unevaluatedItems propertyNames',
   'oneOf anyOf allOf not if then else',
 ].flatMap((names) => names.split(' '));
 const MAPS = ['patternProperties', 'dependentSchemas', '$defs', 'definitions'];
 
-/** null: the declarations are invalid, and so, for clients over HTTP, is the tool. */
+/**
+ * Returns the headers that a tool declares. null: the declarations are invalid, and clients over HTTP must then ignore the tool.
+ */
 export function declaredHeaders(inputSchema: JsonValue | undefined): readonly ParamHeader[] | null {
   const found: ParamHeader[] = [];
   if (!collect(inputSchema, [], found)) return null;
@@ -31,7 +33,7 @@ export function declaredHeaders(inputSchema: JsonValue | undefined): readonly Pa
   return names.size === found.length ? found : null;
 }
 
-/** `path` is null where no annotation may stand. False: one is wrong. */
+/** Collects the declarations of a schema. `path` is null where annotations are not allowed. Returns false if one is invalid. */
 function collect(schema: JsonValue | undefined, path: readonly string[] | null, found: ParamHeader[]): boolean {
   if (!isObject(schema)) return true;
   if (Object.hasOwn(schema, ANNOTATION)) {
@@ -58,7 +60,7 @@ function childrenOf(schema: JsonObject, keyword: string): [string, JsonValue][] 
   return isObject(children) ? Object.entries(children) : [];
 }
 
-/** Without those whose value is absent, null, or of a kind that has no text. */
+/** Returns the headers of a call. An argument that is absent, null, or not a scalar gets no header. */
 export function paramHeaders(declared: readonly ParamHeader[], args: JsonValue | undefined): ModernHeaders['params'] {
   return declared.flatMap(({ name, path }): [string, string][] => {
     const text = textOf(path.reduce(memberOf, args));

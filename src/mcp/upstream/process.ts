@@ -1,6 +1,6 @@
 /**
- * A process of a target: started with nothing of the gateway's own, spoken to in lines of JSON, and ended together with
- * everything that it has started.
+ * Runs a process of a target. It inherits nothing from the gateway, exchanges lines of JSON, and is ended together with
+ * everything that it started.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,57 +16,57 @@ import { createLineReader, type Line, oversizedId, printable, readLargeLine, rea
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 import type { UpstreamFault } from './upstream.ts';
 
-/** Each step towards the end of a process waits so long for it. */
+/** How long each step of ending a process waits: closed stdin, SIGTERM, SIGKILL. */
 const GRACE_MS = 2_000;
-/** For what a process that has ended has left in its pipes; one that somebody else holds open never ends. */
+/** How long to read the pipes of a process that has ended. A pipe that another process holds open never ends. */
 const DRAIN_MS = 500;
 const INPUT_BYTES = 8 * 1024 * 1024;
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
-/** Of standard error, in the fault that its end is for somebody. */
+/** How many characters of standard error a fault carries. */
 const CAUSE_LENGTH = 2_000;
 
-/** Of the gateway's start: later ones are its own. */
+/** Computed when the gateway starts: node closes the descriptors that it opens later by itself. */
 const NO_OTHERS = coverDescriptors();
 
 export interface ProcessSpec {
-  /** Of the target. */
+  /** The target's name. */
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** null: a folder of its own. */
+  /** null: the process gets a temporary folder. */
   readonly cwd: string | null;
-  /** All of it. */
+  /** The complete environment. */
   readonly env: Readonly<Record<string, string>>;
-  /** Never logged. */
+  /** Values that must never be logged. */
   readonly secrets: readonly string[];
 }
 
 export interface ProcessHandlers {
   line(line: Exclude<Line, { kind: 'garbage' }>): void;
-  /** Once, also where it could not be started: nothing comes from it any more. */
+  /** Called once, also if the process could not be started. No line follows. */
   ended(why: ProcessFault): void;
 }
 
 export interface TargetProcess {
-  /** undefined: it could not be started. */
+  /** undefined: the process could not be started. */
   readonly pid: number | undefined;
-  /** `full`: it does not read. `closed`: it has ended, or is about to. */
+  /** `full`: the process does not read its input. `closed`: it has ended, or is about to. */
   send(text: string): 'sent' | 'full' | 'closed';
-  /** Reads nothing more of it, so that it must wait. */
+  /** Stops reading its output, which makes the process wait. */
   pause(): void;
   resume(): void;
-  /** Closes its input, then asks it to end, then makes it. */
+  /** Closes stdin, then sends SIGTERM, then SIGKILL. */
   end(why: string): void;
-  /** Ends it at once, for what it has done. */
+  /** Sends SIGKILL at once, because the process misbehaved. */
   kill(why: string): void;
-  /** When it and all of its group are gone, and its folder. */
+  /** Resolves when the process, its process group and its folder are gone. */
   readonly gone: Promise<void>;
 }
 
 export class ProcessFault extends Error {
   readonly fault: UpstreamFault['fault'];
-  /** The last of what the process printed to its standard error. */
+  /** The end of the process's standard error. */
   readonly stderr: string;
 
   constructor(
@@ -84,19 +84,19 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   let folder: string | null = null;
   let child: ChildProcessByStdio<Writable, Readable, Readable>;
   try {
-    // mkdtemp makes it with mode 0700.
+    // mkdtemp creates the folder with mode 0700.
     if (spec.cwd === null) folder = mkdtempSync(join(tmpdir(), 'portcullis-target-'));
     child = spawn(spec.command, [...spec.args], {
       cwd: spec.cwd ?? folder ?? undefined,
-      // node hands this variable on unless it is named.
+      // node passes this variable on unless it is set here.
       env: { NODE_V8_COVERAGE: undefined, ...spec.env },
       stdio: ['pipe', 'pipe', 'pipe', ...NO_OTHERS],
-      // A process group of its own, by which all that it starts is ended with it.
+      // Its own process group, so that everything it starts can be ended with it.
       detached: true,
       shell: false,
     }) as ChildProcessByStdio<Writable, Readable, Readable>;
     child.on('error', nothing);
-    // Without a descriptor left, node makes no pipes, whatever the types say.
+    // If no file descriptor is left, node creates no pipes, although the types say otherwise.
     if ((child.stdin as Writable | undefined) === undefined) throw new Error('no file descriptors are left');
   } catch (cause) {
     const removed = remove(folder, spec, log);
@@ -110,7 +110,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   const logLine = createLineLog(about, log);
   const stderr = createStderr(hiding, logLine);
   const startedAt = performance.now();
-  /** Why the gateway ends it. */
+  /** Why the gateway ends the process. */
   let ending: { readonly why: string; readonly expected: boolean } | null = null;
   let over = false;
   let garbage = 0;
@@ -129,7 +129,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     try {
       process.kill(-pid, signal);
     } catch {
-      // Nobody is left in it.
+      // The process group is empty.
     }
   }
 
@@ -137,7 +137,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     if (ending !== null || over) return;
     ending = { why, expected: true };
     stdin.end();
-    // What it still says has no reader, but must not keep it from ending.
+    // Its remaining output is discarded: a full pipe must not keep it from ending.
     stdout.resume();
     timers.push(setTimeout(signalGroup, GRACE_MS, 'SIGTERM'), setTimeout(signalGroup, 2 * GRACE_MS, 'SIGKILL'));
   }
@@ -145,12 +145,12 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   function kill(why: string): void {
     if (over || ending !== null) return;
     ending = { why, expected: false };
-    log.warn({ ...about, why }, 'a process of a target is ended for what it did');
+    log.warn({ ...about, why }, 'target process killed: it misbehaved');
     stdout.resume();
     signalGroup('SIGKILL');
   }
 
-  /** Set while a large line is read. Lines that came behind it wait for it. */
+  /** Set while a large line is being read. Later lines wait for it. */
   let reading: Promise<void> | null = null;
   const behind: Buffer[] = [];
   let isPaused = false;
@@ -172,7 +172,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
       const text = (await decodeInLane(bytes, spec.name, true)) ?? '';
       take(bytes.length, text, await readLargeLine(text, spec.name));
     } catch (err) {
-      log.warn({ ...about, err }, 'a large message of a target cannot be passed on');
+      log.warn({ ...about, err }, 'large message of a target dropped: reading it failed');
     }
     reading = null;
     for (let next = behind.shift(); next !== undefined; next = reading === null ? behind.shift() : undefined) takeLine(next);
@@ -184,9 +184,9 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     if (ending !== null) return;
     if (line.kind === 'garbage') {
       const shown = hiding.hide(text.slice(0, hiding.cut(text, 2 * SHOWN_LENGTH)));
-      logLine(printable(shown).slice(0, SHOWN_LENGTH), 'a target prints what is no message');
+      logLine(printable(shown).slice(0, SHOWN_LENGTH), 'target printed a line that is not a message');
       garbage += size;
-      if (garbage > GARBAGE_BYTES) kill('it prints what is no message');
+      if (garbage > GARBAGE_BYTES) kill('it printed too much that is not a message');
       return;
     }
     garbage = 0;
@@ -200,8 +200,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     stderr.end();
     for (const stream of [stdin, stdout, child.stderr]) stream.destroy();
     const lifetime_ms = Math.round(performance.now() - startedAt);
-    if (ending?.expected) log.info({ ...about, how, why: ending.why, lifetime_ms }, 'a process of a target has ended');
-    else log.warn({ ...about, how, why: ending?.why, lifetime_ms, stderr: stderr.tail() }, 'a process of a target has ended');
+    if (ending?.expected) log.info({ ...about, how, why: ending.why, lifetime_ms }, 'target process ended');
+    else log.warn({ ...about, how, why: ending?.why, lifetime_ms, stderr: stderr.tail() }, 'target process ended');
     const message = `the process ${how}${ending === null ? '' : ` (${ending.why})`}`;
     const fault = pid === undefined ? 'unreachable' : 'crashed';
     handlers.ended(new ProcessFault(fault, message, { cause, stderr: stderr.tail().slice(-CAUSE_LENGTH) }));
@@ -213,38 +213,38 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     const id = oversizedId(skipped);
     log.warn(
       { ...about, bytes: skipped.bytes, limit: maxLineBytes, answers: id !== null },
-      'a message of a target is too large and is skipped',
+      'message of a target skipped: it is too large',
     );
     if (id !== null) handlers.line({ kind: 'oversized', id, reason: `an answer of ${skipped.bytes} bytes is too large` });
   });
   stdout.on('data', (bytes: Buffer) => {
-    if (ending === null && !reader.push(bytes)) kill('it sent a line without an end');
+    if (ending === null && !reader.push(bytes)) kill('it sent a line that does not end');
   });
-  // A process that can be told nothing, or tell nothing, is of no use, though it may live on.
+  // A process that cannot be read or written any more is useless, even if it keeps running.
   const cutOff = (why: string): void => {
     timers.push(setTimeout(kill, GRACE_MS, why));
   };
-  stdout.on('end', () => cutOff('it has closed its output'));
-  stdin.on('close', () => cutOff('it has closed its input'));
+  stdout.on('end', () => cutOff('it closed its output'));
+  stdin.on('close', () => cutOff('it closed its input'));
   child.stderr.on('data', (bytes: Buffer) => stderr.push(bytes));
-  // Of pipes whose other end is gone: the end of the process is told by itself.
+  // Pipe errors are ignored: the `exit` event reports the end of the process.
   for (const stream of [stdin, stdout, child.stderr]) stream.on('error', nothing);
   const closed = once(child, 'close').catch(nothing);
   child.on('error', (cause) => {
     if (pid === undefined) finish(`could not be started (${codeOf(cause)})`, cause);
   });
   child.on('exit', (code, signal) => {
-    // Now, while no other process can have the number of the group.
+    // The signal is sent now, while no other process can have this group id.
     signalGroup('SIGKILL');
     stdout.resume();
     const how = signal === null ? `ended with exit code ${code}` : `ended by ${signal}`;
-    // However late that is noticed, what waits in the pipes is read first.
+    // The event loop may be late, so immediate() lets the pipes be read first.
     const late = sleep(DRAIN_MS).then(() => immediate());
     void Promise.race([closed, late])
       .then(() => reading)
       .then(() => finish(how));
   });
-  if (pid !== undefined) log.info({ ...about, command: spec.command }, 'a process of a target has started');
+  if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
 
   return {
     pid,
@@ -273,8 +273,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 function nothing(): void {}
 
 /**
- * Node's own descriptors close when another program is started. What the gateway was handed by whoever started it does not,
- * except for the lowest ones: processes of targets find nothing behind those.
+ * Descriptors that node opens are closed when it starts another program. Descriptors that the gateway inherited are not, except
+ * the lowest ones. This covers the inherited ones with /dev/null in processes of targets.
  */
 function coverDescriptors(): ('ignore' | number)[] {
   let inherited: number[];
@@ -290,13 +290,13 @@ function coverDescriptors(): ('ignore' | number)[] {
   return Array.from({ length: Math.max(...inherited) - 2 }, (_, at) => (inherited.includes(at + 3) ? empty : 'ignore'));
 }
 
-/** O_CLOEXEC, as Linux shows it (proc(5)). */
+/** Whether the descriptor has O_CLOEXEC, as Linux shows it (proc(5)). */
 function closesOnExec(fd: number): boolean {
   try {
     const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1] ?? '0';
     return (Number.parseInt(flags, 8) & 0o2000000) !== 0;
   } catch {
-    // The one with which the folder was read.
+    // This is the descriptor with which the folder was read. It is closed already.
     return true;
   }
 }
@@ -310,6 +310,6 @@ async function remove(folder: string | null, { name }: ProcessSpec, log: Log): P
   try {
     await rm(folder, { recursive: true, force: true, maxRetries: 2 });
   } catch (err) {
-    log.warn({ target: name, folder, err }, 'the folder of a process could not be removed');
+    log.warn({ target: name, folder, err }, 'removing the folder of a target process failed');
   }
 }

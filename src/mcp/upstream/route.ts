@@ -1,4 +1,4 @@
-/** Every target by its transport, and what is known of which era each is of. */
+/** Sends each request over the transport of its target, and records each target's mode (stateful or stateless). */
 import type { AddressRule } from '../../targets/address.ts';
 import { createBridge } from './bridge/bridge.ts';
 import { createUpstreamEras, type UpstreamEras } from './eras.ts';
@@ -10,7 +10,7 @@ import { createUnread } from './unread.ts';
 import type { Upstream } from './upstream.ts';
 
 export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
-  /** Where no connection goes. */
+  /** The addresses that connections must not use. */
   readonly addresses: AddressRule;
   readonly health: Health;
 }
@@ -18,7 +18,7 @@ export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
 export function createUpstreams(deps: UpstreamDeps): {
   readonly upstream: Upstream;
   readonly eras: UpstreamEras;
-  /** How many processes there are of `stdio` targets. */
+  /** Returns how many processes of `stdio` targets exist. */
   readonly processes: () => number;
 } {
   const { limits, addresses, health, newId, now } = deps;
@@ -30,7 +30,7 @@ export function createUpstreams(deps: UpstreamDeps): {
     sse: health.watched(createSseUpstream(limits, newId, addresses, unread)),
     stdio: health.watched(stdio),
   };
-  // The bridge asks for the era, too, and must not be asked itself.
+  // The bridge itself looks up the mode of a target, so mode probes must not go through the bridge.
   const eras = createUpstreamEras(routed(byTransport), now);
   const bridge = createBridge({ http, eras, limits, newId, now, unread });
   return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras, processes: stdio.processes };

@@ -1,6 +1,6 @@
 /**
- * Targets of the transport that came before Streamable HTTP (2024-11-05, HTTP with SSE): a GET opens the connection on which
- * everything comes, its first event names the address that messages are posted to. Each session has one such connection.
+ * Targets of the transport before Streamable HTTP (2024-11-05, HTTP with SSE). A GET opens the connection that carries all
+ * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
  */
 import { type Dispatcher, errors } from 'undici';
 import { type AddressRule, createAddressRule } from '../../targets/address.ts';
@@ -24,28 +24,28 @@ import {
   type UpstreamRequest,
 } from './upstream.ts';
 
-/** What a message says that cannot be read. */
+/** The envelope of an unreadable message. */
 const UNREADABLE: Partial<Envelope> = {};
 
-/** Connections of all targets together. */
+/** The maximum of connections to all targets together. */
 const MAX_SESSIONS = 1_000;
-/** Of one target, so that its users cannot take the places of all others. */
+/** The maximum for one target, so that its users cannot take the connection slots of all other targets. */
 const MAX_OF_TARGET = MAX_SESSIONS / 4;
 
 interface SseSession {
   readonly id: string;
   readonly targetId: string;
-  /** Where it was opened, and under which binding. */
+  /** The address and binding that the session was opened with. */
   readonly address: string;
   readonly binding: string;
   readonly endpoint: URL;
   readonly mailbox: Mailbox;
-  /** Puts off its end for want of use. */
+  /** Restarts the idle timer. */
   touch(): void;
   end(cause: Error): void;
 }
 
-/** A request to a target that can be sent. */
+/** A request with everything that is needed to send it. */
 interface Sent {
   readonly request: UpstreamRequest;
   readonly url: URL;
@@ -59,12 +59,12 @@ export function createSseUpstream(
   unread: Unread = createUnread(),
 ): Upstream {
   const agent = createAgent(limits.connectMs, addresses);
-  /** The longest unused first. */
+  /** Ordered by last use, oldest first. */
   const sessions = new Map<string, SseSession>();
-  /** Connections on their way to become sessions: they have their places, too. */
+  /** Connections that are still being opened. They also count as slots. */
   const opening = new Set<Sent>();
 
-  /** False: there is no place, and no unused session that could give its own. */
+  /** Makes room for one more session. False: all slots are taken, and no idle session can be evicted. */
   function makeRoom(targetId: string): boolean {
     const own = [...sessions.values()].filter((session) => session.targetId === targetId);
     const ownOpening = [...opening].filter(({ request }) => request.target.id === targetId);
@@ -72,7 +72,7 @@ export function createSseUpstream(
     if (!isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
     const candidates = isOverShare ? own : [...own, ...sessions.values()];
     const unused = candidates.find(({ mailbox }) => mailbox.isQuiet());
-    unused?.end(new Error('another session needs the place'));
+    unused?.end(new Error('evicted: another session needs the slot'));
     return unused !== undefined;
   }
 
@@ -110,7 +110,7 @@ export function createSseUpstream(
     }
   }
 
-  /** Reads a connection to its end. What comes before the endpoint event belongs to nobody. */
+  /** Reads a connection to its end. Events before the endpoint event are ignored. */
   async function read(
     sent: Sent,
     body: Dispatcher.ResponseData['body'],
@@ -136,7 +136,7 @@ export function createSseUpstream(
     }
   }
 
-  /** Not before the streams have room, so that a client that reads slowly slows its target down. */
+  /** Delivers an event, then waits until the streams have room: a client that reads slowly slows its target down. */
   async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
     if (event.event !== undefined) return;
     const envelope = await readLargeEnvelope(event.data, sent.request.target.id);
@@ -183,7 +183,7 @@ export function createSseUpstream(
     return session;
   }
 
-  /** Of the answer only the status matters: what it stands for comes on the connection. */
+  /** Posts a message. Only the status of the answer matters: the response itself arrives on the SSE connection. */
   async function post(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
     const { target, body, signal } = sent.request;
     try {
@@ -213,8 +213,8 @@ export function createSseUpstream(
       return jsonAnswer(400, errorMessage(id, { code: CODES.invalidRequest, message }));
     }
     const posting = post(sent, session.endpoint);
-    // There are targets that answer the POST only when they have sent what it asks for. What has come may be the end of the
-    // session, though, and the POST be refused for it.
+    // Some targets answer the POST only after they have sent the response event. But that first event may also be the end of the
+    // session, and then the POST may be refused.
     const arrived = stream.arrived.then(() => (sessions.has(session.id) ? undefined : posting));
     const posted = await Promise.race([posting, arrived]);
     if (posted !== undefined && (isFault(posted) || !isAccepted(posted.status))) {
@@ -263,7 +263,7 @@ export function createSseUpstream(
       const { credentials } = access;
       if (credentials === 'unusable') return { fault: 'credential' };
       if (target.transport !== 'sse') return { fault: 'transport' };
-      // 2026-07-28 has no such transport.
+      // Revision 2026-07-28 does not have this transport.
       if (request.modern) return statusAnswer(400);
       const sent: Sent = { request, url: new URL(target.url), credentials };
       if (named === undefined) {
@@ -284,7 +284,7 @@ export function createSseUpstream(
   };
 }
 
-/** A session that the target refuses to open is nobody's. */
+/** Passes on the answer to `initialize`, and ends the session if the answer holds no result. */
 async function* firstEvents(session: SseSession, stream: MailStream): AsyncGenerator<readonly SseEvent[]> {
   let isOpen = false;
   try {
@@ -304,16 +304,18 @@ function abortWith(stream: MailStream, signal: Cancellable | undefined): void {
   else signal.addEventListener('abort', abort, { once: true });
 }
 
-/** Messages go to the target that the connection was opened to, wherever it may point. */
+/**
+ * Returns the address for messages. It must have the origin of the connection, so that messages cannot be redirected elsewhere.
+ */
 function endpointOf({ data }: SseEvent, url: URL): URL {
   const endpoint = URL.canParse(data, url.href) ? new URL(data, url) : null;
   if (endpoint === null || endpoint.origin !== url.origin || endpoint.username !== '' || endpoint.password !== '') {
-    throw new Error('the endpoint event names no address of the same origin');
+    throw new Error('the endpoint event must name an address of the same origin');
   }
   return endpoint;
 }
 
-/** The whole allow-list, as for Streamable HTTP; the credential is set last. */
+/** The complete allow-list of headers, as for Streamable HTTP. The credential is set last. */
 function headersFor({ request, credentials }: Sent, own: Record<string, string>): Record<string, string> {
   const headers: Record<string, string> = { 'user-agent': 'portcullis', ...own };
   if (request.version !== undefined) headers['mcp-protocol-version'] = request.version;
@@ -323,7 +325,7 @@ function headersFor({ request, credentials }: Sent, own: Record<string, string>)
 
 function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): UpstreamAnswer {
   body.on('error', () => undefined);
-  // Read and thrown away, so that the connection can be used again; what is larger is not worth it.
+  // The body is read and discarded, so that the connection can be reused. A larger body is not worth reading.
   void body.dump({ limit: 64 * 1024 }).catch(() => undefined);
   const retryAfter = headers['retry-after'];
   return statusAnswer(statusCode, typeof retryAfter === 'string' ? retryAfter : null);
@@ -333,8 +335,8 @@ function isAccepted(status: number): boolean {
   return status >= 200 && status < 300;
 }
 
-/** To what would otherwise wait for ever. */
+/** Answers a request of the target that no client can see. Without an answer the target would wait for ever. */
 function answerTo({ id, method }: Unasked): string {
   if (method === 'ping') return resultMessage(id, '{}');
-  return errorMessage(id, { code: CODES.internal, message: 'There is nobody who could be asked' });
+  return errorMessage(id, { code: CODES.internal, message: 'No client is connected that could answer' });
 }

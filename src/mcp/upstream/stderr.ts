@@ -1,4 +1,4 @@
-/** What a process prints to its standard error: kept for whoever looks for the reason of its end, and logged within bounds. */
+/** Keeps the end of a process's standard error, which shows why it ended, and logs it within limits. */
 import { StringDecoder } from 'node:string_decoder';
 import type { Log } from '../../log.ts';
 import { printable } from './lines.ts';
@@ -6,22 +6,22 @@ import { printable } from './lines.ts';
 const TAIL_LENGTH = 64 * 1024;
 const LINE_LENGTH = 4 * 1024;
 const LINES_PER_SECOND = 50;
-/** Shorter ones would cut up what is no secret. */
+/** Shorter secrets are not hidden: they would also cut up ordinary text. */
 const SECRET_LENGTH = 4;
 
 export interface Stderr {
   push(bytes: Buffer): void;
   end(): void;
-  /** The last of it. */
+  /** Returns the end of the output. */
   tail(): string;
 }
 
-/** Cuts secrets out wherever they stand: a process may print its environment. */
+/** Removes secrets from text: a process may print its environment. */
 export interface Hiding {
   hide(text: string): string;
-  /** A place up to `at` where the text can be cut without cutting a secret, of which neither half would be known. */
+  /** Returns a position up to `at` where cutting the text does not split a secret. Half a secret would not be recognized. */
   cut(text: string, at: number): number;
-  /** No secret has more characters than this in any form. */
+  /** The length of the longest secret in any of its encodings, in characters. */
   readonly longest: number;
 }
 
@@ -34,7 +34,7 @@ export function hideSecrets(secrets: readonly string[]): Hiding {
   return {
     hide: (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
     cut(text, at) {
-      // Once for each, so that no text can make it long, or keep all of itself waiting.
+      // One pass per secret bounds the time, and ensures that the text advances.
       return longestFirst.reduce((place, part) => {
         const from = Math.max(0, place - part.length + 1);
         const found = text.slice(from, place + part.length - 1).indexOf(part);
@@ -55,7 +55,7 @@ function hexOf(secret: string): string[] {
   return [hex, hex.toUpperCase()];
 }
 
-/** The characters that are the secret's alone, wherever it stands in what was encoded. */
+/** Returns the base64 characters that depend on the secret only, for each alignment of the secret in the encoded text. */
 function base64Of(secret: string): string[] {
   const bytes = Buffer.from(secret);
   const standard = [0, 1, 2].map((shift) => {
@@ -67,7 +67,7 @@ function base64Of(secret: string): string[] {
   );
 }
 
-/** Logs what a process prints, at level debug, as far as its rate allows. */
+/** Logs what a process prints at level debug, up to a number of lines per second. */
 export function createLineLog(about: { target: string; pid: number }, log: Log): (line: string, what: string) => void {
   let second = 0;
   let logged = 0;
@@ -79,7 +79,7 @@ export function createLineLog(about: { target: string; pid: number }, log: Log):
     }
     logged++;
     if (logged <= LINES_PER_SECOND) log.debug({ ...about, line }, what);
-    else if (logged === LINES_PER_SECOND + 1) log.debug(about, 'a target prints too much to log all of it');
+    else if (logged === LINES_PER_SECOND + 1) log.debug(about, 'target prints too much: further lines of this second are not logged');
   };
 }
 
@@ -91,9 +91,9 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
   function line(text: string): void {
     const shown = printable(hiding.hide(text)).slice(0, LINE_LENGTH);
     tail += `${shown}\n`;
-    // Not after every line: that would copy all of it for each.
+    // Trimming after every line would copy the whole tail each time.
     if (tail.length > 2 * TAIL_LENGTH) tail = tail.slice(-TAIL_LENGTH);
-    logLine(shown, 'stderr of a target');
+    logLine(shown, 'target wrote to stderr');
   }
 
   return {
@@ -101,7 +101,7 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
       const lines = (rest + decoder.write(bytes)).split(/\r?\n/);
       rest = lines.pop() ?? '';
       for (const text of lines) line(text);
-      // The beginning of a secret waits for its end.
+      // The last characters wait, because they may be the beginning of a secret.
       if (rest.length > LINE_LENGTH + hiding.longest) {
         const place = hiding.cut(rest, rest.length - hiding.longest);
         line(rest.slice(0, place));

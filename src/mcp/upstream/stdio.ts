@@ -1,6 +1,6 @@
 /**
- * Targets that are processes of this host. `initialize` starts one, or joins one that callers of the same scope share; the
- * sessions live and end with it. How many there are, how long they stay idle and how old they get is bounded.
+ * Targets that are processes on this host. `initialize` starts a process, or joins one that callers of the same scope share.
+ * Sessions live and end with their process. The number, idle time and lifetime of processes are limited.
  */
 
 import type { JsonReading } from '../../http/json.ts';
@@ -26,10 +26,10 @@ import {
 } from './upstream.ts';
 
 export interface StdioLimits {
-  /** Byte for byte what a target may name as its command. */
+  /** The commands that targets may use, compared byte for byte. */
   readonly allowed: readonly string[];
   readonly maxProcesses: number;
-  /** Without a message of a client or an open stream. */
+  /** How long a process may be without a client message and an open stream. */
   readonly idleMs: number;
   readonly lifetimeMs: number;
 }
@@ -43,21 +43,21 @@ export interface StdioDeps {
   readonly unread: Unread;
 }
 
-/** Where all places are taken, a process that has been idle for so long gives way. */
+/** If all process slots are taken, a process that has been idle for this long is evicted. */
 const GIVE_WAY_MS = 30_000;
-/** How long a new process waits for the end of another. */
+/** How long a new process waits for a slot while another process ends. */
 const ROOM_MS = 5_000;
-/** Past its lifetime, a process has so long to finish what is under way. */
+/** How long a process may finish its requests after its lifetime. */
 const OVERTIME_MS = 60_000;
-/** A shared process that ends by itself within this time of its start counts as another failure in a row. */
+/** A shared process that ends by itself within this time of its start counts as a further failure in a row. */
 const STEADY_MS = 30_000;
 const FIRST_BACK_OFF_MS = 1_000;
 const BACK_OFF_MS = 30_000;
-/** The grace that a process gets, and a little. */
+/** The time that ending a process takes at most, with a margin. */
 const CLOSE_MS = 6_000;
 
 export interface StdioUpstream extends Upstream {
-  /** How many processes there are, those included that are ending. */
+  /** Returns how many processes exist, including those that are ending. */
   processes(): number;
 }
 
@@ -65,15 +65,15 @@ interface Seat {
   readonly host: Host;
   readonly session: HostSession;
   readonly targetId: string;
-  /** Target, address and credentials: a session must not be used on with others. */
+  /** The fingerprint of target, address and credentials. A session must not be used with different ones. */
   readonly place: string;
 }
 
 export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps): StdioUpstream {
-  /** Also those that are ending: they are processes still. */
+  /** All processes, including those that are ending. */
   const hosts = new Set<Host>();
   const ending = new Set<Host>();
-  /** Of those that nobody shares. */
+  /** The users that caused a process to be started. */
   const owners = new WeakMap<Host, string>();
   const seats = new Map<string, Seat>();
   const shared = new Map<string, Host>();
@@ -96,7 +96,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     for (const [key, { until }] of setbacks) if (at > until + STEADY_MS) setbacks.delete(key);
   }
 
-  /** Of clients that left without a word. */
+  /** Ends sessions whose clients left without ending them. */
   function sweepSessions(host: Host, at: number): void {
     for (const session of host.sessions.values()) {
       if (session.streams > 0 || at - session.lastUsed <= stdio.idleMs) continue;
@@ -105,19 +105,22 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     }
   }
 
-  /** Those that are one user's alone. A few are anybody's due, however few there are in all. */
+  /** How many processes one user may have started. The user always gets a few, even if the total limit is low. */
   const maxOwned = Math.max(Math.min(4, stdio.maxProcesses), Math.floor(stdio.maxProcesses / 4));
 
-  /** False: the user has as many as one may have, and none of them is idle. */
+  /** Whether the user may start one more process. An idle one of the same user is evicted if needed. */
   function mayOwnAnother(owner: string): boolean {
     const own = [...hosts].filter((host) => owners.get(host) === owner && !ending.has(host));
     if (own.length < maxOwned) return true;
     const [longest] = own.filter((host) => !host.isBusy).sort((a, b) => a.lastUsed - b.lastUsed);
-    longest?.end('it was idle, and its user needs another one');
+    longest?.end('it was idle, and its user needs its slot');
     return longest !== undefined;
   }
 
-  /** null: there is no room. Nothing else runs between the count and the start. */
+  /**
+   * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
+   * count and the start.
+   */
   async function whenRoom(running: () => Host | null, begin: () => Host): Promise<Host | null> {
     const deadline = now() + ROOM_MS;
     while (!isClosed) {
@@ -139,7 +142,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   function giveWay(): void {
     const idle = [...hosts].filter((host) => !host.isBusy && now() - host.lastUsed >= GIVE_WAY_MS);
     const [longest] = idle.sort((a, b) => a.lastUsed - b.lastUsed);
-    longest?.end('it was idle, and another one needs its place');
+    longest?.end('it was idle, and another process needs its slot');
   }
 
   function start(
@@ -169,7 +172,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     return host;
   }
 
-  /** The first failure may be chance; each further one doubles the wait. */
+  /** Records a failure of a shared process. The first may be chance; each further failure doubles the wait. */
   function setBack(key: string, host: Host): void {
     const before = now() - host.startedAt > STEADY_MS ? 0 : (setbacks.get(key)?.failures ?? 0);
     const failures = before + 1;
@@ -182,7 +185,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     if (!stdio.allowed.includes(target.command)) {
       log.warn(
         { target: target.name, command: target.command },
-        'a target names a command that the configuration does not allow',
+        'target command refused: the configuration does not allow it',
       );
       return { fault: 'transport' };
     }
@@ -199,7 +202,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     if (running !== null) return running;
     const until = setbacks.get(key)?.until ?? 0;
     if (now() < until) {
-      const cause = new Error('the process has ended by itself several times; it is not started for a while');
+      const cause = new Error('the process ended by itself several times; it is not started again for a while');
       return { fault: 'suspended', until, cause };
     }
     if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
@@ -210,7 +213,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     return host ?? noRoom(target);
   }
 
-  /** One past its lifetime takes no new sessions. */
+  /** Returns the running shared process. A process past its lifetime takes no new sessions. */
   function current(key: string): Host | null {
     const host = shared.get(key);
     return host !== undefined && !isOld(host) ? host : null;
@@ -221,7 +224,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   function noRoom({ name }: StdioTarget): UpstreamFault {
-    log.warn({ target: name, processes: hosts.size }, 'no further process of a target can be started');
+    log.warn({ target: name, processes: hosts.size }, 'target process not started: no process slot is free');
     return { fault: 'busy' };
   }
 
@@ -249,7 +252,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     { message, located }: Readable,
     signal: Cancellable | undefined,
   ): UpstreamAnswer | UpstreamFault {
-    // Sessions of a process past its lifetime move on to the next one with their next request.
+    // The 404 makes the session move to a new process with this request.
     if (host.shared && message.kind === 'request' && isOld(host)) return plain(404);
     return toAnswer(host.post(session, message, located, signal));
   }
@@ -271,13 +274,13 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     async send(request) {
       const { target, access, method, signal } = request;
       if (target.transport !== 'stdio') return { fault: 'transport' };
-      if (isClosed) return { fault: 'busy', cause: new Error('the gateway is ending') };
+      if (isClosed) return { fault: 'busy', cause: new Error('the gateway is shutting down') };
       const seat = seats.get(request.session?.upstreamId ?? '');
-      // Whatever has become of the credentials: an end is an end.
+      // A session can always be ended, even if the credentials have changed.
       if (method === 'DELETE') return seat?.targetId === target.id ? leave(seat) : plain(404);
       const { credentials } = access;
       if (credentials === 'unusable') return { fault: 'credential' };
-      // A process speaks the session revisions alone.
+      // Processes speak only the stateful revisions.
       if (request.modern !== undefined) return plain(400);
       const isOwn = seat !== undefined && seat.place === placeOf(target, access);
       if (request.session !== undefined && !isOwn) return plain(404);
@@ -285,14 +288,14 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const reading = read(request.body ?? '', target.id);
       const readable = readableOf('then' in reading ? await reading : reading);
       if (readable === null) return plain(400);
-      // What was sent meanwhile may have ended the session.
+      // A message that was handled in the meantime may have ended the session.
       if (isOwn && seats.get(seat.session.id) !== seat) return plain(404);
       return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
     },
     async close() {
       isClosed = true;
       clearInterval(sweeper);
-      for (const host of hosts) host.end('the gateway is ending');
+      for (const host of hosts) host.end('the gateway is shutting down');
       await settled(
         [...hosts].map(({ gone }) => gone),
         CLOSE_MS,
@@ -308,7 +311,7 @@ function placeOf(target: StdioTarget & { readonly id: string }, access: Access):
 
 type Readable = { readonly message: RpcMessage; readonly located: Located };
 
-/** The text is one that the gateway has built: within its own bounds, and in its own form. */
+/** Reads a message that the gateway built itself, so it is within limits and well-formed. */
 function read(body: string, targetId: string): JsonReading | Promise<JsonReading> {
   return readLargeJson(body, { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH }, targetId);
 }
@@ -345,7 +348,7 @@ function bytesOf(text: string): () => Promise<Buffer> {
   return async () => Buffer.from(text);
 }
 
-/** Waits for the first or for all of them, but not longer than that. */
+/** Waits for the first or for all of the promises, for at most `ms` milliseconds. */
 async function settled(promises: readonly Promise<void>[], ms: number, which: 'first' | 'all'): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<void>((resolve) => {

@@ -1,11 +1,11 @@
-/** What has come of targets and is not read yet: bounded for each target and for the process, across transports. */
+/** Bounds the data that targets have sent and nobody has read yet: per target and for the process, across all transports. */
 import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../budgets.ts';
 
-/** Less of a stream or a body is not counted: nearly all that targets send. */
+/** The first bytes of a stream or body are not counted. Nearly everything that targets send is smaller. */
 const FREE = 64 * 1024;
 const LIMITS = { perKey: 32 * 1024 * 1024, all: 96 * 1024 * 1024 };
 
-/** Why an answer or a stream was given up; the message is for administrators. */
+/** The reason why an answer or a stream was abandoned. The message is for administrators. */
 export class BacklogFault extends Error {
   constructor({ overdrawn, limit }: Overdrawn) {
     const whose = overdrawn === 'key' ? 'of this target' : 'of all targets';
@@ -14,12 +14,12 @@ export class BacklogFault extends Error {
 }
 
 export interface Unread {
-  /** For one stream or body of the target. */
+  /** Opens an account for one stream or body of the target. */
   open(targetId: string): UnreadAccount;
 }
 
 export interface UnreadAccount {
-  /** What waits now. A fault: it is too much, and has to be given up. */
+  /** Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. */
   set(bytes: number): BacklogFault | null;
   close(): void;
 }

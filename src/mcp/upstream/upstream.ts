@@ -1,7 +1,7 @@
 /**
- * How the rest of the gateway sees a target: as a server of Streamable HTTP, whatever transport it has. A POST carries one
- * message and is answered with JSON or a stream of events; `initialize` may open a session, GET is its standing stream,
- * DELETE its end. A session that is not there answers 404.
+ * How the rest of the gateway sees a target: as a Streamable HTTP server, whatever transport the target has. A POST carries one
+ * message and is answered with JSON or an event stream. `initialize` may open a session, GET opens its standalone stream, DELETE
+ * ends it. An unknown session answers 404.
  */
 import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
 import type { Cancellable } from '../cancellation.ts';
@@ -11,24 +11,24 @@ import type { SseEvent } from '../sse.ts';
 export interface Upstream {
   /** Never rejects. */
   send(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault>;
-  /** Ends every exchange and everything that was started for targets. */
+  /** Ends every request in flight and every process that was started for targets. */
   close(): Promise<void>;
 }
 
 export interface UpstreamRequest {
   readonly method: 'POST' | 'GET' | 'DELETE';
   readonly target: RoutedTarget;
-  /** Of the principal on whose behalf it is sent. */
+  /** The access of the principal on whose behalf the request is sent. */
   readonly access: Access;
-  /** Of POST: the text of one message that the gateway has built. */
+  /** For POST: the text of one message that the gateway has built. */
   readonly body?: string;
   readonly session?: { readonly upstreamId: string | null };
-  /** The version header of the session revisions; without it a target chooses the older behaviour. */
+  /** The version header of the stateful revisions. If it is missing, a target assumes the oldest behaviour. */
   readonly version?: SessionRevision | undefined;
-  /** Headers of revision 2026-07-28, already checked against the body. */
+  /** The headers of revision 2026-07-28. They have already been checked against the body. */
   readonly modern?: ModernHeaders;
   readonly lastEventId?: string;
-  /** Aborts the exchange, answer included. */
+  /** Aborts the request, including an answer that is still arriving. */
   readonly signal?: Cancellable;
 }
 
@@ -42,28 +42,28 @@ export interface ModernHeaders {
 
 interface AnswerHead {
   readonly status: number;
-  /** Of the session that `initialize` has opened. */
+  /** The id of the session that `initialize` opened. */
   readonly sessionId: string | null;
-  /** The session is in this process: another replica of the gateway cannot reach it. */
+  /** Whether the session lives in this process. Other replicas of the gateway cannot reach it then. */
   readonly held: boolean;
   readonly retryAfter: string | null;
-  /** Of a redirection. */
+  /** The Location header of a redirect. */
   readonly location?: string | null;
-  /** Gives the connection up without reading on. */
+  /** Abandons the rest of the answer without reading it. */
   discard(): void;
 }
 
 export type UpstreamAnswer = AnswerHead &
-  /** `read`: the whole body, as far as the transport takes one. */
+  /** `read` returns the whole body, or a fault if the transport cannot deliver it. */
   (
     | { readonly type: 'json' | 'other'; readonly read: () => Promise<Buffer | UpstreamFault> }
-    /** Throws SseFault for what is no event stream, and what the connection throws when it breaks off. */
+    /** Iterating throws SseFault if the body is not an event stream, and the connection's error if it breaks off. */
     | { readonly type: 'stream'; readonly events: AsyncIterable<readonly SseEvent[]> }
   );
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
-/** No answer. `unreachable`: no connection, or no process; what the caller asks for has no part in that. */
+/** The target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. */
 export interface UpstreamFault {
   readonly fault:
     | 'credential'
@@ -78,11 +78,11 @@ export interface UpstreamFault {
     | 'too_large'
     | 'busy'
     | 'suspended';
-  /** For administrators: it may name addresses, and what a process has printed. */
+  /** For administrators only: it may contain addresses and what a process printed. */
   readonly cause?: unknown;
-  /** Of `suspended`: when the target is asked again. Left out: it is being asked, and is late. */
+  /** For `suspended`: when the target may be asked again. It is left out if a request is already under way and is late. */
   readonly until?: number;
-  /** Of `timeout` where a session was to be opened: the time it had. */
+  /** For a `timeout` while a session was being opened: how long the target had. */
   readonly withinMs?: number;
 }
 
@@ -92,22 +92,22 @@ export function isFault(answer: object): answer is UpstreamFault {
 
 export interface UpstreamLimits {
   readonly connectMs: number;
-  /** Until the target has opened a session, or said which revisions it speaks. */
+  /** How long the target may take to open a session, or to say which revisions it speaks. */
   readonly headersMs: number;
-  /** How long a target may be silent while a request is under way, unless the target has a `timeout_ms` of its own. */
+  /** How long a target may be silent during a request, unless the target has its own `timeout_ms`. */
   readonly silenceMs: number;
-  /** After the last use of a session of the gateway's own, or of a call that its client does not wait for. */
+  /** How long the gateway keeps a session of its own after its last use, and a call that its client no longer waits for. */
   readonly idleMs: number;
   /** Largest JSON answer and largest single event. */
   readonly answerBytes: number;
 }
 
-/** The same for every transport, in milliseconds. */
+/** Returns how long this target may be silent, in milliseconds. All transports use the same limit. */
 export function silenceOf({ timeout_ms }: Pick<Target, 'timeout_ms'>, limits: UpstreamLimits): number {
   return timeout_ms ?? limits.silenceMs;
 }
 
-/** Until the answer to what opens a session. */
+/** Returns how long this target may take to answer a request that opens a session, in milliseconds. */
 export function openingOf(target: Pick<Target, 'timeout_ms'>, limits: UpstreamLimits): number {
   return Math.min(limits.headersMs, silenceOf(target, limits));
 }

@@ -1,6 +1,6 @@
 /**
- * Clients with sessions in front of targets that speak only 2026-07-28, which has none. The session is the bridge's own, in
- * this process; each of its requests becomes one of 2026-07-28. To all other targets everything passes unchanged.
+ * Bridges stateful clients to targets that speak only 2026-07-28, which has no sessions. The bridge keeps the session in this
+ * process and turns each of its requests into one of 2026-07-28. Requests to all other targets pass unchanged.
  */
 import { errors } from 'undici';
 import { LOG_LEVELS } from '../../era.ts';
@@ -59,7 +59,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
     if (message.kind === 'notification') {
       const cancelled = message.method === 'notifications/cancelled' ? message.params?.requestId : undefined;
       if (isId(cancelled)) session.running.get(cancelled)?.abort();
-      // The others tell of what a target of 2026-07-28 does not keep.
+      // Other notifications concern state that a target of 2026-07-28 does not keep.
       return statusAnswer(202);
     }
     if (!session.listener.isOpen() && session.subscriptions.size > 0) {
@@ -70,7 +70,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
       case 'ping':
         return done(id);
       case 'initialize':
-        return failed(id, CODES.invalidRequest, 'Invalid Request: the session is open already');
+        return failed(id, CODES.invalidRequest, 'Invalid Request: the session is already open');
       case 'logging/setLevel':
         if (typeof params?.level !== 'string' || !LOG_LEVELS.includes(params.level)) {
           return failed(id, CODES.invalidParams, 'Invalid params: params.level');
@@ -127,8 +127,8 @@ async function subscribe(session: BridgedSession, request: UpstreamRequest, id: 
   if (!session.maySubscribe) return failed(id, CODES.methodNotFound, 'Method not found');
   if (subscriptions.size >= MAX_SUBSCRIPTIONS) return failed(id, CODES.invalidParams, 'Too many subscriptions');
   const agreed = await listener.hear(request, new Set([...subscriptions, uri]));
-  if (agreed === null) return failed(id, CODES.internal, 'The target takes no subscriptions now');
-  if (!agreed.has(uri)) return failed(id, CODES.invalidParams, 'The target does not tell of changes of this resource');
+  if (agreed === null) return failed(id, CODES.internal, 'The target accepts no subscriptions at the moment');
+  if (!agreed.has(uri)) return failed(id, CODES.invalidParams, 'The target does not report changes of this resource');
   subscriptions.add(uri);
   return done(id);
 }

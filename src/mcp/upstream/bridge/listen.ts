@@ -1,6 +1,6 @@
 /**
- * What 2026-07-28 has in place of standing streams and subscriptions: one `subscriptions/listen` for everything that a
- * session wants to hear of, opened anew whenever that changes, and when the target ends it.
+ * Replaces standalone streams and subscriptions in 2026-07-28: one `subscriptions/listen` request for everything that a session
+ * wants to hear. It is opened again when that changes, and when the target ends it.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../../http/json.ts';
 import { MODERN_REVISION } from '../../era.ts';
@@ -8,14 +8,17 @@ import { ACKNOWLEDGED, isHeard, LISTEN } from '../../listen.ts';
 import { isFault, type Upstream, type UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
 
-/** With what the target is reached; that of the latest request counts. */
+/** The target and the access to it. The latest request's values count. */
 export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
 
 export interface Listener {
-  /** Hears of these resources, and of changed lists. The resources that the target agrees to; null: it does not listen. */
+  /**
+   * Listens for changes of these resources and of lists. Returns the resources that the target agrees to; null: it does not
+   * listen.
+   */
   hear(reach: Reach, uris: ReadonlySet<string>): Promise<ReadonlySet<string> | null>;
   isOpen(): boolean;
-  /** Until it is told to hear again. */
+  /** Stops listening until the next `hear`. */
   stop(): void;
 }
 
@@ -24,9 +27,9 @@ export interface ListenerDeps {
   readonly newId: () => string;
   readonly now: () => number;
   readonly envelope: () => JsonObject;
-  /** Members of the filter for the lists whose changes the target tells of. */
+  /** The filter members for the lists whose changes the target reports. */
   readonly lists: readonly string[];
-  /** A notification as a session has it. Settled when more may come. */
+  /** Delivers a notification in the form of the stateful revisions. Resolves when more may come. */
   readonly deliver: (method: string, text: string) => Promise<void> | null;
 }
 
@@ -37,7 +40,7 @@ const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 interface Listening {
   readonly stream: AbortController;
   hasEnded: boolean;
-  /** Some time after it has ended, if nothing else has been opened since. */
+  /** Reopens the stream after a delay, unless another was opened in the meantime. */
   again(): void;
 }
 
@@ -64,7 +67,7 @@ export function createListener(deps: ListenerDeps): Listener {
       hasEnded: false,
       again() {
         if (current !== own) return;
-        // A stream that has held for a while was a good one.
+        // A stream that lasted for a while resets the delay.
         const next = deps.now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
         clearTimeout(retry);
         retry = setTimeout(() => current === own && void enqueue(reach, uris, next), next).unref();
@@ -73,11 +76,11 @@ export function createListener(deps: ListenerDeps): Listener {
     current = own;
     const agreed = await listen(reach, notifications, own);
     if (current !== own || agreed !== null || before === null) {
-      // Only now, so that nothing is missed between the two.
+      // The old stream is closed only now, so that no change is missed in between.
       before?.stream.abort();
       return agreed;
     }
-    // What was heard before is better than nothing.
+    // The old stream continues: it is better than none.
     current = before;
     if (before.hasEnded) before.again();
     return null;
@@ -89,7 +92,7 @@ export function createListener(deps: ListenerDeps): Listener {
     return changed;
   }
 
-  /** Settled with the acknowledgement; the stream is read on until it ends. */
+  /** Resolves with the acknowledgement. The stream is then read until it ends. */
   function listen(reach: Reach, notifications: JsonObject, own: Listening): Promise<ReadonlySet<string> | null> {
     return new Promise((resolve) => {
       const late = setTimeout(() => own.stream.abort(), ACKNOWLEDGE_MS).unref();

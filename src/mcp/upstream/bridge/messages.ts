@@ -1,4 +1,4 @@
-/** Messages of sessions as 2026-07-28 has them, and of 2026-07-28 as sessions have them. Pure. */
+/** Translates messages between the stateful revisions and 2026-07-28, in both directions. Pure. */
 import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../http/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../http/json-large.ts';
 import { isUnread, UnreadFault } from '../../../http/json-steps.ts';
@@ -19,7 +19,7 @@ export interface Read {
   readonly reading: Reading;
 }
 
-/** null: no message. `targetId`: large texts of different targets are read in turns. */
+/** Returns null if the text is not a valid message. Large texts of different targets (`targetId`) are read in turns. */
 export async function read(text: string, targetId: string): Promise<Read | null> {
   const reading = await readLargeJson(text, BRIDGE_RULES, targetId);
   if (!reading.ok) return null;
@@ -27,7 +27,7 @@ export async function read(text: string, targetId: string): Promise<Read | null>
   return message === null || message.kind === 'invalid' ? null : { message, reading };
 }
 
-/** null: it looks into a part of a message that holds too many values to be read. */
+/** Returns the result of `look`. null: `look` reads a part of the message that holds too many values. */
 export function unlessUnread<T>(look: () => T): T | null {
   try {
     return look();
@@ -37,7 +37,7 @@ export function unlessUnread<T>(look: () => T): T | null {
   }
 }
 
-/** The client as it introduced itself when it opened the session; each request of 2026-07-28 repeats it. */
+/** What the client declared when it opened the session. Each request of 2026-07-28 repeats it. */
 export interface ClientTraits {
   readonly info: JsonValue | undefined;
   readonly capabilities: JsonObject;
@@ -52,7 +52,7 @@ export function envelope({ info, capabilities }: ClientTraits, logLevel: string 
   };
 }
 
-/** What a retry adds: the client's answers, as JSON text, and the target's own state. */
+/** What a repeated request adds: the client's answers as JSON text, and the target's own state. */
 export interface Answered {
   readonly responses: string | null;
   readonly state: string | undefined;
@@ -76,13 +76,13 @@ export function modernRequest(id: string, { message, reading }: Sourced, meta: J
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)},"params":{${members.join()}}}`;
 }
 
-/** A request and the text that it was read from. */
+/** A request and its source text. */
 export interface Sourced {
   readonly message: RpcRequest;
   readonly reading: Reading;
 }
 
-/** The answer to `initialize` that a target would give which answers `server/discover` so. */
+/** Returns the `initialize` result of a target that answered `server/discover` with `discovered`. */
 export function openingResult(params: JsonObject | undefined, discovered: JsonObject, name: string): JsonObject {
   const { capabilities, instructions, _meta: meta } = discovered;
   const info = isObject(meta) ? meta['io.modelcontextprotocol/serverInfo'] : undefined;
@@ -96,30 +96,32 @@ export function openingResult(params: JsonObject | undefined, discovered: JsonOb
   };
 }
 
-/** What an answer means for a session: the answer that goes to the client, or what the target needs before it gives one. */
+/** What an answer means for a session: the answer for the client, or the input that the target needs first. */
 export type Outcome =
   | { readonly kind: 'answer'; readonly text: string }
   | { readonly kind: 'input'; readonly asked: readonly Asked[]; readonly state: string | undefined }
-  /** The target does not speak 2026-07-28 any more. */
+  /** The target no longer speaks 2026-07-28. */
   | { readonly kind: 'lost' }
-  /** It wants other headers. */
+  /** The target wants different headers. */
   | { readonly kind: 'mismatch'; readonly text: string };
 
 export interface Asked {
   readonly key: string;
   readonly method: string;
-  /** JSON text, where there are any. */
+  /** JSON text; null if there are no params. */
   readonly params: string | null;
 }
 
-/** Members of results that the session revisions do not know, or that would let a client keep what is its own alone. */
+/** Result members that the stateful revisions do not know, or that would let a client cache a result that is only its own. */
 const MODERN_MEMBERS = ['resultType', 'ttlMs', 'cacheScope'];
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 const RESOURCE_NOT_FOUND = -32002;
 const FIRST_RESERVED = -32099;
 const LAST_RESERVED = -32020;
 
-/** `response` answers `request`, under whatever id. `declared`: what the tools declare that it lists. */
+/**
+ * Returns what the response means for the request. `declared`: the declarations of the tools in the response. The ids may differ.
+ */
 export function outcomeOf(
   { message: { id, method } }: Sourced,
   { message: response, reading }: Read,
@@ -133,7 +135,7 @@ export function outcomeOf(
     const { code, message, data } = error;
     if (code === CODES.unsupportedVersion) return { kind: 'lost' };
     if (code === CODES.headerMismatch) return { kind: 'mismatch', text: internalError(id, String(message)) };
-    // The rest of what 2026-07-28 has reserved means nothing to a session's client.
+    // The other error codes that 2026-07-28 reserves mean nothing to a stateful client.
     if (typeof code === 'number' && code >= FIRST_RESERVED && code <= LAST_RESERVED) return failed(String(message));
     if (code !== CODES.invalidParams || method !== 'resources/read' || !isObject(data) || typeof data.uri !== 'string') {
       return answer(rebuildResponse(id, 'error', reading));
@@ -143,7 +145,7 @@ export function outcomeOf(
   if (!isObject(result)) return failed('The target sent no valid answer');
   const kind = result.resultType ?? 'complete';
   if (kind === 'complete') return answer(resultMessage(id, plainResult(method, reading, result, declared)));
-  if (kind !== 'input_required' || !MULTI_ROUND.includes(method)) return failed('The target sent an answer of an unknown kind');
+  if (kind !== 'input_required' || !MULTI_ROUND.includes(method)) return failed('The target sent an answer with an unknown resultType');
   return inputOf(reading, result, capabilities) ?? failed('The target asks for something that the client does not offer');
 }
 
@@ -151,7 +153,7 @@ export function internalError(id: RpcId, message: string): string {
   return errorMessage(id, { code: CODES.internal, message });
 }
 
-/** A message on a stream. */
+/** Returns a message as a stream event. */
 export function eventOf(data: string): SseEvent {
   return { data, id: undefined, retry: undefined };
 }
@@ -169,7 +171,7 @@ function plainResult(method: string, reading: Reading, result: JsonObject, decla
   return `{${joined(members)}}`;
 }
 
-/** Like `join`, which would copy 16 MiB in one step: concatenation copies nothing until the text is read. */
+/** Like `join`, but without copying up to 16 MiB in one step: concatenation copies only when the text is read. */
 function joined(parts: readonly string[]): string {
   let text = parts[0] ?? '';
   for (const part of parts.slice(1)) text += `,${part}`;
@@ -191,13 +193,13 @@ function inputOf(reading: Reading, result: JsonObject, capabilities: JsonObject)
   return { kind: 'input', asked, state: requestState };
 }
 
-/** The request that a session's client is sent. */
+/** Returns the request for a session's client. */
 export function askedRequest(id: string, { method, params }: Asked): string {
   const text = params === null ? '' : `,"params":${withElicitationId(id, method, params)}`;
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${text}}`;
 }
 
-/** 2025-11-25 wants an id where a URL is to be visited, which 2026-07-28 has not. */
+/** Adds an elicitation id if a URL is to be visited. 2025-11-25 requires it; 2026-07-28 does not have it. */
 function withElicitationId(id: string, method: string, params: string): string {
   if (method !== 'elicitation/create') return params;
   const value = JSON.parse(params) as JsonValue;
@@ -205,23 +207,23 @@ function withElicitationId(id: string, method: string, params: string): string {
   return isBare ? JSON.stringify({ ...value, elicitationId: id }) : params;
 }
 
-/** How the client answered what it was asked. */
+/** The client's answer to a question. */
 export interface Replied {
   readonly outcome: 'result' | 'error';
   readonly located: Located;
 }
 
-/** As JSON text; null where the client's error can stand for nothing. */
+/** Returns the input response as JSON text. null: an error of the client has no equivalent. */
 export function inputResponse(method: string, { outcome, located }: Replied): string | null {
   if (outcome === 'result') return memberText(located, 'result');
-  // 2026-07-28, elicitation, response actions: what failed before the user could choose is cancelled.
+  // 2026-07-28, elicitation, response actions: a failure before the user could choose counts as cancelled.
   return method === 'elicitation/create' ? '{"action":"cancel"}' : null;
 }
 
-/** By the place of each tool in a list. null: its declarations are invalid, and it is left out as if it were not there. */
+/** The declared headers, by position in the tool list. null: the declarations are invalid, and the tool is left out. */
 export type Declared = readonly (readonly ParamHeader[] | null)[];
 
-/** The declarations of many tools are read in short steps. */
+/** Reads the declarations of the listed tools. Long lists are read in short steps. */
 export async function declaredIn({ reading }: Read, targetId: string): Promise<Declared> {
   const result = isObject(reading.value) ? reading.value.result : undefined;
   const tools = isObject(result) && !isUnread(result) && Array.isArray(result.tools) ? result.tools : [];
@@ -239,7 +241,7 @@ function* declarations(tools: readonly JsonValue[]): Generator<undefined, Declar
   return declared;
 }
 
-/** By name, without those that have none. */
+/** Returns the declared headers by tool name, without invalid tools. */
 export function listedTools({ reading }: Read, declared: Declared): [string, readonly ParamHeader[]][] {
   const result = isObject(reading.value) ? reading.value.result : undefined;
   const tools = isObject(result) && Array.isArray(result.tools) ? result.tools : [];

@@ -1,4 +1,4 @@
-/** How a session of the bridge begins: only where the target refuses one of its own and speaks 2026-07-28. */
+/** Opens sessions of the bridge. That happens only if the target refuses a session of its own and speaks 2026-07-28. */
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../../http/json.ts';
 import { addressOf } from '../../../targets/target.ts';
 import { SESSION_REVISIONS } from '../../era.ts';
@@ -20,9 +20,9 @@ import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.
 import type { BridgedSessions } from './sessions.ts';
 
 export interface Opening {
-  /** `initialize` is what `request` carries. */
+  /** Opens a session. `initialize` is the message in `request`. */
   open(request: UpstreamRequest, initialize: RpcRequest): Promise<UpstreamAnswer | UpstreamFault>;
-  /** The target has changed: the next client of a session finds out to what. */
+  /** Forgets a target that has changed. The next stateful client finds out its mode. */
   forget(reach: Reach): void;
 }
 
@@ -35,12 +35,12 @@ export interface OpeningDeps {
   readonly now: () => number;
 }
 
-/** For how long a target is not tried with a session again. */
+/** How long no session is requested from a target that refused one. */
 const REFUSING_MS = 10 * 60 * 1000;
 const REFUSAL_BYTES = 64 * 1024;
 
 export function createOpening({ http, eras, sessions, limits, newId, now }: OpeningDeps): Opening {
-  /** Addresses whose targets refuse sessions and speak 2026-07-28, and until when that is believed. */
+  /** Addresses of targets that refuse sessions and speak 2026-07-28, with the time until which that is assumed. */
   const refusing = new Map<string, number>();
 
   async function discover(at: BoundReach, client: ClientTraits): Promise<{ readonly result: JsonObject } | UpstreamFault | null> {
@@ -91,7 +91,7 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
   };
 }
 
-/** An answer that is looked into and may yet be given on. */
+/** Reads the body of a refusal and returns an answer that can still be passed on. */
 async function keepBody(
   answer: UpstreamAnswer,
 ): Promise<{ readonly answer: UpstreamAnswer; readonly sessionsAreServed: boolean } | UpstreamFault> {

@@ -1,25 +1,25 @@
-/** What a target asks a session's client: on the stream of the client's own request, as targets of the session revisions do. */
+/** Sends questions of a target to a session's client, on the stream of the client's own request, as stateful targets do. */
 import { errors } from 'undici';
 import type { RpcId } from '../../message.ts';
 import type { SseEvent } from '../../sse.ts';
 import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from './messages.ts';
 
 export interface Questions {
-  /** To be called for what the target wants before it answers, even if that is nothing. */
+  /** Asks the client for what the target wants before it answers. Call this even if the target asks nothing. */
   ask(asked: readonly Asked[], signal: AbortSignal): AsyncGenerator<readonly SseEvent[], Replies>;
-  /** False: nothing was asked under this id, or it has been answered. */
+  /** Takes a reply. False: no question has this id, or it is already answered. */
   reply(id: RpcId | null, replied: Replied): boolean;
 }
 
-/** As JSON text, where anything was asked; or why there are none. */
+/** The replies as JSON text (null if nothing was asked), or why there are none. */
 export type Replies = { readonly text: string | null } | { readonly failure: string };
 
 const ASK_MS = 10 * 60 * 1000;
-/** Before a request is repeated that needed nothing from the client. */
+/** The pause before a request is repeated for which the target asked nothing. */
 const PAUSE_MS = 250;
 
 export function createQuestions(newId: () => string): Questions {
-  /** What the client is asked, until it replies. */
+  /** The open questions, by id. */
   const awaited = new Map<string, (reply: Replied) => void>();
 
   return {
@@ -49,7 +49,7 @@ export function createQuestions(newId: () => string): Questions {
           const reply = replies.shift();
           if (reply === undefined && isLate) {
             yield withdrawn(open);
-            return { failure: 'The client did not answer what the target asked in time' };
+            return { failure: 'The client did not answer the question of the target in time' };
           }
           if (reply === undefined) {
             await settled(new Promise<void>((resolve) => (wake = resolve)), signal);
@@ -83,14 +83,14 @@ export function createQuestions(newId: () => string): Questions {
   };
 }
 
-/** The client need not answer these any more. */
+/** Returns the cancellations of these questions. */
 function withdrawn(open: ReadonlyMap<string, Asked>): SseEvent[] {
   return [...open.keys()].map((requestId) =>
     eventOf(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } })),
   );
 }
 
-/** Rejects as soon as the signal aborts. */
+/** Resolves with the promise; rejects as soon as the signal aborts. */
 function settled(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(new errors.RequestAbortedError());

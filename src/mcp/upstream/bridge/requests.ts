@@ -1,4 +1,4 @@
-/** Requests of 2026-07-28 to a target, and the messages that answer them. */
+/** Sends requests of 2026-07-28 to a target, and reads the messages that answer them. */
 import { isObject, type JsonObject } from '../../../http/json.ts';
 import { decodeInLane, LARGE_TEXT } from '../../../http/json-large.ts';
 import { MODERN_REVISION, nameHeader } from '../../era.ts';
@@ -15,7 +15,7 @@ import {
 import type { Reach } from './listen.ts';
 import { type Read, read } from './messages.ts';
 
-/** With what the target is reached, and what ends the exchange. */
+/** The target, the access to it, and the signal that aborts the request. */
 export type BoundReach = Reach & Pick<UpstreamRequest, 'signal'>;
 
 export function sendModern(
@@ -29,7 +29,7 @@ export function sendModern(
   return http.send({ method: 'POST', target, access, body, modern, ...(signal ? { signal } : {}) });
 }
 
-/** The message that answers `id`; null: there is none. */
+/** Returns the message that answers `id`. null: there is none. */
 export async function responseFrom(
   answer: UpstreamAnswer,
   id: string,
@@ -56,14 +56,14 @@ export async function responseFrom(
   }
 }
 
-/** An error without an id can only mean the request whose answer this is part of. */
+/** Returns the message if it answers `id`. An error without an id in this answer belongs to the same request. */
 export function answering(id: string, found: Read | null): Read | null {
   if (found?.message.kind !== 'response') return null;
   const { message } = found;
   return message.id === id || (message.id === null && message.outcome === 'error') ? found : null;
 }
 
-/** null: there is none. */
+/** Returns the result of a response. null: it has none. */
 export function resultOf({ reading }: Read): JsonObject | null {
   const result = isObject(reading.value) ? reading.value.result : undefined;
   return isObject(result) ? result : null;

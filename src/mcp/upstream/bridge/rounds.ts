@@ -1,4 +1,4 @@
-/** One request of a session's client, over as many exchanges with the target as that needs until it answers. */
+/** Forwards one request of a session's client, with as many requests to the target as it needs until it answers. */
 import { signalOf } from '../../cancellation.ts';
 import { CODES, errorMessage } from '../../message.ts';
 import type { SseEvent } from '../../sse.ts';
@@ -39,21 +39,21 @@ export interface RoundsDeps {
   readonly http: Upstream;
   readonly limits: UpstreamLimits;
   readonly newId: () => string;
-  /** The target does not speak 2026-07-28 any more. */
+  /** Called when the target no longer speaks 2026-07-28. */
   readonly forget: (reach: Reach) => void;
 }
 
 const MAX_ROUNDS = 10;
-/** What may come before the answer. */
+/** The notifications that are passed on before the answer. */
 const PASSED = ['notifications/progress', 'notifications/message'];
 
-/** A request of the client, on its way. */
+/** A request of the client in flight. */
 interface Call extends Sourced {
   readonly session: BridgedSession;
   readonly at: BoundReach & { readonly signal: AbortSignal };
 }
 
-/** What one exchange with the target led to. */
+/** The result of one request to the target. */
 type Step =
   | Outcome
   | UpstreamFault
@@ -61,13 +61,13 @@ type Step =
   | { readonly kind: 'status'; readonly answer: UpstreamAnswer };
 
 export function createRounds({ http, limits, newId, forget }: RoundsDeps): Rounds {
-  /** The next client of a session finds out what the target has become. */
+  /** Ends the session, because the target has changed. The next stateful client finds out its mode. */
   function lose({ session, at }: Call): void {
     forget(at);
     session.end();
   }
 
-  /** One request to the target, repeated if only its headers were wrong. */
+  /** Sends one request to the target, and repeats it once if the target refused its headers. */
   async function exchange(call: Call, answered: Answered | null): Promise<Step> {
     const step = await exchangeOnce(call, answered);
     if (isFault(step) || step.kind !== 'mismatch' || call.message.method !== 'tools/call') return step;
@@ -97,7 +97,7 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
     return { kind: 'status', answer: statusAnswer(answer.status, answer.retryAfter) };
   }
 
-  /** The stream of one request of the client, over as many exchanges as the target needs. */
+  /** Returns the event stream for one request of the client. It continues across all requests that the target needs. */
   async function* follow(call: Call, first: Step, leave: () => void): AsyncGenerator<readonly SseEvent[]> {
     const { id } = call.message;
     try {
@@ -111,9 +111,9 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
         }
         if (step.kind === 'lost') {
           lose(call);
-          return yield [eventOf(internalError(id, 'The target has changed; open another session'))];
+          return yield [eventOf(internalError(id, 'The target has changed. Open a new session'))];
         }
-        if (round > MAX_ROUNDS) return yield [eventOf(internalError(id, 'The target asks for more and more'))];
+        if (round > MAX_ROUNDS) return yield [eventOf(internalError(id, `The target asked for input more than ${MAX_ROUNDS} times`))];
         const replies = yield* call.session.questions.ask(step.asked, call.at.signal);
         if ('failure' in replies) return yield [eventOf(internalError(id, replies.failure))];
         step = await exchange(call, { responses: replies.text, state: step.state });
@@ -163,7 +163,7 @@ async function outcome(call: Call, response: Read): Promise<Outcome> {
   return read ?? { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
 }
 
-/** What comes before the answer goes on, if it may come at all; the answer is the outcome. */
+/** Passes on the allowed notifications before the answer, and returns the outcome of the answer. */
 async function* pass(call: Call, id: string, answer: UpstreamStream): AsyncGenerator<readonly SseEvent[], Outcome> {
   try {
     for await (const events of answer.events) {

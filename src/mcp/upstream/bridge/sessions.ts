@@ -1,4 +1,4 @@
-/** The sessions that a bridge holds: what each consists of, and for how long it is kept. */
+/** The sessions of the bridge: their state, and how long they are kept. */
 import { errors } from 'undici';
 import { isObject, type JsonObject } from '../../../http/json.ts';
 import { addressOf } from '../../../targets/target.ts';
@@ -15,13 +15,13 @@ export interface BridgedSession {
   readonly id: string;
   readonly client: ClientTraits;
   readonly maySubscribe: boolean;
-  /** Requests of the client under way, to cancel them. */
+  /** The client's requests in flight, by id, to cancel them. */
   readonly running: Map<RpcId, AbortController>;
   readonly questions: Questions;
   readonly mailbox: Mailbox;
   readonly listener: Listener;
   readonly subscriptions: Set<string>;
-  /** Changes of them, one after the other. */
+  /** The queue of subscription changes: they run one after the other. */
   changing: Promise<unknown>;
   readonly tools: KnownTools;
   logLevel: string | null;
@@ -29,9 +29,9 @@ export interface BridgedSession {
 }
 
 export interface BridgedSessions {
-  /** For a client with these traits, of a target with these capabilities. */
+  /** Creates a session for this client and for a target with these capabilities. */
   keep(reach: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession;
-  /** As one that is in use. null: it is not known any more, or not under this address and binding. */
+  /** Returns the session and marks it as used. null: it is unknown, or has a different address or binding. */
   use(id: string, reach: Reach): BridgedSession | null;
   endAll(): void;
 }
@@ -46,7 +46,7 @@ export interface BridgedSessionsDeps {
 
 interface Kept extends BridgedSession {
   readonly targetId: string;
-  /** Where it was opened, and under which binding. */
+  /** The address and binding that the session was opened with. */
   readonly address: string;
   readonly binding: string;
   usedAt: number;
@@ -55,17 +55,17 @@ interface Kept extends BridgedSession {
 
 const PREFIX = 'portcullis-bridge.';
 const MAX_SESSIONS = 10_000;
-/** Of one target, so that its users cannot end the sessions of all others. */
+/** The maximum for one target, so that its users cannot evict the sessions of all other targets. */
 const MAX_OF_TARGET = MAX_SESSIONS / 4;
 const SESSION_MS = 24 * 60 * 60 * 1000;
 
-/** Of a session that is not known any more, too: it must not be taken for one of the target. */
+/** Whether the id is one of the bridge, even if its session is gone. Such an id must not be sent to a target. */
 export function isBridged(id: string): boolean {
   return id.startsWith(PREFIX);
 }
 
 export function createBridgedSessions({ http, limits, newId, now, unread }: BridgedSessionsDeps): BridgedSessions {
-  /** The longest unused first. */
+  /** Ordered by last use, oldest first. */
   const sessions = new Map<string, Kept>();
 
   function keep({ target, access }: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession {
@@ -116,7 +116,7 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
     return session;
   }
 
-  /** A client that has gone without a word leaves no stream open at the target. */
+  /** Marks the session as used. When it stays idle, its stream at the target is closed: the client may have left silently. */
   function touch(session: Kept): void {
     if (!sessions.delete(session.id)) return;
     sessions.set(session.id, session);

@@ -1,4 +1,4 @@
-/** What a session knows of its target's tools: which of their arguments go into headers. */
+/** Remembers for a session which arguments of the target's tools go into headers. */
 import type { JsonValue } from '../../../http/json.ts';
 import type { ParamHeader } from '../param-headers.ts';
 import { isFault, type Upstream, type UpstreamLimits } from '../upstream.ts';
@@ -6,10 +6,13 @@ import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, ty
 import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.ts';
 
 export interface KnownTools {
-  /** From the answer to a request with this cursor. */
+  /** Learns from the `tools/list` page that was requested with this cursor. */
   learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void;
   forget(): void;
-  /** Of a tool that was never listed, the target is asked: it refuses calls whose headers are not as it declares them. */
+  /**
+   * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
+   * it declares.
+   */
   headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]>;
 }
 
@@ -21,15 +24,15 @@ export interface KnownToolsDeps {
 }
 
 const MAX_TOOL_PAGES = 50;
-/** Of one answer, and of those that a session remembers. */
+/** The maximum of tools in one answer, and of tools that a session remembers. */
 const MAX_TOOLS = 10_000;
 
 export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps): KnownTools {
-  /** Those that want any headers. */
+  /** The tools that declare headers. */
   const known = new Map<string, readonly ParamHeader[]>();
-  /** Every page has been seen: what is not among `known` wants no headers. */
+  /** Whether every page has been seen. Then tools that are not in `known` declare no headers. */
   let hasAll = false;
-  /** Where the pages go on that have been seen from the first on. */
+  /** The cursor after the pages seen so far, counted from the first page. */
   let next: string | undefined;
 
   function learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void {
@@ -68,7 +71,7 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
         learn(cursor, found, await declaredIn(found, at.target.id));
         const result = resultOf(found);
         cursor = typeof result?.['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
-        // Of a target whose pages do not end, the others are not asked for again with each call.
+        // If the pages of a target do not end, they are not requested again with each call.
         hasAll ||= page === MAX_TOOL_PAGES - 1;
       }
       return known.get(name) ?? [];
