@@ -14,12 +14,12 @@ export type DatabaseConfig =
 export interface Config {
   readonly host: string;
   readonly port: number;
-  /** Origin under which clients reach the gateway, without a trailing slash. */
+  /** The origin at which clients reach the gateway, without a trailing slash. */
   readonly publicUrl: string;
-  /** Origin under which the other replicas reach this one. */
+  /** The origin at which the other replicas reach this one. */
   readonly replicaUrl: string;
   readonly database: DatabaseConfig;
-  /** Holds the SQLite file and, unless `masterKey` is given, the master key file. */
+  /** The folder for the SQLite file and, unless `masterKey` is given, for the master key file. */
   readonly dataDir: string;
   /** 32 bytes; null: the gateway uses `<dataDir>/master.key`, and creates it if it is missing. */
   readonly masterKey: Buffer | null;
@@ -51,7 +51,7 @@ export interface Config {
   readonly audit: {
     /** How many days rows are kept; 0: for ever. */
     readonly retentionDays: number;
-    /** File to which signed checkpoints are appended. */
+    /** The file to which signed checkpoints are appended. */
     readonly checkpoints: string;
     readonly checkpointMinutes: number;
   };
@@ -64,7 +64,7 @@ export interface Config {
   /** Addresses and networks that targets may have although the gateway denies them by default. */
   readonly allowedAddresses: readonly string[];
   readonly stdio: {
-    /** Absolute paths of the executables that stdio targets may run, compared byte for byte. */
+    /** The absolute paths of the executables that stdio targets may run, compared byte for byte. */
     readonly allowed: readonly string[];
     /** How many processes of targets may run at a time. */
     readonly maxProcesses: number;
@@ -179,7 +179,7 @@ interface Environment {
 
 /** The longest time that a timer of Node can wait. A longer timer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** Each answer is held in memory while it is read and filtered. */
+/** Each answer is kept in memory while it is read and filtered. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 const must = (what: string) => ({ '*': what });

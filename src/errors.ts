@@ -1,4 +1,4 @@
-/** Faults and refusals that end a request, each with a stable code. `http/problem.ts` alone turns them into responses. */
+/** The errors that end a request, each with a stable code. Only `http/problem.ts` turns them into responses. */
 
 export const ERRORS = {
   invalid_request: { status: 400, title: 'The request is not valid' },
@@ -15,10 +15,10 @@ export const ERRORS = {
   not_acceptable: { status: 406, title: 'Not acceptable' },
   email_taken: { status: 409, title: 'The e-mail is taken' },
   target_name_taken: { status: 409, title: 'The target name is taken' },
-  target_in_use: { status: 409, title: 'Policies name this target' },
+  target_in_use: { status: 409, title: 'The target is used by policies' },
   last_administrator: { status: 409, title: 'The last administrator must stay' },
-  tests_failed: { status: 409, title: 'Tests of policies fail' },
-  limit_reached: { status: 409, title: 'A limit is reached' },
+  tests_failed: { status: 409, title: 'Policy tests failed' },
+  limit_reached: { status: 409, title: 'A limit has been reached' },
   precondition_failed: { status: 412, title: 'The resource has changed' },
   too_large: { status: 413, title: 'The request is too large' },
   unsupported_media_type: { status: 415, title: 'The media type is not supported' },
@@ -29,11 +29,11 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** One bad member of a request: `path` is dotted, with array indices (`subjects.0.subject_type`); empty for the whole. */
+/** One wrong member of a request. `path` is dotted, with array indices (`subjects.0.subject_type`); empty for the whole body. */
 export interface FieldError {
   readonly path: string;
   readonly message: string;
-  /** Where it is in a file that the request brought; line and column from 1. */
+  /** The position in a file that the request contains; line and column count from 1. */
   readonly file?: string;
   readonly line?: number;
   readonly column?: number;
@@ -41,12 +41,12 @@ export interface FieldError {
 
 interface AppErrorOptions {
   readonly errors?: readonly FieldError[];
-  /** Seconds, for 429 and 503. */
+  /** The Retry-After value in seconds, for 429 and 503. */
   readonly retryAfter?: number;
   readonly cause?: unknown;
 }
 
-/** `message` is shown to the caller as `detail`; `cause` is for the log alone. */
+/** `message` is shown to the caller as `detail`; `cause` is only logged. */
 export class AppError extends Error {
   readonly code: ErrorCode;
   readonly errors: readonly FieldError[] | undefined;
@@ -65,7 +65,7 @@ export class AppError extends Error {
   }
 }
 
-/** A request whose members are wrong, one entry for each. */
+/** Returns the error for a request with wrong members, with one entry for each. */
 export function invalidRequest(errors: readonly FieldError[]): AppError {
   return new AppError('invalid_request', errors.map((e) => (e.path === '' ? e.message : `${e.path}: ${e.message}`)).join('; '), {
     errors,

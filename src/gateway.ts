@@ -1,4 +1,4 @@
-/** The composition root: everything is made and joined here, and nowhere else. Read it from top to bottom. */
+/** The composition root: only this file creates the parts and connects them. Read it from top to bottom. */
 import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import { hostname } from 'node:os';
@@ -89,40 +89,43 @@ import { createUpkeep } from './upkeep.ts';
 import { userRoutes } from './users/routes.ts';
 
 export interface Gateway {
-  /** Takes requests once it resolves. Rejects if the address cannot be listened on. */
+  /** Resolves when the gateway accepts requests. Rejects if it cannot listen on the address. */
   listen(): Promise<void>;
-  /** Whether there is no administrator yet: the next registration becomes one. */
+  /** Whether there is no administrator yet. The next registration then becomes one. */
   awaitsAdministrator(): Promise<boolean>;
-  /** What the first registration needs, while it needs it and nobody has registered. */
+  /** Returns the code that the first registration requires. null: no code is required, or a user has registered. */
   setupCode(): Promise<string | null>;
   /**
-   * First answers requests for `delayMs` more while it reports that it is not ready and tells clients to close their connections, so that
-   * load balancers notice. Then takes no new requests, lets open ones finish for `drainMs`, and releases everything. Throws AppError
-   * `unavailable` where that takes too long, as it does when the database hangs; the process is to end nevertheless.
+   * Shuts down. For `delayMs` milliseconds the gateway still answers requests, but reports that it is not ready and tells clients
+   * to close their connections, so that load balancers notice. Then it accepts no new requests, gives open ones `drainMs` to
+   * finish, and releases everything.
+   *
+   * Throws AppError `unavailable` if releasing takes too long, for example because the database hangs. The process must end even
+   * then.
    */
   close(delayMs?: number): Promise<void>;
 }
 
 const GATE_TIMEOUT_MS = 5_000;
 const DECISIONS_KEPT = 50_000;
-/** After the open requests: for what they left to be recorded, and for the connections to be closed. */
+/** The time after the open requests for recording their outcomes and closing connections. */
 const RELEASE_TIMEOUT_MS = 8_000;
 const MAX_HEADER_BYTES = 16 * 1024;
 /** How long a scrape of the metrics waits for the database. */
 const SCRAPE_TIMEOUT_MS = 1_000;
-/** A request must arrive whole in this time; answers may take as long as they take. */
+/** A request must arrive completely within this time. Answers have no such limit. */
 const REQUEST_TIMEOUT_MS = 60_000;
 
 /**
- * Throws AppError with a message for the operator when the database, the keys or the engine cannot be had. `open` is another
- * one in tests that show what the database is opened for.
+ * Creates the gateway. Throws AppError with a message for the operator if the database, the keys or the policy engine cannot be
+ * used. Tests pass a different `open` to see how the database is opened.
  */
 export async function createGateway(
   config: Config,
   log: Log = createLog(config.logLevel),
   open: typeof openDatabase = openDatabase,
 ): Promise<Gateway> {
-  // What can be refused without the database is refused before it is touched.
+  // Checks that need no database come first, before the database is touched.
   if (config.masterKey === null) readMasterKeyFile(keyFileOf(config));
   await checkCheckpoints(config.audit.checkpoints);
   const opened: { vault: Vault | null } = { vault: null };
@@ -146,8 +149,9 @@ export async function createGateway(
 const keyFileOf = ({ dataDir }: Config): string => join(dataDir, 'master.key');
 
 /**
- * Makes the master key file where there is none. It must be there before anything is sealed under the key, and must not be left by
- * a start that fails: so it is made under the migration lock, for a database that needs no other key.
+ * Opens the vault, and creates the master key file if there is none. The file must exist before anything is encrypted with the
+ * key, and a failed start must not leave one behind. So it is created under the migration lock, if the database needs no other
+ * key.
  */
 async function openVault(config: Config, db: Connection): Promise<Vault> {
   const { masterKey, previousMasterKeys } = config;
@@ -163,10 +167,10 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const keys = await createKeyRing(database.knex, vault);
   const metrics = createMetrics();
 
-  // Decisions, and the state that they are made with.
+  // Decisions and the state that they use.
   const module = await loadPolicyModule();
   const decisions = createDecisionCache(DECISIONS_KEPT);
-  const onFault = (err: unknown): void => log.error({ err }, 'a decision failed and was answered with deny');
+  const onFault = (err: unknown): void => log.error({ err }, 'decision failed and became a deny');
   const current = createCurrent({
     database,
     changes,
@@ -176,7 +180,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     identities: readIdentities,
     build: async (policies, revision) => {
       const engine = await createEngine({ module, policies, revision, onFault });
-      for (const finding of engine.findings) log.error({ finding, revision }, 'a stored policy cannot be built as it stands');
+      for (const finding of engine.findings) log.error({ finding, revision }, 'stored policy cannot be compiled as it is');
       return timedEngine(decisions.over(engine), (ms) => metrics.decision.observe(ms));
     },
     gateTimeoutMs: GATE_TIMEOUT_MS,
@@ -195,7 +199,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     ...writer,
     async decision(record, cause) {
       await timed(metrics.auditCommit, writer.decision(record));
-      // What a target sends on its own must not lock out the principal that it is sent to.
+      // Messages that a target sends on its own must not lock out the principal that receives them.
       const isOwn = record.effect === 'deny' && cause !== 'delivery';
       if (isOwn) denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
       metrics.decisions.inc({ effect: record.effect, reason: record.reason });
@@ -297,7 +301,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     ready: async (): Promise<Record<string, boolean>> => {
       if (draining) return { accepting: false };
       const works = (work: Promise<unknown>): Promise<boolean> => inTime(work, GATE_TIMEOUT_MS).catch(() => false);
-      // `state` is the newest policies, targets and identities, and an engine that was built from them.
+      // `state` covers the newest policies, targets and identities, and the engine built from them.
       const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(current.fresh())]);
       return { accepting: true, database: databaseWorks, state: stateWorks, audit: writer.works() };
     },
@@ -367,7 +371,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     addressOf: (req) => addressOf(req, config.trustProxy),
     ended: ({ requestId, method, status, tookMs }) => {
       metrics.requests.inc({ method, route: '/mcp/:target', status });
-      // The audit log has what was decided; here it is what went wrong that somebody will look for.
+      // The audit log has the decisions. The log shows failed requests, which people search for.
       log[status < 400 ? 'debug' : 'info'](
         { request_id: requestId, method, route: '/mcp/:target', status, took_ms: tookMs },
         'mcp',
@@ -396,7 +400,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     audit: () => writer.unsettled(),
     behind: async () => {
       const newest = await bounded(changes.position(), SCRAPE_TIMEOUT_MS);
-      // A replica without requests has had no reason to load them.
+      // A replica without requests may not have loaded the newest changes yet.
       await bounded(current.fresh(), SCRAPE_TIMEOUT_MS);
       const own = current.sequence();
       return newest === null || own === null ? null : Math.max(0, newest.sequence - own);
@@ -434,9 +438,9 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       await listenOn(server, config);
       // Without a listener an error would end the process.
       server.on('error', (err) => {
-        if (!descriptors.saw(err)) log.error({ err }, 'a connection could not be accepted');
+        if (!descriptors.saw(err)) log.error({ err }, 'connection not accepted');
       });
-      log.info({ url: config.publicUrl, database: database.kind }, 'the gateway takes requests');
+      log.info({ url: config.publicUrl, database: database.kind }, 'gateway started: accepting requests');
     },
     awaitsAdministrator: () => registration.firstPending(),
     setupCode: async () => ((await registration.setupCodePending()) ? setupCode(vault) : null),
@@ -447,18 +451,18 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         await sleep(delayMs);
       }
       const drained = drain(server, config.drainMs);
-      // What it is at is not waited for twice.
+      // The evaluation of drafts begins to stop during the drain, so that `release` need not wait for it separately.
       shadows.stop().catch(() => {});
       mcp.endStreams();
       await drained;
       if (await inTime(release(), RELEASE_TIMEOUT_MS)) return;
-      // A decision that is not durable has had no effect. What became of recorded calls may now be missing.
+      // A decision that is not durable took no effect. Outcomes of recorded calls may be missing.
       const unrecorded = writer.unsettled();
-      log.error(unrecorded, 'the gateway ends with records that the database has not confirmed');
+      log.error(unrecorded, 'shutting down with audit records that the database has not confirmed');
       const { decisions, outcomes } = unrecorded;
       throw new AppError(
         'unavailable',
-        `not everything could be released in ${RELEASE_TIMEOUT_MS / 1_000} s; not confirmed by the database: ${decisions} decisions, none of which took effect, and ${outcomes} outcomes of calls`,
+        `it took longer than ${RELEASE_TIMEOUT_MS / 1_000} s; the database did not confirm ${decisions} decisions, which took no effect, and ${outcomes} outcomes of calls`,
       );
     },
   };
@@ -474,7 +478,7 @@ function listenOn(server: Server, { host, port }: Config): Promise<void> {
   });
 }
 
-/** The same work; how long it takes is observed, however it ends. */
+/** Returns the result of the work and records how long it takes, even if it fails. */
 async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
   const began = performance.now();
   try {
@@ -484,7 +488,7 @@ async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
   }
 }
 
-/** null: the work failed, or takes longer than `ms`. */
+/** Returns the result of the work. null: it failed, or took longer than `ms` milliseconds. */
 async function bounded<T>(work: Promise<T>, ms: number): Promise<T | null> {
   let result: T | null = null;
   const stored = work.then((value) => {
@@ -494,7 +498,7 @@ async function bounded<T>(work: Promise<T>, ms: number): Promise<T | null> {
   return result;
 }
 
-/** Whether the work is done within `ms`. */
+/** Returns whether the work is done within `ms` milliseconds. Rejects if it fails first. */
 async function inTime(work: Promise<unknown>, ms: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<boolean>((resolve) => {
@@ -507,7 +511,7 @@ async function inTime(work: Promise<unknown>, ms: number): Promise<boolean> {
   }
 }
 
-/** No new connections, no waiting ones; requests under way have `ms` to end. */
+/** Accepts no new connections, closes idle ones, and gives requests in flight `ms` milliseconds to end. */
 async function drain(server: Server, ms: number): Promise<void> {
   if (!server.listening) return;
   const closed = new Promise((resolve) => server.close(resolve));

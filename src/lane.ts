@@ -1,20 +1,20 @@
 /**
- * Long work on the thread that serves everybody: one piece at a time, in short slices, with rests between them. So ordinary
- * requests keep most of the thread, however many large messages come at once.
+ * The lane runs long work on the main thread: one piece at a time, in short slices with rests between them. So ordinary requests
+ * keep most of the thread, however many large messages arrive at once.
  */
 
-/** Milliseconds of one slice. */
+/** The length of one slice in milliseconds. */
 const SLICE_MS = 2;
-/** After a slice the lane rests for so many times what the slice took: it has at most a third of the thread. */
+/** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
 
-/** Does a little of the work; returns true once all is done. Each step should take less than a millisecond. */
+/** Does a small part of the work. Returns true when all is done. Each step should take less than a millisecond. */
 export type Step = () => boolean;
 
 export interface Lane {
-  /** Resolves when the work is done; rejects with what a step throws. Owners of work (`key`) take turns, slice by slice. */
+  /** Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. */
   run(key: string, step: Step): Promise<void>;
-  /** Owners that have work waiting. */
+  /** The number of owners with waiting work. */
   readonly waiting: number;
 }
 
@@ -33,12 +33,12 @@ interface Piece {
 }
 
 export function createLane({ now, later }: LaneClock = CLOCK): Lane {
-  /** The owner whose turn is next comes first. */
+  /** The waiting work by owner; the first entry has the next turn. */
   const queues = new Map<string, Piece[]>();
   let restsUntil = Number.NEGATIVE_INFINITY;
   let isArmed = false;
 
-  /** True: the piece is over. */
+  /** Runs one slice of the piece. Returns whether the piece is finished. */
   function slice({ step, done, failed }: Piece): boolean {
     const began = now();
     try {
@@ -80,7 +80,7 @@ export function createLane({ now, later }: LaneClock = CLOCK): Lane {
     run(key, step) {
       return new Promise((done, failed) => {
         const piece: Piece = { step, done, failed };
-        // What is over within one slice waits for nothing while the lane is free.
+        // Work that fits into one slice runs at once if the lane is free.
         if (queues.size === 0 && now() >= restsUntil && slice(piece)) return;
         const pieces = queues.get(key);
         if (pieces === undefined) queues.set(key, [piece]);
@@ -94,10 +94,10 @@ export function createLane({ now, later }: LaneClock = CLOCK): Lane {
   };
 }
 
-/** The one of this thread. */
+/** The lane of this thread. */
 export const lane = createLane();
 
-/** Takes the steps of a generator in the lane, and gives what it returns. */
+/** Runs the steps of a generator in the lane and returns its result. */
 export async function laneSteps<T>(key: string, steps: Generator<unknown, T>): Promise<T> {
   const results: T[] = [];
   await lane.run(key, () => {

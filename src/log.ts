@@ -1,10 +1,10 @@
-/** Structured logs: one JSON object a line on standard output. */
+/** Structured logs: one JSON object per line on standard output. */
 import pino from 'pino';
 import type { Config } from './config.ts';
 
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'>;
 
-/** Members that may hold a secret are cut out wherever they stand at the first two levels of a record. */
+/** Members that may hold a secret. They are redacted in the first two levels of a record. */
 const SECRET_MEMBERS = [
   'authorization',
   'cookie',
@@ -29,7 +29,7 @@ export function createLog(level: Config['logLevel'], destination?: pino.Destinat
   return destination ? pino(options, destination) : pino(options);
 }
 
-/** A full disk, as SQLite, MySQL, MariaDB and the file system name it. */
+/** The error codes for a full disk in SQLite, MySQL, MariaDB and the file system. */
 const DISK_FULL = new Set(['SQLITE_FULL', 'ER_DISK_FULL', 'ER_DISK_FULL_NOWAIT', 'ER_RECORD_FILE_FULL', 'ENOSPC']);
 const SAY_AGAIN_MS = 60_000;
 
@@ -39,7 +39,7 @@ function isDiskFull(error: unknown): boolean {
 }
 
 /**
- * A full disk fails every request and every retry alike. One line a minute says so, with the number of lines that were left out:
+ * With a full disk, every request and retry fails. Only one line a minute is logged, with the number of lines left out, because
  * the log may be on the same disk.
  */
 function onceForFullDisk(): pino.LoggerOptions['hooks'] {
@@ -60,7 +60,10 @@ function onceForFullDisk(): pino.LoggerOptions['hooks'] {
   };
 }
 
-/** An error with its causes. Of database errors only the code is kept: their messages repeat the SQL with what was bound to it. */
+/**
+ * Returns an error with its causes for the log. Database errors keep only their code, because their messages repeat the SQL with
+ * its bound values.
+ */
 function withoutBindings(error: unknown): object {
   if (!(error instanceof Error)) return { message: String(error) };
   const { code, sqlMessage } = error as { code?: string; sqlMessage?: string };

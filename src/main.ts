@@ -1,12 +1,12 @@
-/** The gateway's process: configuration, start, and a graceful end. */
+/** The gateway's process: reads the configuration, starts the gateway and shuts it down gracefully. */
 import { setFlagsFromString } from 'node:v8';
 import { ConfigError, configFromProcess } from './config.ts';
 import { createGateway } from './gateway.ts';
 
-// Requests leave little behind, and the threads that would share the collection of it spend more on sharing than it takes.
+// Requests leave little garbage. Parallel collector threads would spend more time on coordination than the collection takes.
 setFlagsFromString('--no-parallel-scavenge');
-// V8 takes what outlives a collection while requests wait for the database for something that will live long, puts all of its kind
-// where it is collected late, and that keeps alive what it refers to.
+// While requests wait for the database, their objects survive a collection. V8 then assumes that all objects of their kind live
+// long and allocates them where they are collected late, and they keep others alive.
 setFlagsFromString('--no-allocation-site-pretenuring');
 
 function fail(lines: readonly string[]): never {
@@ -28,7 +28,7 @@ const reason = (error: unknown): string => (error instanceof Error ? error.messa
 const config = readConfiguration();
 const gateway = await createGateway(config).catch((error: unknown) => fail([reason(error)]));
 await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
-// Not through the log: whatever its level, without this nobody can begin.
+// These lines bypass the log, because operators need them at any log level.
 if (await gateway.awaitsAdministrator()) {
   const code = await gateway.setupCode();
   const setup = code === null ? '' : ` -H 'Portcullis-Setup-Code: ${code}'`;
@@ -44,13 +44,13 @@ curl -s ${config.publicUrl}/api/auth/register -H 'content-type: application/json
 let ending = false;
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   process.on(signal, () => {
-    // A second signal means now.
+    // A second signal ends the process at once.
     if (ending) process.exit(1);
     ending = true;
-    // SIGINT comes from a terminal: no load balancer has to notice first.
+    // SIGINT comes from a terminal, so the gateway need not wait for load balancers.
     void gateway.close(signal === 'SIGTERM' ? config.drainDelayMs : 0).then(
       () => process.exit(0),
-      (error: unknown) => fail([`did not end well: ${reason(error)}`]),
+      (error: unknown) => fail([`shutdown failed: ${reason(error)}`]),
     );
   });
 }

@@ -1,11 +1,14 @@
-/** Work in the background that comes again and again. */
+/** Repeats background work at an interval. */
 
 export interface Repeated {
-  /** Starts no further run, and resolves when the one under way has ended. */
+  /** Starts no further run. Resolves when the current run has ended. */
   stop(): Promise<void>;
 }
 
-/** Runs `work` every `everyMs`, for the first time after `firstMs`; never two runs at once. `failed` gets what a run rejects with. */
+/**
+ * Runs `work` every `everyMs` milliseconds, first after `firstMs`, and never two runs at once. `failed` gets the error of a
+ * failed run.
+ */
 export function repeat(
   work: () => Promise<unknown>,
   { everyMs, firstMs = everyMs }: { readonly everyMs: number; readonly firstMs?: number },

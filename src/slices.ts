@@ -1,10 +1,10 @@
-/** Work that takes long, in slices between which other work runs. */
+/** Runs long work in slices, between which other work runs. */
 import { setImmediate } from 'node:timers/promises';
 
-/** Longer than this the event loop is not kept. */
+/** Yield to the event loop at least this often, in milliseconds. */
 const SLICE_MS = 5;
 
-/** Gives what pauses once the slice is over, and does nothing before. */
+/** Returns a function that yields to the event loop if the slice is over, and otherwise does nothing. */
 export function createPause(): () => Promise<void> {
   let end = performance.now() + SLICE_MS;
   return async () => {
@@ -16,7 +16,7 @@ export function createPause(): () => Promise<void> {
 
 const PIECE_LENGTH = 64 * 1024;
 
-/** The parts, one after the other, in UTF-8. Making each of them should take less than a millisecond. */
+/** Joins the parts as UTF-8, in slices. Producing each part should take less than a millisecond. */
 export async function joinInSlices(parts: Iterable<string>): Promise<Buffer> {
   const pause = createPause();
   const pieces: Buffer[] = [];
@@ -33,7 +33,7 @@ export async function joinInSlices(parts: Iterable<string>): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-/** The same steps, of which `say` is told. */
+/** Yields the same steps and calls `say` with each. */
 export function* telling<Step, T>(steps: Generator<Step, T>, say: (step: Step) => void): Generator<Step, T> {
   for (;;) {
     const step = steps.next();
@@ -43,7 +43,7 @@ export function* telling<Step, T>(steps: Generator<Step, T>, say: (step: Step) =
   }
 }
 
-/** Runs to the end in one turn. */
+/** Runs the generator to its end without yielding to the event loop. */
 export function atOnce<T>(steps: Generator<unknown, T>): T {
   for (;;) {
     const step = steps.next();
@@ -51,7 +51,7 @@ export function atOnce<T>(steps: Generator<unknown, T>): T {
   }
 }
 
-/** Runs to the end, unless `signal` ends it: then it rejects with the reason. Each step is to be short. */
+/** Runs the generator to its end in slices. Rejects with the reason of `signal` if that aborts. Each step must be short. */
 export async function inSlices<T>(steps: Generator<unknown, T>, signal?: AbortSignal): Promise<T> {
   for (;;) {
     signal?.throwIfAborted();

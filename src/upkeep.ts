@@ -1,4 +1,7 @@
-/** Removes rows that nobody needs any more: tokens that ended, and old changes. Hourly, in batches, so that requests come first. */
+/**
+ * Deletes rows that are no longer needed: ended tokens and old changes. It runs hourly and in batches, so that requests come
+ * first.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tokenStore } from './auth/store.ts';
 import { removeChanges } from './db/changes.ts';
@@ -8,14 +11,14 @@ import { repeat } from './repeat.ts';
 
 export interface UpkeepParts {
   readonly database: Database;
-  /** How long changes are kept that are not of policies; 0: for ever. */
+  /** How many days changes are kept, except those of policies. 0: for ever. */
   readonly changesDays: number;
   readonly log: Pick<Log, 'info' | 'warn'>;
   readonly now: () => number;
 }
 
 export interface Upkeep {
-  /** Removes all that may go now. */
+  /** Deletes all rows that may be deleted now. */
   run(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -25,7 +28,10 @@ const EVERY_MS = 60 * 60 * 1000;
 const FIRST_MS = 90_000;
 const BATCH = 500;
 const PAUSE_MS = 20;
-/** A token that was revoked or has expired is refused with or without its record; so long an administrator finds when it ended. */
+/**
+ * How long the record of an ended token is kept, so that administrators can see when it ended. The token is refused with or
+ * without its record.
+ */
 const ENDED_TOKENS_KEPT_DAYS = 30;
 
 export function createUpkeep({ database, changesDays, log, now }: UpkeepParts): Upkeep {
@@ -43,11 +49,11 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts): 
       some = await removeChanges(knex, now() - changesDays * DAY_MS, BATCH);
       removed += some;
     }
-    if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes were removed');
+    if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes deleted');
   }
 
   const hourly = repeat(run, { everyMs: EVERY_MS, firstMs: FIRST_MS }, (err) =>
-    log.warn({ err }, 'old rows could not be removed, retrying in an hour'),
+    log.warn({ err }, 'deleting old rows failed, retrying in an hour'),
   );
   return {
     run,

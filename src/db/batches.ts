@@ -1,11 +1,17 @@
-/** Rows in statements of bounded size. */
+/** Splits rows into statements of limited size. */
 
-/** SQLite takes statements up to 1000000 bytes; servers refuse packets over max_allowed_packet, 4 MiB where it was lowered least. */
+/**
+ * SQLite accepts statements of up to 1,000,000 bytes. MySQL refuses packets above max_allowed_packet, which is at least 4 MiB by
+ * default.
+ */
 export const MAX_STATEMENT_BYTES = 480 * 1024;
-/** SQLite takes at most 500 rows in the form in which knex inserts them. */
+/** SQLite accepts at most 500 rows in the form of knex's inserts. */
 export const MAX_STATEMENT_ROWS = 500;
 
-/** In their order. `bytesOf`: about how many a row is in a statement before escapes, which at most double them. A row that is larger goes alone. */
+/**
+ * Splits the rows into batches and keeps their order. `bytesOf` estimates the size of a row in a statement; escaping at most
+ * doubles it. A larger row gets its own batch.
+ */
 export function* batches<T>(rows: Iterable<T>, bytesOf: (row: T) => number): Generator<T[]> {
   let batch: T[] = [];
   let size = 0;
@@ -22,7 +28,7 @@ export function* batches<T>(rows: Iterable<T>, bytesOf: (row: T) => number): Gen
   if (batch.length > 0) yield batch;
 }
 
-/** For `batches`: what a row of texts and numbers comes to. */
+/** Estimates, for `batches`, the size of a row of texts and numbers in bytes. */
 export function bytesOfRow(row: object): number {
   let bytes = 0;
   for (const value of Object.values(row)) bytes += typeof value === 'string' ? Buffer.byteLength(value) + 3 : 20;

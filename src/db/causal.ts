@@ -1,6 +1,6 @@
 /**
- * Reads that see every commit which was answered before they began, wherever in a cluster it was made (law 4). A single
- * server gives that by itself; each kind of cluster has a setting for it, which belongs to a connection.
+ * Makes reads causal: they see every commit that was acknowledged before they began, on any member of a cluster (law 4). A single
+ * server does that by itself. Each kind of cluster has its own setting for it, per connection.
  */
 import { AppError } from '../errors.ts';
 
@@ -8,27 +8,27 @@ import { AppError } from '../errors.ts';
 export type Ask = (sql: string) => Promise<unknown>;
 
 interface Setting {
-  /** What shows that the server is of this kind: it has the variable, and the value is none of these. */
+  /** The server is of this kind if it has this variable with a value that is not in `not`. */
   readonly variable: string;
   readonly not: readonly string[];
   readonly sql: string;
 }
 
 const SETTINGS: readonly Setting[] = [
-  // Galera: a read, and the begin of a transaction, wait until this node has applied what the cluster had committed by then.
+  // Galera: a read, and the start of a transaction, wait until this node has applied all commits of the cluster so far.
   { variable: 'wsrep_on', not: ['OFF'], sql: 'set session wsrep_sync_wait = 1' },
-  // A node that has lost the others would otherwise answer from what it had, and wait for nobody.
+  // Otherwise a node that has lost the others would answer from its old state without waiting.
   { variable: 'wsrep_on', not: ['OFF'], sql: 'set session wsrep_dirty_reads = OFF' },
-  // Group Replication and InnoDB Cluster: the first statement of a transaction waits as in Galera.
+  // Group Replication and InnoDB Cluster: the first statement of a transaction waits, as in Galera.
   { variable: 'group_replication_consistency', not: [], sql: "set session group_replication_consistency = 'BEFORE'" },
-  // TiDB reads the newest commit unless a session has been told to be content with less.
+  // TiDB reads the newest commit unless the session is configured for less.
   { variable: 'tidb_replica_read', not: [], sql: "set session tidb_replica_read = 'leader'" },
   { variable: 'tidb_read_staleness', not: [], sql: 'set session tidb_read_staleness = 0' },
   { variable: 'tidb_low_resolution_tso', not: [], sql: 'set session tidb_low_resolution_tso = OFF' },
   { variable: 'tidb_enable_external_ts_read', not: [], sql: 'set session tidb_enable_external_ts_read = OFF' },
 ];
 
-/** Of a server that runs outside its group, the settings above mean nothing: it knows no commit but its own. */
+/** On a server that has left its group these settings have no effect: it knows only its own commits. */
 const GROUP = 'group_replication_group_name';
 const MEMBER_STATE =
   'select member_state as state from performance_schema.replication_group_members where member_id = @@global.server_uuid';
@@ -36,14 +36,17 @@ const MEMBER_STATE =
 const asked = [...new Set([...SETTINGS.map(({ variable }) => variable), GROUP])];
 const VARIABLES = `show variables where variable_name in (${asked.map((name) => `'${name}'`).join()})`;
 
-/** Makes the reads of a connection causal. Throws AppError `unavailable` where the server is no member of the group that it is made for. */
+/**
+ * Makes the reads of a connection causal. Throws AppError `unavailable` if the server is not an online member of the group that
+ * it is configured for.
+ */
 export async function makeCausal(ask: Ask): Promise<void> {
   const rows = (await ask(VARIABLES)) as { Variable_name: string; Value: string }[];
   const values = new Map(rows.map((row) => [row.Variable_name.toLowerCase(), row.Value]));
   if ((values.get(GROUP) ?? '') !== '') {
     const state = await memberState(ask);
     if (state !== 'ONLINE') {
-      const detail = `The database server is ${state} in its replication group: it may not have the newest state.`;
+      const detail = `The database server is ${state} in its replication group, so it may not have the newest state. It must be ONLINE.`;
       throw new AppError('unavailable', detail, { retryAfter: 1 });
     }
   }
@@ -62,7 +65,7 @@ async function memberState(ask: Ask): Promise<string> {
     const grant = 'grant select on performance_schema.replication_group_members';
     throw new AppError(
       'unavailable',
-      `The gateway must see whether the database server is a member of its group: ${grant} to its user.`,
+      `The gateway cannot check that the database server is a member of its group: ${grant} to the gateway's database user.`,
       {
         cause,
       },

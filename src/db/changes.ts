@@ -1,6 +1,6 @@
 /**
- * Administrative changes: the counter by which replicas learn that something moved (law 4), and the record of who did what.
- * Both are written in the transaction that makes the change, so neither can be had without the other.
+ * Administrative changes: the counter that tells replicas when the state has changed (law 4), and the record of who changed what.
+ * The transaction of a change writes both, so neither exists without the other.
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../errors.ts';
@@ -10,11 +10,13 @@ import { statement } from './statement.ts';
 import { transact } from './transact.ts';
 import { createTurns } from './turns.ts';
 
-/** Where the state of the database is. Two positions with the same sequence and another nonce come from different histories. */
+/**
+ * A position in the history of changes. Two positions with the same sequence and different nonces come from different histories.
+ */
 export interface Position {
   readonly sequence: number;
   readonly nonce: string;
-  /** Moves with the policy set alone. */
+  /** Advances only when the policy set changes. */
   readonly revision: number;
 }
 
@@ -22,11 +24,11 @@ export interface Actor {
   readonly id: string;
   readonly email: string;
   readonly request_id: string;
-  /** Why, in the actor's own words; null or absent: they did not say. */
+  /** The reason in the actor's own words; null or absent if they gave none. */
   readonly reason?: string | null;
 }
 
-/** One thing that an administrator changed. `before` and `after` are as the API shows them and hold no secret. */
+/** One change by an administrator. `before` and `after` are as the API shows them and contain no secrets. */
 export interface Change {
   /** `<object_type>.<verb>`, for example `policy.update`. */
   readonly action: string;
@@ -36,7 +38,7 @@ export interface Change {
   readonly after: object | null;
 }
 
-/** Types whose old changes may be forgotten. History, rollback and replays need every change of a policy. */
+/** Object types whose old changes may be deleted. History, rollback and replays need every change of a policy. */
 const FORGETTABLE = ['user', 'token', 'target', 'credential', 'key', 'session', 'draft'] as const;
 
 export type ObjectType = 'policy' | (typeof FORGETTABLE)[number];
@@ -48,23 +50,25 @@ export interface ChangeRow extends Change, Position {
   readonly reason: string | null;
 }
 
-/** Reads and advances the counter. On SQLite this process is the only writer, so it remembers where it is. */
+/** Reads and advances the counter. On SQLite this process is the only writer, so it remembers the position. */
 export interface Changes {
-  /** The position now: a read that begins after the call. */
+  /** Returns the current position, from a read that begins after the call. */
   position(): Promise<Position>;
-  /** The position now, where it is known without asking: in a database that this process alone writes. */
+  /** Returns the current position if it is known without a query, which means that only this process writes the database. */
   known(): Position | null;
   /**
-   * Runs `work` in a transaction that holds the counter, so that such transactions run one at a time; records the changes
-   * it returns and moves the counter by one for each, and the revision by one if policies are among them, however many: a
-   * revision is the set after a transaction. No changes: nothing moves. Retried whole on deadlock. Changes of this process wait
-   * for each other here, and not on connections of the pool. Throws AppError `too_many_requests` if too many of the actor wait.
+   * Runs `work` in a transaction that locks the counter, so such transactions run one at a time. Records the returned changes and
+   * advances the counter by one for each. If policies are among them, the revision advances by one in total: a revision is the
+   * policy set after a transaction. Without changes nothing advances.
+   *
+   * The whole transaction is retried on a deadlock. Changes of this process wait for each other here, without holding connections
+   * of the pool. Throws AppError `too_many_requests` if too many changes of the actor are waiting.
    */
   change<T>(
     actor: Actor,
     work: (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>,
   ): Promise<{ result: T; position: Position }>;
-  /** Newest first, from before `cursor` (a sequence). */
+  /** Returns the changes before `cursor` (a sequence), newest first. */
   list(limit: number, cursor: number | null): Promise<ChangeRow[]>;
 }
 
@@ -74,7 +78,10 @@ export async function readPosition(db: Connection): Promise<Position> {
   return row;
 }
 
-/** Of a server that takes no writes nothing is current: a replica that lags, or a member that its group has expelled. */
+/**
+ * Reads the position from a server that accepts writes. A read-only server may be a lagging replica or an expelled group member,
+ * so its state may be old.
+ */
 async function readWritable(db: Connection): Promise<Position> {
   const [[row]] = (await statement(
     db,
@@ -83,23 +90,22 @@ async function readWritable(db: Connection): Promise<Position> {
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
   const { sequence, nonce, revision, read_only } = row;
   if (read_only !== '0' && read_only !== 'OFF') {
-    throw new AppError('unavailable', 'The database server is read-only: it may not have the newest state.', { retryAfter: 1 });
+    throw new AppError('unavailable', 'The database server is read-only, so it may not have the newest state. Connect to a server that accepts writes.', { retryAfter: 1 });
   }
   return { sequence, nonce, revision };
 }
 
 export const samePosition = (a: Position, b: Position): boolean => a.sequence === b.sequence && a.nonce === b.nonce;
 
-/** What a change was made to. A newer version of the gateway may write types that this one does not know. */
+/** The object of a change. A newer version of the gateway may write object types that this version does not know. */
 export type Changed = Pick<Change, 'object_id'> & { readonly object_type: string };
 
-/** To follow more changes than this one by one costs more than to load everything. */
+/** Loading everything is cheaper than following more changes than this. */
 const MOST_FOLLOWED = 1_000;
 
 /**
- * What was changed after `from`, up to `to`, which is the position of the snapshot that `db` reads. null if the feed cannot tell
- * that: `from` is not part of the history that the database holds now (after a failover or restore), rows are missing, or there
- * are too many.
+ * Returns what changed after `from`, up to `to` (the position of the snapshot that `db` reads). null if the changes cannot tell:
+ * `from` is not part of the current history (after a failover or restore), rows are missing, or there are too many.
  */
 export async function changedBetween(db: Connection, from: Position, to: Position): Promise<readonly Changed[] | null> {
   if (samePosition(from, to)) return [];
@@ -114,7 +120,7 @@ export async function changedBetween(db: Connection, from: Position, to: Positio
   return complete ? later : null;
 }
 
-/** Makes the counter row, under the migration lock. */
+/** Inserts the counter row, under the migration lock. */
 export async function makeCounter(db: Connection): Promise<void> {
   if (await db('counter').where('id', 1).first()) return;
   await db('counter').insert({ id: 1, sequence: 0, nonce: newNonce(), revision: 0 });
@@ -129,7 +135,7 @@ export async function createChanges(database: Database, now: () => number): Prom
 
   const attempt: Changes['change'] = (actor, work) =>
     transact(database, async (trx) => {
-      // The lock comes first: what is read after it is the state that this change is made to.
+      // The lock comes first, so that `work` reads the state that this change applies to.
       if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
       const { result, changes } = await work(trx);
       let position = await readPosition(trx);
@@ -185,8 +191,9 @@ export async function createChanges(database: Database, now: () => number): Prom
 }
 
 /**
- * Removes some changes from before `time`, but none of a policy, and not the newest change: it shows that the database still has
- * the history that a replica knows. A replica that is behind and finds its own change removed loads everything. Says how many.
+ * Deletes up to `limit` changes made before `time` and returns how many. It never deletes changes of policies, nor the newest
+ * change: that one shows that the database still has the history that a replica knows. A replica that is behind and misses its
+ * own change loads everything.
  */
 export async function removeChanges(db: Connection, time: number, limit: number): Promise<number> {
   const { sequence } = await readPosition(db);
@@ -227,12 +234,12 @@ const readRow = (row: StoredRow): ChangeRow => ({
 
 const ROWS_PER_STATEMENT = 500;
 
-/** Of each policy that was changed after this revision, what it was at it; null: it was not there. */
+/** Returns, for each policy changed after this revision, its document at that revision; null if it did not exist. */
 export async function policiesBefore(
   db: Connection,
   revision: number,
 ): Promise<{ readonly object_id: string; readonly before: object | null }[]> {
-  // The first change since then found what was there.
+  // The `before` of the first change since then is the state at the revision.
   const firsts: { first: number }[] = await db('changes')
     .where('object_type', 'policy')
     .where('revision', '>', revision)
@@ -253,21 +260,21 @@ export interface RevisionRow {
   readonly actor: ChangeRow['actor'];
   readonly request_id: string;
   readonly reason: string | null;
-  /** Policies that were made, changed and deleted. */
+  /** How many policies were created, updated and deleted. */
   readonly created: number;
   readonly updated: number;
   readonly deleted: number;
-  /** The policy, where it was one alone. */
+  /** The policy, if the transaction changed only one. */
   readonly policy: { readonly id: string; readonly name: string } | null;
 }
 
-/** Newest first, at most `limit`, from before `cursor` (a revision). */
+/** Returns at most `limit` revisions before `cursor` (a revision), newest first. */
 export async function listRevisions(db: Connection, limit: number, cursor: number | null): Promise<RevisionRow[]> {
   const counts: { revision: number; action: string; count: number; first: number }[] = await db('changes')
     .where('object_type', 'policy')
     .whereIn(
       'revision',
-      // MySQL takes no LIMIT in a subquery of IN but inside another one.
+      // MySQL allows no LIMIT in an IN subquery, except inside a derived table.
       db
         .from(
           db('changes')

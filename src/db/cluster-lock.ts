@@ -1,18 +1,27 @@
-/** One replica at a time, in clusters whose members do not know each other's locks: a row that is held for as long as it is renewed. */
+/**
+ * A lock for one replica at a time, for clusters whose members do not share their locks. It is a row with a lease that the owner
+ * renews.
+ */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Knex } from 'knex';
 import { AppError } from '../errors.ts';
 import { transact } from './transact.ts';
 
-/** How long a holder that was killed keeps the others waiting. More than clocks of replicas may differ, renewals included. */
+/**
+ * How long the lock of a killed replica blocks the others. It is longer than the clocks of replicas may differ, including a
+ * missed renewal.
+ */
 const LEASE_MS = 60_000;
 const RENEWED_MS = 10_000;
 const LOOK_MS = 250;
 
 const TABLE = 'migration_lock';
 
-/** Galera and Group Replication: named locks and locks of rows are the server's own there, and its table definitions are not. */
+/**
+ * Whether the database is a Galera or Group Replication cluster. There, named locks and row locks are local to each server, but
+ * DDL is replicated.
+ */
 async function isCluster(db: Knex): Promise<boolean> {
   const [rows] = (await db.raw("show variables where variable_name in ('wsrep_on', 'group_replication_group_name')")) as [
     { Value: string }[],
@@ -20,13 +29,16 @@ async function isCluster(db: Knex): Promise<boolean> {
   return rows.some(({ Value }) => Value !== '' && Value !== 'OFF');
 }
 
-/** Runs `work` while no other replica does. Throws AppError `unavailable` where that takes longer than `patienceMs`. */
+/**
+ * Runs `work` while no other replica does. Throws AppError `unavailable` if the lock is not free within `patienceMs`
+ * milliseconds.
+ */
 export async function withClusterLock(db: Knex, patienceMs: number, work: () => Promise<void>): Promise<void> {
   if (!(await isCluster(db))) return work();
   await db.raw(`create table if not exists ${TABLE} (id int primary key, holder varchar(36) not null, until bigint not null)`);
   const holder = randomUUID();
 
-  /** Of several that try at once, the cluster lets one commit. */
+  /** Tries to take the lock. If several replicas try at once, the cluster lets one of them commit. */
   const take = (): Promise<boolean> =>
     transact({ knex: db }, async (trx) => {
       const held = await trx(TABLE).where('id', 1).forUpdate().first<{ until: number } | undefined>('until');
@@ -42,11 +54,11 @@ export async function withClusterLock(db: Knex, patienceMs: number, work: () => 
 
   const deadline = performance.now() + patienceMs;
   while (!(await take())) {
-    if (performance.now() > deadline) throw new AppError('unavailable', 'Another replica is migrating the database.');
+    if (performance.now() > deadline) throw new AppError('unavailable', 'Another replica is migrating the database. Start this one again later.');
     await sleep(LOOK_MS);
   }
   const renewal = setInterval(() => {
-    // One that fails is made up for by the next.
+    // A failed renewal does no harm: the next one comes before the lease ends.
     db(TABLE)
       .where({ id: 1, holder })
       .update({ until: Date.now() + LEASE_MS })

@@ -1,4 +1,4 @@
-/** Opens the database, checks that it keeps what it is told, and brings its schema up to date. */
+/** Opens the database, checks that its commits are durable, and migrates its schema. */
 import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import knex, { type Knex } from 'knex';
@@ -9,21 +9,21 @@ import { migrate } from './migrate.ts';
 import { boundedMysql } from './mysql-client.ts';
 import { SqliteClient } from './sqlite-client.ts';
 
-/** What stores work on: the pool, or a transaction. */
+/** What the stores use: the pool or a transaction. */
 export type Connection = Knex;
 export type Transaction = Knex.Transaction;
 
 export interface Database {
   readonly kind: DatabaseConfig['kind'];
-  /** Reads see every commit that was answered before they began, in a cluster, too. */
+  /** The pool. Reads see every commit that was acknowledged before they began, in a cluster, too. */
   readonly knex: Knex;
-  /** The same on connections of its own: what is new is read while all others are busy. */
+  /** A pool of separate connections for reading new state, which works even if all other connections are busy. */
   readonly reader: Knex;
-  /** Reads of one moment: everything that `work` reads belongs to the state at its first read. */
+  /** Runs `work` on a snapshot: everything it reads is the state at its first read. */
   snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
-  /** The connections of all pools. */
+  /** Counts the connections of all pools. */
   connections(): Connections;
-  /** Rejects unless the database takes writes. */
+  /** Rejects unless the database accepts writes. */
   probe(): Promise<void>;
   close(): Promise<void>;
 }
@@ -31,7 +31,7 @@ export interface Database {
 export interface Connections {
   readonly used: number;
   readonly free: number;
-  /** What waits for one. */
+  /** How much work waits for a connection. */
   readonly waiting: number;
 }
 
@@ -43,20 +43,20 @@ export function isDuplicate(error: unknown): boolean {
 }
 
 const ACQUIRE_TIMEOUT_MS = 5_000;
-/** No statement of a request takes as long on a server that is well; a server that hangs is given up after it. */
+/** A statement that takes longer fails. No statement takes this long on a healthy server, so the server is assumed to hang. */
 const STATEMENT_TIMEOUT_MS = 15_000;
-/** The freshness read is one at a time; the others load what it found. */
+/** One connection reads the change counter; the others load the new state. */
 const READERS = 4;
-/** Includes the start of the worker thread, which a busy machine makes slow. */
+/** This includes the start of the worker thread, which is slow on a busy machine. */
 const SQLITE_ACQUIRE_TIMEOUT_MS = 20_000;
 
-// Every failure is thrown to the caller as well; knex would print it, bindings included.
+// Failures are thrown to the caller. knex would also print them, including bound values.
 const nothing = (): void => {};
 const log = { warn: nothing, error: nothing, deprecate: nothing, debug: nothing };
 
 function openSqlite(path: string): Knex {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  // Its owner's alone, in whatever folder; SQLite gives the files beside it the same mode.
+  // Only the owner may read the file, whatever the folder allows. SQLite gives its other files the same mode.
   closeSync(openSync(path, 'a', 0o600));
   return knex({
     client: SqliteClient,
@@ -69,7 +69,7 @@ function openSqlite(path: string): Knex {
   });
 }
 
-/** Of tarn, which knex has no types for. */
+/** The pool of tarn, for which knex has no types. */
 interface Pool {
   numUsed(): number;
   numFree(): number;
@@ -81,18 +81,18 @@ interface RawConnection {
   destroy(): void;
 }
 
-/** Each connection by itself: behind a proxy they may end at different servers. */
+/** Prepares each connection separately, because behind a proxy they may lead to different servers. */
 async function prepare(connection: RawConnection): Promise<void> {
   const ask = (sql: string): Promise<unknown> =>
     new Promise((resolve, reject) => connection.query(sql, (error, rows) => (error ? reject(error) : resolve(rows))));
   try {
-    // `init_connect` may have chosen another, in which names that differ are equal.
+    // `init_connect` may have set a different character set, in which different names compare as equal.
     await ask('set names utf8mb4');
     await ask("set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'");
     await ask('set session transaction isolation level read committed');
     await makeCausal(ask);
   } catch (error) {
-    // The pool forgets a connection that was never made, and would leave it open.
+    // The pool would not close a connection that failed here.
     connection.destroy();
     throw error;
   }
@@ -111,7 +111,7 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, clie
       charset: 'utf8mb4',
       timezone: 'Z',
       connectTimeout: ACQUIRE_TIMEOUT_MS,
-      // What has its values in it is not searched for places to put them.
+      // A statement without bound values is sent unchanged, so that a literal `?` in it stays.
       queryFormat: (sql: string, values: readonly unknown[]) =>
         values.length === 0 ? sql : opened.client.driver.format(sql, values, false, 'Z'),
       ...(url.searchParams.get('tls') === 'true' ? { ssl: { rejectUnauthorized: true } } : {}),
@@ -140,7 +140,10 @@ interface ServerSettings {
   sync_binlog: number;
 }
 
-/** Refuses a server that acknowledges commits which a power cut undoes (law 5); returns the collation that compares bytes and pads nothing. */
+/**
+ * Refuses a server that can lose acknowledged commits in a power failure (law 5). Returns the collation that compares bytes
+ * without padding.
+ */
 async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<string> {
   const [[settings]] = (await db.raw(
     'select version() as version, @@innodb_flush_log_at_trx_commit as flush, @@log_bin as log_bin, @@sync_binlog as sync_binlog',
@@ -158,11 +161,14 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
   return /mariadb/i.test(settings.version) ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
 }
 
-/** `firstRows` runs under the migration lock, once the schema is up to date. Throws AppError `unavailable` with a reason an operator can act on. */
+/**
+ * Opens the database. `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason
+ * that an operator can act on.
+ */
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
   let db: Knex | undefined;
   try {
-    // Migrations take as long as they take.
+    // Migrations run without a statement timeout.
     db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize, 'mysql2');
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
     await migrate(db, collation, firstRows);
@@ -192,7 +198,7 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
       };
     },
     probe() {
-      // Writes, but changes nothing, and waits for nobody's lock. One at a time, because anybody may ask for readiness.
+      // This write changes nothing and waits for no lock. Only one runs at a time, because anyone may request readiness.
       probing ??= (async () => {
         await opened('migrations').update({ applied_at: opened.ref('applied_at') });
       })().finally(() => {

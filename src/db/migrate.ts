@@ -1,4 +1,4 @@
-/** Brings the schema up to date, one process at a time, whichever of several replicas comes first. */
+/** Migrates the schema. If several replicas start, one of them migrates at a time. */
 import type { Knex } from 'knex';
 import { AppError } from '../errors.ts';
 import { withClusterLock } from './cluster-lock.ts';
@@ -17,7 +17,7 @@ import * as credentialBindings from './migrations/0011-credential-bindings.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
-/** Append-only; names are recorded in the database. A migration may be run again after it was cut short, so it must be repeatable. */
+/** Append-only: the names are recorded in the database. An interrupted migration runs again, so each must be repeatable. */
 const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0001-initial', initial.up],
   ['0002-targets', targets.up],
@@ -46,7 +46,7 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
   const known = new Set(MIGRATIONS.map(([name]) => name));
   const unknown = [...applied].filter((name) => !known.has(name));
   if (unknown.length > 0)
-    throw new AppError('unavailable', `The database was migrated by a newer version (${unknown.join(', ')}).`);
+    throw new AppError('unavailable', `The database was migrated by a newer version (${unknown.join(', ')}). Run that version or a later one.`);
   for (const [name, up] of MIGRATIONS) {
     if (applied.has(name)) continue;
     await up(db, collation);
@@ -55,8 +55,8 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
 }
 
 /**
- * Runs `work` (which may make first rows, such as keys) after the migrations, still under the lock. The lock is the
- * server's and belongs to a connection, so a process that is killed leaves none behind.
+ * Migrates, then runs `work` under the same lock (it may insert first rows, such as keys). The server's lock belongs to a
+ * connection, so a killed process leaves none behind.
  */
 export async function migrate(db: Knex, collation: string | null, work: (db: Knex) => Promise<void>): Promise<void> {
   if (collation === null) {
@@ -64,7 +64,7 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
     return work(db);
   }
   const connection = await db.client.acquireConnection();
-  // Names of locks have at most 64 characters; those of databases may have as many.
+  // Lock names have at most 64 characters. Database names may have as many, so the name is hashed.
   const ask = async (call: string): Promise<unknown> => {
     const [[row]] = await db
       .raw(`select ${call} as answer from (select concat('portcullis.', left(sha2(database(), 256), 48)) as name) as l`)
@@ -73,7 +73,7 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
   };
   try {
     if (Number(await ask(`get_lock(name, ${LOCK_SECONDS})`)) !== 1) {
-      throw new AppError('unavailable', 'Another replica has been migrating the database for two minutes.');
+      throw new AppError('unavailable', 'Another replica has been migrating the database for two minutes. Start this one again later.');
     }
     try {
       await withClusterLock(db, LOCK_SECONDS * 1_000, async () => {

@@ -1,4 +1,4 @@
-/** The dialect for MySQL, with a bound on how long a server may keep a statement: one that hangs must not keep all who ask it. */
+/** The knex dialect for MySQL with a statement timeout, so that a server that hangs does not block all requests. */
 import { createRequire } from 'node:module';
 import type { Knex } from 'knex';
 
@@ -14,12 +14,12 @@ interface Dialect {
   _query(connection: RawConnection, query: Query): Promise<unknown>;
 }
 
-// knex offers dialects to extend under this path alone, untyped, and as CommonJS.
+// knex exposes its dialects only under this path, without types and as CommonJS.
 const Mysql2: typeof Knex.Client = createRequire(import.meta.url)('knex/lib/dialects/mysql2/index.js');
 
 /**
- * What is not answered in time fails like a connection that is lost, and so it is: what the server does with the statement is
- * not known, and its answer may yet come. Streams are not bounded.
+ * A statement without an answer in time fails like a lost connection, and its connection is closed: the server may still execute
+ * it and answer later. Streams have no timeout.
  */
 export function boundedMysql(timeoutMs: number): typeof Knex.Client {
   const unbounded = Mysql2.prototype as unknown as Dialect;

@@ -1,4 +1,4 @@
-/** A knex dialect whose single connection lives in a worker thread. */
+/** A knex dialect whose only connection is in a worker thread. */
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { Worker } from 'node:worker_threads';
@@ -7,7 +7,7 @@ import type { Knex } from 'knex';
 export interface SqliteRequest {
   readonly id: number;
   readonly sql: string;
-  /** null: the statement has its values in it, and is not worth keeping. */
+  /** null: the values are part of the statement, so it is not worth caching. */
   readonly bindings: readonly unknown[] | null;
 }
 
@@ -78,7 +78,7 @@ interface Dialect {
   _formatBindings(bindings: unknown[] | undefined): unknown[];
 }
 
-// knex offers dialects to extend under this path alone, untyped, and as CommonJS.
+// knex exposes its dialects only under this path, without types and as CommonJS.
 const BetterSqlite3: typeof Knex.Client = createRequire(import.meta.url)('knex/lib/dialects/better-sqlite3/index.js');
 
 export class SqliteClient extends BetterSqlite3 {

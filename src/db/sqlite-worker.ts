@@ -1,4 +1,4 @@
-/** Owns the SQLite connection, so that no fsync ever blocks the event loop of the gateway. */
+/** Owns the SQLite connection, so that an fsync never blocks the event loop of the gateway. */
 import { parentPort, workerData } from 'node:worker_threads';
 import Database from 'libsql';
 import type { SqliteReply, SqliteRequest } from './sqlite-client.ts';
@@ -7,7 +7,7 @@ const STATEMENTS_KEPT = 200;
 
 function open(path: string): Database.Database {
   const database = new Database(path, { timeout: 2000 });
-  // EXCLUSIVE before the first access: one process owns the file until it ends, however it ends.
+  // EXCLUSIVE is set before the first access: one process owns the file until it ends or is killed.
   database.exec('PRAGMA locking_mode = EXCLUSIVE');
   database.exec('PRAGMA journal_mode = WAL');
   database.exec('PRAGMA synchronous = FULL');
@@ -19,7 +19,7 @@ let database: Database.Database;
 try {
   database = open((workerData as { path: string }).path);
 } catch (error) {
-  // libsql throws what does not survive the way to another thread.
+  // libsql's errors cannot be sent to another thread as they are.
   throw new Error(String((error as { message?: unknown }).message ?? error));
 }
 
@@ -45,7 +45,7 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
     const { changes, lastInsertRowid } = statement.run(bindings);
     return { id, changes, lastID: Number(lastInsertRowid) };
   } catch (error) {
-    // A schema change makes kept statements stale; none survives a failure.
+    // A schema change makes cached statements stale, so a failure clears the cache.
     statements.clear();
     const { message, code } = error as { message: string; code?: string };
     return { id, error: { message, code: code ?? 'SQLITE_ERROR' } };

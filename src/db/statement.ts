@@ -1,12 +1,12 @@
 /**
- * Statements that run with every request: to build one, bind its values and read its answer costs knex many times what it
- * costs to send it. Connections, transactions, faults and their codes are those of knex.
+ * Runs the statements of every request without knex's query builder: building a statement, binding its values and reading its
+ * answer costs knex many times as much as sending it. Connections, transactions, errors and their codes are those of knex.
  */
 import type { Connection, Transaction } from './database.ts';
 
 export type Value = string | number | null;
 
-/** A value as a statement has it. */
+/** Returns a value as an SQL literal. */
 export type Literal = (value: Value) => string;
 
 interface Client {
@@ -14,7 +14,7 @@ interface Client {
   readonly driver: { escape(value: Value): string };
   acquireConnection(): Promise<unknown>;
   releaseConnection(connection: unknown): Promise<void>;
-  /** Runs the statement as it is. */
+  /** Runs the statement unchanged. */
   _query(connection: unknown, query: { sql: string }): Promise<{ readonly response?: unknown }>;
 }
 
@@ -22,7 +22,7 @@ const clientOf = (db: Connection): Client => db.client;
 
 const SPECIAL = /['\0]/;
 
-/** SQLite knows no escape but that of the quote, and takes a NUL for the end of the statement. */
+/** SQLite has no escape except for the quote, and treats a NUL as the end of the statement. */
 function sqliteLiteral(value: Value): string {
   if (typeof value !== 'string') return value === null ? 'null' : `${value}`;
   return `'${SPECIAL.test(value) ? value.replaceAll("'", "''").replaceAll('\0', '\ufffd') : value}'`;
@@ -30,19 +30,19 @@ function sqliteLiteral(value: Value): string {
 
 export function literalOf(db: Connection): Literal {
   const { dialect, driver } = clientOf(db);
-  // By backslashes, which the sql_mode of `prepare` in database.ts lets it.
+  // The driver escapes with backslashes. The sql_mode that `prepare` in database.ts sets allows them.
   return dialect === 'mysql' ? (value) => driver.escape(value) : sqliteLiteral;
 }
 
 /**
- * Runs `sql` as it is, on a connection of the pool or the transaction's own. Gives what the driver gives: of MySQL `[rows, fields]`,
- * of SQLite nothing that is of use.
+ * Runs `sql` unchanged, on a pool connection or on the transaction's own. Returns the driver's result: `[rows, fields]` for
+ * MySQL, nothing useful for SQLite.
  */
 export async function statement(db: Connection | Transaction, sql: string): Promise<unknown> {
   const client = clientOf(db);
   const connection = await client.acquireConnection();
   try {
-    // Its connection may be another's by now.
+    // The pool may have given its connection to other work by now.
     if ('isCompleted' in db && db.isCompleted()) throw new Error('The transaction has ended.');
     return (await client._query(connection, { sql })).response;
   } finally {

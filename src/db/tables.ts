@@ -1,16 +1,17 @@
-/** How migrations make tables. */
+/** Helpers with which migrations create tables. */
 import type { Knex } from 'knex';
 
 /**
- * Conventions of every table: times are milliseconds since the epoch; identifiers are compared byte for byte (`collation`
- * of the dialect); no foreign keys, because Group Replication cannot certify cascades in multi-primary mode.
+ * Returns a function that creates a table. Conventions of every table: times are milliseconds since the epoch; identifiers are
+ * compared byte for byte (the `collation` of the dialect); there are no foreign keys, because Group Replication cannot certify
+ * cascades in multi-primary mode.
  */
 export function tableMaker(
   db: Knex,
   collation: string | null,
 ): (name: string, define: (table: Knex.CreateTableBuilder) => void) => Promise<void> {
   return async (name, define) => {
-    // MySQL commits DDL at once, so a migration that was cut short is run again from its beginning.
+    // MySQL commits DDL immediately, so an interrupted migration is run again from its beginning.
     if (await db.schema.hasTable(name)) return;
     await db.schema.createTable(name, (table) => {
       if (collation !== null) {
@@ -23,7 +24,7 @@ export function tableMaker(
   };
 }
 
-/** Indexes, unlike tables and columns, knex cannot look for. */
+/** Whether the table has the index. knex can check for tables and columns, but not for indexes. */
 export async function hasIndex(db: Knex, table: string, name: string, collation: string | null): Promise<boolean> {
   const row =
     collation === null

@@ -1,14 +1,14 @@
-/** One piece of work at a time. Principals take turns, so that the work of one does not wait behind all the work of another. */
+/** Runs one piece of work at a time. Principals take turns, so that one does not wait behind all the work of another. */
 import { AppError } from '../errors.ts';
 
-/** Work of one principal that may wait. */
+/** How many pieces of work of one principal may wait. */
 const MOST_WAITING = 100;
 
 /** Runs `work` when it is the turn of `principal`. Throws AppError `too_many_requests` if too much work of theirs is waiting. */
 export type InTurn = <T>(principal: string, work: () => Promise<T>) => Promise<T>;
 
 export function createTurns(): InTurn {
-  /** Whose turn comes first is first. */
+  /** The waiting work by principal; the first entry has the next turn. */
   const lines = new Map<string, (() => void)[]>();
   let busy = false;
 
@@ -29,7 +29,7 @@ export function createTurns(): InTurn {
     if (busy) {
       const line = lines.get(principal) ?? [];
       if (line.length >= MOST_WAITING) {
-        const detail = `${MOST_WAITING} requests of yours are waiting for their turn already. Send fewer at a time, and try again in 1 s.`;
+        const detail = `${MOST_WAITING} of your requests are already waiting for their turn. Send fewer at a time, and try again in 1 s.`;
         throw new AppError('too_many_requests', detail, { retryAfter: 1 });
       }
       lines.set(principal, line);
@@ -44,7 +44,7 @@ export function createTurns(): InTurn {
   };
 }
 
-/** Takes each item of `source` in a turn of its own. */
+/** Yields the items of `source`. Each item is produced in its own turn. */
 export async function* eachInTurn<T>(inTurn: InTurn, principal: string, source: AsyncGenerator<T>): AsyncGenerator<T> {
   try {
     for (;;) {

@@ -1,4 +1,4 @@
-/** Where a request comes from. */
+/** Determines the client address of a request. */
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIP } from 'node:net';
 
@@ -8,7 +8,10 @@ loopback.addAddress('::1', 'ipv6');
 
 const plain = (address: string): string => address.replace(/^::ffff:(?=[0-9.]+$)/i, '');
 
-/** Behind a trusted proxy the last entry of X-Forwarded-For is the only one that the proxy wrote. */
+/**
+ * Returns the client's IP address. Behind a trusted proxy it is the last entry of X-Forwarded-For: only that entry is written by
+ * the proxy.
+ */
 export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
   const remote = plain(req.socket.remoteAddress ?? '');
   if (!trustProxy) return remote;
@@ -16,7 +19,7 @@ export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
   return isIP(forwarded) === 0 ? remote : forwarded;
 }
 
-/** Whom to count: an IPv6 client chooses its address within a /64. */
+/** Returns the address, or for IPv6 its /64 network, to count requests by. An IPv6 client can choose any address in its /64. */
 export function addressGroup(address: string): string {
   if (isIP(address) !== 6) return address;
   const [head = '', tail] = address.toLowerCase().split('%')[0]?.split('::') ?? [];
@@ -29,7 +32,7 @@ export function addressGroup(address: string): string {
     .join(':')}::/64`;
 }
 
-/** True only when nobody else can have sent it: a request that a proxy on this host carried on is not from this host. */
+/** Whether the request certainly comes from this host. A request forwarded by a proxy on this host does not. */
 export function isLocal(req: IncomingMessage): boolean {
   const address = plain(req.socket.remoteAddress ?? '');
   const family = isIP(address);

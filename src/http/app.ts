@@ -1,4 +1,4 @@
-/** The Express app: everything over HTTP but `/mcp`, which the server dispatches ahead of it. */
+/** The Express app: it handles everything over HTTP except `/mcp`, which the server handles first. */
 import { STATUS_CODES } from 'node:http';
 import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
@@ -20,7 +20,7 @@ import { limitUnread, type UnreadLimits } from './unread.ts';
 import { wellKnownRoutes } from './well-known.ts';
 
 export interface ProtectedMount extends Mount {
-  /** Roles that may use what is under this path; absent: any valid token may. */
+  /** Roles that may use the routes under this path. If it is absent, any valid token may. */
   readonly roles?: readonly string[];
 }
 
@@ -31,26 +31,26 @@ export interface AppParts {
   readonly keys: KeyRing;
   readonly authenticate: Authenticate;
   readonly ready: Ready;
-  /** Bytes of large bodies under way, by principal: one stock for the process. */
+  /** The bytes of large bodies in flight, by principal, for the whole process. */
   readonly bodies: Stock;
   readonly unread: UnreadLimits;
   /** Routers for callers without a token, under `/api`. */
   readonly open: readonly Mount[];
-  /** Routers behind authentication, under `/api`, in the order in which they are asked. */
+  /** Routers under `/api` behind authentication, in the order in which they are tried. */
   readonly protected: readonly ProtectedMount[];
 }
 
 const OPEN_BODY_BYTES = 16 * 1024;
 const BODY_BYTES = 4 * 1024 * 1024;
-/** Administrators send files of policies; nobody else has reason for a large body. */
+/** Administrators send policy files. No one else has a reason to send a large body. */
 const limitFor = (res: Response): number => (contextOf(res).admission?.principal.role === 'admin' ? BODY_BYTES : LARGE_BODY);
-/** Under `/api` nothing is written another way: no capitals, no escapes, no empty segment, no slash at the end. */
+/** Each path under `/api` has only one spelling: no capitals, escapes, empty segments or trailing slash. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
-/** Of these the last segment is a text of any characters, escaped, or a name whose form is checked where it is read. */
+/** Paths whose last segment is an escaped text of any characters, or a name whose format the handler checks. */
 const TEXT_PATH =
   /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+|policies\/drafts)\/[^/]+$/;
 
-/** Under `/api`: bodies that may be large, and that a thread of their own reads. */
+/** Paths under `/api` whose bodies may be large and are parsed by a worker thread. */
 const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|simulate|test)$/;
 
 export function createApp(parts: AppParts): Express {
@@ -76,7 +76,8 @@ export function createApp(parts: AppParts): Express {
   for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
   app.use(bodyOf(routeTable(open)));
   for (const { path, router } of open) app.use(path, router);
-  // A request arrives with its last byte (law 4): who has sent a large body is admitted before and after it.
+  // A request counts as arriving with its last byte (law 4). The sender of a large body is therefore admitted before and after
+  // the body.
   const early = ifLarge(authenticate.admit);
   app.use(
     '/api',
@@ -87,7 +88,7 @@ export function createApp(parts: AppParts): Express {
   );
   for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);
   app.use(() => {
-    throw new AppError('not_found', 'Nothing is here.');
+    throw new AppError('not_found', 'There is no resource at this path.');
   });
   app.use(answerError(parts));
   return app;
@@ -112,12 +113,13 @@ function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): R
       metrics.requests.inc({ method: known, route, status });
       const took = Math.round(performance.now() - began);
       const user = contextOf(res).admission?.principal.sub;
-      // What asks all the time would bury what people ask.
+      // Probes and scrapes come all the time and would bury the requests of people.
       const level = route.startsWith('/api/') ? 'info' : 'debug';
       const line = { request_id: requestId, method: known, route, status, took_ms: took, user_id: user };
       log[level](line, STATUS_CODES[status] ?? 'closed by the client');
     });
-    // Prometheus addresses instances by IP. A page that abuses a name for it (DNS rebinding) has no token to send.
+    // Prometheus addresses instances by IP address. A page that uses a name for that address (DNS rebinding) has no token to
+    // send.
     const anyHost = path === METRICS_PATH && req.headers.authorization !== undefined;
     const refusal = checkOrigin(req, config, anyHost);
     if (refusal) throw refusal;
@@ -126,14 +128,17 @@ function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): R
   };
 }
 
-/** 404 and 405 for everything that no handler is for; OPTIONS, and HEAD where a token is needed, reach none. */
+/**
+ * Answers 404 or 405 for everything without a handler. OPTIONS requests, and HEAD requests to routes that need a token, reach no
+ * handler.
+ */
 function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
   return (req, res, next) => {
     const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path) || TEXT_PATH.test(req.path);
     const [unguarded, protected_] = wellFormed ? [matchRoute(open, req.path), matchRoute(guarded, req.path)] : [null, null];
     if (!unguarded && !protected_) {
       const hint = req.path.length > 1 && req.path.endsWith('/') ? ' Paths do not end in a slash.' : '';
-      throw new AppError('not_found', `Nothing is here.${hint}`);
+      throw new AppError('not_found', `There is no resource at this path.${hint}`);
     }
     if (answerPreflight(req, res)) return;
     const allowed = methodsOf(unguarded, protected_);
@@ -143,7 +148,7 @@ function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
   };
 }
 
-/** Bodies of callers without a token; all others are read once their token is verified. */
+/** Reads the bodies of callers without a token. All other bodies are read after their token is verified. */
 function bodyOf(open: RouteTable): RequestHandler {
   const read = jsonBody(() => OPEN_BODY_BYTES);
   return (req, res, next) => (matchRoute(open, req.path)?.methods.has(req.method) ? read(req, res, next) : next());

@@ -1,4 +1,4 @@
-/** Request bodies: bounded, JSON alone, and with one reading (law 9). */
+/** Reads request bodies: limited in size, JSON only, and with only one possible interpretation (law 9). */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler, Response } from 'express';
 import { AppError, type FieldError, invalidRequest } from '../errors.ts';
@@ -8,22 +8,22 @@ import { readJson } from './json.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 
-/** Far above the largest policy. Each bad member is named in the answer, so that their number must be bounded. */
+/** Far more than the largest policy needs. The answer names each wrong member, so their number must be limited. */
 const MAX_VALUES = 10_000;
 
-/** Bytes from which on a body is large: its sender is admitted before it is read. */
+/** A body with more bytes is large: its sender must be admitted before the body is read. */
 export const LARGE_BODY = 64 * 1024;
-/** Each chunk has memory beside its own bytes: so many are joined into one. */
+/** Each chunk costs extra memory, so this many chunks are joined into one. */
 const CHUNKS_AT_ONCE = 1_024;
 
-/** Bytes that the request announces; null: it does not say how many. */
+/** Returns the announced length of the body in bytes; null if the request does not announce it. */
 export function bodyLength(req: IncomingMessage): number | null {
   return req.headers['transfer-encoding'] === undefined ? Number(req.headers['content-length'] ?? 0) : null;
 }
 
 /**
- * The whole body. Throws AppError `too_large` without reading on, `invalid_request` when it breaks off, and what `count` refuses:
- * it is told of the bytes of each chunk.
+ * Returns the whole body. Throws AppError `too_large` without reading further, `invalid_request` if the body breaks off, and the
+ * error that `count` returns. `count` is called with the size of each chunk.
  */
 export async function readBytes(
   req: IncomingMessage,
@@ -40,7 +40,7 @@ export async function readBytes(
     const stop = (error: AppError): void => {
       leave();
       req.pause();
-      // Nobody hears of what breaks afterwards.
+      // Later errors of the request are ignored: it has been refused.
       req.on('error', () => undefined);
       reject(error);
     };
@@ -66,13 +66,16 @@ export async function readBytes(
   });
 }
 
-/** After an answer so many bytes and milliseconds of a request are still taken from the client, so that it gets to the answer. */
+/**
+ * After an early answer the gateway still reads this many bytes, for this many milliseconds, so that the client receives the
+ * answer.
+ */
 const LINGER_BYTES = 16 * 1024 * 1024;
 const LINGER_MS = 2_000;
 
 /**
- * Ends an answer to a request that may not have been read to its end. A connection that is closed while bytes arrive is reset, and the
- * client may lose the answer with it: so the rest of a long body is thrown away for a while before the connection is closed.
+ * Ends an answer to a request that may not have been read completely. Closing a connection while bytes arrive resets it, and the
+ * client may lose the answer. So the rest of a long body is discarded for a while before the connection is closed.
  */
 export function endAnswer(res: ServerResponse, text: string): void {
   const { req } = res;
@@ -105,7 +108,7 @@ function checkContentType(req: IncomingMessage): void {
   const encoding = req.headers['content-encoding'];
   const types = req.headersDistinct['content-type'] ?? [];
   if (types.length !== 1 || !JSON_TYPE.test(types[0] ?? '') || (encoding !== undefined && encoding !== 'identity')) {
-    throw new AppError('unsupported_media_type', 'The body must be application/json in UTF-8, not encoded otherwise.');
+    throw new AppError('unsupported_media_type', 'The body must be application/json in UTF-8, without a content encoding.');
   }
 }
 
@@ -115,9 +118,9 @@ const hasBody = (req: IncomingMessage): boolean =>
 const unread = (reason: string, repeated: string | null): FieldError =>
   repeated === null
     ? { path: '', message: `the body is not acceptable JSON: ${reason}` }
-    : { path: repeated, message: 'is there a second time' };
+    : { path: repeated, message: 'may appear only once' };
 
-/** `then` for requests with a large body, or one of unknown length. */
+/** Runs `then` only for requests with a large body, or with a body of unknown length. */
 export function ifLarge(then: RequestHandler): RequestHandler {
   return (req, res, next) => {
     const length = bodyLength(req);
@@ -125,7 +128,10 @@ export function ifLarge(then: RequestHandler): RequestHandler {
   };
 }
 
-/** Counts what a principal sends until it is answered. Small bodies are not counted: nobody is admitted yet. */
+/**
+ * Returns a counter for the bytes of a principal's requests in flight. Small bodies are not counted, because their sender is not
+ * admitted yet.
+ */
 function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppError | null) | undefined {
   const principal = contextOf(res).admission?.principal;
   if (principal === undefined) return undefined;
@@ -142,11 +148,11 @@ function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppErro
 
 function tooMuch({ overdrawn, limit }: Overdrawn): AppError {
   const whose = overdrawn === 'key' ? 'your requests' : 'the requests of all users';
-  const detail = `Too many bytes of ${whose} are under way: the limit is ${limit}. Try again when others have ended.`;
+  const detail = `Too many bytes of ${whose} are in flight: the limit is ${limit}. Try again when other requests have ended.`;
   return new AppError('too_many_requests', detail, { retryAfter: 1 });
 }
 
-/** The value that the whole body says. Throws AppError `invalid_request`. */
+/** Returns the JSON value of the body. Throws AppError `invalid_request`. */
 export function parseBody(bytes: Uint8Array): unknown {
   const reading = readJson(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), { maxValues: MAX_VALUES });
   if (!reading.ok) throw invalidRequest([unread(reading.reason, reading.repeated)]);
@@ -154,9 +160,9 @@ export function parseBody(bytes: Uint8Array): unknown {
 }
 
 /**
- * Puts the parsed body into `req.body`: undefined where there is none. GET, HEAD and DELETE say all in the address, so
- * that a body there is a mistake that should not go unnoticed. `isLeft`: the bytes of this one are left to whom it is for.
- * `underWay` bounds the bytes of large bodies, by principal and for all, until their requests are answered.
+ * Puts the parsed body into `req.body`; undefined if there is none. A body with GET, HEAD or DELETE is refused: those requests
+ * are described by their address alone, so a body is a mistake. If `isLeft` returns true, `req.body` gets the raw bytes for the
+ * handler to parse. `underWay` limits the bytes of large bodies in flight, per principal and in total.
  */
 export function jsonBody(
   limitOf: (res: Response) => number,
@@ -173,7 +179,7 @@ export function jsonBody(
       const bytes = await readBytes(req, limit, underWay === null ? undefined : countedFor(res, underWay));
       if (bytes.length > 0) req.body = isLeft(req) ? bytes : parseBody(bytes);
     } catch (error) {
-      // What is left of the body would be taken for the next request.
+      // Otherwise the rest of the body would be read as the next request.
       if (!req.complete) res.setHeader('Connection', 'close');
       throw error;
     }

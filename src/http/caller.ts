@@ -1,4 +1,4 @@
-/** Who makes an authenticated request, and why. */
+/** Returns who makes an authenticated request, and why. */
 import type { Response } from 'express';
 import type { Caller } from '../auth/administer.ts';
 import { invalidRequest } from '../errors.ts';
@@ -8,12 +8,12 @@ export const REASON_HEADER = 'Portcullis-Reason';
 /** Characters. */
 export const REASON_MAX = 1024;
 
-/** Throws AppError `invalid_request` where the reason cannot be kept as it was given. */
+/** Returns the caller. Throws AppError `invalid_request` if the reason cannot be stored exactly as it was sent. */
 export function callerOf(res: Response): Caller {
   return { principal: admissionOf(res).principal, requestId: contextOf(res).requestId, reason: reasonOf(res) };
 }
 
-/** The header is UTF-8, of which node shows each byte as a character. */
+/** Reads the reason. The header is UTF-8, but node returns each byte as a character. */
 function reasonOf(res: Response): string | null {
   const given = res.req.get(REASON_HEADER);
   if (given === undefined || given === '') return null;

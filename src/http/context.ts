@@ -1,12 +1,12 @@
-/** What the middlewares learn of a request, typed. */
+/** What the middlewares learn about a request, with types. */
 import type { Response } from 'express';
 import type { Admission } from '../auth/admission.ts';
 import { AppError } from '../errors.ts';
 
 export interface RequestContext {
-  /** In the `X-Request-Id` of the answer, in the log, and in the record of changes. */
+  /** The id in the `X-Request-Id` header of the answer, in the log, and in the record of changes. */
   readonly requestId: string;
-  /** Set once the caller is known. */
+  /** Set when the caller has been admitted. */
   admission?: Admission;
 }
 
@@ -18,11 +18,11 @@ export function openContext(res: Response, context: RequestContext): void {
 
 export function contextOf(res: Response): RequestContext {
   const context = contexts.get(res);
-  if (!context) throw new Error('The request has no context: a route is mounted before openContext');
+  if (!context) throw new Error('The request has no context: a route is mounted in front of openContext');
   return context;
 }
 
-/** The authenticated caller and the state it was admitted to; only for routes behind authentication. */
+/** Returns the authenticated caller and the state that it was admitted under. Only for routes behind authentication. */
 export function admissionOf(res: Response): Admission {
   const { admission } = contextOf(res);
   if (!admission) throw new AppError('unauthenticated', 'Send a bearer token in the Authorization header.');

@@ -1,20 +1,20 @@
 /**
- * Says when the process has hardly any file descriptor left. Without one the runtime closes new connections, and no event tells
- * of it: nothing else would show why clients are turned away.
+ * Reports when the process has almost no file descriptors left. Without one, node closes new connections and emits no event, so
+ * nothing else would show why clients are turned away.
  */
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
 import type { Log } from '../log.ts';
 
 export interface Descriptors {
-  /** Takes an error of a listener; false: it is about something else. */
+  /** Checks an error of a listener. False: it is not about descriptors. */
   saw(error: unknown): boolean;
   stop(): void;
 }
 
 export interface DescriptorsParts {
   readonly log: Pick<Log, 'error'>;
-  /** Throws as `open` does. */
+  /** Throws if descriptors are short, like `open`. */
   readonly trySome?: () => void;
   readonly everyMs?: number;
 }
@@ -22,7 +22,7 @@ export interface DescriptorsParts {
 const EVERY_MS = 5_000;
 const SAY_AGAIN_MS = 60_000;
 
-/** Fewer are taken and given back by every request, so that one is free at times. */
+/** Requests take and release fewer descriptors than this, so one may be free at times although they run short. */
 const SPARE = 16;
 
 function openSpare(): void {
@@ -44,7 +44,7 @@ export function watchDescriptors({ log, trySome = openSpare, everyMs = EVERY_MS 
     saidAt = performance.now();
     log.error(
       { code },
-      'out of file descriptors, or nearly: new connections are closed then. Raise the limit (ulimit -n, LimitNOFILE)',
+      'out of file descriptors, or nearly: new connections are refused. Raise the limit (ulimit -n, LimitNOFILE)',
     );
     return true;
   }

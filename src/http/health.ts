@@ -1,7 +1,7 @@
-/** Whether the process runs, and whether it should be sent requests. */
+/** Health endpoints: whether the process runs, and whether load balancers should send it requests. */
 import { Router } from 'express';
 
-/** Each thing that must work before requests are taken, and whether it does. Does not reject. */
+/** Returns, for each part that must work before requests are accepted, whether it works. Does not reject. */
 export type Ready = () => Promise<Readonly<Record<string, boolean>>>;
 
 export function healthRoutes(ready: Ready): Router {

@@ -1,11 +1,11 @@
-/** What somebody sees who opens the gateway's address: what this is, and where to go. */
+/** The page at the gateway's root address: what this is, and where to go. */
 import { Router } from 'express';
 
 const ABOUT = 'Portcullis is a policy-as-code gateway in front of MCP servers.';
 
 const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
 
-/** A page without scripts and styles. */
+/** Returns the page, without scripts and styles. */
 export function homePage(publicUrl: string): string {
   const mcp = escaped(`${publicUrl}/mcp`);
   return `<!doctype html>
@@ -24,9 +24,9 @@ export function homePage(publicUrl: string): string {
 Ask an administrator if you have no account.</p>
 <h2>Operate it</h2>
 <ul>
-<li><a href="/api/openapi.json">Contract of the REST API (OpenAPI)</a></li>
+<li><a href="/api/openapi.json">REST API description (OpenAPI)</a></li>
 <li><a href="/health/ready">Readiness of this replica</a></li>
-<li><a href="/.well-known/jwks.json">Public keys of its tokens</a></li>
+<li><a href="/.well-known/jwks.json">Public keys that verify its tokens</a></li>
 </ul>
 </main>
 </body>
@@ -34,7 +34,7 @@ Ask an administrator if you have no account.</p>
 `;
 }
 
-/** The page for browsers, the same as JSON for programs. */
+/** Serves the page to browsers and the same content as JSON to programs. */
 export function homeRoutes(publicUrl: string): Router {
   const router = Router({ caseSensitive: true, strict: true });
   const page = homePage(publicUrl);

@@ -1,8 +1,8 @@
-/** What a client sends on one connection without waiting for answers (pipelining). */
+/** Limits pipelining: requests that a client sends on one connection without waiting for answers. */
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Clients that send ahead at all send a few requests. */
+/** Clients that pipeline at all send only a few requests. */
 const MAX_AHEAD = 32;
 
 /**

@@ -1,11 +1,11 @@
-/** JSON of any size, read without keeping the thread: what takes long is read in the lane. */
+/** Reads JSON of any size without blocking the thread: long work runs in the lane. */
 import { lane } from '../lane.ts';
 import { decodeUtf8, type JsonReading, type JsonRules, readJsonText } from './json.ts';
 import { readInSteps, type Selection } from './json-steps.ts';
 
-/** A text with more characters is read in steps, and only the values that somebody looks into are built. */
+/** A text with more characters is read in steps, and only the values that are looked at are built. */
 export const LARGE_TEXT = 64 * 1024;
-/** A text with more values than this is read in steps too. All of them are built. */
+/** A text with more values than this is also read in steps, but completely built. */
 const QUICK_VALUES = 2_000;
 const WHOLE: Selection = {
   lists: new Set(),
@@ -18,12 +18,12 @@ const STEP_CHARACTERS = 8 * 1024;
 
 const STEP_BYTES = 128 * 1024;
 
-/** The bytes as text; null: they are not valid UTF-8. */
+/** Returns the bytes as text; null if they are not valid UTF-8. */
 export function decodeLarge(bytes: Uint8Array, owner: string): string | null | Promise<string | null> {
   return bytes.length <= LARGE_TEXT ? decodeUtf8(bytes) : decodeInLane(bytes, owner, false);
 }
 
-/** `lossy`: what is not valid UTF-8 becomes U+FFFD; null otherwise. */
+/** Decodes the bytes in the lane. If `lossy`, invalid UTF-8 becomes U+FFFD; otherwise the result is null. */
 export async function decodeInLane(bytes: Uint8Array, owner: string, lossy: boolean): Promise<string | null> {
   const decoder = new TextDecoder('utf-8', { fatal: !lossy, ignoreBOM: true });
   const parts: string[] = [];
@@ -42,17 +42,17 @@ export async function decodeInLane(bytes: Uint8Array, owner: string, lossy: bool
 }
 
 export interface LargeRules extends Partial<JsonRules> {
-  /** What is built of a large text. All of a smaller one is built. */
+  /** Which values of a large text are built. A smaller text is built completely. */
   readonly selection: Selection;
 }
 
-/** `owner`: whose text it is, for turns. */
+/** Reads the JSON text. Owners of large texts take turns. */
 export function readLargeJson(text: string, rules: LargeRules, owner: string): JsonReading | Promise<JsonReading> {
   if (text.length > LARGE_TEXT) return inLane(text, rules, owner);
   return isQuick(text) ? readJsonText(text, rules) : inLane(text, { ...rules, selection: WHOLE }, owner);
 }
 
-/** Counts the commas and brackets of strings too. So it may send a text into the lane that is quick to read. */
+/** Whether the text has few values. Commas and brackets inside strings count too, so a quick text may go to the lane. */
 function isQuick(text: string): boolean {
   if (text.length <= 2 * QUICK_VALUES) return true;
   let values = 1;

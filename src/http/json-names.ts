@@ -1,22 +1,27 @@
-/** The member names of the objects that a reader of JSON is in, to find repeated ones without a string for each. */
+/**
+ * Tracks the member names of all open objects of a JSON reader. It finds repeated names without creating a string for each name.
+ */
 
-/** Names of one object that are compared one by one; a table would cost more. */
+/** Up to this many names of an object are compared one by one. A table would cost more. */
 const FEW = 32;
-/** Entries live in chunks, and tables in segments that grow apart, so that no growth takes long. */
+/** Entries are stored in chunks and tables in segments that grow separately, so that no single growth takes long. */
 const CHUNK = 4_096;
 const SEGMENTS = 64;
 const SEGMENT_SHIFT = 26;
 const FIRST_SLOTS = 64;
-/** A table with more names than this is not kept for the next object. */
+/** A table with more names than this is not reused for the next object. */
 const REUSED = SEGMENTS * FIRST_SLOTS;
 
-/** Secret and odd, so that nobody can choose names that meet in one slot. */
+/** Secret and odd, so that no client can choose names that collide. */
 const SECRET = (Math.floor(Math.random() * 0x7fffffff) << 1) | 1;
 
-/** Where the hash of a name begins. Not 0, which characters of code 0 would leave as it is: names of these alone would all meet. */
+/**
+ * The initial hash. It is not 0: characters with code 0 would not change a hash of 0, so names of only such characters would all
+ * collide.
+ */
 export const HASH_BEGIN = (Math.floor(Math.random() * 0x7fff) + 1) << 16;
 
-/** One step of the hash of a name. */
+/** Returns the hash after one more code unit of a name. */
 export function hashStep(hash: number, unit: number): number {
   const mixed = Math.imul(hash ^ unit, SECRET);
   return mixed ^ (mixed >>> 15);
@@ -35,15 +40,15 @@ export function hashOf(name: string): number {
 }
 
 export interface OpenNames {
-  /** An object begins; returns what its end must be told. */
+  /** Starts an object. Returns the base to pass to `add` and `end`. */
   begin(): number;
   end(base: number): void;
-  /** False: the innermost object has the name already. Start and end are those of its text. */
+  /** Adds a name. False: the innermost object already has it. `start` and `end` are the offsets of its text. */
   add(base: number, hash: number, start: number, end: number, hasEscapes: boolean): boolean;
 }
 
 export function createOpenNames(text: string): OpenNames {
-  /** Hash, start and end (its complement where there are escapes) of each name of the objects that are open. */
+  /** The hash, start and end of each name in the open objects. The end is complemented if the name has escapes. */
   const chunks: Int32Array[] = [];
   let top = 0;
   const tables = new Map<number, Table>();
@@ -53,7 +58,7 @@ export function createOpenNames(text: string): OpenNames {
     return (chunks[Math.floor(entry / CHUNK)] as Int32Array)[(entry % CHUNK) * 3 + field] as number;
   }
 
-  /** Asked only where two hashes agree, so that escapes are seldom looked into. */
+  /** Called only if two hashes are equal, so escapes are rarely decoded. */
   function isSame(entry: number, start: number, end: number, hasEscapes: boolean): boolean {
     const knownEnd = read(entry, 2);
     return nameAt(read(entry, 1), knownEnd < 0 ? ~knownEnd : knownEnd, knownEnd < 0) === nameAt(start, end, hasEscapes);
@@ -63,7 +68,7 @@ export function createOpenNames(text: string): OpenNames {
     return hasEscapes ? (JSON.parse(text.slice(start - 1, end + 1)) as string) : text.slice(start, end);
   }
 
-  /** The slots of the segment hold entries plus 1; 0 is free. */
+  /** Inserts an entry. Slots hold the entry plus 1; 0 is free. */
   function place(slots: Int32Array, entry: number, hash: number): void {
     const mask = slots.length - 1;
     let slot = hash & mask;

@@ -1,6 +1,6 @@
 /**
- * Strict JSON as `json.ts` reads it, of large texts and in steps: between two steps other work runs. The verdict is the same, and
- * so are spans and values, but what nobody reads is not built: a text of many values must not become a large heap.
+ * Reads strict JSON like `json.ts`, but for large texts and in steps, between which other work runs. Verdict, spans and values
+ * are the same. Values that are not looked at are not built, so that a text of many values does not become a large heap.
  */
 import {
   BAD_NAME,
@@ -17,7 +17,7 @@ import {
 } from './json.ts';
 import { createOpenNames, HASH_BEGIN, hashOf, hashStep } from './json-names.ts';
 
-/** Somebody looked into a value that was not built. A fault is a deny: whoever looks must refuse then. */
+/** Thrown when code reads a value that was not built. The caller must treat it as a deny. */
 export class UnreadFault extends Error {
   constructor() {
     super('a part of the message that holds too many values cannot be read');
@@ -35,21 +35,21 @@ const TRAPS: ProxyHandler<object> = {
   getOwnPropertyDescriptor: unread,
   getPrototypeOf: unread,
 };
-/** What stands for an object and an array that were not built. */
+/** The stand-ins for an object and an array that were not built. */
 const UNREAD_OBJECT = new Proxy({}, TRAPS) as JsonObject;
 const UNREAD_ARRAY = new Proxy([], TRAPS) as JsonValue[];
 
-/** Whether the value is in the text only, at its span. */
+/** Whether the value was not built and exists only in the text, at its span. */
 export function isUnread(value: JsonValue | undefined): boolean {
   return value === UNREAD_OBJECT || value === UNREAD_ARRAY;
 }
 
 /**
- * Which values are built. A message and its `params`, `result` or `error` are, and so are lists directly in these; what else is in
- * them is an item, and so is each item of a list.
+ * Which values are built: a message, its `params`, `result` or `error`, and the lists directly in these. Everything else inside
+ * them is an item, and so is each element of such a list.
  */
 export interface Selection {
-  /** Lists that may be long, by the names under which messages have them in `params` or `result`. */
+  /** The names of members in `params` or `result` that hold long lists. */
   readonly lists: ReadonlySet<string>;
   /** Objects and arrays under these names are not built. */
   readonly skipped: ReadonlySet<string>;
@@ -57,31 +57,31 @@ export interface Selection {
   readonly members: number;
   /** An item with more values than this is not built. */
   readonly itemValues: number;
-  /** A text of which more than this is to be built is refused. */
+  /** A text is refused if more values than this would be built. */
   readonly builtValues: number;
 }
 
 export interface JsonSteps {
-  /** Reads at least as far as this offset, or to the verdict. True: there is one. */
+  /** Reads at least to this offset, or to the verdict. Returns whether there is a verdict. */
   advance(until: number): boolean;
-  /** Once there is one. */
+  /** The result. Read it only after the verdict. */
   readonly reading: JsonReading;
 }
 
-/** What comes next. */
+/** What the reader expects next. */
 type State = 'value' | 'firstName' | 'name' | 'inName' | 'colon' | 'firstItem' | 'inString' | 'after';
 
-/** What the characters behind a backslash stand for. */
+/** The meaning of the characters after a backslash. */
 const ESCAPES = new Map(
   [...'"\\/bfnrt'].map((kind) => [kind.charCodeAt(0), (JSON.parse(`"\\${kind}"`) as string).charCodeAt(0)]),
 );
 const BAD_HASH = hashOf(BAD_NAME);
 /** Strings up to this length are copied. */
 const COPIED_LENGTH = 1_024;
-/** Fewer characters of a string with escapes are decoded at its end. */
+/** A string with escapes is decoded in parts of this many characters; the rest is decoded at its end. */
 const DECODED_LENGTH = 16 * 1024;
 
-/** An object or array that is open. */
+/** An open object or array. */
 interface Frame {
   readonly isObject: boolean;
   readonly start: number;
@@ -90,11 +90,11 @@ interface Frame {
   array: JsonValue[] | null;
   members: Map<string, JsonSpan> | null;
   items: JsonSpan[] | null;
-  /** Of `OpenNames`. */
+  /** The base of `OpenNames`. */
   readonly names: number;
-  /** Of the item that is read. */
+  /** The index of the item being read. */
   index: number;
-  /** Of the name that was read last; the quotes are not in it. */
+  /** The offsets of the last name, without its quotes. */
   nameStart: number;
   nameEnd: number;
   nameHasEscapes: boolean;
@@ -110,15 +110,15 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
   let state: State = 'value';
   let values = 0;
   let built = 0;
-  /** Depth of the object or array that is not built; what is in it is not, either. */
+  /** The depth of the object or array that is not built. Nothing in it is built. */
   let skippedDepth = -1;
   let itemDepth = -1;
   let itemBuilt = 0;
-  /** Of containers up to this depth, each value is built. */
+  /** All values of containers down to this depth are built. */
   let spine = 1;
   let stringStart = 0;
   let hasEscapes = false;
-  /** Of a long string with escapes: what has been decoded, and up to where. */
+  /** For a long string with escapes: the decoded part, and where it ends. */
   let decoded = '';
   let decodedEnd = 0;
   let hash = 0;
@@ -139,13 +139,16 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
   }
 
   function copyOf(start: number, end: number, escapes: boolean): string {
-    // A slice keeps the whole text in memory for as long as it lives; long ones are not worth a copy.
+    // A slice keeps the whole text in memory while it lives, so short strings are copied. Long ones are not worth a copy.
     if (escapes || (end - start > 12 && end - start <= COPIED_LENGTH))
       return JSON.parse(text.slice(start - 1, end + 1)) as string;
     return text.slice(start, end);
   }
 
-  /** Decodes what the string has up to `at`, between two characters, if it is much: at its end all of it would take too long. */
+  /**
+   * Decodes the string up to `at` if that is much. Decoding all of it at its end would take too long. `at` must be between two
+   * characters.
+   */
   function decodeLong(): void {
     if (skippedDepth === -1 && at - decodedEnd > DECODED_LENGTH) decode(at);
   }
@@ -165,7 +168,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
 
   const nameOf = (of: Frame): string => copyOf(of.nameStart, of.nameEnd, of.nameHasEscapes);
 
-  /** Whether what begins in the object stands there under one of these names. */
+  /** Whether the value that begins in the object has one of these names. */
   function isNamed(of: Frame | null, some: ReadonlySet<string>): boolean {
     if (some.size === 0 || of?.isObject !== true || of.nameEnd - of.nameStart > COPIED_LENGTH) return false;
     return some.has(of.nameHasEscapes ? nameOf(of) : text.slice(of.nameStart, of.nameEnd));
@@ -213,7 +216,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return end(start, object ?? array ?? (isObject ? UNREAD_OBJECT : UNREAD_ARRAY), members, items);
   }
 
-  /** A value ends at `at`; it belongs into the innermost container that is still open. */
+  /** Ends a value at `at` and adds it to the innermost open container. */
   function end(start: number, value: JsonValue, members: Map<string, JsonSpan> | null, items: JsonSpan[] | null): boolean {
     state = 'after';
     const depth = frames.length;
@@ -223,7 +226,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
       return true;
     }
     if (skippedDepth !== -1) return true;
-    if (++built > selection.builtValues) return fail(`more than ${selection.builtValues} values that the gateway has to read`);
+    if (++built > selection.builtValues) return fail(`more than ${selection.builtValues} values that the gateway must inspect`);
     if (itemDepth !== -1 && ++itemBuilt > selection.itemValues) return leaveItem();
     if (itemDepth === -1 && frame.isObject && frame.index >= selection.members) {
       return fail(`more than ${selection.members} members of one object`);
@@ -240,7 +243,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
   }
   let root: { readonly value: JsonValue; readonly span: JsonSpan } | null = null;
 
-  /** The item has too many values: those that were built are given up. */
+  /** Gives up an item that has too many values: its built values are dropped. */
   function leaveItem(): boolean {
     skippedDepth = itemDepth;
     for (const given of frames.slice(itemDepth)) {
@@ -294,7 +297,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return end(start, skippedDepth === -1 ? Number(read.literal) : 0, null, null);
   }
 
-  /** True: the closing quote is behind `at`. False: there is more to read, or the verdict. */
+  /** Reads a string. True: `at` is after its closing quote. False: there is more to read, or a verdict. */
   function string(until: number, isName: boolean): boolean {
     const limit = until < length ? until : length;
     while (at < limit) {
@@ -318,7 +321,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return false;
   }
 
-  /** The hash is that of the decoded name. */
+  /** Reads an escape. The hash uses the decoded character. */
   function escaped(): boolean {
     const kind = text.charCodeAt(at + 1);
     if (kind !== 0x75) {
@@ -339,7 +342,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return (low >= 0xdc00 && low <= 0xdfff) || fail('a lone surrogate');
   }
 
-  /** -1: there are not four digits. */
+  /** Returns the value of four hex digits; -1 if there are not four. */
   function hex(): number {
     let unit = 0;
     for (let i = at + 2; i < at + 6; i++) {
@@ -376,7 +379,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return false;
   }
 
-  /** False: it can go no further, because of `until` or for good. */
+  /** Takes one step. False: it stopped at `until` or at a verdict. */
   function step(until: number): boolean {
     switch (state) {
       case 'inString': {

@@ -1,7 +1,7 @@
 /**
- * Strict JSON: every text that is accepted has exactly one reading (RFC 8259 restricted as in I-JSON, RFC 7493).
- * JSON.parse alone keeps the last of two equal member names, accepts any depth and rounds numbers; other parsers choose
- * otherwise, so what was checked here could differ from what is executed elsewhere.
+ * Strict JSON: an accepted text has exactly one interpretation (RFC 8259 restricted as in I-JSON, RFC 7493). JSON.parse keeps the
+ * last of two equal member names, accepts any depth and rounds numbers. Other parsers differ, so a check here could see different
+ * values than the program that executes the request.
  */
 
 export type JsonValue = null | boolean | number | string | JsonValue[] | JsonObject;
@@ -11,29 +11,29 @@ export interface JsonObject {
 
 export interface JsonRules {
   readonly maxDepth: number;
-  /** Upper bound on values of any kind, so that a small text cannot become a large heap. */
+  /** The maximum number of values of any kind, so that a small text cannot become a large heap. */
   readonly maxValues: number;
-  /** Also refuse what readers are known to disagree on: numbers that a double cannot hold, lone surrogates. */
+  /** Whether to also refuse values that parsers treat differently: numbers that a double cannot hold, and lone surrogates. */
   readonly exact: boolean;
-  /** Values down to this depth (the root is 0) keep their place in the text. */
+  /** For values down to this depth (the root is 0), the position in the text is recorded. */
   readonly spanDepth: number;
 }
 
 export const REQUEST_RULES: JsonRules = { maxDepth: 64, maxValues: 200_000, exact: true, spanDepth: 0 };
 
-/** Where a value stands in its text, so that it can be carried on without being serialized again. */
+/** The position of a value in its text. It allows the value to be passed on without serializing it again. */
 export interface JsonSpan {
   readonly start: number;
   readonly end: number;
-  /** Of an object above the span depth. */
+  /** The spans of the members, for an object above the span depth. */
   readonly members: ReadonlyMap<string, JsonSpan> | null;
-  /** Of an array above the span depth. */
+  /** The spans of the items, for an array above the span depth. */
   readonly items: readonly JsonSpan[] | null;
 }
 
 /**
- * `reason` is fit for the sender: it names at most a member name of theirs. `repeated` is the path of a member that its
- * object has twice, dotted; null for any other fault. `values`: how many there are, of any kind.
+ * `reason` may be shown to the sender: it contains at most a member name from the text. `repeated` is the dotted path of a member
+ * that its object has twice; null for any other fault. `values` is the number of values of any kind.
  */
 export type JsonReading =
   | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan; readonly values: number }
@@ -50,17 +50,17 @@ class JsonFault extends Error {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
-/** Longer than what any double and any usual key takes: reading a longer number or name would hold the thread for too long. */
+/** Longer than any double or usual key needs. Reading longer numbers or names would block the thread for too long. */
 const MAX_NUMBER_LENGTH = 4_096;
 const MAX_NAME_LENGTH = 64 * 1024;
 const LONG_NUMBER = `a number of more than ${MAX_NUMBER_LENGTH} characters`;
 export const LONG_NAME = `a member name of more than ${MAX_NAME_LENGTH} characters`;
-/** A decimal with no more digits than this is unharmed by a double (IEEE 754: 15 significant digits). */
+/** A double preserves every decimal with at most this many digits (IEEE 754: 15 significant digits). */
 const SAFE_DIGITS = 15;
-/** JSON.parse makes it an own property, but any copy by assignment would set the prototype. */
+/** JSON.parse makes this an own property, but copying it by assignment would set the prototype. */
 export const BAD_NAME = '__proto__';
 const FEW_NAMES = 8;
-/** Of a name that is repeated to the sender. */
+/** How many characters of a name are shown to the sender. */
 const SHOWN_LENGTH = 64;
 
 export function isObject(value: JsonValue | undefined): value is JsonObject {
@@ -69,7 +69,7 @@ export function isObject(value: JsonValue | undefined): value is JsonObject {
 
 export const NOT_UTF8: JsonReading = { ok: false, reason: 'the text is not valid UTF-8', repeated: null };
 
-/** null: the bytes are not valid UTF-8. */
+/** Returns the bytes as text; null if they are not valid UTF-8. */
 export function decodeUtf8(bytes: Uint8Array): string | null {
   try {
     return utf8.decode(bytes);
@@ -97,7 +97,7 @@ function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readon
   let at = 0;
   let values = 0;
 
-  /** By depth: the member or item that is being read there. What stands deeper than the value at hand is left over. */
+  /** The member or item being read at each depth. Entries below the current depth are stale. */
   const path: (string | number)[] = [];
 
   const fail = (what: string, repeated: string | null = null): never => {
@@ -116,7 +116,7 @@ function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readon
     }
   }
 
-  /** Leaves `at` behind the closing quote; says whether the string has escapes. */
+  /** Moves `at` behind the closing quote. Returns whether the string has escapes. */
   function string(): boolean {
     let hasEscapes = false;
     at++;
@@ -272,18 +272,18 @@ function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readon
   return { span: root ?? { start: 0, end: text.length, members: null, items: null }, values };
 }
 
-/** Why a text is refused whose object has a member twice: the path leads from the root to the name. */
+/** Returns the refusal of an object that has a member twice. The path leads from the root to the name. */
 export function repeatedName(path: readonly (string | number)[]): { readonly what: string; readonly repeated: string } {
   const shown = path.map((part) => String(part).slice(0, SHOWN_LENGTH));
   return { what: `a second member ${JSON.stringify(shown.at(-1))}`, repeated: shown.join('.') };
 }
 
-/** Whether a name is too long that is written from one offset to another, quotes included. */
+/** Whether the name between these offsets, quotes included, is too long. */
 export function isLongName(from: number, to: number): boolean {
   return to - from - 2 > MAX_NAME_LENGTH;
 }
 
-/** The number that begins at the offset, or why there is none. */
+/** Returns the number that begins at the offset, or why it is refused. */
 export function numberAt(text: string, at: number, exact: boolean): { readonly literal: string } | { readonly refused: string } {
   if (text.length - at > MAX_NUMBER_LENGTH && isLongNumber(text, at)) return { refused: LONG_NUMBER };
   NUMBER.lastIndex = at;
@@ -309,13 +309,13 @@ function survivesDouble(literal: string): boolean {
   return Number.isFinite(value) && decimal(literal) === decimal(String(value));
 }
 
-/** One text for each decimal value: significant digits and exponent, zeros trimmed. */
+/** Returns a canonical text for a decimal value: significant digits and exponent, with zeros trimmed. */
 function decimal(literal: string): string {
   const [mantissa = '', exponent = '0'] = literal.toLowerCase().split('e');
   const negative = mantissa.startsWith('-');
   const [whole = '', fraction = ''] = (negative ? mantissa.slice(1) : mantissa).split('.');
   const digits = (whole + fraction).replace(/^0+/, '');
-  // Not /0+$/, whose cost is the square of a run of zeros that does not end the text.
+  // Not the regex /0+$/: its cost is quadratic in a run of zeros that does not end the text.
   let end = digits.length;
   while (digits[end - 1] === '0') end--;
   const significant = digits.slice(0, end);

@@ -1,4 +1,6 @@
-/** Which names the gateway answers to, and which web pages may call it: the guard against DNS rebinding, for every route. */
+/**
+ * Checks which host names the gateway answers to and which web pages may call it. This protects every route from DNS rebinding.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Config } from '../config.ts';
 import { AppError } from '../errors.ts';
@@ -7,7 +9,7 @@ type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
 
-/** Each time that the header is sent: Node itself keeps the first, or joins them. */
+/** Returns every value of the header. Node itself keeps only the first, or joins them. */
 function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
   const values: string[] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
@@ -17,24 +19,27 @@ function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
   return values;
 }
 
-/** null: the request is addressed to this gateway (`anyHost`: by whatever name), by a program or by a page of an allowed origin. */
+/**
+ * Returns null if the request is addressed to this gateway (with `anyHost`: by any name) and comes from a program or from a page
+ * of an allowed origin.
+ */
 export function checkOrigin(
   req: IncomingMessage,
   { allowedHosts, allowedOrigins }: OriginRules,
   anyHost = false,
 ): AppError | null {
-  // A whole URL as request target brings a second host name.
+  // A request target that is a complete URL would contain a second host name.
   if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
   const hosts = valuesOf(req, 'host');
   const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
   if (name === undefined || !(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
-    return new AppError('host_not_allowed', 'The gateway does not answer to this Host; ALLOWED_HOSTS lists more names.');
+    return new AppError('host_not_allowed', 'The gateway does not answer to this Host. Add the name to ALLOWED_HOSTS to allow it.');
   }
   const origins = valuesOf(req, 'origin');
   if (origins.some((origin) => !allowedOrigins.includes(origin)) || origins.length > 1) {
     return new AppError(
       'origin_not_allowed',
-      'Pages of this Origin may not call the gateway; ALLOWED_ORIGINS lists those that may.',
+      'Pages of this Origin may not call the gateway. Add the origin to ALLOWED_ORIGINS to allow it.',
     );
   }
   return null;
@@ -46,7 +51,7 @@ const REQUEST_HEADERS =
 const RESPONSE_HEADERS =
   'ETag, Link, Location, Retry-After, WWW-Authenticate, X-Request-Id, Portcullis-Revision, Mcp-Session-Id, Mcp-Protocol-Version';
 
-/** Lets a page of an allowed origin read the answer; only after `checkOrigin`. */
+/** Lets a page of an allowed origin read the answer. Call it only after `checkOrigin`. */
 export function allowOrigin(req: IncomingMessage, res: ServerResponse): void {
   res.setHeader('Vary', 'Origin');
   const { origin } = req.headers;
@@ -55,7 +60,7 @@ export function allowOrigin(req: IncomingMessage, res: ServerResponse): void {
   res.setHeader('Access-Control-Expose-Headers', RESPONSE_HEADERS);
 }
 
-/** Answers a CORS preflight; false: the request is none. Only after `checkOrigin`. */
+/** Answers a CORS preflight. False: the request is not a preflight. Call it only after `checkOrigin`. */
 export function answerPreflight(req: IncomingMessage, res: ServerResponse): boolean {
   if (req.method !== 'OPTIONS' || req.headers.origin === undefined) return false;
   if (req.headers['access-control-request-method'] === undefined) return false;
@@ -68,7 +73,7 @@ export function answerPreflight(req: IncomingMessage, res: ServerResponse): bool
   return true;
 }
 
-/** All of the above, for a route outside of the app. `answered`: the request was a preflight. */
+/** Runs all of the above for a route outside of the app. `answered`: the request was a preflight. */
 export function meetOrigin(req: IncomingMessage, res: ServerResponse, rules: OriginRules): AppError | 'answered' | null {
   const refusal = checkOrigin(req, rules);
   if (refusal) return refusal;

@@ -1,4 +1,4 @@
-/** Paging of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
+/** Pagination of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../errors.ts';
 import { joinInSlices } from '../slices.ts';
@@ -7,22 +7,22 @@ import { UUID } from './validate.ts';
 export interface Page {
   /** null: the whole list. */
   readonly limit: number | null;
-  /** Key of the last item of the page before, null for the first page. */
+  /** The key of the last item on the previous page; null for the first page. */
   readonly cursor: string | null;
 }
 
 export interface PageOptions {
   readonly defaultLimit: number | null;
   readonly maxLimit: number;
-  /** Form of the keys of the list. */
+  /** The format of the list's keys. */
   readonly key?: RegExp;
   readonly also?: readonly string[];
 }
 
-/** Keys of lists in the order of their ids. */
+/** The key format of lists that are ordered by id. */
 export const ID_KEY = UUID;
 
-/** Reads `limit` and `cursor`; other query parameters than those and `also` are refused. */
+/** Reads `limit` and `cursor`. Other query parameters are refused, except those in `also`. */
 export function readPage(req: Request, options: PageOptions): Page {
   const known = ['limit', 'cursor', ...(options.also ?? [])];
   const errors = Object.entries(req.query).flatMap(([path, value]) => {
@@ -36,15 +36,15 @@ export function readPage(req: Request, options: PageOptions): Page {
   }
   const key = cursor === undefined ? null : Buffer.from(cursor, 'base64url').toString();
   if (key !== null && (!(options.key ?? /./s).test(key) || Buffer.from(key).toString('base64url') !== cursor)) {
-    errors.push({ path: 'cursor', message: 'is not a cursor of this list' });
+    errors.push({ path: 'cursor', message: 'must be a cursor from the Link header of this list' });
   }
   if (errors.length > 0) throw invalidRequest(errors);
   return { limit: size, cursor: key };
 }
 
 /**
- * Answers with one page of `items`, of which there may be one more than `limit` to show that a next page exists.
- * `keyOf` gives what the next page starts after. A whole list can be long, so it is written in slices.
+ * Answers with one page of `items`. One more item than `limit` shows that there is a next page. `keyOf` returns the key that the
+ * next page starts after. The JSON is written in slices, because a list without a limit can be long.
  */
 export async function sendPage<T>(
   req: Request,
@@ -60,7 +60,7 @@ export async function sendPage<T>(
   await sendList(res, '', shown, show, '');
 }
 
-/** Answers with the items as a JSON array, between two other parts of the JSON. */
+/** Answers with the items as a JSON array, between two other pieces of JSON text. */
 export async function sendList<T>(
   res: Response,
   before: string,
@@ -81,7 +81,7 @@ export async function sendList<T>(
   res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
 }
 
-/** Names the page that goes on after `key`. */
+/** Sets the Link header to the page that starts after `key`. */
 export function linkNext(req: Request, res: Response, page: Page, key: string): void {
   const query = new URLSearchParams(req.query as Record<string, string>);
   query.set('cursor', Buffer.from(key).toString('base64url'));

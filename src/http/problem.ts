@@ -1,11 +1,11 @@
-/** The one mapper from errors to responses: application/problem+json (RFC 9457). */
+/** Maps errors to responses, for the whole gateway: application/problem+json (RFC 9457). */
 import type { ServerResponse } from 'node:http';
 import { AppError, ERRORS, type ErrorCode, type FieldError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { endAnswer } from './body.ts';
 
 export interface ProblemDocument {
-  /** A name, not an address: `urn:portcullis:problem:<code>`. */
+  /** A name that cannot be fetched: `urn:portcullis:problem:<code>`. */
   readonly type: string;
   readonly title: string;
   readonly status: number;
@@ -30,23 +30,26 @@ export interface ProblemContext {
 const OUTAGE_CODES = new Set([
   ...['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND', 'EAI_AGAIN'],
   ...['PROTOCOL_CONNECTION_LOST', 'PROTOCOL_SEQUENCE_TIMEOUT', 'POOL_CLOSED'],
-  // Refusals that servers file under mistakes of the statement.
+  // Refusals of the server that have the SQLSTATE of a statement error.
   ...['ER_TOO_MANY_USER_CONNECTIONS', 'ER_USER_LIMIT_REACHED', 'ER_BAD_DB_ERROR', 'ER_DBACCESS_DENIED_ERROR'],
   ...['ER_TABLEACCESS_DENIED_ERROR', 'ER_COLUMNACCESS_DENIED_ERROR', 'ER_SPECIFIC_ACCESS_DENIED_ERROR'],
 ]);
 
 const SQLITE_OUTAGE = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|CORRUPT|NOTADB|NOMEM|PERM|PROTOCOL|INTERRUPT)(_|$)/;
 
-/** Classes of SQLSTATE that are about the statement or its rows. mysql2 has no names for many faults that only MariaDB knows. */
+/**
+ * SQLSTATE classes of errors in the statement or its rows. Other classes mean an outage. The SQLSTATE is needed because mysql2
+ * has no names for many errors that only MariaDB has.
+ */
 const ABOUT_STATEMENT = /^(21|22|23|42)/;
 
-/** Whether the database cannot be used (out of reach, full, read-only), rather than the gateway at fault. */
+/** Whether the error means that the database is unusable (unreachable, full, read-only), not that the gateway has a bug. */
 function isOutage(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, sqlState, fatal } = error as Error & { code?: unknown; sqlState?: unknown; fatal?: unknown };
   if (typeof code === 'string' && (OUTAGE_CODES.has(code) || SQLITE_OUTAGE.test(code))) return true;
   if (typeof sqlState === 'string' && !ABOUT_STATEMENT.test(sqlState)) return true;
-  // mysql2 calls errors fatal that end the connection; what else says so is a closed worker or pool.
+  // mysql2 marks errors as fatal that end the connection. Closed workers and pools have only their message.
   return (
     fatal === true ||
     error.name === 'KnexTimeoutError' ||
@@ -54,18 +57,18 @@ function isOutage(error: unknown): boolean {
   );
 }
 
-/** Errors of Express and its parts carry the status that the sender is to see. */
+/** Errors of Express and its parts carry the HTTP status for the client. */
 function clientFault(error: unknown): AppError | null {
   const { status } = error as { status?: unknown };
   if (!(error instanceof Error) || typeof status !== 'number' || status < 400 || status > 499) return null;
-  return new AppError('invalid_request', 'The request cannot be read.', { cause: error });
+  return new AppError('invalid_request', 'The request could not be read: it is malformed.', { cause: error });
 }
 
 function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (isOutage(error))
-    return new AppError('unavailable', 'The database cannot be used at the moment.', { retryAfter: 1, cause: error });
-  return clientFault(error) ?? new AppError('internal', 'The gateway failed; its log has the details.', { cause: error });
+    return new AppError('unavailable', 'The database is unavailable at the moment. Try again.', { retryAfter: 1, cause: error });
+  return clientFault(error) ?? new AppError('internal', 'The gateway failed. Its log has the details under this request_id.', { cause: error });
 }
 
 function headersOf(error: AppError, publicUrl: string): Record<string, string> {
@@ -81,7 +84,7 @@ function headersOf(error: AppError, publicUrl: string): Record<string, string> {
   };
 }
 
-/** Logs what operators must know, once; a request that was refused is not among it. */
+/** Returns the problem response for an error. Logs gateway failures and outages once; refused requests are not logged. */
 export function problemOf(error: unknown, { requestId, publicUrl, log }: ProblemContext): Problem {
   const fault = toAppError(error);
   const { status, code } = fault;
@@ -94,7 +97,7 @@ export function problemOf(error: unknown, { requestId, publicUrl, log }: Problem
       type: `urn:portcullis:problem:${code}`,
       title: ERRORS[code].title,
       status,
-      detail: code === 'internal' ? 'The gateway failed; its log has the details.' : fault.message,
+      detail: code === 'internal' ? 'The gateway failed. Its log has the details under this request_id.' : fault.message,
       code,
       request_id: requestId,
       ...(fault.errors ? { errors: fault.errors } : {}),
@@ -104,7 +107,7 @@ export function problemOf(error: unknown, { requestId, publicUrl, log }: Problem
 
 export function sendProblem(res: ServerResponse, problem: Problem): void {
   if (res.headersSent) {
-    // Half an answer cannot be taken back; the sender must not take it for a whole one.
+    // The answer has already begun. Closing the connection shows the client that it is incomplete.
     res.destroy();
     return;
   }

@@ -1,4 +1,4 @@
-/** How often a caller may come, counted in this process. */
+/** Rate limits for callers, counted in this process. */
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import type { Config } from '../config.ts';
 import { AppError } from '../errors.ts';
@@ -6,24 +6,25 @@ import { addressGroup } from './address.ts';
 
 export interface RateLimits {
   /**
-   * Before a password is looked at: by address, and by address and e-mail (null: the e-mail is not known). Never by e-mail
-   * alone, or anybody could lock anybody out.
+   * Checks the limit before a password is verified: per address, and per address and e-mail (null: the e-mail is not known). It
+   * never counts by e-mail alone, because then anyone could lock a user out.
    */
   password(address: string, email: string | null): Promise<AppError | null>;
   /**
-   * Before a user makes an API token, or sets or deletes a credential of their own. Tokens are revoked without a limit: nobody
-   * can revoke more than were made, and whoever holds a stolen token must not be able to use up the owner's right to revoke it.
+   * Checks the limit before a user creates an API token, or sets or deletes an own credential. Revoking tokens is not limited: a
+   * user cannot revoke more tokens than they created, and a thief with a stolen token must not use up the owner's right to revoke
+   * it.
    */
   own(userId: string): Promise<AppError | null>;
-  /** Before a request of this principal (its issuer and sub) is decided. */
+  /** Checks the limit before a request of this principal (its issuer and sub) is decided. */
   mcp(principal: string, address: string): Promise<AppError | null>;
 }
 
 const SECONDS = 60;
-/** What one e-mail may take of an address's share: several people may sit behind one address. */
+/** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
 
-/** Two parts that cannot run into each other. */
+/** Joins two parts unambiguously. */
 const pair = (a: string, b: string): string => JSON.stringify([a, b]);
 
 async function consume(limiter: RateLimiterMemory, key: string, what = 'Too many requests'): Promise<AppError | null> {
@@ -52,7 +53,7 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
       consume(
         byUser,
         userId,
-        `You may make API tokens and change your credentials ${limits.changes} times a minute (CHANGE_RATE_LIMIT)`,
+        `You may create API tokens and change your credentials ${limits.changes} times a minute (CHANGE_RATE_LIMIT)`,
       ),
     mcp: (principal, address) => consume(byPrincipal, pair(principal, addressGroup(address))),
   };

@@ -1,14 +1,14 @@
-/** What the routers answer to, read from them once, so that everything else is refused before any handler runs. */
+/** The routes of the routers, read from them once, so that all other requests are refused before any handler runs. */
 import type { Router } from 'express';
 
 export interface Mount {
-  /** Prefix of the router's routes, such as `/api/users`; no trailing slash. */
+  /** The prefix of the router's routes, such as `/api/users`, without a trailing slash. */
   readonly path: string;
   readonly router: Router;
 }
 
 export interface RouteMatch {
-  /** As declared, for example `/api/users/:id`. */
+  /** The path as declared, for example `/api/users/:id`. */
   readonly template: string;
   readonly methods: ReadonlySet<string>;
 }
@@ -19,13 +19,16 @@ interface RouteEntry extends RouteMatch {
 
 export type RouteTable = readonly RouteEntry[];
 
-/** Throws for a route whose path is more than literal segments and `:name`s: it could not be told what it answers to. */
+/**
+ * Returns the routes. Throws if a path has anything but literal segments and `:name`s, because its matches could not be
+ * determined.
+ */
 export function routeTable(mounts: readonly Mount[]): RouteTable {
   return mounts.flatMap(({ path, router }) =>
     router.stack.flatMap(({ route }) => {
       if (!route) return [];
       const template = `${path}${route.path === '/' ? '' : route.path}` || '/';
-      if (!/^(\/|(\/(:?[A-Za-z0-9_.-]+))+)$/.test(template)) throw new Error(`The route ${template} is not of a known form`);
+      if (!/^(\/|(\/(:?[A-Za-z0-9_.-]+))+)$/.test(template)) throw new Error(`The route ${template} must consist of literal segments and :names`);
       const literal = template.replaceAll('.', '\\.').replace(/:[A-Za-z0-9_]+/g, '[^/]+');
       const methods = route.stack.map((layer) => layer.method.toUpperCase());
       return [{ template, methods: new Set(methods), pattern: new RegExp(`^${literal}$`) }];
@@ -33,7 +36,10 @@ export function routeTable(mounts: readonly Mount[]): RouteTable {
   );
 }
 
-/** The route at this path, with all its methods; null: there is none. A word goes before a `:name`, whichever is declared first. */
+/**
+ * Returns the route for this path, with all its methods; null if there is none. A literal segment wins over a `:name`, in any
+ * order of declaration.
+ */
 export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
   const matches = table.filter(({ pattern }) => pattern.test(path));
   const [template] = matches.map((match) => match.template).sort(wordsFirst);
@@ -42,7 +48,10 @@ export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
   return { template, methods: new Set(methods) };
 }
 
-/** `/policies/lint` before `/policies/:id`: of the templates that fit a path, the one with words farther to the left. */
+/**
+ * Sorts `/policies/lint` before `/policies/:id`: of the matching templates, the one with literal segments farther to the left
+ * wins.
+ */
 function wordsFirst(a: string, b: string): number {
   const rank = (template: string): string => template.replaceAll(/:?[^/]+/g, (segment) => (segment.startsWith(':') ? '1' : '0'));
   return rank(a) < rank(b) ? -1 : 1;

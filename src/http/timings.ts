@@ -1,11 +1,11 @@
 /**
- * Histograms for the path of every call. Those of prom-client copy and hash the labels of each observation, which costs more than a
- * decision out of the cache; here an observation is a look-up and two additions, and leaves nothing behind.
+ * Histograms for the hot path of every call. prom-client copies and hashes the labels of each observation, which costs more than
+ * a cached decision. Here an observation is one look-up and two additions, and allocates nothing.
  */
 import type { Metric, Registry } from 'prom-client';
 
 export interface Timings {
-  /** `labels` in the order of the histogram's; at most two. */
+  /** Records a duration. The label values are in the order of the histogram's labels; there are at most two. */
   observe(ms: number, first?: string, second?: string): void;
 }
 
@@ -19,12 +19,12 @@ export interface TimingsOptions {
 
 interface Series {
   readonly labels: Readonly<Record<string, string>>;
-  /** One for each bound, and one for what is above all of them. */
+  /** One count for each bound, and one for values above all bounds. */
   readonly counts: Float64Array;
   sum: number;
 }
 
-/** Values of the first label beyond this number share a series: the names of targets come and go while the process lives. */
+/** Once the first label has this many values, further values share a series: target names come and go while the process runs. */
 const MAX_VALUES = 200;
 const OTHER = '_OTHER';
 
@@ -68,7 +68,7 @@ export function createTimings(registry: Registry, options: TimingsOptions): Timi
       values: [...series.values()].flatMap((inner) => [...inner.values()].flatMap(valuesOf)),
     }),
   };
-  // This is all that the registry asks of a metric.
+  // The registry uses only these members of a metric.
   registry.registerMetric(metric as unknown as Metric);
 
   return {

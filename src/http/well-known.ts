@@ -1,4 +1,6 @@
-/** Documents by which clients find out how to authenticate (RFC 7517, RFC 9728). The same for every caller and every target name. */
+/**
+ * The documents that tell clients how to authenticate (RFC 7517, RFC 9728). They are the same for every caller and target name.
+ */
 import { Router } from 'express';
 import type { KeyRing } from '../auth/keys.ts';
 import { AppError } from '../errors.ts';
@@ -21,7 +23,7 @@ export function wellKnownRoutes(keys: KeyRing, publicUrl: string): Router {
   router.get('/oauth-protected-resource/mcp', (_req, res) => {
     res.json(metadata(`${publicUrl}/mcp`));
   });
-  // Whether a target of that name exists is not told (law 10).
+  // The answer does not reveal whether a target with this name exists (law 10).
   router.get('/oauth-protected-resource/mcp/:name', (req, res) => {
     if (!TARGET_NAME.test(req.params.name)) throw new AppError('not_found', 'No target can have this name.');
     res.json(metadata(`${publicUrl}/mcp/${req.params.name}`));

@@ -1,7 +1,7 @@
 /**
- * Requests that belong to another replica, because what they are about is in its memory. They go there as they came, token
- * included, and are judged there as if the client had sent them; only what depends on the client's connection (`Host`,
- * `Origin`, its address) has been checked here.
+ * Forwards requests to the replica that owns their session. They are sent unchanged, token included, and are checked there as if
+ * the client had sent them. Only the checks that depend on the client's connection (`Host`, `Origin`, client address) have been
+ * made here.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -16,12 +16,12 @@ export interface Peer {
 }
 
 export interface Peers {
-  /** Whether another replica of this gateway passes the request on. */
+  /** Whether another replica of this gateway forwarded the request. */
   isFromPeer(req: IncomingMessage): boolean;
   /**
-   * `unreachable`: nothing has reached it. `misdirected`: the session is not with the replica that is there.
-   * `broken`: it is not known what has reached it, and nothing has been answered. Otherwise the answer is written, or the
-   * client gone. `gone`: it will not answer any more.
+   * Forwards a request. `unreachable`: nothing reached the replica. `misdirected`: the replica does not own the session.
+   * `broken`: it is unknown what reached the replica, and no answer was written. `answered`: the answer was written, or the
+   * client has left. `gone` aborts when the replica is considered gone.
    */
   forward(peer: Peer, req: IncomingMessage, body: Buffer, res: ServerResponse, gone: AbortSignal): Promise<Passed>;
   close(): Promise<void>;
@@ -40,7 +40,7 @@ const VALID_MS = 30_000;
 /** HTTP 421, Misdirected Request. */
 export const MISDIRECTED = 421;
 const CONNECT_MS = 2_000;
-/** Of one connection, or made anew. */
+/** Headers that belong to one connection, or are set again for the next one. */
 const NOT_PASSED_ON = new Set([
   'connection',
   'keep-alive',
@@ -92,7 +92,7 @@ export function createPeers({ vault, now, log }: PeerParts): Peers {
       } catch (err) {
         if (left.signal.aborted) return 'answered';
         if (isUnreachable(err)) return 'unreachable';
-        log.warn({ err, replica: id, address }, 'a replica failed while it had a request');
+        log.warn({ err, replica: id, address }, 'replica failed while it handled a forwarded request');
         return 'broken';
       }
       if (answer.statusCode === MISDIRECTED) {
@@ -104,7 +104,7 @@ export function createPeers({ vault, now, log }: PeerParts): Peers {
       }
       res.writeHead(answer.statusCode);
       res.flushHeaders();
-      // Whoever reads the answer learns from its end that it broke off.
+      // The client notices that the answer broke off when its connection closes.
       await pipeline(answer.body, res).catch(() => res.destroy());
       return 'answered';
     },

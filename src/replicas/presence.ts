@@ -1,19 +1,21 @@
-/** This process among the replicas that share a database: it says where it is, and finds the others. */
+/** Announces this process to the replicas that share the database, and finds the others. */
 import type { Vault } from '../auth/vault.ts';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../log.ts';
 import { type ReplicaState, replicaStore } from './store.ts';
 
 export interface Presence {
-  /** Of this start of this process. */
+  /** The id of this start of this process. */
   readonly id: string;
-  /** There can be no other: SQLite has one process. */
+  /** Whether there can be no other replica: a SQLite database serves one process. */
   readonly alone: boolean;
-  /** Where a replica is reached, if it has been heard of lately; null: it is gone. */
+  /** Returns the address of a replica. null: it has not been seen lately and is considered gone. */
   addressOf(id: string): Promise<string | null>;
-  /** This one, and the others that have been heard of lately. */
+  /** Returns this replica and the others that were seen lately. */
   live(): Promise<LiveReplica[]>;
-  /** One listener, called when the others may have considered this replica gone, and may have taken its sessions over. */
+  /**
+   * Sets the one listener. It is called when the other replicas may have considered this one gone and taken over its sessions.
+   */
   whenLapsed(listener: () => void): void;
   stop(): Promise<void>;
 }
@@ -21,7 +23,7 @@ export interface Presence {
 export interface LiveReplica extends ReplicaState {
   readonly id: string;
   readonly started_at: number;
-  /** How old this word of it is. */
+  /** How long ago the replica was last seen, in milliseconds. */
   readonly unseen_ms: number;
 }
 
@@ -29,9 +31,9 @@ export interface PresenceParts {
   readonly database: Database;
   readonly vault: Vault;
   readonly id: string;
-  /** Origin under which the other replicas reach this one. */
+  /** The origin at which the other replicas reach this one. */
   readonly address: string;
-  /** The newest state that can be had, or, where none can, the one that is there. */
+  /** Returns the newest state, or the loaded state if the newest cannot be read. */
   readonly state: () => Promise<ReplicaState>;
   readonly now: () => number;
   readonly log: Log;
@@ -58,7 +60,7 @@ export async function createPresence({ database, vault, id, address, state, now,
   }
   const store = replicaStore(database.knex);
   const sealed = vault.seal(identityOf(id), Buffer.from(address));
-  // The first announcement may be slow, and until somebody listens this replica owns no sessions that could lapse.
+  // The first announcement may be slow. Until a listener is set, this replica owns no sessions that could be taken over.
   let lapsed = (): void => undefined;
   let announcedAt = performance.now();
   const announce = async (): Promise<void> => {
@@ -72,7 +74,7 @@ export async function createPresence({ database, vault, id, address, state, now,
   await store.deleteUnseenFor(FORGOTTEN_AFTER_MS);
   let announcing: Promise<void> = Promise.resolve();
   const timer = setInterval(() => {
-    announcing = announce().catch((err: unknown) => log.warn({ err }, 'this replica could not say that it is here'));
+    announcing = announce().catch((err: unknown) => log.warn({ err }, 'announcing this replica failed'));
   }, EVERY_MS).unref();
   return {
     id,
@@ -83,7 +85,7 @@ export async function createPresence({ database, vault, id, address, state, now,
       try {
         return vault.open(identityOf(other), row.address).toString();
       } catch (err) {
-        log.error({ err, replica: other }, 'the address of a replica is not what it has said; it is taken to be gone');
+        log.error({ err, replica: other }, 'address of a replica rejected: its seal does not verify. The replica is considered gone');
         return null;
       }
     },

@@ -1,4 +1,7 @@
-/** `/api/status`: whether every replica is where the database is. Mounted behind authentication of administrators and auditors. */
+/**
+ * The route `/api/status`: whether every replica has loaded the newest state. It is mounted behind authentication of
+ * administrators and auditors.
+ */
 import { Router } from 'express';
 import type { Changes } from '../db/changes.ts';
 import type { Presence } from './presence.ts';
@@ -23,7 +26,7 @@ export function createStatusRoutes({ changes, presence }: StatusRouteParts): Rou
         seen_ms_ago: replica.unseen_ms,
         sequence: replica.sequence,
         revision: replica.revision,
-        // Word of another replica is up to some seconds old; what it lacks it reads before its next decision.
+        // The data about other replicas is some seconds old. A replica loads what it lacks before its next decision.
         lag: Math.max(0, sequence - replica.sequence),
         engine_hash: replica.engine_hash,
       })),

@@ -1,4 +1,7 @@
-/** Which replicas there are, where each is reached, and how far each is. Times are the server's, whose clock all replicas share. */
+/**
+ * The rows of replicas: the address of each and the state that it has loaded. Times come from the clock of the database server,
+ * which all replicas share.
+ */
 import type { Connection } from '../db/database.ts';
 
 /** The state that a replica decides with. */
@@ -9,21 +12,21 @@ export interface ReplicaState {
 }
 
 export interface ReplicaRow extends ReplicaState {
-  /** Of one start of one process. */
+  /** The id of one start of one process. */
   readonly id: string;
-  /** Sealed: what is sent there holds tokens, so a changed row must not redirect it. */
+  /** Sealed, because forwarded requests contain tokens: a changed row must not redirect them. */
   readonly address: string;
   readonly started_at: number;
-  /** Since it was heard of. */
+  /** How long ago the replica was last seen, in milliseconds. */
   readonly unseen_ms: number;
 }
 
 export interface ReplicaStore {
   find(id: string): Promise<ReplicaRow | null>;
-  /** Heard of within `ms`, by id. */
+  /** Returns the replicas that were seen within `ms` milliseconds, ordered by id. */
   seenWithin(ms: number): Promise<ReplicaRow[]>;
   insert(id: string, address: string, state: ReplicaState): Promise<void>;
-  /** False: the row is gone. */
+  /** Updates the row of a replica. False: the row does not exist. */
   seen(id: string, state: ReplicaState): Promise<boolean>;
   delete(id: string): Promise<void>;
   deleteUnseenFor(ms: number): Promise<void>;
@@ -34,7 +37,7 @@ type StoredRow = Omit<ReplicaRow, 'unseen_ms'> & { readonly unseen_ms: number | 
 const NOW = 'cast(unix_timestamp(now(3)) * 1000 as signed)';
 const COLUMNS = ['id', 'address', 'sequence', 'revision', 'engine_hash', 'started_at'];
 
-/** For MySQL: SQLite has one process. */
+/** The store for MySQL. SQLite needs none, because it serves one process. */
 export function replicaStore(db: Connection): ReplicaStore {
   const rows = () => db('replicas').select(...COLUMNS, db.raw(`${NOW} - seen_at as unseen_ms`));
   const toRow = (row: StoredRow): ReplicaRow => ({ ...row, unseen_ms: Number(row.unseen_ms) });

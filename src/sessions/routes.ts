@@ -1,4 +1,7 @@
-/** `/api/sessions`, and what recycles a user's sessions. Mounted behind authentication of administrators. */
+/**
+ * The routes of `/api/sessions`, and the recycling of a user's sessions. They are mounted behind authentication of
+ * administrators.
+ */
 import { Router } from 'express';
 import Joi from 'joi';
 import type { Administer, Caller } from '../auth/administer.ts';
@@ -18,7 +21,7 @@ export interface SessionRouteParts {
   readonly database: Database;
   readonly administer: Administer;
   readonly now: () => number;
-  /** Told how long a session has lasted that an administrator has ended. */
+  /** Called with how long a session has lasted when an administrator ends it. */
   readonly onEnded: (lastedMs: number) => void;
 }
 
@@ -29,16 +32,16 @@ const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: ['user_id',
 const members = { user_id: uuid(), target_id: uuid() };
 const listing = Joi.object<SessionFilter>(members);
 
-/** Whose sessions are meant is said, and never left out: an empty body must not disturb everybody. */
+/** The body must say whose sessions are meant, so that an empty body does not disturb all users. */
 const recycling = Joi.object<SessionFilter & { readonly all?: true }>({
   ...members,
-  all: Joi.valid(true).messages({ 'any.only': 'must be true, or left out with a user_id or target_id in its place' }),
+  all: Joi.valid(true).messages({ 'any.only': 'must be true. To recycle fewer sessions, send user_id or target_id instead' }),
 })
   .or('all', 'user_id', 'target_id')
   .without('all', ['user_id', 'target_id'])
   .messages({
     'object.missing': 'the body must have user_id, target_id or both; for every session send "all": true',
-    'object.without': 'must stand alone: leave user_id and target_id out',
+    'object.without': 'cannot be combined with user_id or target_id: leave them out',
   });
 
 export function createSessionRoutes({ database, administer, now, onEnded }: SessionRouteParts): Router {
@@ -97,7 +100,7 @@ export function createUserRecycleRoute(parts: RecycleParts): Router {
   return router;
 }
 
-/** How many sessions go on with a target that knows nothing of what was before. */
+/** Recycles sessions: they continue with fresh upstream sessions. Returns how many sessions are affected. */
 async function recycle({ administer, now }: RecycleParts, caller: Caller, filter: SessionFilter): Promise<{ recycled: number }> {
   const { user_id = '', target_id = '' } = filter;
   const { result } = await administer(caller, 'admin', async (trx: Transaction) => {
@@ -128,7 +131,7 @@ export interface SessionJson {
   readonly revision: string;
   readonly client: { readonly name: string | null; readonly version: string | null };
   readonly created_at: string;
-  /** Of the last minute or so. */
+  /** When the session was last used, accurate to about a minute. */
   readonly seen_at: string;
 }
 

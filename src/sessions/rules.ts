@@ -1,18 +1,21 @@
-/** What administrators have decided on sessions; part of the state that every request is judged by (law 4). */
+/** What administrators have decided about sessions. It is part of the state that every request is checked against (law 4). */
 import type { Connection } from '../db/database.ts';
 import { sessionStore } from './store.ts';
 
-/** A session that is older is gone, whoever holds its id. */
+/** The lifetime of a session, in milliseconds. Older sessions are rejected. */
 export const SESSION_LIFETIME_MS = 24 * 60 * 60 * 1000;
 
 export interface SessionRules {
   /** Sessions that an administrator has ended. */
   readonly ended: ReadonlySet<string>;
-  /** Moves when the user's sessions with the target are recycled: what was opened at the target before must not be used on. */
+  /**
+   * Returns a number that changes when the user's sessions with the target are recycled. Upstream sessions that were opened
+   * before must not be used any more.
+   */
   epochOf(userId: string, targetId: string): number;
 }
 
-/** `db` must be of one moment. */
+/** Reads the rules. `db` must be a snapshot. */
 export async function sessionRules(db: Connection, now: number): Promise<SessionRules> {
   const store = sessionStore(db);
   const epochs = new Map<string, number>();

@@ -1,10 +1,10 @@
-/** Rows of sessions: what a replica needs to list, end and continue a session that it did not open itself. */
+/** The rows of sessions: what a replica needs to list, end and continue a session that it did not open itself. */
 
 import type { Connection } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
 import type { JsonObject } from '../http/json.ts';
 
-/** What the client said of itself in `initialize`; the protocol's own members, never decided on. */
+/** What the client declared about itself in `initialize`. These members of the protocol are never used for decisions. */
 export interface ClientHello {
   readonly capabilities: JsonObject;
   readonly clientInfo: JsonObject;
@@ -14,11 +14,11 @@ export interface SessionRow {
   readonly id: string;
   readonly issuer: string;
   readonly user_id: string;
-  /** null: the session is with every target that its user may use. */
+  /** null: the session covers every target that its user may use. */
   readonly target_id: string | null;
   readonly revision: string;
   readonly client: ClientHello;
-  /** The replica in whose memory the session is; null where any replica can serve it. */
+  /** The owner: the replica that has the session in memory. null: any replica can serve it. */
   readonly holder: string | null;
   readonly created_at: number;
   readonly seen_at: number;
@@ -26,14 +26,14 @@ export interface SessionRow {
 
 export type SessionEnd = 'client' | 'administrator';
 
-/** The part of a session that is the target's: its own session id, sealed, and the revision that it chose. */
+/** An upstream session: the target's own session id, sealed, and the revision that the target chose. */
 export interface UpstreamRow {
   readonly upstream_id: string | null;
   readonly revision: string;
 }
 
 export interface SessionSetting {
-  /** `level`, or a digest of the URI that is subscribed to. */
+  /** `level`, or a digest of the subscribed URI. */
   readonly key: string;
   readonly value: string;
 }
@@ -45,30 +45,30 @@ export interface SessionFilter {
 
 export interface SessionStore {
   insert(row: SessionRow): Promise<void>;
-  /** null: there is none, or it has ended. */
+  /** Returns the session. null: it does not exist, or has ended. */
   find(id: string): Promise<SessionRow | null>;
-  /** Sessions that have not ended and began after `since`, by id: at most `limit`, after `after`. */
+  /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
   page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]>;
-  /** Those that use the target of the filter, those with every target among them. */
+  /** Counts the open sessions that match the filter. A session with every target uses the target of the filter, too. */
   count(since: number, filter: SessionFilter): Promise<number>;
-  /** False: it had ended already. */
+  /** Ends a session. False: it has already ended. */
   end(id: string, by: SessionEnd, now: number): Promise<boolean>;
-  /** Ids of those that administrators ended. */
+  /** Returns the ids of the sessions that administrators ended. */
   endedByAdministrators(since: number): Promise<string[]>;
   seen(ids: readonly string[], now: number): Promise<void>;
-  /** Takes a session over from the replica that holds it; false: another replica did, or it has ended. */
+  /** Makes replica `to` the owner instead of `from`. False: another replica did so first, or the session has ended. */
   adopt(id: string, from: string | null, to: string): Promise<boolean>;
   upstream(sessionId: string, cause: string): Promise<UpstreamRow | null>;
-  /** False: there is one already. */
+  /** Stores the upstream session. False: there already is one. */
   insertUpstream(sessionId: string, cause: string, row: UpstreamRow, now: number): Promise<boolean>;
-  /** Of the session at the target, and those that it has for every target (`EVERY_TARGET`). */
+  /** Returns the session's settings for the target and for every target (`EVERY_TARGET`). */
   settings(sessionId: string, targetId: string): Promise<SessionSetting[]>;
-  /** Of one session a bounded number is kept. */
+  /** Stores a setting. A session keeps a limited number of settings. */
   set(sessionId: string, targetId: string, setting: SessionSetting, now: number): Promise<void>;
   unset(sessionId: string, targetId: string, key: string): Promise<void>;
-  /** Deletes what was written before `before`, of at most `limit` sessions in each table. Returns whether there may be more. */
+  /** Deletes rows created before `before`, of at most `limit` sessions per table. Returns whether there may be more. */
   forget(before: number, limit: number): Promise<boolean>;
-  /** `''` stands for every user, and for every target. */
+  /** Sets the recycle epoch. `''` means every user or every target. */
   recycle(userId: string, targetId: string, epoch: number): Promise<void>;
   recycles(): Promise<{ readonly user_id: string; readonly target_id: string; readonly epoch: number }[]>;
 }
@@ -76,7 +76,7 @@ export interface SessionStore {
 type Row = Omit<SessionRow, 'client'> & { readonly client: string };
 
 const COLUMNS = ['id', 'issuer', 'user_id', 'target_id', 'revision', 'client', 'holder', 'created_at', 'seen_at'];
-/** In the place of a target's id. */
+/** Used instead of a target id for settings that apply to every target. */
 export const EVERY_TARGET = '*';
 
 const SETTINGS_KEPT = 1_000;

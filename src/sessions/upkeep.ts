@@ -1,4 +1,4 @@
-/** Keeps the rows of sessions honest and few: when each was last used, and none that nobody can use any more. */
+/** Maintains the session rows: records when each session was last used, and deletes sessions that can no longer be used. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../log.ts';
@@ -6,16 +6,16 @@ import { SESSION_LIFETIME_MS } from './rules.ts';
 import { sessionStore } from './store.ts';
 
 export interface SessionUpkeep {
-  /** A request has used the session. */
+  /** Records that a request has used the session. */
   saw(id: string): void;
   stop(): Promise<void>;
 }
 
 const EVERY_MS = 60_000;
 const FORGET_EVERY_MS = 60 * 60 * 1000;
-/** Rows of one statement. */
+/** How many rows one statement updates or deletes. */
 const BATCH = 500;
-/** Between two batches of a deletion, so that requests come first. */
+/** The pause between two batches of a deletion, so that requests come first. */
 const PAUSE_MS = 20;
 
 export function createSessionUpkeep({ database, now, log }: { database: Database; now: () => number; log: Log }): SessionUpkeep {
@@ -30,14 +30,14 @@ export function createSessionUpkeep({ database, now, log }: { database: Database
     for (let at = 0; at < ids.length; at += BATCH) await store.seen(ids.slice(at, at + BATCH), now());
     if (now() - forgottenAt < FORGET_EVERY_MS) return;
     forgottenAt = now();
-    // A day longer than anybody can use them, for those who look into what happened yesterday.
+    // Rows are kept a day longer than sessions can be used, for administrators who look into yesterday's events.
     const before = now() - 2 * SESSION_LIFETIME_MS;
     while (!stopped && (await store.forget(before, BATCH))) await sleep(PAUSE_MS);
   }
 
   let writing: Promise<void> = Promise.resolve();
   const timer = setInterval(() => {
-    writing = write().catch((err: unknown) => log.warn({ err }, 'the use of sessions could not be noted'));
+    writing = write().catch((err: unknown) => log.warn({ err }, 'recording the last use of sessions failed'));
   }, EVERY_MS).unref();
 
   return {

@@ -1,4 +1,4 @@
-/** What a thread that does heavy work and the thread of the gateway say to each other. */
+/** The messages between a worker thread and the gateway's main thread. */
 import { AppError, type ErrorCode, type FieldError } from '../errors.ts';
 
 export interface Progress {
@@ -19,7 +19,7 @@ export type FromThread =
   | { readonly kind: 'done'; readonly value: unknown }
   | { readonly kind: 'failed'; readonly failure: Failure };
 
-/** An error on its way: only plain members survive. */
+/** An error as a message: only plain members can be sent between threads. */
 export interface Failure {
   readonly code: ErrorCode | null;
   readonly message: string;

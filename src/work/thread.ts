@@ -1,23 +1,23 @@
-/** The side of the thread: does one job at a time, and asks the gateway for what only the gateway has. */
+/** The worker thread's side: runs one job at a time, and asks the gateway for data that only the gateway has. */
 import { platform, setPriority } from 'node:os';
 import { parentPort, type TransferListItem } from 'node:worker_threads';
 import { errorOf, type FromThread, failureOf, type Progress, type ToThread } from './messages.ts';
 
-/** What a job has besides its input. */
+/** What a job can use in addition to its input. */
 export interface Desk {
-  /** `items`: what was given along the way. Rejects as the gateway's answer does. */
+  /** Asks the gateway. `items` are the items that came before the answer. Rejects if the gateway's answer does. */
   ask<T, Item = never>(
     name: string,
     ...args: readonly unknown[]
   ): Promise<{ readonly value: T; readonly items: readonly Item[] }>;
-  /** Many results, a few at a time, so that reading them does not hold the event loop of the gateway. */
+  /** Sends many results, a few per message, so that reading them does not block the event loop of the gateway. */
   give(items: Iterable<unknown>): void;
   progress(progress: Progress): void;
 }
 
 export type Jobs = Readonly<Record<string, (input: never, desk: Desk) => Promise<unknown>>>;
 
-/** Items of one message: reading them takes the other side about a millisecond. */
+/** The number of items per message. Reading them takes the other side about a millisecond. */
 export const ITEMS_AT_ONCE = 100;
 const PROGRESS_MS = 500;
 
@@ -33,7 +33,7 @@ export function* bunchesOf<T>(items: Iterable<T>): Generator<T[]> {
 }
 
 export function serve(jobs: Jobs): void {
-  // Requests come first. Only Linux has priorities of threads: elsewhere this would be about the whole process.
+  // Requests come first. Only Linux has thread priorities: elsewhere this would lower the priority of the whole process.
   if (platform() === 'linux') setPriority(10);
   const send = (message: FromThread, transfer: readonly TransferListItem[] = []): void =>
     parentPort?.postMessage(message, [...transfer]);
@@ -89,7 +89,7 @@ export function serve(jobs: Jobs): void {
   });
 }
 
-/** Bytes of a result are handed over, not copied. */
+/** Returns the buffers of a result, which are transferred instead of copied. */
 const buffersOf = (value: unknown): ArrayBuffer[] =>
   typeof value === 'object' && value !== null
     ? Object.values(value).flatMap((member) => (member instanceof Uint8Array ? [member.buffer as ArrayBuffer] : []))

@@ -1,6 +1,6 @@
 /**
- * Heavy work of administrators, in threads with limits of memory and time: what is too much for one ends that thread alone. Callers take turns,
- * so that no one of them keeps the others waiting.
+ * Runs heavy work of administrators in worker threads with memory and time limits. A job that exceeds them ends only its thread.
+ * Callers take turns, so that none blocks the others.
  */
 import { setImmediate } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
@@ -9,7 +9,7 @@ import { AppError } from '../errors.ts';
 import { errorOf, type FromThread, failureOf, type Progress, type ToThread } from './messages.ts';
 import { bunchesOf } from './thread.ts';
 
-/** Answers what a job asks. `give` sends many items, a few at a time. */
+/** Answers the questions of a job. `give` sends many items, a few per message. */
 export type Host = Readonly<Record<string, (give: Give, ...args: never[]) => Promise<unknown>>>;
 export type Give = (items: Iterable<unknown>) => Promise<void>;
 
@@ -19,7 +19,7 @@ export interface Job {
   /** Whose turn it takes; null: it waits for none, because a transaction is held for it, and what runs may wait for that. */
   readonly by: string | null;
   readonly host: Host;
-  /** Ends the job, and its thread, wherever it is. */
+  /** Aborts the job and ends its thread, even while it is waiting. */
   readonly signal?: AbortSignal | undefined;
   readonly onItems?: (items: readonly unknown[]) => void;
   readonly onProgress?: ((progress: Progress) => void) | undefined;
@@ -27,31 +27,31 @@ export interface Job {
 
 export interface Work {
   /**
-   * Rejects with what the job rejects with, the reason of `signal`, or AppError: `too_large` where the job takes more memory or time than it
-   * may, `too_many_requests` and `unavailable` where too many jobs wait already.
+   * Runs a job. Rejects with the error of the job, the reason of `signal`, or an AppError: `too_large` if the job exceeds its
+   * memory or time limit, `too_many_requests` or `unavailable` if too many jobs are already waiting.
    */
   run<T>(job: Job): Promise<T>;
-  /** Ends every job: they reject with AppError `unavailable`. */
+  /** Ends every job. They reject with AppError `unavailable`. */
   close(): Promise<void>;
 }
 
 export interface WorkOptions {
-  /** The module of the thread, which calls `serve`. */
+  /** The worker module, which calls `serve`. */
   readonly thread: URL;
   readonly limits?: Partial<WorkLimits>;
 }
 
 export interface WorkLimits {
   readonly atOnce: number;
-  /** Jobs of one caller, and of all, that wait for their turn. */
+  /** How many jobs of one caller, and of all callers, may wait. */
   readonly waitingOfCaller: number;
   readonly waiting: number;
-  /** MiB of one thread. */
+  /** The memory limit of one thread, in MiB. */
   readonly memory: number;
   readonly ms: number;
 }
 
-/** A thread may take half of the memory that the gateway itself may take. */
+/** A thread may use half as much memory as the gateway itself. */
 const LIMITS: WorkLimits = {
   atOnce: 2,
   waitingOfCaller: 8,
@@ -59,7 +59,7 @@ const LIMITS: WorkLimits = {
   memory: Math.min(1024, Math.max(64, Math.floor(getHeapStatistics().heap_size_limit / 2 ** 21))),
   ms: 240_000,
 };
-/** Starting a thread takes longer than most jobs. */
+/** How long an idle thread is kept, because starting one takes longer than most jobs. */
 const IDLE_MS = 30_000;
 const RETRY_AFTER_S = 5;
 
@@ -76,7 +76,7 @@ interface Thread {
 
 export function createWork({ thread: module, limits: given = {} }: WorkOptions): Work {
   const limits = { ...LIMITS, ...given };
-  /** By caller, in the order of their turns. */
+  /** The waiting jobs by caller, in the order of their turns. */
   const queues = new Map<string, Waiting[]>();
   const running = new Set<string>();
   const threads = new Set<Thread>();
@@ -91,7 +91,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
       threads.delete(thread);
       if (spare === thread) spare = null;
     });
-    // Whoever runs a job hears of it, too.
+    // A running job also gets the error.
     worker.on('error', () => undefined);
     return thread;
   }
@@ -133,7 +133,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
     }, IDLE_MS).unref();
   }
 
-  /** Each caller has one job running at a time. */
+  /** Starts the next jobs. Each caller has at most one running job. */
   function next(): void {
     for (const [by, queue] of queues) {
       if (running.size >= limits.atOnce) return;
@@ -157,11 +157,11 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
     if (closed) throw closing();
     const all = [...queues.values()].reduce((sum, queue) => sum + queue.length, 0);
     if (waitingOf(queues.get(by)) >= limits.waitingOfCaller) {
-      const message = `${limits.waitingOfCaller} of your plans, comparisons and the like wait for their turn already. Wait for their answers.`;
+      const message = `${limits.waitingOfCaller} of your plans, comparisons or similar requests are already waiting for their turn. Wait for their answers.`;
       throw new AppError('too_many_requests', message, { retryAfter: RETRY_AFTER_S });
     }
     if (all >= limits.waiting) {
-      const message = `${limits.waiting} plans, comparisons and the like of administrators wait for their turn already.`;
+      const message = `${limits.waiting} plans, comparisons or similar requests are already waiting for their turn. Try again later.`;
       throw new AppError('unavailable', message, { retryAfter: RETRY_AFTER_S });
     }
   }
@@ -277,7 +277,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
   };
 }
 
-/** The job itself has failed, and the thread can go on. */
+/** An error of the job itself. The thread can be reused. */
 class Told {
   readonly error: Error;
   constructor(error: Error) {
@@ -285,15 +285,15 @@ class Told {
   }
 }
 
-const ENDED = 'The thread of this work ended unexpectedly. Try again.';
-const closing = (): AppError => new AppError('unavailable', 'The gateway is closing.');
+const ENDED = 'The worker thread of this request ended unexpectedly. Try again.';
+const closing = (): AppError => new AppError('unavailable', 'The gateway is shutting down.');
 const tooMuch = ({ memory }: WorkLimits): AppError =>
   new AppError(
     'too_large',
-    `This takes more memory than one request of this kind may take (${memory} MiB), so it was ended. Give the gateway more (node --max-old-space-size), or ask for less at once.`,
+    `The request was stopped, because it exceeds the memory limit for requests of this kind (${memory} MiB). Give the gateway more memory (node --max-old-space-size), or ask for less at once.`,
   );
 const tooLong = ({ ms }: WorkLimits): AppError =>
   new AppError(
     'too_large',
-    `This takes longer than one request of this kind may take (${ms / 1_000} s), so it was ended. Ask for less at once.`,
+    `The request was stopped, because it exceeds the time limit for requests of this kind (${ms / 1_000} s). Ask for less at once.`,
   );

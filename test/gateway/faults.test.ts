@@ -250,7 +250,7 @@ eachOwnServer(
     child.kill('SIGTERM');
     t.is(await ended, 1);
     t.true(performance.now() - asked < drainMs + RELEASE_MS + BUSY_MS, `${performance.now() - asked} ms`);
-    t.regex(output(), /portcullis: did not end well: .* not confirmed by the database: \d+ decisions, none of which took effect/);
+    t.regex(output(), /portcullis: shutdown failed: .* the database did not confirm \d+ decisions, which took no effect/);
     await load.halt();
     server.thaw();
     await load.restart();

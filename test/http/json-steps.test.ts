@@ -173,7 +173,7 @@ test('a text of which too much would have to be built is refused', (t) => {
   const text = `{"result":{"content":[${'0,'.repeat(200)}0]}}`;
   const reading = inSteps(text, {}, 1_000, { ...ALL, builtValues: 100 });
   t.false(reading.ok);
-  t.regex(reading.ok ? '' : reading.reason, /more than 100 values that the gateway has to read/);
+  t.regex(reading.ok ? '' : reading.reason, /more than 100 values that the gateway must inspect/);
 });
 
 test('an object outside of items that has too many members is refused', (t) => {

@@ -45,7 +45,7 @@ test.serial('a plan that does not fit into memory is refused, and the gateway li
   });
   t.is(planned.status, 413);
   t.like(planned.body, { code: 'too_large' });
-  t.regex(planned.body.detail, /takes more memory than .* MiB\).* --max-old-space-size/);
+  t.regex(planned.body.detail, /exceeds the memory limit for .* MiB\).* --max-old-space-size/);
   t.is((await rest(gateway.url, 'POST', '/api/policies', { token, body: policyBody() })).status, 201);
   t.is((await rest(gateway.url, 'POST', '/api/policies/plan', { token, body: { files: { 'a.yaml': file() } } })).status, 200);
   t.is(gateway.child.exitCode, null);

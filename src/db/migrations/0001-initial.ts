@@ -1,7 +1,7 @@
 import type { Knex } from 'knex';
 import { tableMaker } from '../tables.ts';
 
-/** No foreign keys here either: administrative transactions run one at a time and check what they refer to. */
+/** There are no foreign keys. Administrative transactions run one at a time and check their references. */
 export async function up(db: Knex, collation: string | null): Promise<void> {
   const create = tableMaker(db, collation);
 
@@ -96,7 +96,7 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     t.string('id', 36).primary();
     t.string('policy_id', 36).notNullable();
     t.string('subject_type', 16).notNullable();
-    // Empty for `everyone`: a unique key does not hold among nulls.
+    // Empty for `everyone`: a unique key does not cover nulls.
     t.string('subject_value', 256).notNullable();
     t.unique(['policy_id', 'subject_type', 'subject_value']);
   });

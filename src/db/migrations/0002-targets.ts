@@ -30,12 +30,12 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     t.string('key_name', 256).notNullable();
     t.text('sealed', 'mediumtext').notNullable();
     t.string('origin', 2048).notNullable();
-    // Empty: as version 1 of the schema sealed it.
+    // Empty: the value is sealed as in version 1 of the schema.
     t.string('version', 32).notNullable();
     t.string('supplied_by', 16).notNullable();
     t.bigInteger('created_at').notNullable();
     t.bigInteger('updated_at').notNullable();
-    // One value for each header or variable: a bearer and a header of the name `authorization` are the same place.
+    // Each header or variable has one value. A bearer token and a header named `authorization` set the same header.
     t.primary(['target_id', 'subject_type', 'subject_value', 'key_name']);
     t.index(['subject_type', 'subject_value']);
   });
@@ -49,6 +49,6 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     const key_type = header === 'Authorization' ? 'bearer' : 'header';
     await db('target_credentials').insert({ ...row, ...key, key_type, version: '', supplied_by: 'administrator' });
   }
-  // What stays would outlive its deletion, and be sealed under keys that are long replaced.
+  // Rows left in the old table would never be deleted, and would stay sealed under keys that were replaced.
   await db.schema.dropTable('credentials');
 }

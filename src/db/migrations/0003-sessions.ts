@@ -10,7 +10,7 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     t.string('user_id', 256).notNullable().index();
     t.string('target_id', 36);
     t.string('revision', 16).notNullable();
-    // What the client said of itself when it opened the session: the gateway says it again to a target that lost its part.
+    // What the client declared when it opened the session. The gateway sends it again when it opens a new upstream session.
     t.text('client', 'mediumtext').notNullable();
     t.string('holder', 36);
     t.bigInteger('created_at').notNullable().index();

@@ -3,7 +3,7 @@ import { hasIndex, tableMaker } from '../tables.ts';
 
 type Column = readonly [name: string, length: number | null];
 
-/** A length of null: a 64-bit integer. Empty in rows from before there were chains. */
+/** The chain columns. A length of null means a 64-bit integer. They are empty in rows that are older than the chains. */
 const STAMP: readonly Column[] = [
   ['chain_id', 36],
   ['chain_seq', null],
@@ -15,7 +15,10 @@ const PERSON: readonly Column[] = [
   ['resource_key', 22],
 ];
 
-/** Rows of one chain in their order, and what people look for, newest first: the key of the table, which begins with the time, comes last. */
+/**
+ * Indexes for the rows of a chain in order, and for common searches, newest first. The primary key, which begins with the time,
+ * comes last in each index.
+ */
 const INDEXES: readonly (readonly [table: string, name: string, columns: readonly string[]])[] = [
   ['audit_decisions', 'audit_decisions_chain', ['chain_id', 'chain_seq']],
   ['audit_shown', 'audit_shown_chain', ['chain_id', 'chain_seq']],
@@ -55,14 +58,14 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     t.string('key_id', 16).notNullable();
     t.bigInteger('started_at').notNullable();
     t.text('host').notNullable();
-    // JSON: the heads of the chains that were there, `[chain_id, seq, mac]` each.
+    // JSON: the heads of the existing chains, `[chain_id, seq, mac]` each.
     t.text('found', 'mediumtext').notNullable();
     t.bigInteger('unchained').notNullable();
     t.string('mac', 43).notNullable();
   });
   await create('audit_retention', (t) => {
     t.string('chain_id', 36).primary();
-    // The last record that was removed.
+    // The last removed record.
     t.bigInteger('seq').notNullable();
     t.string('mac', 43).notNullable();
     t.bigInteger('removed_at').notNullable();

@@ -14,6 +14,6 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     for (const [name, columns] of missing) await db.raw(`create index ${name} on audit_decisions (${columns})`);
     return;
   }
-  // One statement reads a large table once. The server adds the key of the table to each of its indexes.
+  // One statement adds all indexes, so a large table is read once. The server appends the primary key to each index.
   await db.raw(`alter table audit_decisions ${missing.map(([name, columns]) => `add index ${name} (${columns})`).join()}`);
 }

@@ -8,7 +8,7 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
     t.string('owner', 63).notNullable();
     t.boolean('prune').notNullable();
     t.boolean('adopt').notNullable();
-    // JSON: texts by file name.
+    // JSON: the texts of the files, by file name.
     t.text('files', 'mediumtext').notNullable();
     t.text('tests', 'mediumtext').notNullable();
     t.string('hash', 64).notNullable();
@@ -20,12 +20,12 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
   await create('policy_shadows', (t) => {
     t.string('draft', 63).primary();
     t.bigInteger('since').notNullable();
-    // Moves with each write: what two replicas have counted is counted once.
+    // Advances with each write, so that counts of two replicas are not added twice.
     t.integer('version').notNullable();
-    // JSON, and a column of its own for what is long and seldom changes.
+    // JSON. Long data that rarely changes has its own column.
     t.text('progress', 'mediumtext').notNullable();
     t.text('flips', 'mediumtext').notNullable();
-    // The replica that follows the log for it, and until when.
+    // The owner: the replica that follows the log for this draft, and until when.
     t.string('holder', 36);
     t.bigInteger('held_until');
   });

@@ -1,8 +1,8 @@
 import type { Knex } from 'knex';
 
 /**
- * Credentials were bound to the origin of a URL, or to a part of a process's environment. Each is marked here, and bound again at
- * the start that follows, when the vault is open. Only rows of the former kind are marked, so this may run again.
+ * Marks credentials that are bound in the old form: to the origin of a URL, or to part of a process's environment. The next start
+ * binds them again, when the vault is open. Only rows in the old form are marked, so this may run again.
  */
 export async function up(db: Knex, collation: string | null): Promise<void> {
   await db('target_credentials')

@@ -16,7 +16,7 @@ import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type U
 
 const PROBE_ANSWER_BYTES = 1024 * 1024;
 const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
-/** Short: until it expires, the gateway keeps using an upgraded target in stateful mode, and nobody would notice. */
+/** Short: until it expires, the gateway keeps using an upgraded target in stateful mode without a sign. */
 const SESSIONS_TTL_MS = 10 * 60 * 1000;
 
 /** A target may answer differently for different credentials, so what one caller learns is not used for others. */

@@ -167,7 +167,7 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
 
   /**
    * Keeps a message until a stream opens. Notifications are evicted for later messages. A request that does not fit is returned,
-   * because nobody will see it.
+   * because no client will see it.
    */
   function keep(text: string, unasked: Unasked | null): Unasked | null {
     const { length } = text;
