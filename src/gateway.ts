@@ -216,7 +216,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
 
   const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, log, now });
 
-  // Callers.
+  // Authentication of callers.
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
   const verify = createVerifier(keys, rules);
   const authenticate = createAuthenticate(keys, rules, admit);
@@ -226,7 +226,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const registration = createRegistration({ database, passwords, vault, config, now });
   const login = createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, config, now });
 
-  // What administrators change.
+  // The resources that administrators change.
   const policyParts = {
     ...{ database, administer, newId, now },
     checkPattern: module.checkPattern,
@@ -264,7 +264,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     now,
   });
 
-  // Other replicas, and the sessions that live in one of them.
+  // Other replicas, and the sessions that they own.
   const presence = await createPresence({
     database,
     vault,

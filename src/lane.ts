@@ -19,7 +19,7 @@ export interface Lane {
 }
 
 export interface LaneClock {
-  /** Milliseconds. */
+  /** Returns the current time in milliseconds. */
   readonly now: () => number;
   readonly later: (ms: number, then: () => void) => void;
 }

@@ -5,7 +5,7 @@ import { invalidRequest } from '../errors.ts';
 import { admissionOf, contextOf } from './context.ts';
 
 export const REASON_HEADER = 'Portcullis-Reason';
-/** Characters. */
+/** The maximum length of a reason, in characters. */
 export const REASON_MAX = 1024;
 
 /** Returns the caller. Throws AppError `invalid_request` if the reason cannot be stored exactly as it was sent. */

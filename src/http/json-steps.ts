@@ -85,7 +85,7 @@ const DECODED_LENGTH = 16 * 1024;
 interface Frame {
   readonly isObject: boolean;
   readonly start: number;
-  /** null: not built. */
+  /** null: the value is not built. */
   object: JsonObject | null;
   array: JsonValue[] | null;
   members: Map<string, JsonSpan> | null;

@@ -5,7 +5,7 @@ import { joinInSlices } from '../slices.ts';
 import { UUID } from './validate.ts';
 
 export interface Page {
-  /** null: the whole list. */
+  /** The maximum number of items; null: the whole list. */
   readonly limit: number | null;
   /** The key of the last item on the previous page; null for the first page. */
   readonly cursor: string | null;

@@ -26,7 +26,7 @@ export interface Pace {
   onRecovered(listener: (targetId: string) => void): () => void;
 }
 
-/** One request that the target has under way. */
+/** One request in flight at the target. */
 export interface Attempt {
   /** `answered` is false if the attempt ended in a fault. Later calls do nothing. */
   ended(answered: boolean): void;
@@ -40,7 +40,7 @@ export interface Attempt {
 }
 
 export interface Clock {
-  /** Milliseconds. */
+  /** Returns the current time in milliseconds. */
   readonly now: () => number;
   /** Returns a function that cancels the timer. */
   readonly after: (ms: number, run: () => void) => () => void;
@@ -62,7 +62,7 @@ interface Track {
   /** A session went on without the target. */
   missed: boolean;
   endedAt: number;
-  /** What the target was asked since its last answer. */
+  /** The requests to the target since its last answer. */
   pending: Set<Attempt>;
   /** The pending attempts of each principal that are not overdue. */
   readonly young: Map<string, Set<Attempt>>;

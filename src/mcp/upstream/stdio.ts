@@ -73,7 +73,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   /** All processes, including those that are ending. */
   const hosts = new Set<Host>();
   const ending = new Set<Host>();
-  /** The users that caused a process to be started. */
+  /** The owner of each process that only one user may use. */
   const owners = new WeakMap<Host, string>();
   const seats = new Map<string, Seat>();
   const shared = new Map<string, Host>();
@@ -105,7 +105,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     }
   }
 
-  /** How many processes one user may have started. The user always gets a few, even if the total limit is low. */
+  /** How many processes of their own one user may have. Each user gets a few, even if the total limit is low. */
   const maxOwned = Math.max(Math.min(4, stdio.maxProcesses), Math.floor(stdio.maxProcesses / 4));
 
   /** Whether the user may start one more process. An idle one of the same user is evicted if needed. */

@@ -9,7 +9,7 @@ import type { SessionRevision } from '../era.ts';
 import type { SseEvent } from '../sse.ts';
 
 export interface Upstream {
-  /** Never rejects. */
+  /** Sends a request. Never rejects. */
   send(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault>;
   /** Ends every request in flight and every process that was started for targets. */
   close(): Promise<void>;
@@ -23,7 +23,7 @@ export interface UpstreamRequest {
   /** For POST: the text of one message that the gateway has built. */
   readonly body?: string;
   readonly session?: { readonly upstreamId: string | null };
-  /** The version header of the stateful revisions. If it is missing, a target assumes the oldest behaviour. */
+  /** The version header of the stateful revisions. Without it, a target assumes an older revision. */
   readonly version?: SessionRevision | undefined;
   /** The headers of revision 2026-07-28. They have already been checked against the body. */
   readonly modern?: ModernHeaders;
@@ -36,7 +36,7 @@ export interface ModernHeaders {
   readonly version: string;
   readonly method: string;
   readonly name: string | undefined;
-  /** `Mcp-Param-*`: the target compares them with the arguments. */
+  /** The `Mcp-Param-*` headers. The target compares them with the arguments. */
   readonly params: readonly (readonly [string, string])[];
 }
 
@@ -80,7 +80,7 @@ export interface UpstreamFault {
     | 'suspended';
   /** For administrators only: it may contain addresses and what a process printed. */
   readonly cause?: unknown;
-  /** For `suspended`: when the target may be asked again. It is left out if a request is already under way and is late. */
+  /** For `suspended`: when the target may be asked again. It is left out if a request to it is already in flight and is late. */
   readonly until?: number;
   /** For a `timeout` while a session was being opened: how long the target had. */
   readonly withinMs?: number;
@@ -98,7 +98,7 @@ export interface UpstreamLimits {
   readonly silenceMs: number;
   /** How long the gateway keeps a session of its own after its last use, and a call that its client no longer waits for. */
   readonly idleMs: number;
-  /** Largest JSON answer and largest single event. */
+  /** The largest JSON answer and the largest event, in bytes. */
   readonly answerBytes: number;
 }
 
