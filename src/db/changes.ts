@@ -90,7 +90,11 @@ async function readWritable(db: Connection): Promise<Position> {
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
   const { sequence, nonce, revision, read_only } = row;
   if (read_only !== '0' && read_only !== 'OFF') {
-    throw new AppError('unavailable', 'The database server is read-only, so it may not have the newest state. Connect to a server that accepts writes.', { retryAfter: 1 });
+    throw new AppError(
+      'unavailable',
+      'The database server is read-only, so it may not have the newest state. Connect to a server that accepts writes.',
+      { retryAfter: 1 },
+    );
   }
   return { sequence, nonce, revision };
 }

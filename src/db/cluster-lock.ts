@@ -54,7 +54,8 @@ export async function withClusterLock(db: Knex, patienceMs: number, work: () => 
 
   const deadline = performance.now() + patienceMs;
   while (!(await take())) {
-    if (performance.now() > deadline) throw new AppError('unavailable', 'Another replica is migrating the database. Start this one again later.');
+    if (performance.now() > deadline)
+      throw new AppError('unavailable', 'Another replica is migrating the database. Start this one again later.');
     await sleep(LOOK_MS);
   }
   const renewal = setInterval(() => {

@@ -46,7 +46,10 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
   const known = new Set(MIGRATIONS.map(([name]) => name));
   const unknown = [...applied].filter((name) => !known.has(name));
   if (unknown.length > 0)
-    throw new AppError('unavailable', `The database was migrated by a newer version (${unknown.join(', ')}). Run that version or a later one.`);
+    throw new AppError(
+      'unavailable',
+      `The database was migrated by a newer version (${unknown.join(', ')}). Run that version or a later one.`,
+    );
   for (const [name, up] of MIGRATIONS) {
     if (applied.has(name)) continue;
     await up(db, collation);
@@ -73,7 +76,10 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
   };
   try {
     if (Number(await ask(`get_lock(name, ${LOCK_SECONDS})`)) !== 1) {
-      throw new AppError('unavailable', 'Another replica has been migrating the database for two minutes. Start this one again later.');
+      throw new AppError(
+        'unavailable',
+        'Another replica has been migrating the database for two minutes. Start this one again later.',
+      );
     }
     try {
       await withClusterLock(db, LOCK_SECONDS * 1_000, async () => {

@@ -33,7 +33,10 @@ export function checkOrigin(
   const hosts = valuesOf(req, 'host');
   const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
   if (name === undefined || !(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
-    return new AppError('host_not_allowed', 'The gateway does not answer to this Host. Add the name to ALLOWED_HOSTS to allow it.');
+    return new AppError(
+      'host_not_allowed',
+      'The gateway does not answer to this Host. Add the name to ALLOWED_HOSTS to allow it.',
+    );
   }
   const origins = valuesOf(req, 'origin');
   if (origins.some((origin) => !allowedOrigins.includes(origin)) || origins.length > 1) {

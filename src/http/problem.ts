@@ -68,7 +68,10 @@ function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (isOutage(error))
     return new AppError('unavailable', 'The database is unavailable at the moment. Try again.', { retryAfter: 1, cause: error });
-  return clientFault(error) ?? new AppError('internal', 'The gateway failed. Its log has the details under this request_id.', { cause: error });
+  return (
+    clientFault(error) ??
+    new AppError('internal', 'The gateway failed. Its log has the details under this request_id.', { cause: error })
+  );
 }
 
 function headersOf(error: AppError, publicUrl: string): Record<string, string> {

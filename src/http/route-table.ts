@@ -28,7 +28,8 @@ export function routeTable(mounts: readonly Mount[]): RouteTable {
     router.stack.flatMap(({ route }) => {
       if (!route) return [];
       const template = `${path}${route.path === '/' ? '' : route.path}` || '/';
-      if (!/^(\/|(\/(:?[A-Za-z0-9_.-]+))+)$/.test(template)) throw new Error(`The route ${template} must consist of literal segments and :names`);
+      if (!/^(\/|(\/(:?[A-Za-z0-9_.-]+))+)$/.test(template))
+        throw new Error(`The route ${template} must consist of literal segments and :names`);
       const literal = template.replaceAll('.', '\\.').replace(/:[A-Za-z0-9_]+/g, '[^/]+');
       const methods = route.stack.map((layer) => layer.method.toUpperCase());
       return [{ template, methods: new Set(methods), pattern: new RegExp(`^${literal}$`) }];

@@ -85,7 +85,10 @@ export async function createPresence({ database, vault, id, address, state, now,
       try {
         return vault.open(identityOf(other), row.address).toString();
       } catch (err) {
-        log.error({ err, replica: other }, 'address of a replica rejected: its seal does not verify. The replica is considered gone');
+        log.error(
+          { err, replica: other },
+          'address of a replica rejected: its seal does not verify. The replica is considered gone',
+        );
         return null;
       }
     },

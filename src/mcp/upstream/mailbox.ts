@@ -124,7 +124,10 @@ export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () 
     function wait(): void {
       clearTimeout(timer);
       if (laneIdleMs === null) return;
-      timer = setTimeout(() => queue.fail(new errors.BodyTimeoutError('the target sent nothing for too long')), laneIdleMs).unref();
+      timer = setTimeout(
+        () => queue.fail(new errors.BodyTimeoutError('the target sent nothing for too long')),
+        laneIdleMs,
+      ).unref();
     }
     const lane: Lane = {
       events: queue.events,

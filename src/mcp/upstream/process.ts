@@ -26,7 +26,7 @@ const SHOWN_LENGTH = 500;
 /** How many characters of standard error a fault carries. */
 const CAUSE_LENGTH = 2_000;
 
-/** Computed when the gateway starts: node closes the descriptors that it opens later by itself. */
+/** Computed when the gateway starts: node itself closes the descriptors that it opens later. */
 const NO_OTHERS = coverDescriptors();
 
 export interface ProcessSpec {

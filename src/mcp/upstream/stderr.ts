@@ -79,7 +79,8 @@ export function createLineLog(about: { target: string; pid: number }, log: Log):
     }
     logged++;
     if (logged <= LINES_PER_SECOND) log.debug({ ...about, line }, what);
-    else if (logged === LINES_PER_SECOND + 1) log.debug(about, 'target prints too much: further lines of this second are not logged');
+    else if (logged === LINES_PER_SECOND + 1)
+      log.debug(about, 'target prints too much: further lines of this second are not logged');
   };
 }
 

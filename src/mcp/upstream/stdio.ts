@@ -183,10 +183,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<Host | UpstreamFault> {
     const { scope, owner = null } = access;
     if (!stdio.allowed.includes(target.command)) {
-      log.warn(
-        { target: target.name, command: target.command },
-        'target command refused: the configuration does not allow it',
-      );
+      log.warn({ target: target.name, command: target.command }, 'target command refused: the configuration does not allow it');
       return { fault: 'transport' };
     }
     if (scope === null) {

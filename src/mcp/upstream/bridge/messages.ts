@@ -145,7 +145,8 @@ export function outcomeOf(
   if (!isObject(result)) return failed('The target sent no valid answer');
   const kind = result.resultType ?? 'complete';
   if (kind === 'complete') return answer(resultMessage(id, plainResult(method, reading, result, declared)));
-  if (kind !== 'input_required' || !MULTI_ROUND.includes(method)) return failed('The target sent an answer with an unknown resultType');
+  if (kind !== 'input_required' || !MULTI_ROUND.includes(method))
+    return failed('The target sent an answer with an unknown resultType');
   return inputOf(reading, result, capabilities) ?? failed('The target asks for something that the client does not offer');
 }
 

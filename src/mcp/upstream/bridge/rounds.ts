@@ -113,7 +113,8 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
           lose(call);
           return yield [eventOf(internalError(id, 'The target has changed. Open a new session'))];
         }
-        if (round > MAX_ROUNDS) return yield [eventOf(internalError(id, `The target asked for input more than ${MAX_ROUNDS} times`))];
+        if (round > MAX_ROUNDS)
+          return yield [eventOf(internalError(id, `The target asked for input more than ${MAX_ROUNDS} times`))];
         const replies = yield* call.session.questions.ask(step.asked, call.at.signal);
         if ('failure' in replies) return yield [eventOf(internalError(id, replies.failure))];
         step = await exchange(call, { responses: replies.text, state: step.state });
