@@ -29,7 +29,7 @@ test('a job that takes too much memory ends its thread alone, and the next one r
   const { run } = start(t, { memory: 32 });
   const error = await t.throwsAsync<AppError>(run('a', 'fill'), { instanceOf: AppError });
   t.is(error?.code, 'too_large');
-  t.regex(error?.message ?? '', /more memory .* \(32 MiB\).* --max-old-space-size/);
+  t.regex(error?.message ?? '', /memory limit .* \(32 MiB\).* --max-old-space-size/);
   t.deepEqual(await run('a', 'bytes'), { json: new TextEncoder().encode('{}') });
 });
 
