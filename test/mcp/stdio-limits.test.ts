@@ -4,7 +4,7 @@ import { initialize, isAlive, type LogLine, open, outcomeOf, placeFor, startStdi
 
 const MIB = 1024 * 1024;
 const startedPids = (logged: readonly LogLine[]) =>
-  logged.filter(({ message }) => message.endsWith('has started')).map(({ about }) => about['pid'] as number);
+  logged.filter(({ message }) => message.endsWith('process started')).map(({ about }) => about['pid'] as number);
 /** However long a process takes to end here, whoever waits for its place waits on. */
 const stopped = () => 0;
 const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };

@@ -221,7 +221,7 @@ test.serial('a process that dies takes all sessions along; the next one gets ano
 
 test.serial('one that crashes again and again is left alone for longer and longer', async (t) => {
   const { upstream, logged, pass } = startStdio(t, {}, {}, () => 0);
-  const starts = () => logged.filter(({ message }) => message.endsWith('has started')).length;
+  const starts = () => logged.filter(({ message }) => message.endsWith('process started')).length;
   const place = shared({ args: ['--crash'] });
   const attempt = async () => {
     const answer = await initialize(upstream, place);
@@ -229,7 +229,7 @@ test.serial('one that crashes again and again is left alone for longer and longe
   };
   t.regex(String(await attempt()), /exit code 7/);
   t.regex(String(await attempt()), /exit code 7/, 'the first failure may be chance');
-  for (let i = 0; i < 50; i++) t.regex(String(await attempt()), /not started for a while/);
+  for (let i = 0; i < 50; i++) t.regex(String(await attempt()), /not started again for a while/);
   t.is(starts(), 2);
   for (const [wait, count] of [
     [1_000, 3],

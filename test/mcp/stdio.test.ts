@@ -89,7 +89,7 @@ test.serial('only what the configuration allows is started, byte for byte', asyn
     t.is(outcomeOf(await initialize(upstream, placeFor({ command }))), 'transport', command);
   }
   t.true(logged.some(({ message, about }) => /does not allow/.test(message) && about['command'] === process.execPath));
-  t.false(logged.some(({ message }) => message.endsWith('has started')));
+  t.false(logged.some(({ message }) => message.endsWith('process started')));
 });
 
 test.serial('what is not a target of this kind, or has no credentials, is refused', async (t) => {
@@ -397,7 +397,7 @@ test.serial('a server that refuses to open a session is heard, and its process e
   if (isFault(answer)) throw new Error(answer.fault);
   t.deepEqual(JSON.parse(await textOf(answer)), { jsonrpc: '2.0', id: 0, error: { code: -32000, message: 'not today' } });
   t.is(answer.sessionId, null);
-  const pid = logged.find(({ message }) => message.endsWith('has started'))?.about['pid'] as number;
+  const pid = logged.find(({ message }) => message.endsWith('process started'))?.about['pid'] as number;
   await until(() => !isAlive(pid), 'its process');
 });
 
