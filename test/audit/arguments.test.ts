@@ -1,4 +1,4 @@
-/** Arguments in the audit log: what is masked and cut, what is stored and proven, and that nothing is where nobody asked for it. */
+/** Arguments in the audit log: masking and cutting, storage and proof, and that nothing is stored unless the target is set to. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -27,7 +27,7 @@ const maskedOf = (value: JsonValue, mask: readonly string[] = []): JsonValue => 
 const hidden = (names: readonly string[], mask: readonly string[] = []): string[] =>
   names.filter((name) => (maskedOf({ [name]: 'S' }, mask) as Record<string, unknown>)[name] === '***');
 
-test.serial('the arguments of calls and prompts are captured, and of nothing else', (t) => {
+test.serial('only the arguments of calls and prompts are captured', (t) => {
   for (const method of ['tools/call', 'prompts/get']) {
     t.is(captureArguments([], method, { name: 'x', arguments: { a: 1 } }), '{"value":{"a":1},"cut":false}');
     t.is(captureArguments([], method, { name: 'x' }), null);
@@ -43,7 +43,7 @@ test.serial('the arguments of calls and prompts are captured, and of nothing els
   }
 });
 
-test.serial('a masked value is gone whole, wherever it stands', (t) => {
+test.serial('a masked value is removed completely, wherever it stands', (t) => {
   const secrets = {
     mine: { any: ['S1', { deep: 'S2' }] },
     list: [[{ mine: 'S3' }], { list: { mine: 4_004 } }],
@@ -64,7 +64,7 @@ test.serial('a masked value is gone whole, wherever it stands', (t) => {
   });
 });
 
-test.serial('names are compared as people read them', (t) => {
+test.serial('masked names match regardless of case, separators and lookalike characters', (t) => {
   const always = [
     ...['password', 'PASSWORD', 'PassWord', 'new_password', 'db.password', 'pass_word', 'pass word', 'p\u0430ssword_token'],
     ...['apiKey', 'API-Key', 'x-api-key', 'API_KEYS', 'aws_secret_access_key', 'ssh-private-key', 'clientSecret', 'secrets'],
@@ -115,14 +115,14 @@ test.serial('the names that are always masked are documented', (t) => {
   );
 });
 
-test.serial('a member __proto__ is a member', (t) => {
+test.serial('a member called __proto__ is captured like any other', (t) => {
   const text = '{"__proto__":{"token":"S","polluted":1},"a":{"constructor":{"prototype":{"password":"S"}}}}';
   const json = captureArguments([], 'tools/call', { arguments: JSON.parse(text) });
   t.is(json, `{"value":${text.replaceAll('"S"', '"***"')},"cut":false}`);
   t.is(({} as Record<string, unknown>)['polluted'], undefined);
 });
 
-test.serial('what is too large keeps the beginnings of its texts, or nothing but that it was there', (t) => {
+test.serial('too large arguments keep the beginnings of their texts, or only the fact that they existed', (t) => {
   const fits = { a: 'x'.repeat(MAX_ARGUMENT_BYTES - '{"a":""}'.length) };
   t.deepEqual(captured(fits), { value: fits, cut: false });
   const over = { a: `${fits.a}x`, path: '/etc/passwd', password: 'y'.repeat(100_000) };
@@ -145,7 +145,7 @@ test.serial('what is too large keeps the beginnings of its texts, or nothing but
   }
 });
 
-test.serial('no text is longer than is said, and none is more than is needed for', (t) => {
+test.serial('captured texts stay within their limit, and are cut only if necessary', (t) => {
   const pieces: JsonValue[] = ['é"\\\u0007', -1.5e-7, null, true, [], {}, { '"': [''] }, ['€', ['\u{1f600}']]];
   for (let size = 1; size < 3_000; size += 37) {
     const value = Array.from({ length: size }, (_, i) => pieces[i % pieces.length] ?? null);
@@ -154,7 +154,7 @@ test.serial('no text is longer than is said, and none is more than is needed for
   }
 });
 
-test.serial('no more is looked at than may be kept', (t) => {
+test.serial('the capture reads no more than it may keep', (t) => {
   let looked = 0;
   const items = new Proxy(Array<JsonValue>(1_000_000).fill({ a: 1 }), {
     get(on, name, receiver) {
@@ -169,7 +169,7 @@ test.serial('no more is looked at than may be kept', (t) => {
 
 const ARGUMENTS = JSON.stringify({ value: { path: 'marker-π\u{1f600}' }, cut: false });
 
-eachEngine(test.serial, 'captured arguments are part of the chain, and can be erased', async (t, at) => {
+eachEngine(test.serial, 'captured arguments are covered by the chain, and can be erased', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const writer = quietWriter(database);
   const plain = decision({ user_id: 'bob' });
@@ -214,12 +214,12 @@ eachEngine(test.serial, 'captured arguments are part of the chain, and can be er
   const [problem] = (await verified(database)).problems;
   t.deepEqual([problem?.problem, problem?.decision_id], ['altered', ann]);
   t.regex(problem?.detail ?? '', /after an erasure/);
-  // What came back goes when the erasure is done again.
+  // Arguments that came back are removed when the erasure runs again.
   t.is(await erasure.finish(result), 1);
   t.true((await verified(database)).intact);
 });
 
-eachEngine(test.serial, 'arguments taken out by hand are no erasure', async (t, at) => {
+eachEngine(test.serial, 'arguments that were removed by hand are reported as altered', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const writer = quietWriter(database);
   const record = decision({ user_id: 'ann', arguments: ARGUMENTS });
@@ -231,7 +231,7 @@ eachEngine(test.serial, 'arguments taken out by hand are no erasure', async (t, 
   t.regex(problems[0]?.detail ?? '', /no erasure of this user/);
 });
 
-test.serial('an export from before there were arguments verifies', async (t) => {
+test.serial('an export of an older version without arguments verifies', async (t) => {
   const at = await createSqlite();
   t.teardown(() => at.drop());
   const database = await openTestDatabase(t, at);
@@ -266,7 +266,7 @@ function stored(t: ExecutionContext, databaseUrl: string): string {
   return files.map((file) => readFileSync(join(folder, file), 'latin1')).join();
 }
 
-test.serial('nothing of arguments is stored unless the target asks for it, and then as it asks', async (t) => {
+test.serial('arguments are stored only if the target is set to, and as it is set', async (t) => {
   const at = await createSqlite();
   t.teardown(() => at.drop());
   const { gateway, admin, user, token, target, mcp, allow } = await world(t, at.url);
@@ -339,7 +339,7 @@ test.serial('nothing of arguments is stored unless the target asks for it, and t
       ['echo', 'allow', { value: { message: MARKER, password: '***', deep: [{ PIN: '***' }] }, cut: false }],
     ],
   );
-  // The client's standing stream arrives whenever it does.
+  // The standalone stream of the client may arrive at any time.
   const called = target.recorder.received.findLast(({ message }) => message?.method === 'tools/call');
   t.deepEqual(called?.message?.params?.['arguments'], {
     message: 'of another client',

@@ -7,7 +7,7 @@ import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';
 
-/** What happens to a statement, a commit or a read: it fails before it is done, after it, long before it is done after all, or not. */
+/** A statement, a commit or a read fails before it is done, after it is done or long before it is done, or it succeeds. */
 type Fault = 'none' | 'before' | 'after' | 'late' | 'unreadable';
 
 const lost = () => Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST', fatal: true });
@@ -68,7 +68,7 @@ const run = fc.record({
 
 eachEngine(
   test.serial,
-  'whatever fails, the chains are whole, and have every record that was acknowledged and none that is bad',
+  'after any fault the chains are complete, with every acknowledged record and no bad record',
   async (t, at, engine) => {
     const database = await openTestDatabase(t, at);
     const acknowledged = new Set<string>();
@@ -114,7 +114,7 @@ eachEngine(
   },
 );
 
-test.serial('a MAC tells apart whatever differs, and the key', (t) => {
+test.serial('the MAC changes with each value and with the key', (t) => {
   const row = { id: 'a', created_at: 1, issuer: 'i', user_id: 'u', person_hash: 'p', target_id: null };
   const mac = recordMac(KEY, 1, 'c', 1, 'previous', 'decision', row);
   t.is(recordMac(KEY, 1, 'c', 1, 'previous', 'decision', { ...row }), mac);
@@ -130,7 +130,7 @@ test.serial('a MAC tells apart whatever differs, and the key', (t) => {
   t.is(new Set([mac, ...others]).size, others.length + 1);
 });
 
-test.serial('ids of a time are not before its first', (t) => {
+test.serial('no id of a millisecond sorts before its first id', (t) => {
   for (const ms of [0, 1, 1_700_000_000_000, 2 ** 48 - 1]) {
     t.true(firstIdOf(ms) < firstIdOf(ms + 1) || ms === 2 ** 48 - 1);
     t.regex(firstIdOf(ms), /^[0-9a-f]{8}-[0-9a-f]{4}-0000-0000-0{12}$/);
@@ -140,7 +140,7 @@ test.serial('ids of a time are not before its first', (t) => {
   t.true(firstIdOf(before) <= id && id < firstIdOf(Date.now() + 1_000));
 });
 
-test.serial('no salt comes twice, and each is 16 random bytes', (t) => {
+test.serial('each salt is 16 random bytes and used once', (t) => {
   const salts = Array.from({ length: 2000 }, newSalt);
   t.is(new Set(salts).size, salts.length);
   t.true(salts.every((salt) => Buffer.from(salt, 'base64url').length === 16 && salt.length === 22));

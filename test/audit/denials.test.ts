@@ -5,7 +5,7 @@ import { call, openSession, post } from '../support/mcp.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { world } from '../support/world.ts';
 
-test.serial('a share of denials is used up by one alone, for the rest of the minute', (t) => {
+test.serial('a principal uses up only its own share of denials, for the rest of the minute', (t) => {
   let at = 0;
   let refused = 0;
   const warnings: object[] = [];
@@ -25,7 +25,7 @@ test.serial('a share of denials is used up by one alone, for the rest of the min
   t.deepEqual(warnings.slice(1), [{ principal: 'a', refused: 2, limit: 2 }]);
 });
 
-test.serial('a flood of denials is answered 429 undecided, and stops nobody else', async (t) => {
+test.serial('a flood of denials gets 429 without decisions, and does not affect other callers', async (t) => {
   const gateway = await startGateway(t, null, { DENIAL_RATE_LIMIT: '5' });
   const admin = await person(gateway, 'admin@example.com');
   const [loud, other] = [await person(gateway, 'loud@example.com'), await person(gateway, 'other@example.com')];
@@ -56,7 +56,7 @@ test.serial('a flood of denials is answered 429 undecided, and stops nobody else
   t.regex(metrics, /^portcullis_denial_limited_requests_total 4$/m);
 });
 
-test.serial('a target that sends what its user may not read locks that user out of nothing', async (t) => {
+test.serial('denied notifications of a target do not lock its user out', async (t) => {
   const plain = byMethod({});
   const upstream = await startRecording((received, res) => {
     if (received.message?.method !== 'tools/call') return plain(received, res);

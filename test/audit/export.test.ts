@@ -83,7 +83,7 @@ async function gatewayWithLog(t: ExecutionContext, at: TestDatabase) {
   return { gateway, admin, raw, folder, checkpoints };
 }
 
-eachEngine(test.serial, 'the log is filtered by each of its parts, and page by page', async (t, at) => {
+eachEngine(test.serial, 'the log can be filtered by each member, and read page by page', async (t, at) => {
   const { gateway, admin } = await gatewayWithLog(t, at);
   const read = async (query: string): Promise<string[]> => {
     const { body } = await gateway.rest<Row[]>(200, 'GET', `/api/logs?${query}`, { token: admin.token });
@@ -214,27 +214,31 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   t.regex(gone.out, /missing: chain .*the whole chain is missing; the checkpoint of /);
 });
 
-eachEngine(test.serial, 'filtered exports and CSV have what is asked for, and nothing that a spreadsheet runs', async (t, at) => {
-  const { gateway, admin, raw } = await gatewayWithLog(t, at);
-  const lines = (await (await raw('/api/logs/export?format=ndjson&user_id=ann')).text()).trimEnd().split('\n');
-  t.deepEqual(
-    lines.map((line) => JSON.parse(line).id),
-    ids(0, 1),
-  );
-  const answer = await raw('/api/logs/export?format=csv');
-  t.is(answer.headers.get('content-type'), 'text/csv; charset=utf-8');
-  const rows = (await answer.text()).split('\r\n');
-  t.is(rows.length, 1 + records.length + 1);
-  t.regex(rows[0] ?? '', /^id,created_at,user_id,/);
-  t.true(rows[1]?.includes(`"'@x,""y"""`));
-  t.true(rows[4]?.includes(`"'=1+1"`));
-  for (const query of ['', 'format=xml', 'format=csv&limit=1', 'format=csv&effect=x', 'format=csv&format=csv']) {
-    await gateway.rest(400, 'GET', `/api/logs/export?${query}`, { token: admin.token });
-  }
-  await gateway.rest(401, 'GET', '/api/logs/export?format=csv');
-});
+eachEngine(
+  test.serial,
+  'filtered exports and CSV hold the requested rows, and nothing that a spreadsheet would execute',
+  async (t, at) => {
+    const { gateway, admin, raw } = await gatewayWithLog(t, at);
+    const lines = (await (await raw('/api/logs/export?format=ndjson&user_id=ann')).text()).trimEnd().split('\n');
+    t.deepEqual(
+      lines.map((line) => JSON.parse(line).id),
+      ids(0, 1),
+    );
+    const answer = await raw('/api/logs/export?format=csv');
+    t.is(answer.headers.get('content-type'), 'text/csv; charset=utf-8');
+    const rows = (await answer.text()).split('\r\n');
+    t.is(rows.length, 1 + records.length + 1);
+    t.regex(rows[0] ?? '', /^id,created_at,user_id,/);
+    t.true(rows[1]?.includes(`"'@x,""y"""`));
+    t.true(rows[4]?.includes(`"'=1+1"`));
+    for (const query of ['', 'format=xml', 'format=csv&limit=1', 'format=csv&effect=x', 'format=csv&format=csv']) {
+      await gateway.rest(400, 'GET', `/api/logs/export?${query}`, { token: admin.token });
+    }
+    await gateway.rest(401, 'GET', '/api/logs/export?format=csv');
+  },
+);
 
-eachEngine(test.serial, 'who reads an export slowly, or leaves, keeps nobody waiting', async (t, at) => {
+eachEngine(test.serial, 'a client that reads an export slowly, or disconnects, does not delay others', async (t, at) => {
   const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, makeCounter);
   // All of them wait from the beginning.
   const writer = quietWriter(database, { timeoutMs: 120_000 });
@@ -265,7 +269,7 @@ eachEngine(test.serial, 'who reads an export slowly, or leaves, keeps nobody wai
   t.deepEqual(warnings, []);
 });
 
-eachEngine(test.serial, 'what is personal is erased by administrators, and the log stays whole', async (t, at) => {
+eachEngine(test.serial, 'administrators can erase personal data, and the log still verifies', async (t, at) => {
   const { gateway, admin, raw, folder } = await gatewayWithLog(t, at);
   const auditor = await person(gateway, 'auditor@example.com');
   await gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { token: admin.token, body: { role: 'auditor' } });

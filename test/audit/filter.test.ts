@@ -79,7 +79,7 @@ const paged: readonly (readonly [filter: LogFilter, fewest: number, most: number
 
 eachEngine(
   test.serial,
-  'among 200,000 rows every filter reads its index in order, no page reads much, and pages have what fits',
+  'among 200,000 rows every filter reads its index in order, and a page reads few rows and holds the matching ones',
   async (t, at, engine) => {
     t.timeout(240_000);
     const { knex } = await openTestDatabase(t, at);
@@ -113,7 +113,7 @@ eachEngine(
 
     const asked: { sql: string; bindings: unknown[] }[] = [];
     knex.on('query', ({ sql, bindings }: { sql: string; bindings: unknown[] }) => asked.push({ sql, bindings }));
-    /** What the plans of all that was asked say of the log where it is searched, and whether that was sorted. */
+    /** The steps of the query plans that search the log, and whether any plan sorts. */
     async function searched(): Promise<{ readonly rows: readonly string[]; readonly sorted: boolean }> {
       const rows: string[] = [];
       let sorted = false;
@@ -121,7 +121,7 @@ eachEngine(
         if (engine === 'sqlite') {
           const plan: { detail: string }[] = await knex.raw(`explain query plan ${sql}`, bindings as string[]);
           const details = plan.map(({ detail }) => detail);
-          // What follows the search is the page itself.
+          // The read after the search is the page itself.
           const page = details.findIndex((detail) => /^SCAN k\b/.test(detail));
           const search = page < 0 ? details : details.slice(0, page);
           rows.push(...search.filter((detail) => /^(SCAN|SEARCH) (a|o\d)\b/.test(detail)));
@@ -190,7 +190,7 @@ eachEngine(
   },
 );
 
-test.serial('every condition has its index, or is held against the rows', (t) => {
+test.serial('every condition uses an index, or is checked against the rows', (t) => {
   const { since: _, before: __, ...asked } = EVERY;
   const columns = [...driversOf(EVERY).flatMap(({ conditions }) => conditions), ...unindexedOf(EVERY)].map(([column]) => column);
   const expected = { resource_name: ['resource_key'], resource_name_prefix: ['resource_name', 'resource_name'] };
@@ -204,7 +204,7 @@ test.serial('every condition has its index, or is held against the rows', (t) =>
   t.deepEqual(unindexedOf({ resource_name: 'e' }), []);
 });
 
-test.serial('times are read with their zone', (t) => {
+test.serial('times are parsed with their time zone', (t) => {
   t.deepEqual(readFilter({ from: '2026-01-01T01:00:00+01:00', to: '2026-01-01T00:00Z' }), {
     since: firstIdOf(Date.UTC(2026, 0, 1)),
     before: firstIdOf(Date.UTC(2026, 0, 1)),

@@ -10,7 +10,7 @@ import { openTestDatabase } from '../support/database.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';
 
-test.serial('heads go to the log when they moved, and to a file that only the owner reads', async (t) => {
+test.serial('a moved head is written to the log, and to a file that only its owner can read', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);
@@ -60,7 +60,7 @@ test.serial('heads go to the log when they moved, and to a file that only the ow
   await writer.close();
 });
 
-test.serial('what is no checkpoint is not taken for one', (t) => {
+test.serial('other text is not accepted as a checkpoint', (t) => {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const payload = { time: 1, revision: 1, heads: [['c', 1, 'm']], key_id: 'k', mac: 'm' };
   const jws = (typ: string, value: unknown): string => `${part({ alg: 'ES256', typ })}.${part(value)}.x`;
@@ -77,7 +77,7 @@ test.serial('what is no checkpoint is not taken for one', (t) => {
   }
 });
 
-test('every beginning of a checkpoint was cut off, and nothing else was', (t) => {
+test('exactly the beginnings of a checkpoint count as cut off', (t) => {
   const line = checkpointLine('eyJ0-_.eyJ1.c2ln');
   for (let length = 0; length < line.length; length++) t.true(isCutOff(line.slice(0, length)), line.slice(0, length));
   for (const other of [

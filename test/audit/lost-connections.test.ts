@@ -6,7 +6,7 @@ import { decision, quietWriter, verified } from './records.ts';
 
 eachEngine(
   test.serial,
-  'whatever was acknowledged is there, once, though connections die at any moment',
+  'each acknowledged record exists exactly once, even if connections break at any moment',
   async (t, at, engine) => {
     // SQLite's only connection is a thread of the process.
     if (engine === 'sqlite') {
@@ -50,7 +50,7 @@ eachEngine(
     await Promise.all(clients);
     await writer.close();
 
-    // Of the connections there were, some may be dead and not know it yet.
+    // Some of the earlier connections may be broken without knowing it yet.
     const after = await openTestDatabase(t, at);
     const rows: { id: string }[] = await after.knex('audit_decisions').select('id');
     const stored = new Set(rows.map(({ id }) => id));

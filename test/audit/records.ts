@@ -58,7 +58,7 @@ export function quietWriter(database: Database, over: Partial<AuditWriterParts> 
   return createAuditWriter({ database, key: KEY, host: { pid: 1 }, log, now: Date.now, ...over });
 }
 
-/** What `portcullis audit verify` says of the database. */
+/** The report of `portcullis audit verify` about the database. */
 export async function verified(database: Database, checkpoints: readonly Checkpoint[] = [], keys = [KEY]): Promise<Report> {
   const verification = createVerification(keys);
   for (const checkpoint of checkpoints) verification.expect(checkpoint);

@@ -1,4 +1,4 @@
-/** What somebody who can write every table, and has no key, tries to have young records removed by the gateway itself. */
+/** An attacker who can write every table, but has no key, tries to make the gateway remove young records. */
 import test from 'ava';
 import { createChainKey, retentionSignature } from '../../src/audit/chain.ts';
 import { chainStore } from '../../src/audit/chains/store.ts';
@@ -238,7 +238,7 @@ async function victim(database: Database): Promise<Victim> {
 }
 
 for (const [name, { noticed, do: attack }] of Object.entries(attacks)) {
-  eachEngine(test.serial, `no young record is removed, or it is missed afterwards: ${name}`, async (t, at) => {
+  eachEngine(test.serial, `no young record can be removed without being missed: ${name}`, async (t, at) => {
     const database = await openTestDatabase(t, at);
     const target = await victim(database);
     const checkpoint = await checkpointAt(database, NOW);
@@ -257,7 +257,7 @@ for (const [name, { noticed, do: attack }] of Object.entries(attacks)) {
   });
 }
 
-eachEngine(test.serial, 'records that fit are removed up to the first that does not, and the log says where', async (t, at) => {
+eachEngine(test.serial, 'records are removed up to the first altered one, and the log says where', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const chain = await write(database, [60, 55, 50, 45]);
   const other = await write(database, [60, 1]);
@@ -282,7 +282,7 @@ eachEngine(test.serial, 'records that fit are removed up to the first that does 
   t.true((await verified(database)).intact);
 });
 
-eachEngine(test.serial, 'a chain from before the master key was replaced needs that key to be shortened', async (t, at) => {
+eachEngine(test.serial, 'a chain under a replaced master key can be shortened only with that key', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const before = createChainKey(Buffer.alloc(32, 1));
   const chain = await write(database, [60, 50, 1], before);
@@ -297,7 +297,7 @@ eachEngine(test.serial, 'a chain from before the master key was replaced needs t
   t.is(later.errors.length, 0, 'what is left is young: the key is not missed');
 });
 
-eachEngine(test.serial, 'a record that takes a place among those that are being removed stops the removal', async (t, at) => {
+eachEngine(test.serial, 'a record that was inserted among the removed ones stops the removal', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const chain = await write(database, [60, 1]);
   const young = await write(database, [2]);
@@ -327,7 +327,7 @@ async function removedByVersion1(knex: Connection, chain: string, seq: number, r
   for (const table of TABLES) await knex(table).where('chain_id', chain).andWhere('chain_seq', '<=', seq).delete();
 }
 
-eachEngine(test.serial, 'a removal of the first version verifies, and its age stays not proven', async (t, at) => {
+eachEngine(test.serial, 'a removal by the first version verifies, and its age stays unproven', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const chain = await write(database, [100, 90, 60, 50, 1]);
   const checkpoint = await checkpointAt(database, NOW);
@@ -353,21 +353,25 @@ eachEngine(test.serial, 'a removal of the first version verifies, and its age st
   t.like(await verified(database), { intact: true, unproven: 1 });
 });
 
-eachEngine(test.serial, 'a removal by the first version of what a checkpoint knows to be young is refused', async (t, at) => {
-  const database = await openTestDatabase(t, at);
-  // The hole of the first version: somebody set the times back, and the gateway removed and signed.
-  const chain = await write(database, [100, 3, 2]);
-  const content = { time: NOW - 4 * DAY, revision: 1, heads: [[chain, 3, 'm']] as const };
-  const checkpoint: Checkpoint = { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
-  await removedByVersion1(database.knex, chain, 6, NOW);
-  t.like(await verified(database), { intact: true, unproven: 1 });
-  const [found] = (await verified(database, [checkpoint])).problems;
-  t.like(found, { problem: 'missing', chain, seq: 4 });
-  t.regex(found?.detail ?? '', /too young/);
-  // It stays known when a later version has gone on from there, a year later.
-  t.is(await keeperOf(database, { now: () => NOW + 365 * DAY }).run(), 3);
-  t.like((await verified(database, [checkpoint])).problems[0], { problem: 'missing', chain, seq: 4 });
-});
+eachEngine(
+  test.serial,
+  'a removal by the first version is refused if a checkpoint proves that the records were young',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    // The hole of the first version: somebody set the times back, and the gateway removed and signed.
+    const chain = await write(database, [100, 3, 2]);
+    const content = { time: NOW - 4 * DAY, revision: 1, heads: [[chain, 3, 'm']] as const };
+    const checkpoint: Checkpoint = { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
+    await removedByVersion1(database.knex, chain, 6, NOW);
+    t.like(await verified(database), { intact: true, unproven: 1 });
+    const [found] = (await verified(database, [checkpoint])).problems;
+    t.like(found, { problem: 'missing', chain, seq: 4 });
+    t.regex(found?.detail ?? '', /too young/);
+    // It stays known when a later version has gone on from there, a year later.
+    t.is(await keeperOf(database, { now: () => NOW + 365 * DAY }).run(), 3);
+    t.like((await verified(database, [checkpoint])).problems[0], { problem: 'missing', chain, seq: 4 });
+  },
+);
 
 eachEngine(
   test.serial,

@@ -45,7 +45,7 @@ function retention(database: Database, days: number, now = NOW) {
 
 const count = async (database: Database, table: string): Promise<number> => (await database.knex(table).select('*')).length;
 
-eachEngine(test.serial, 'what is older goes, from the front of each chain, and the rest verifies', async (t, at) => {
+eachEngine(test.serial, 'older records are removed from the front of each chain, and the rest verifies', async (t, at) => {
   const database = await openTestDatabase(t, at);
   await write(database, [50, 45, 45, 41, 20, 10]);
   await write(database, [60, 50]);
@@ -69,7 +69,7 @@ eachEngine(test.serial, 'what is older goes, from the front of each chain, and t
   t.is(await later.run(), 6);
   t.true((await verified(database)).intact);
 
-  // What more is taken away is missed, also where the record of the removal is taken along or put back.
+  // A further removal by hand is missed, also if the record of the removal is removed or put back.
   const [row] = await database.knex('audit_retention').where('seq', '>', 6);
   await database.knex('audit_retention').where('chain_id', row.chain_id).delete();
   t.false((await verified(database)).intact);
@@ -82,7 +82,7 @@ eachEngine(test.serial, 'what is older goes, from the front of each chain, and t
   t.false((await verified(database)).intact);
 });
 
-eachEngine(test.serial, 'an outcome that waited for days verifies when it is the last that was removed', async (t, at) => {
+eachEngine(test.serial, 'the log verifies if the last removed record is an outcome that waited for days', async (t, at) => {
   const database = await openTestDatabase(t, at);
   let now = NOW - 50 * DAY;
   const writer = quietWriter(database, { now: () => now });
@@ -128,7 +128,7 @@ function interrupted(knex: Connection, table: string, work: () => Promise<unknow
 for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes']) {
   eachEngine(
     test.serial,
-    `a log verifies from which records are removed by age before a page is read from ${table}`,
+    `a log verifies although records are removed by age before a page is read from ${table}`,
     async (t, at) => {
       const database = await openTestDatabase(t, at);
       await write(database, [60, 55, 50, 20, 10]);
@@ -146,7 +146,7 @@ for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes']) {
 
 eachServer(
   test.serial,
-  'replicas that remove and write at one time leave whole chains, and no list without its names',
+  'replicas that remove and write at the same time leave complete chains, and no list without its names',
   async (t, at) => {
     const database = await openTestDatabase(t, at);
     await write(

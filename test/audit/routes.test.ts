@@ -12,7 +12,7 @@ interface Entry {
   readonly shown: object | null;
 }
 
-eachEngine(test.serial, 'the log is read newest first, by administrators and auditors', async (t, at) => {
+eachEngine(test.serial, 'administrators and auditors read the log, newest first', async (t, at) => {
   // Written before the gateway starts: SQLite serves one process and, in it, one pool.
   const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => {});
   const store = auditStore(database.knex);
@@ -82,7 +82,7 @@ eachEngine(test.serial, 'the log is read newest first, by administrators and aud
   await gateway.rest(405, 'DELETE', `/api/logs/${list.id}`, { token: admin.token });
 });
 
-eachEngine(test.serial, 'changes are read page by page, with their actor and the request', async (t, at) => {
+eachEngine(test.serial, 'changes are read page by page, with actor and request id', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   for (let i = 0; i < 3; i++) {

@@ -19,7 +19,7 @@ async function checkpointOf(database: Database): Promise<Checkpoint> {
   return { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
 }
 
-/** What `portcullis audit verify --since` says, and how many records of the database it has read. */
+/** The output of `portcullis audit verify --since`, and the number of records that it has read from the database. */
 async function since(knex: Connection, checkpoint: Checkpoint) {
   const verification = createVerification([KEY]);
   verification.since(checkpoint);
@@ -50,7 +50,7 @@ async function logOf(t: ExecutionContext, at: TestDatabase) {
 
 type Log = Awaited<ReturnType<typeof logOf>>;
 
-eachEngine(test.serial, 'what is older than the checkpoint is not read, but for where each chain stood', async (t, at) => {
+eachEngine(test.serial, 'records older than the checkpoint are not read, except the head of each chain', async (t, at) => {
   const { database, checkpoint, ended, open } = await logOf(t, at);
   t.deepEqual(
     checkpoint.heads.map(([chain]) => chain),
@@ -63,7 +63,7 @@ eachEngine(test.serial, 'what is older than the checkpoint is not read, but for 
   });
   t.like(await verified(database), { intact: true, since: null, records: { decision: 59 } });
 
-  // What it does not say.
+  // `--since` does not report a change to a record older than the checkpoint.
   await database.knex('audit_decisions').where({ chain_id: ended, chain_seq: 3 }).update({ effect: 'allow' });
   t.true((await since(database.knex, checkpoint)).intact);
   t.false((await verified(database)).intact);
@@ -153,7 +153,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
 };
 
-eachEngine(test.serial, 'what was done to the log after the checkpoint is found', async (t, at) => {
+eachEngine(test.serial, 'tampering after the checkpoint is found', async (t, at) => {
   const log = await logOf(t, at);
   class Undo extends Error {}
   for (const [name, { problem, do: tamper }] of Object.entries(tamperings)) {
@@ -171,13 +171,13 @@ eachEngine(test.serial, 'what was done to the log after the checkpoint is found'
   t.true((await since(log.database.knex, log.checkpoint)).intact);
 });
 
-eachEngine(test.serial, 'a checkpoint that nobody signed is no place to begin', async (t, at) => {
+eachEngine(test.serial, 'an unsigned checkpoint is not accepted as a beginning', async (t, at) => {
   const { database, checkpoint, late } = await logOf(t, at);
   const forged: Checkpoint = { ...checkpoint, heads: [...checkpoint.heads, [late, 4, 'm']] };
   t.like(await since(database.knex, forged), { intact: false, since: null, records: { decision: 59 } });
 });
 
-eachEngine(test.serial, 'records that were removed by age since the checkpoint are not missed', async (t, at) => {
+eachEngine(test.serial, 'records that were removed by age since the checkpoint are not reported as missing', async (t, at) => {
   const { database, checkpoint } = await logOf(t, at);
   const log = { info: () => {}, warn: () => {}, error: () => {} };
   const parts = { database, key: KEY, previousKeys: [], days: 40, resume: async () => {}, onKept: () => {}, log };
@@ -187,7 +187,7 @@ eachEngine(test.serial, 'records that were removed by age since the checkpoint a
   t.like(await since(database.knex, checkpoint), { intact: true, shortened: 2, unproven: 0, records: { decision: 9 } });
 });
 
-eachEngine(test.serial, 'an export is verified from a checkpoint on, too', async (t, at) => {
+eachEngine(test.serial, 'an export can also be verified from a checkpoint on', async (t, at) => {
   const { database, checkpoint, open } = await logOf(t, at);
   const lines: string[] = [];
   for await (const line of auditLines(database.knex, NOW, null)) lines.push(lineText(line));

@@ -8,7 +8,7 @@ import { decision, stamper } from './records.ts';
 const chain = stamper();
 const outcome = (over: Partial<OutcomeRecord>) => chain.outcome({ decision_id: '', outcome: 'ok', duration_ms: 7, ...over }, 5);
 
-eachEngine(test.serial, 'a decision is read back as it was written, with what it showed and how it ended', async (t, at) => {
+eachEngine(test.serial, 'a decision is read back unchanged, with its listed names and its outcome', async (t, at) => {
   const store = auditStore((await openTestDatabase(t, at)).knex);
   const denied = decision();
   const allowed = decision({
@@ -38,7 +38,7 @@ eachEngine(test.serial, 'a decision is read back as it was written, with what it
   t.is(await store.find('nothing'), null);
 });
 
-eachEngine(test.serial, 'the newest come first, page by page', async (t, at) => {
+eachEngine(test.serial, 'decisions are read newest first, page by page', async (t, at) => {
   const store = auditStore((await openTestDatabase(t, at)).knex);
   const records = Array.from({ length: 5 }, () => decision());
   await store.insertDecisions(records.map(chain.decision));
@@ -49,7 +49,7 @@ eachEngine(test.serial, 'the newest come first, page by page', async (t, at) => 
   t.deepEqual(await read(2, ids[4] ?? ''), []);
 });
 
-eachEngine(test.serial, 'a set of names is stored once, in whatever order, and capped', async (t, at) => {
+eachEngine(test.serial, 'a set of names is stored once in any order, up to a limit', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = auditStore(knex);
   const records = Array.from({ length: 4 }, () => decision());
@@ -70,7 +70,7 @@ eachEngine(test.serial, 'a set of names is stored once, in whatever order, and c
   t.true(JSON.stringify(kept).length <= MAX_SET_BYTES);
 });
 
-eachEngine(test.serial, 'many that store the same new sets at once all succeed', async (t, at) => {
+eachEngine(test.serial, 'many writers can store the same new sets at the same time', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const records = Array.from({ length: 24 }, () => decision());
   await auditStore(knex).insertDecisions(records.map(chain.decision));
@@ -83,7 +83,7 @@ eachEngine(test.serial, 'many that store the same new sets at once all succeed',
   t.is((await knex('audit_shown')).length, 24);
 });
 
-eachEngine(test.serial, 'many and large rows go in statements of bounded size', async (t, at) => {
+eachEngine(test.serial, 'many and large rows are written in statements of limited size', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = auditStore(knex);
   const sizes: number[] = [];
@@ -102,7 +102,7 @@ eachEngine(test.serial, 'many and large rows go in statements of bounded size', 
   t.is(Number(n), 1200);
 });
 
-eachEngine(test.serial, 'a row is told from another with the same id, and everything is written once', async (t, at) => {
+eachEngine(test.serial, 'rows with the same id are told apart, and each row is written once', async (t, at) => {
   const store = auditStore((await openTestDatabase(t, at)).knex);
   const record = decision();
   const stored = chain.decision(record);

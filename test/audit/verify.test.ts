@@ -65,7 +65,7 @@ const edited = (table: string, column: string, value: unknown): Tampering => ({
   },
 });
 
-/** A decision that people find in the log, and that nobody made. */
+/** A decision that appears in the log although the gateway did not make it. */
 const copied = (at: object, says: RegExp): Tampering => ({
   problem: 'added',
   says,
@@ -270,7 +270,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
 };
 
-eachEngine(test.serial, 'every way of tampering is named where it was done', async (t, at) => {
+eachEngine(test.serial, 'verification names each kind of tampering and its place', async (t, at) => {
   const { database, first } = await twoStarts(t, at);
   class Undo extends Error {}
   for (const [name, { problem, says, do: tamper }] of Object.entries(tamperings)) {
@@ -292,7 +292,7 @@ eachEngine(test.serial, 'every way of tampering is named where it was done', asy
   t.true((await verified(database)).intact);
 });
 
-test.serial('SQLite keeps texts in columns of numbers, and no record hides behind one', async (t) => {
+test.serial('a text in a numeric column of SQLite does not hide a record', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const { database, first } = await twoStarts(t, at);
@@ -303,7 +303,7 @@ test.serial('SQLite keeps texts in columns of numbers, and no record hides behin
   t.is(report.records.decision, 20, 'the other records are read all the same');
 });
 
-eachEngine(test.serial, 'what came last is missed by a checkpoint alone', async (t, at) => {
+eachEngine(test.serial, 'only a checkpoint shows that the last records are missing', async (t, at) => {
   const { database, second } = await twoStarts(t, at);
   const checkpoint = await checkpointOf(database);
   t.true((await verified(database, [checkpoint])).intact);
@@ -321,7 +321,7 @@ eachEngine(test.serial, 'what came last is missed by a checkpoint alone', async 
   t.like((await verified(database, [forged])).problems[0], { problem: 'altered' });
 });
 
-eachEngine(test.serial, 'an export says the same as the database, and where it was changed or cut off', async (t, at) => {
+eachEngine(test.serial, 'an export verifies like the database, and shows where it was changed or cut off', async (t, at) => {
   const { database } = await twoStarts(t, at);
   const lines: string[] = [];
   for await (const line of auditLines(database.knex, 1, null)) lines.push(lineText(line));

@@ -35,7 +35,7 @@ const unavailable = { name: 'AppError', code: 'unavailable' };
 
 eachEngine(
   test.serial,
-  '64 decisions at once share a commit or two, and each is durable when its promise resolves',
+  '64 simultaneous decisions share one or two commits, and each is durable when its promise resolves',
   async (t, at) => {
     const database = await openTestDatabase(t, at);
     const batches: number[] = [];
@@ -91,7 +91,7 @@ eachEngine(test.serial, 'a commit whose answer was lost is read back, not repeat
   t.is((await store.page({}, 10, null)).entries.length, 3);
 });
 
-eachEngine(test.serial, 'a chain leaves a row with its first record, and without one it leaves none', async (t, at) => {
+eachEngine(test.serial, 'a chain gets its row with its first record, and not before', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const idle = writerOn(t, database).writer;
   await idle.start();
@@ -152,7 +152,7 @@ eachEngine(test.serial, 'the first commit of a chain whose answer was lost is re
   t.like(await verified(database), { intact: true, chains: 1, records: { decision: 2 } });
 });
 
-eachEngine(test.serial, 'another row under the same id is no proof, not even with the same content', async (t, at) => {
+eachEngine(test.serial, 'another row with the same id does not count as written, even with the same content', async (t, at) => {
   const { writer } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   await writer.decision(record);
@@ -170,7 +170,7 @@ eachEngine(test.serial, 'without a database every decision is refused', async (t
 
 eachEngine(
   test.serial,
-  'a database that is full ends no chain, and gets what it would not take when it takes it',
+  'a full database does not end a chain, and gets the waiting outcomes when it accepts writes again',
   async (t, at) => {
     let full = false;
     const fails = (): void => {
@@ -208,7 +208,7 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'a database that is gone when the writer closes costs outcomes, and no time', async (t, at) => {
+eachEngine(test.serial, 'closing the writer without a database loses outcomes and does not wait', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const { writer, warnings } = writerOn(t, database);
   const record = decision();
@@ -219,7 +219,7 @@ eachEngine(test.serial, 'a database that is gone when the writer closes costs ou
   t.deepEqual(warnings, [{ lost: 1 }]);
 });
 
-eachEngine(test.serial, 'a list and its decision may be in one batch; outcomes follow', async (t, at) => {
+eachEngine(test.serial, 'a list and its decision may share a batch, and outcomes follow', async (t, at) => {
   const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at));
   const record = decision({ method: 'tools/list' });
   await Promise.all([
@@ -233,7 +233,7 @@ eachEngine(test.serial, 'a list and its decision may be in one batch; outcomes f
   t.deepEqual(warnings, []);
 });
 
-eachEngine(test.serial, 'an outcome is written in a while without anything else to write', async (t, at) => {
+eachEngine(test.serial, 'an outcome is written after a short delay even without other records', async (t, at) => {
   const { writer, store } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   await writer.decision(record);
@@ -244,7 +244,7 @@ eachEngine(test.serial, 'an outcome is written in a while without anything else 
   t.is((await store.find(record.id))?.outcome, 'error');
 });
 
-eachEngine(test.serial, 'a bad outcome costs itself alone', async (t, at) => {
+eachEngine(test.serial, 'only the bad outcome is lost', async (t, at) => {
   const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   writer.outcome({ decision_id: record.id, outcome: null as unknown as 'ok', duration_ms: 1 });
@@ -254,7 +254,7 @@ eachEngine(test.serial, 'a bad outcome costs itself alone', async (t, at) => {
   t.deepEqual(warnings, [{ lost: 1 }]);
 });
 
-eachEngine(test.serial, 'what is recorded as the answer to a record does not wait for the next one', async (t, at) => {
+eachEngine(test.serial, 'a record that follows another one does not wait for the next batch', async (t, at) => {
   const { writer, store } = writerOn(t, await openTestDatabase(t, at));
   const chain = async (): Promise<void> => {
     for (let i = 0; i < 20; i++) await writer.decision(decision());
@@ -263,7 +263,7 @@ eachEngine(test.serial, 'what is recorded as the answer to a record does not wai
   t.is((await store.page({}, 100, null)).entries.length, 60);
 });
 
-eachEngine(test.serial, 'a full queue refuses at once, and a stuck database in time', async (t, at) => {
+eachEngine(test.serial, 'a full queue refuses at once, and a hanging database within the time limit', async (t, at) => {
   let release = (): void => {};
   const stuck = new Promise<void>((resolve) => {
     release = resolve;
@@ -284,7 +284,7 @@ eachEngine(test.serial, 'a full queue refuses at once, and a stuck database in t
   t.is((await store.page({}, 10, null)).entries.length, 2);
 });
 
-eachEngine(test.serial, 'closing writes what waits and refuses the rest', async (t, at) => {
+eachEngine(test.serial, 'closing writes waiting records and refuses later ones', async (t, at) => {
   const { writer, store } = writerOn(t, await openTestDatabase(t, at));
   const record = decision();
   const recorded = writer.decision(record);

@@ -87,7 +87,7 @@ const { tree } = fc.letrec<{ tree: Pattern; atom: Pattern; sequence: Pattern }>(
   ),
 }));
 
-/** What may stand between an anchor and a text: some of it is as good as anything, some only looks so. */
+/** Parts between an anchor and a text: some match any text, others only look as if they did. */
 const filler = fc.constantFrom(
   piece('.*', '', `${DOT}*`),
   piece('(?s:.*)', 'x\ny', '[^]*'),
@@ -103,7 +103,7 @@ const filler = fc.constantFrom(
 const FOLDED = piece('(?i)', '', '(?i)');
 const anyText = fc.array(word, { minLength: 1, maxLength: 3 }).map((parts) => join(parts));
 
-/** What people write, then anything. */
+/** Patterns as people write them, then arbitrary ones. */
 export const pattern: fc.Arbitrary<Pattern> = fc
   .oneof(
     { arbitrary: anyText.map((part) => around('^', part, '$')), weight: 3 },

@@ -24,7 +24,7 @@ function spy(dataHash = 'h', reason: Decision['reason'] = 'matched'): Engine & {
   return engine;
 }
 
-test('the same question is asked once', (t) => {
+test('the engine is asked the same question once', (t) => {
   const engine = spy();
   const cached = createDecisionCache(10).over(engine);
   const first = cached.decide(ANN, 't', tool('x'));
@@ -42,7 +42,7 @@ test('the same question is asked once', (t) => {
   t.is(engine.asked, 3);
 });
 
-test('every fact is part of the question', (t) => {
+test('every fact of the caller is part of the cache key', (t) => {
   const cache = createDecisionCache(100);
   const seen = new Set<string>();
   const ask = (engine: Engine, ...question: Parameters<Engine['decide']>): void => {
@@ -81,7 +81,7 @@ test('a target question is not an object question', (t) => {
   t.is(engine.asked, 2);
 });
 
-test('a fault is not remembered', (t) => {
+test('a fault is not cached', (t) => {
   const engine = spy('h', 'error');
   const cached = createDecisionCache(10).over(engine);
   cached.decide(ANN, 't', tool('x'));
@@ -89,7 +89,7 @@ test('a fault is not remembered', (t) => {
   t.is(engine.asked, 2);
 });
 
-test('the cache is bounded, and keeps what is asked for', (t) => {
+test('the cache is limited, and keeps the decisions that are used', (t) => {
   const engine = spy();
   const cache = createDecisionCache(100);
   const cached = cache.over(engine);

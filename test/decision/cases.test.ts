@@ -73,7 +73,7 @@ for (const file of files) {
   });
 }
 
-test('there are enough cases to read the semantics from', (t) => {
+test('the cases cover the semantics', (t) => {
   t.true(total >= 150, `${total} cases`);
 });
 

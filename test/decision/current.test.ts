@@ -31,11 +31,11 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     /** By sequence, what was changed; a user where nothing is said. */
     objects: new Map<number, { object_type: string; object_id: string }>(),
     identity: identity('user'),
-    /** Of other users than `u`, by token. */
+    /** Identities of users other than `u`, by token. */
     others: new Map<string, Identity>(),
     /** By id. */
     targets: new Map<string, RoutedTarget>(),
-    /** What each load has read beside the position. */
+    /** The parts that each load has read, except the position. */
     read: [] as string[],
     identityGate: null as Promise<void> | null,
     failLoads: false,
@@ -131,7 +131,7 @@ const roleOf = async (t: ExecutionContext, current: ReturnType<typeof world>['cu
   return admitted.principal.role;
 };
 
-test('a change that was made before the request is in the state that decides it', async (t) => {
+test('a request is decided with every change made before it', async (t) => {
   const { w, current } = world();
   t.is(await roleOf(t, current), 'user');
   w.identity = identity('admin');
@@ -139,7 +139,7 @@ test('a change that was made before the request is in the state that decides it'
   t.is(await roleOf(t, current), 'admin');
 });
 
-test('where the position is known, nothing is read for a request, and a change is in the state that decides the next one', async (t) => {
+test('with a known position no request reads the counter, and a change decides the next request', async (t) => {
   const { w, current } = world();
   w.known = true;
   t.is(await roleOf(t, current), 'user');
@@ -167,7 +167,7 @@ async function turns(): Promise<void> {
   for (let i = 0; i < 3; i++) await new Promise(setImmediate);
 }
 
-test('requests that wait at one moment share one read; one that comes during a read waits for the next', async (t) => {
+test('requests that wait together share one read, and a request during a read waits for the next', async (t) => {
   const { w, current } = world();
   await current.fresh();
   const before = w.reads;
@@ -187,7 +187,7 @@ test('requests that wait at one moment share one read; one that comes during a r
   t.is(w.reads - before, 2);
 });
 
-test('while a newer set is being built, requests that saw it wait and none is decided with the older', async (t) => {
+test('requests that saw a newer set wait for its engine, and none is decided with the older set', async (t) => {
   const { w, current } = world();
   await current.fresh();
   const held = latch();
@@ -203,7 +203,7 @@ test('while a newer set is being built, requests that saw it wait and none is de
   t.is((await waiting).engine.revision, 2);
 });
 
-test('a build that takes too long is a refusal, and the next request goes on with it', async (t) => {
+test('a request is refused if a build takes too long, and the next request uses that build', async (t) => {
   const { w, current } = world({ gateTimeoutMs: 1_000 });
   await current.fresh();
   const held = latch();
@@ -215,7 +215,7 @@ test('a build that takes too long is a refusal, and the next request goes on wit
   t.is((await current.fresh()).engine.revision, 2);
 });
 
-test('a counter that cannot be read is a refusal, never the state from before; then it recovers', async (t) => {
+test('an unreadable counter refuses requests instead of using the older state, and recovers', async (t) => {
   const { w, current } = world();
   await current.fresh();
   w.failReads = true;
@@ -225,7 +225,7 @@ test('a counter that cannot be read is a refusal, never the state from before; t
   t.is(await roleOf(t, current), 'user');
 });
 
-test('a counter that hangs is a refusal in bounded time', async (t) => {
+test('a hanging counter refuses requests within the time limit', async (t) => {
   const { w, current } = world({ gateTimeoutMs: 1_000 });
   await current.fresh();
   w.readGate = new Promise(() => {});
@@ -237,7 +237,7 @@ test('a counter that hangs is a refusal in bounded time', async (t) => {
   t.pass();
 });
 
-test('a restored database (lower counter, or the same number with another history) makes everything load again', async (t) => {
+test('a restored database (lower counter, or equal number with another history) is loaded completely', async (t) => {
   const { w, current } = world();
   w.move(true);
   w.move(true);
@@ -253,7 +253,7 @@ test('a restored database (lower counter, or the same number with another histor
   t.is(w.builds.length, 3);
 });
 
-test('an identity that was looked up while the database moved on is not used', async (t) => {
+test('an identity that was read while the database changed is not used', async (t) => {
   const { w, current } = world();
   await current.fresh();
   const held = latch();
@@ -268,7 +268,7 @@ test('an identity that was looked up while the database moved on is not used', a
   t.true('principal' in result && result.principal.role === 'demoted' && result.snapshot.sequence === 2);
 });
 
-test('what does not tie the claims to a live record is a refusal', async (t) => {
+test('claims without a matching live record are refused', async (t) => {
   const { w, current } = world();
   const refused = async (change: (i: Identity) => Identity, over: Partial<TokenClaims> = {}) => {
     w.identity = change(identity('user'));
@@ -285,7 +285,7 @@ test('what does not tie the claims to a live record is a refusal', async (t) => 
   t.true(await refused((i) => i, { sub: 'other' }));
 });
 
-test('with a bound one read serves requests for so long, and no longer, and never an identity of another moment', async (t) => {
+test('a bounded freshness reuses one read for exactly that time, and never an identity of another moment', async (t) => {
   const { w, current } = world({ boundMs: 2_000 });
   await current.fresh();
   const reads = w.reads;
@@ -306,7 +306,7 @@ test('with a bound one read serves requests for so long, and no longer, and neve
   t.is((await current.fresh()).sequence, 3);
 });
 
-/** What the next request makes the replica read. */
+/** The parts that the next request makes the replica read. */
 async function readFor(w: ReturnType<typeof world>['w'], request: () => Promise<unknown>): Promise<string[]> {
   w.read.length = 0;
   await request();
@@ -319,7 +319,7 @@ const other = (token: string, user: string): Identity => ({
 });
 const claimsOf = (jti: string, sub: string): TokenClaims => ({ ...claims, jti, sub });
 
-test('a change of a user or a token makes a replica forget that identity, and read nothing else again', async (t) => {
+test('a change of a user or token makes a replica forget only that identity', async (t) => {
   const { w, current } = world();
   for (const [token, user] of [
     ['v1', 'v'],
@@ -357,7 +357,7 @@ test('a change of a user or a token makes a replica forget that identity, and re
   t.is((await current.fresh()).sequence, 5);
 });
 
-test('a change of a target makes a replica read that target again, and a snapshot from before stays as it was', async (t) => {
+test('a change of a target makes a replica read only that target again, and older snapshots stay unchanged', async (t) => {
   const { w, current } = world();
   const target = (id: string, name: string): RoutedTarget => ({ id, name }) as RoutedTarget;
   w.targets = new Map([
@@ -383,7 +383,7 @@ test('a change of a target makes a replica read that target again, and a snapsho
   t.is((await current.admit(claims).then((a) => ('snapshot' in a ? a.snapshot : null)))?.targets.get('two')?.id, '1');
 });
 
-test('where the feed does not tell all that has changed, everything is read again, and nobody is remembered', async (t) => {
+test('a replica reads everything again and forgets all identities if the feed is incomplete', async (t) => {
   const { w, current } = world();
   const everything = ['all targets', 'sessions', 'policies', 'tokens t'];
   const afterwards = () => readFor(w, () => current.admit(claims));
@@ -418,7 +418,7 @@ test('where the feed does not tell all that has changed, everything is read agai
   t.deepEqual(await afterwards(), [], 'many changes in one go');
 });
 
-test('an identity that is being read while its user changes is not remembered from before the change', async (t) => {
+test('an identity that is read while its user changes is not remembered in its old form', async (t) => {
   const { w, current } = world();
   await current.fresh();
   const held = latch();
@@ -441,7 +441,7 @@ test('an identity that is being read while its user changes is not remembered fr
   t.is(await roleOf(t, current), 'demoted');
 });
 
-test('strangers who wait at one moment are found together, each by the state of that moment', async (t) => {
+test('unknown callers that wait together are read together, each from the same state', async (t) => {
   const { w, current } = world();
   w.known = true;
   await current.fresh();
@@ -459,7 +459,7 @@ test('strangers who wait at one moment are found together, each by the state of 
   t.deepEqual(w.read, ['tokens first', `tokens ${Array.from({ length: 25 }, (_, i) => `t${i}`).join()}`]);
 });
 
-test('a load that fails refuses those who wait for it, and what changed meanwhile is not lost', async (t) => {
+test('a failed load refuses the requests that wait for it, and loses no change', async (t) => {
   const { w, current } = world();
   t.is(await roleOf(t, current), 'user');
   const refused = async (token: string): Promise<void> => {

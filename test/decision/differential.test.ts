@@ -75,7 +75,7 @@ test('oracle, reference, gateway, list and target question agree, on one instanc
 const same = (a: object, b: object): boolean => show(a) === show(b);
 const show = (value: object): string => JSON.stringify(value);
 
-test('what fails is saved in the form of the cases', (t) => {
+test('a failure is saved in the form of a case', (t) => {
   const [generated] = fc.sample(world({ maxPolicies: 10, requests: REQUESTS }), { numRuns: 1, seed: 1 });
   if (generated === undefined) return t.fail();
   const [group] = parse(casesOf(generated)) as { policies: object[]; cases: object[] }[];

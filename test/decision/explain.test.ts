@@ -20,7 +20,7 @@ async function explained(policies: readonly Policy[], question: Question) {
   return explain(readings, await fittingPatterns(module, patternsToTry(readings), name));
 }
 
-test('the first policy that fits is the one that the engine names, and each before it misfits as said', async (t) => {
+test('the explanation names the policy that the engine names, and why each earlier policy does not match', async (t) => {
   t.timeout(120_000 + RUNS * 300);
   const module = await modules;
   const misfits = new Map<Misfit, number>();
@@ -97,7 +97,7 @@ function same(a: Answer, b: Answer, about: object): void {
 const principal = { sub: 'u', role: 'dev', groups: ['a'] };
 const tool = (resource_name: string) => ({ resource_type: 'tool', resource_name }) as const;
 
-test('one member is named, the first in order', async (t) => {
+test('the explanation names the first member that does not match', async (t) => {
   const nobody = {
     subjects: [],
     resource_pattern: '^no$',
@@ -122,7 +122,7 @@ test('one member is named, the first in order', async (t) => {
   );
 });
 
-test('an allow that cannot be built grants nothing, and is said to; such a deny is read as widely as it could be meant', async (t) => {
+test('an allow that cannot be built grants nothing, and such a deny is read as widely as possible', async (t) => {
   const policies = [
     policyWith({ id: 'a', priority: 2, resource_pattern: '(' }),
     policyWith({ id: 'b', priority: 1, resource_pattern: '(', effect: 'deny' }),
@@ -135,7 +135,7 @@ test('an allow that cannot be built grants nothing, and is said to; such a deny 
   );
 });
 
-test('more patterns than one instance may hold are all looked for', async (t) => {
+test('all patterns are searched, even if there are more than one instance may hold', async (t) => {
   const module = await modules;
   const patterns = Array.from({ length: 250 }, (_, i) => `^x[${i % 10}]y*${i}$`);
   const fitting = await fittingPatterns(module, patterns, 'x7yy207');

@@ -1,4 +1,4 @@
-/** What a differential test found, as cases in the form of `cases/`: copy what is worth keeping there. */
+/** Findings of differential tests, as cases in the form of `cases/`: copy those worth keeping there. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { stringify } from 'yaml';

@@ -15,7 +15,7 @@ const GET = { resource_type: 'tool', resource_name: 'get_issue' } as const;
 const FAULT: Decision = { effect: 'deny', reason: 'error', policy: null };
 const ALLOW = policyWith({ id: 'a' });
 
-test('the module is known by its hash', (t) => {
+test('the module is identified by its hash', (t) => {
   t.is(module.hash, sha256);
 });
 
@@ -38,7 +38,7 @@ test('a truncated module is not loaded, recorded or not', async (t) => {
   await t.throwsAsync(createPolicyModule(half, createHash('sha256').update(half).digest('hex')));
 });
 
-test('a module that is not there is not loaded', async (t) => {
+test('a missing module is not loaded', async (t) => {
   await t.throwsAsync(loadPolicyModule(new URL('nowhere/', REGO)), { code: 'ENOENT' });
 });
 
@@ -111,7 +111,7 @@ for (const [name, fault] of Object.entries(FAULTS)) {
   });
 }
 
-test('after a trap the instance is built anew', async (t) => {
+test('the instance is built again after a trap', async (t) => {
   const { RuntimeError } = (globalThis as unknown as { WebAssembly: { RuntimeError: typeof Error } }).WebAssembly;
   let trap = false;
   let instances = 0;
@@ -149,7 +149,7 @@ const ANSWERS: Readonly<Record<string, string>> = {
 };
 
 for (const [name, answer] of Object.entries(ANSWERS)) {
-  test(`a result that makes no sense is a deny with reason error: ${name}`, async (t) => {
+  test(`a malformed result is a deny with reason error: ${name}`, async (t) => {
     let lying = false;
     const liar: PolicyModule = {
       ...module,
@@ -177,14 +177,14 @@ for (const [name, answer] of Object.entries(ANSWERS)) {
   });
 }
 
-test('an engine that overlooks its policies is not handed out', async (t) => {
+test('an engine that ignores its policies is not used', async (t) => {
   const blind = tampered(() => ({ opa_value_add_path: () => 0 }));
   await t.throwsAsync(createEngine({ module: blind, policies: [ALLOW], revision: 1 }), {
     message: /misses policy a|invalid answer/,
   });
 });
 
-test('half a character is never decided on as another', async (t) => {
+test('half a character is never decided like another name', async (t) => {
   const engine = await createEngine({ module, policies: [ALLOW], revision: 1 });
   t.deepEqual(engine.decide(ANN, 't', { ...GET, resource_name: 'x\ud800' }), FAULT);
   t.deepEqual(engine.decide(ANN, 't\udc00', GET), FAULT);
@@ -194,7 +194,7 @@ test('half a character is never decided on as another', async (t) => {
   t.deepEqual([one?.effect, two, three?.effect], ['allow', FAULT, 'allow'], 'one bad name does not spoil the list');
 });
 
-test('what is asked is bounded', async (t) => {
+test('the size of a question is limited', async (t) => {
   const engine = await createEngine({ module, policies: [ALLOW], revision: 1 });
   t.deepEqual(engine.decide(ANN, 't', { ...GET, resource_name: 'x'.repeat(100_000) }), FAULT);
   t.deepEqual(engine.decide({ ...ANN, groups: new Array(50_000).fill('g') }, 't', GET), FAULT);

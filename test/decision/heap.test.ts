@@ -34,7 +34,7 @@ function askAll(engine: LoadedEngine, patterns: number, rounds: number): string[
 }
 
 for (const patterns of [99, 100, 101, 5_000]) {
-  test(`${patterns} patterns, one question at a time`, async (t) => {
+  test(`${patterns} patterns are decided one question at a time`, async (t) => {
     const engine = await createEngine({
       module,
       policies: policiesWith(patterns),
@@ -44,7 +44,7 @@ for (const patterns of [99, 100, 101, 5_000]) {
     t.deepEqual(askAll(engine, patterns, patterns > 1_000 ? 1 : 30), []);
   });
 
-  test(`${patterns} patterns, in lists`, async (t) => {
+  test(`${patterns} patterns are decided in lists`, async (t) => {
     const engine = await createEngine({
       module,
       policies: policiesWith(patterns),
@@ -64,7 +64,7 @@ for (const patterns of [99, 100, 101, 5_000]) {
     }
   });
 
-  test(`${patterns} patterns: no instance holds more than OPA's cache can bear`, async (t) => {
+  test(`${patterns} patterns are laid out so that no instance exceeds OPA's cache`, async (t) => {
     const { compiled } = await createEngine({ module, policies: policiesWith(patterns), revision: 1 });
     const { main, others } = layOut(compiled.document, MAX_PATTERNS);
     const held = [main, ...others].map((pieces) => new Set([...pieces()].flatMap(({ value }) => value.match(/\^x\d+_/g) ?? [])));
@@ -73,7 +73,7 @@ for (const patterns of [99, 100, 101, 5_000]) {
   });
 }
 
-test('5000 patterns that nothing but a match can tell apart', async (t) => {
+test('5000 patterns that only a match tells apart are decided', async (t) => {
   const policies = Array.from({ length: 5_000 }, (_, n) =>
     policyWith({ id: `p${n}`, priority: n, resource_pattern: `[0-9]+x${n}_$` }),
   );
@@ -88,7 +88,7 @@ test('5000 patterns that nothing but a match can tell apart', async (t) => {
   }
 });
 
-test('one bucket of more patterns than an instance may hold', async (t) => {
+test('a bucket of more patterns than an instance may hold is decided', async (t) => {
   const policies = Array.from({ length: 250 }, (_, n) =>
     policyWith({ id: `p${n}`, priority: -n, resource_pattern: `^x${n}_[0-9]+$` }),
   );
@@ -102,7 +102,7 @@ test('one bucket of more patterns than an instance may hold', async (t) => {
   }
 });
 
-test('a bucket that is too long to be read in one piece', async (t) => {
+test('a bucket that is too long to be read in one piece is decided', async (t) => {
   const policies = Array.from({ length: 4_000 }, (_, n) =>
     policyWith({ id: `p${n}`, priority: n, resource_pattern: `^x${n}_${'long'.repeat(20)}[0-9]+$` }),
   );
@@ -115,7 +115,7 @@ test('a bucket that is too long to be read in one piece', async (t) => {
   }
 });
 
-test('the heap is rewound: many decisions do not make the process grow', async (t) => {
+test('many decisions do not make the process grow, because the heap is rewound', async (t) => {
   const engine = await createEngine({ module, policies: policiesWith(200), revision: 1, onFault: (error) => t.log(error) });
   const decisions = Number(process.env.HEAP_DECISIONS ?? 60_000);
   const run = (count: number): void => {

@@ -7,7 +7,7 @@ const of = (token: string, user: string, role = 'user'): Identity => ({
   user: { id: user, email: 'u@x', role, groups: [], enabled: true },
 });
 
-test('identities are forgotten by token and by user, and no others with them', (t) => {
+test('forgetting a token or a user forgets only their identities', (t) => {
   const identities = createIdentities(10);
   for (const [token, user] of [
     ['a1', 'a'],
@@ -32,7 +32,7 @@ test('identities are forgotten by token and by user, and no others with them', (
   t.is(known(), '');
 });
 
-test('a token that is remembered again has the newer identity, and is forgotten with the user of that', (t) => {
+test('a token that is remembered again has the newer identity, and is forgotten with its new user', (t) => {
   const identities = createIdentities(10);
   identities.remember(of('a', 'before'));
   identities.remember(of('a', 'after', 'admin'));
@@ -43,7 +43,7 @@ test('a token that is remembered again has the newer identity, and is forgotten 
   t.is(identities.get('a'), undefined);
 });
 
-test('the oldest is forgotten for a new one, and its user can be forgotten nevertheless', (t) => {
+test('the oldest identity makes room for a new one, and its user can still be forgotten', (t) => {
   const identities = createIdentities(3);
   for (const token of ['a', 'b', 'c', 'd']) identities.remember(of(token, 'u'));
   t.deepEqual(

@@ -1,4 +1,4 @@
-/** What a replica keeps up to date from the feed of changes is what it would load from nothing (law 4). */
+/** The state that a replica keeps current from the feed of changes equals the state that it would load from nothing (law 4). */
 import { isDeepStrictEqual } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import type { Snapshot } from '../../src/auth/admission.ts';
@@ -17,7 +17,7 @@ import { type Administration, administration, randomFrom } from './increments.ts
 
 const BATCHES = Number(process.env['INCREMENT_BATCHES'] ?? 20);
 const SEED = Number(process.env['INCREMENT_SEED'] ?? Date.now() % 1_000_000);
-/** Of the gateways of tests. */
+/** The vault of the test gateways. */
 const vault = createVault(Buffer.alloc(32, 7));
 const module = await loadPolicyModule();
 
@@ -90,51 +90,47 @@ async function start(t: ExecutionContext, url: string) {
   return { database, made };
 }
 
-eachEngine(
-  test.serial,
-  'after any changes, a replica that has followed the feed is as one that has loaded everything',
-  async (t, at) => {
-    t.timeout(1_200_000);
-    t.log(`INCREMENT_SEED=${SEED}`);
-    const random = randomFrom(SEED + 1);
-    const { database, made } = await start(t, at.url);
-    const following = replica(database);
-    async function compare(): Promise<void> {
-      const [followed, loaded] = [await pictureOf(following, made), await pictureOf(replica(database), made)];
-      if (!isDeepStrictEqual(followed, loaded)) t.deepEqual(followed, loaded);
+eachEngine(test.serial, 'after any changes a replica that followed the feed equals one that loaded everything', async (t, at) => {
+  t.timeout(1_200_000);
+  t.log(`INCREMENT_SEED=${SEED}`);
+  const random = randomFrom(SEED + 1);
+  const { database, made } = await start(t, at.url);
+  const following = replica(database);
+  async function compare(): Promise<void> {
+    const [followed, loaded] = [await pictureOf(following, made), await pictureOf(replica(database), made)];
+    if (!isDeepStrictEqual(followed, loaded)) t.deepEqual(followed, loaded);
+  }
+  await compare();
+
+  for (let kind = 0; kind < made.kinds; kind++) {
+    await made.change(kind);
+    await compare();
+  }
+  const types: { object_type: string }[] = await database.knex('changes').distinct('object_type').select('object_type');
+  const tried = types.map(({ object_type }) => object_type).sort();
+  t.deepEqual(tried, ['credential', 'draft', 'key', 'policy', 'session', 'target', 'token', 'user']);
+  t.is(following.whole, 1, 'no change makes a replica load everything');
+
+  let broken = 0;
+  for (let batch = 0; batch < BATCHES && t.passed; batch++) {
+    // Some changes arrive one by one, some together, some while callers are being looked up.
+    for (let more = Math.ceil(random() * 4); more > 0; more--) {
+      const changing = Promise.all(Array.from({ length: random() < 0.3 ? 2 : 1 }, () => made.change()));
+      if (random() < 0.4) await Promise.all(made.tokens.slice(-6).map((claims) => following.admit(claims)));
+      await changing;
+    }
+    if (random() < 0.1) {
+      await following.fresh();
+      await breakHistory(database, random, made);
+      broken++;
     }
     await compare();
+  }
+  t.true(following.whole <= 1 + broken, `everything was loaded ${following.whole} times, and ${1 + broken} were needed`);
+  t.log(`${(await readPosition(database.knex)).sequence} changes, ${made.tokens.length} tokens, ${broken} breaks`);
+});
 
-    for (let kind = 0; kind < made.kinds; kind++) {
-      await made.change(kind);
-      await compare();
-    }
-    const types: { object_type: string }[] = await database.knex('changes').distinct('object_type').select('object_type');
-    const tried = types.map(({ object_type }) => object_type).sort();
-    t.deepEqual(tried, ['credential', 'draft', 'key', 'policy', 'session', 'target', 'token', 'user']);
-    t.is(following.whole, 1, 'no change makes a replica load everything');
-
-    let broken = 0;
-    for (let batch = 0; batch < BATCHES && t.passed; batch++) {
-      // Some changes arrive one by one, some together, some while callers are being looked up.
-      for (let more = Math.ceil(random() * 4); more > 0; more--) {
-        const changing = Promise.all(Array.from({ length: random() < 0.3 ? 2 : 1 }, () => made.change()));
-        if (random() < 0.4) await Promise.all(made.tokens.slice(-6).map((claims) => following.admit(claims)));
-        await changing;
-      }
-      if (random() < 0.1) {
-        await following.fresh();
-        await breakHistory(database, random, made);
-        broken++;
-      }
-      await compare();
-    }
-    t.true(following.whole <= 1 + broken, `everything was loaded ${following.whole} times, and ${1 + broken} were needed`);
-    t.log(`${(await readPosition(database.knex)).sequence} changes, ${made.tokens.length} tokens, ${broken} breaks`);
-  },
-);
-
-/** What retention, a failover or a restore does to the feed, with a change that the feed does not tell of. */
+/** Damage to the feed by retention, a failover or a restore, with a change that the feed does not hold. */
 async function breakHistory(database: Database, random: () => number, { accounts, change }: Administration): Promise<void> {
   const { knex } = database;
   const { id } = accounts[Math.floor(random() * accounts.length)] ?? { id: '' };

@@ -1,4 +1,4 @@
-/** What must not change an answer, whatever the answer is. */
+/** Changes that must not change an answer, whatever the answer is. */
 import test from 'ava';
 import fc from 'fast-check';
 import { createEngine, loadPolicyModule } from '../../src/decision/engine.ts';
@@ -11,7 +11,7 @@ const RUNS = { numRuns: 150 };
 const worlds = world({ maxPolicies: 8, requests: 10 });
 const build = (policies: readonly Policy[]) => createEngine({ module, policies, revision: 1 });
 
-test('the order in which policies come changes nothing, not even the hash', async (t) => {
+test('the order of insertion changes nothing, not even the hash', async (t) => {
   await fc.assert(
     fc.asyncProperty(worlds, fc.func(fc.integer()), async ({ policies, requests }, key) => {
       const [one, two] = await Promise.all([build(policies), build([...policies].sort((a, b) => key(a.id) - key(b.id)))]);
@@ -77,7 +77,7 @@ test('a list shows exactly what a call would be allowed', async (t) => {
   t.pass();
 });
 
-test('who may use an object may use its target, unless a deny of everything stands above', async (t) => {
+test('a caller that may use an object may use its target, unless a higher policy denies everything', async (t) => {
   await fc.assert(
     fc.asyncProperty(worlds, async ({ policies, requests }) => {
       const engine = await build(policies);

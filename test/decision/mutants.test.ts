@@ -1,7 +1,7 @@
 import test from 'ava';
 import { runMutants } from './mutation/run.ts';
 
-test('faults in compiled documents and in the compiler are noticed (all of them: npm run test:mutants)', async (t) => {
+test('the tests notice faults in compiled documents and in the compiler (all of them: npm run test:mutants)', async (t) => {
   const { mutants, killed, survivors } = await runMutants({ seeds: 1, everyNthPatch: 4, trials: 120 });
   t.log(`${killed} of ${mutants}`);
   t.deepEqual(survivors, []);

@@ -35,7 +35,7 @@ withOpa('gateway.wasm is what the Rego gives', (t) => {
   t.is(status, 0, stdout);
 });
 
-test.serial('gateway.wasm was built from the Rego that is here', (t) => {
+test.serial('gateway.wasm was built from the Rego files of this tree', (t) => {
   const { sources } = JSON.parse(readFileSync(join(ROOT, 'rego/gateway.wasm.json'), 'utf8')) as {
     sources: Record<string, string>;
   };

@@ -36,7 +36,7 @@ const claimsOf = (token: string): TokenClaims => ({
   exp: null,
 });
 
-/** What an answer must be in a moment. */
+/** The correct answer at one moment. */
 function expected(at: Moment, token: string): string {
   const user = at.users.get(userOf(token));
   if (user === undefined || !user.enabled || at.tokens.get(token) !== false) return 'refused';
@@ -275,7 +275,7 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
 }
 
 for (const boundMs of [0, 1]) {
-  test(`no schedule of changes, removals, restores and faults gives an answer that is too old (bound ${boundMs} ms)`, async (t) => {
+  test(`no schedule of changes, removals, restores and faults gives a stale answer (bound ${boundMs} ms)`, async (t) => {
     const runs = Number(process.env['PORTCULLIS_TEST_SCHEDULES'] ?? 300);
     let answers = 0;
     let refused = 0;

@@ -3,7 +3,7 @@ import { touchedBy } from '../../src/decision/touched.ts';
 
 const nothing = { policies: false, sessions: false, targets: new Set(), users: new Set(), tokens: new Set() };
 
-test('each type of object touches its own part of the state, and keys and drafts touch none', (t) => {
+test('each type of object changes its own part of the state, and keys and drafts change none', (t) => {
   const of = (object_type: string) => touchedBy([{ object_type, object_id: 'x' }]);
   t.deepEqual(of('policy'), { ...nothing, policies: true });
   t.deepEqual(of('session'), { ...nothing, sessions: true });
@@ -16,7 +16,7 @@ test('each type of object touches its own part of the state, and keys and drafts
   t.deepEqual(touchedBy([]), nothing);
 });
 
-test('changes are put together, and one of a type that this version does not know touches everything', (t) => {
+test('changes are merged, and a change of an unknown type reloads everything', (t) => {
   const user = { object_type: 'user', object_id: 'u' };
   const other = { object_type: 'user', object_id: 'v' };
   t.deepEqual(touchedBy([user, other, user]), { ...nothing, users: new Set(['u', 'v']) });

@@ -4,7 +4,7 @@ import { modernClient, sessionClient } from '../support/mcp.ts';
 import { startDualEra } from '../support/upstreams/dual-era.ts';
 import { type World, world } from '../support/world.ts';
 
-/** What is common to the clients of both SDK lines. */
+/** The methods that clients of both SDK lines have. */
 interface AnyClient {
   listTools(): Promise<{ tools: { name: string }[] }>;
   listResources(): Promise<{ resources: { uri: string }[] }>;
@@ -84,7 +84,7 @@ interface Row {
 for (const [name, connect] of CLIENTS) {
   eachEngine(
     test.serial,
-    `${name}: lists are filtered, calls decided, and the target sees the allowed ones alone`,
+    `${name}: lists are filtered, calls are decided, and only allowed calls reach the target`,
     async (t, at) => {
       const w = await world(t, at.url);
       await allowSome(w);
@@ -111,7 +111,7 @@ for (const [name, connect] of CLIENTS) {
   );
 }
 
-test.serial('the credential of the target is sent to it, and the token of the caller is not', async (t) => {
+test.serial("the target gets its own credential and not the caller's token", async (t) => {
   const w = await world(t);
   await w.allow({ name: 'all' });
   await w.gateway.rest(201, 'PUT', `/api/targets/${w.target.id}/credentials/default`, {
@@ -129,7 +129,7 @@ test.serial('the credential of the target is sent to it, and the token of the ca
   t.is(called?.headers.authorization, undefined, 'a change takes effect on the next request');
 });
 
-test.serial('a role that changes decides the next call of the same session, both ways', async (t) => {
+test.serial('a role that is granted or removed decides the next call of the same session', async (t) => {
   const w = await world(t);
   await w.allow({ name: 'developers', subjects: [{ subject_type: 'role', subject_value: 'developer' }] });
   await w.allow({
@@ -151,7 +151,7 @@ test.serial('a role that changes decides the next call of the same session, both
   t.true((await tools()).length > 10);
 });
 
-eachEngine(test.serial, 'SDK 2.x on 2026-07-28: the same through a target that speaks it, without a session', async (t, at) => {
+eachEngine(test.serial, 'SDK 2.x on 2026-07-28: lists are filtered and calls decided without a session', async (t, at) => {
   const upstream = await startDualEra();
   t.teardown(() => upstream.stop());
   const w = await world(t, at.url, upstream.url);

@@ -1,6 +1,6 @@
 /**
- * A database that fails under load, in every way in which databases do: nothing has an effect without its record, whoever asks
- * is told in bounded time, and all is well again without a restart.
+ * A database that fails under load, in every way in which databases fail: nothing has an effect without its record, every
+ * caller gets an answer in limited time, and the gateway recovers without a restart.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
@@ -17,7 +17,7 @@ import { smallDisk } from '../support/small-disk.ts';
 const BOUND_MS = 25_000;
 /** How long the fault goes on after the first refusal. */
 const HOLD_MS = Number(process.env['PORTCULLIS_TEST_FAULT_MS'] ?? 500);
-/** What a gateway that ends may take after its open requests have ended. */
+/** The time that a gateway may take for its shutdown after its open requests have ended. */
 const RELEASE_MS = 8_000;
 const BUSY_MS = 6_000;
 const CALLERS = 8;
@@ -122,10 +122,10 @@ async function endures(t: ExecutionContext, load: Load, { strike, lift }: Fault)
 
 function faultOnServers(title: string, make: MakeFault): void {
   eachOwnServer(
-    `${title}: refused in bounded time, nothing lost, and well again without a restart`,
+    `${title}: requests are refused in limited time, nothing is lost, and the gateway recovers without a restart`,
     async (t, server, database) => {
       const fault = make(t, server, database);
-      // Whatever has failed, the next test needs the server.
+      // The next test needs the server, also if this one fails.
       t.teardown(() => fault.lift());
       const load = await startLoad(t, { DATABASE_URL: database.url });
       await endures(t, load, fault);
@@ -207,7 +207,7 @@ function noDisk(t: ExecutionContext, reason: string): void {
 }
 
 eachOwnServer(
-  'disk full: refused in bounded time, nothing lost, and well again without a restart',
+  'disk full: requests are refused in limited time, nothing is lost, and the gateway recovers without a restart',
   async (t, server, { url }) => {
     const { disk } = server;
     if ('missing' in disk) return noDisk(t, disk.missing);
@@ -257,3 +257,22 @@ eachOwnServer(
     await load.check(t);
   },
 );
+
+eachOwnServer('a gateway with a frozen database shuts down in limited time, and nothing is lost', async (t, server, { url }) => {
+  const drainMs = 500;
+  const load = await startLoad(t, { DATABASE_URL: url, DRAIN_MS: String(drainMs) });
+  t.teardown(server.thaw);
+  load.begin(CALLERS, 0);
+  await load.next(200, 'allowed', 'denied', 'listed');
+  server.freeze();
+  const { child, ended, output } = load.gateway;
+  const asked = performance.now();
+  child.kill('SIGTERM');
+  t.is(await ended, 1);
+  t.true(performance.now() - asked < drainMs + RELEASE_MS + BUSY_MS, `${performance.now() - asked} ms`);
+  t.regex(output(), /portcullis: did not end well: .* not confirmed by the database: \d+ decisions, none of which took effect/);
+  await load.halt();
+  server.thaw();
+  await load.restart();
+  await load.check(t);
+});

@@ -8,7 +8,7 @@ const CALLERS = 16;
 
 eachEngine(
   test.serial,
-  `${KILLS} kills under load: what was forwarded, denied or shown is in the audit log`,
+  `after ${KILLS} kills under load the audit log has everything that was forwarded, denied or listed`,
   async (t: ExecutionContext, at) => {
     t.timeout(120_000 + KILLS * 15_000);
     const load = await startLoad(t, { DATABASE_URL: at.url });

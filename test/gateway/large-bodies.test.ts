@@ -3,7 +3,7 @@ import { type IncomingMessage, request } from 'node:http';
 import test from 'ava';
 import { world } from '../support/world.ts';
 
-test.serial('bytes of large bodies under way on /mcp leave less for REST', async (t) => {
+test.serial('large bodies on /mcp and on the REST API share one limit', async (t) => {
   const w = await world(t);
   const { hostname: host, port } = new URL(w.gateway.url);
   const headers = { authorization: `Bearer ${w.admin.token}`, 'content-type': 'application/json', 'content-length': '4000000' };

@@ -1,4 +1,4 @@
-/** What operators watch: what a call leaves in the metrics, and that alerts and documents name what is there. */
+/** The metrics of calls and of the gateway; alerts and documents name only metrics that exist. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -32,7 +32,7 @@ async function setUp(t: ExecutionContext, databaseUrl: string | null) {
   return { ...w, upstream: target };
 }
 
-eachEngine(test.serial, 'a call is timed as a whole, at its target, and by what the gateway adds to it', async (t, at) => {
+eachEngine(test.serial, 'a call is measured as a whole, at its target, and by the time that the gateway adds', async (t, at) => {
   const w = await setUp(t, at.url);
   const session = { 'mcp-session-id': await openSession(w.mcp, w.token) };
   for (let n = 0; n < 3; n++) t.truthy((await post(w.mcp, w.token, call('echo'), session)).message?.result);
@@ -55,7 +55,7 @@ eachEngine(test.serial, 'a call is timed as a whole, at its target, and by what 
   t.true(whole > 0 && whole < 60, 'seconds, not milliseconds');
 });
 
-eachEngine(test.serial, 'what is open and what waits is shown as it is at the moment', async (t, at) => {
+eachEngine(test.serial, 'open streams, sessions and waiting records are shown as they are now', async (t, at) => {
   const w = await setUp(t, at.url);
   const before = await read(w.gateway.url);
   t.is(seriesOf(before, 'portcullis_streams'), 0);
@@ -76,7 +76,7 @@ eachEngine(test.serial, 'what is open and what waits is shown as it is at the mo
   await until('the session is gone', async () => seriesOf(await read(w.gateway.url), 'portcullis_upstream_sessions') === 0);
 });
 
-test.serial('a session that its client or an administrator ends is timed', async (t) => {
+test.serial('the duration of a session is measured when its client or an administrator ends it', async (t) => {
   const w = await setUp(t, null);
   const count = async () => seriesOf(await read(w.gateway.url), 'mcp_server_session_duration_seconds_count');
   t.is(await count(), 0);
@@ -92,7 +92,7 @@ test.serial('a session that its client or an administrator ends is timed', async
   t.is(await count(), 3);
 });
 
-test.serial('a target that cannot be reached is counted by its name, and so is one that refuses the credential', async (t) => {
+test.serial('an unreachable target, and one that refuses the credential, are counted by name', async (t) => {
   const w = await setUp(t, null);
   await openSession(w.mcp, w.token);
   t.notRegex(await read(w.gateway.url), /^portcullis_target_failures_total\{/m);
@@ -105,7 +105,7 @@ test.serial('a target that cannot be reached is counted by its name, and so is o
   t.truthy(failures);
 });
 
-test.serial('what a caller makes up becomes no label', async (t) => {
+test.serial('invented names of callers never become labels', async (t) => {
   const w = await setUp(t, null);
   const session = { 'mcp-session-id': await openSession(w.mcp, w.token) };
   const made = 'made-up-by-a-caller';
@@ -120,31 +120,28 @@ test.serial('what a caller makes up becomes no label', async (t) => {
 const typesIn = (metrics: string): Map<string, string> =>
   new Map([...metrics.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => [name, type]));
 
-test.serial(
-  'every metric that an example alert names exists, and every metric of the gateway is in the documentation',
-  async (t) => {
-    const w = await setUp(t, null);
-    const metrics = await read(w.gateway.url);
-    const types = typesIn(metrics);
-    const { groups } = parse(readFileSync(join(DOCS, 'alerts.yml'), 'utf8')) as {
-      groups: { rules: { alert: string; expr: string; annotations: { summary: string } }[] }[];
-    };
-    const rules = groups.flatMap((group) => group.rules);
-    t.true(rules.length >= 10);
-    for (const { alert, expr, annotations } of rules) {
-      t.truthy(annotations.summary, alert);
-      const names = expr.match(/\b(portcullis|mcp|process|nodejs)_\w+/g)?.filter((name) => !/^mcp_method_name$/.test(name)) ?? [];
-      t.true(names.length > 0, alert);
-      for (const name of names) {
-        const base = name.replace(/_(bucket|count|sum)$/, '');
-        t.true(types.has(name) || types.get(base) === 'histogram', `${alert}: ${name}`);
-      }
+test.serial('example alerts name existing metrics, and the documentation lists every metric', async (t) => {
+  const w = await setUp(t, null);
+  const metrics = await read(w.gateway.url);
+  const types = typesIn(metrics);
+  const { groups } = parse(readFileSync(join(DOCS, 'alerts.yml'), 'utf8')) as {
+    groups: { rules: { alert: string; expr: string; annotations: { summary: string } }[] }[];
+  };
+  const rules = groups.flatMap((group) => group.rules);
+  t.true(rules.length >= 10);
+  for (const { alert, expr, annotations } of rules) {
+    t.truthy(annotations.summary, alert);
+    const names = expr.match(/\b(portcullis|mcp|process|nodejs)_\w+/g)?.filter((name) => !/^mcp_method_name$/.test(name)) ?? [];
+    t.true(names.length > 0, alert);
+    for (const name of names) {
+      const base = name.replace(/_(bucket|count|sum)$/, '');
+      t.true(types.has(name) || types.get(base) === 'histogram', `${alert}: ${name}`);
     }
-    const documented = readFileSync(join(DOCS, 'configuration.md'), 'utf8');
-    for (const name of types.keys()) {
-      if (!/^(process|nodejs)_/.test(name)) t.true(documented.includes(`\`${name}\``), name);
-    }
-    for (const name of ['process_resident_memory_bytes', 'nodejs_eventloop_lag_p99_seconds']) t.true(types.has(name), name);
-    t.regex(metrics, /^portcullis_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
-  },
-);
+  }
+  const documented = readFileSync(join(DOCS, 'configuration.md'), 'utf8');
+  for (const name of types.keys()) {
+    if (!/^(process|nodejs)_/.test(name)) t.true(documented.includes(`\`${name}\``), name);
+  }
+  for (const name of ['process_resident_memory_bytes', 'nodejs_eventloop_lag_p99_seconds']) t.true(types.has(name), name);
+  t.regex(metrics, /^portcullis_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
+});

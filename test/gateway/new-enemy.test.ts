@@ -45,7 +45,7 @@ async function battle(
 for (const replicas of REPLICAS) {
   eachServer(
     test.serial,
-    `${ROUNDS} revocations of each kind: none of ${replicas} replicas allows a call after it`,
+    `after each of ${ROUNDS} revocations of each kind none of ${replicas} replicas allows a call`,
     async (t, at) => {
       t.timeout(120_000 + ROUNDS * 10_000);
       const score = await battle(t, at.url, replicas, ROUNDS, 'strict');
@@ -57,7 +57,7 @@ for (const replicas of REPLICAS) {
   );
 }
 
-eachServer(test.serial, 'with the gate open the same test finds stale allows', async (t, at) => {
+eachServer(test.serial, 'without the gate the same test finds stale allows', async (t, at) => {
   t.timeout(240_000);
   const score = await battle(t, at.url, 2, OPEN_ROUNDS, 'bounded:2000');
   t.true(score.stale >= (ROUNDS < 1_000 ? 1 : 50), `${score.stale} of ${score.calls}`);

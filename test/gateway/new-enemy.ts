@@ -25,7 +25,7 @@ export interface Score {
   /** Calls after an answered revocation, and those of them that got through. */
   readonly calls: number;
   readonly stale: number;
-  /** Of each kind, for a look at what went wrong. */
+  /** Stale calls of each kind, to find out what went wrong. */
   readonly staleOf: Readonly<Record<Kind, number>>;
   /** Calls after a revocation that were neither allowed nor denied: 503, a lost connection. */
   readonly errors: number;
@@ -33,7 +33,7 @@ export interface Score {
   readonly refusedChanges: number;
   /** Calls right after an answered grant that were denied: the same law, seen from its harmless side. */
   readonly lateAllows: number;
-  /** What the callers that never stop were answered. */
+  /** The answers of the callers that never stop. */
   readonly traffic: Readonly<Record<Answer, number>>;
   readonly seconds: number;
 }
@@ -144,7 +144,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
     [false, true].map(async (modern) => {
       const answer = byMethod(results, { modern });
       const upstream = await startRecording((one, res) => {
-        // What matters is remembered above; the whole of a long run would not fit.
+        // The relevant answers are stored above; all answers of a long run would not fit.
         upstream.received.length = 0;
         return answer(one, res);
       });

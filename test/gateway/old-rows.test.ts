@@ -1,4 +1,4 @@
-/** What a gateway does every hour about rows that nobody needs any more; its long timers are short here. */
+/** The hourly removal of rows that are no longer needed. The long timers of the gateway are short here. */
 import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../src/config.ts';
 import { createChanges, makeCounter } from '../../src/db/changes.ts';
@@ -45,7 +45,7 @@ async function startOn(
   return opened[0] as Database;
 }
 
-eachEngine(test.serial, 'a gateway forgets tokens that ended long ago, and keeps the others', async (t, at) => {
+eachEngine(test.serial, 'the gateway deletes tokens that ended long ago, and keeps the others', async (t, at) => {
   const token = { user_id: 'u', kid: 'k', kind: 'api', name: 'n', created_at: OLD, expires_at: null, revoked_at: null };
   const { knex } = await startOn(t, at.url, async (database) => {
     await database.knex('tokens').insert([
@@ -61,7 +61,7 @@ eachEngine(test.serial, 'a gateway forgets tokens that ended long ago, and keeps
   t.deepEqual(await ids(), ['in force', 'revoked lately']);
 });
 
-eachEngine(test.serial, 'a gateway removes changes that are old enough, but none of a policy', async (t, at) => {
+eachEngine(test.serial, 'the gateway removes old changes, but no change of a policy', async (t, at) => {
   const { knex } = await startOn(
     t,
     at.url,
@@ -91,7 +91,7 @@ eachEngine(test.serial, 'a gateway removes changes that are old enough, but none
   t.deepEqual(await ids(), ['old policy', 'young']);
 });
 
-test.serial('a gateway deletes old sessions in batches, so that no deletion keeps requests waiting for long', async (t) => {
+test.serial('the gateway deletes old sessions in batches, so that requests do not wait long', async (t) => {
   const at = await createSqlite();
   t.teardown(() => at.drop());
   const { knex } = await startOn(t, at.url, async ({ knex: db }) => {

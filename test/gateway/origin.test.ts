@@ -1,7 +1,7 @@
 import test from 'ava';
 import { rest, startGateway } from '../support/gateway.ts';
 
-test.serial('pages of an allowed origin may call /mcp, others may not, and a preflight needs no token', async (t) => {
+test.serial('only pages of an allowed origin may call /mcp, and a preflight needs no token', async (t) => {
   const { url } = await startGateway(t, null, { ALLOWED_ORIGINS: 'https://app.example' });
   const ask = (method: string, origin: string, headers: Record<string, string> = {}) =>
     fetch(`${url}/mcp/x`, { method, headers: { origin, ...headers } });
@@ -24,7 +24,7 @@ test.serial('pages of an allowed origin may call /mcp, others may not, and a pre
   }
 });
 
-test.serial('clients are counted by the address that a trusted proxy gives, and by the socket otherwise', async (t) => {
+test.serial('clients are counted by the address that a trusted proxy gives, otherwise by that of the socket', async (t) => {
   const tries = async (environment: Record<string, string>) => {
     const { url } = await startGateway(t, null, { MCP_RATE_LIMIT: '3', ...environment });
     const statuses: number[] = [];

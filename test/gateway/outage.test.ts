@@ -16,7 +16,7 @@ async function until(t: ExecutionContext, what: string, holds: () => Promise<boo
   t.fail(`never: ${what}`);
 }
 
-test.serial('a database that cannot be opened is a clear refusal at start', async (t) => {
+test.serial('a start without a usable database fails with a clear message', async (t) => {
   const error = await t.throwsAsync(
     createGateway(
       readConfig({ DATABASE_URL: 'sqlite:/dev/null/portcullis.db', MASTER_KEY: Buffer.alloc(32).toString('base64') }),
@@ -32,7 +32,7 @@ test.serial('a database that cannot be opened is a clear refusal at start', asyn
 for (const trouble of ['cut', 'freeze'] as const) {
   eachServer(
     test.serial,
-    `database ${trouble}: refused in bounded time, nothing forwarded, and all is well again without a restart`,
+    `database ${trouble}: requests are refused in limited time, nothing is forwarded, and the gateway recovers without a restart`,
     async (t, at) => {
       const way = await cuttable(t, at.url);
       const w = await world(t, way.url);

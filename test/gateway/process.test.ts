@@ -11,7 +11,7 @@ import { dataDir, program, runGateway, spawnGateway } from '../support/process.t
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
 const key = (byte: number) => Buffer.alloc(32, byte).toString('base64');
 
-test.serial('every mistake in the environment is named, nothing starts, and no value is printed', async (t) => {
+test.serial('the gateway names every mistake in the environment, prints no value and does not start', async (t) => {
   const gateway = await spawnGateway(t, { PORT: 'x', REGISTRATION: 'y', MASTER_KEY: 'hunter2' });
   t.is(await gateway.ended, 1);
   t.regex(gateway.output(), /PORT must/);
@@ -20,14 +20,14 @@ test.serial('every mistake in the environment is named, nothing starts, and no v
   t.notRegex(gateway.output(), /hunter2|at .*\.ts/);
 });
 
-test.serial('a database that is not there is one clear line', async (t) => {
+test.serial('a missing database is reported in one clear line', async (t) => {
   const gateway = await spawnGateway(t, { DATA_DIR: dataDir(t), DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' });
   t.is(await gateway.ended, 1);
   t.regex(gateway.output(), /^portcullis: The database at 127\.0\.0\.1:1\/x cannot be used: .*\n$/);
   t.notRegex(gateway.output(), /hunter2/);
 });
 
-test.serial('a data folder or a master key that cannot be used is one clear line', async (t) => {
+test.serial('an unusable data folder or master key is reported in one clear line', async (t) => {
   const folder = dataDir(t);
   writeFileSync(join(folder, 'master.key'), 'no key at all');
   const [withKey, inFile] = await Promise.all([
@@ -43,7 +43,7 @@ test.serial('a data folder or a master key that cannot be used is one clear line
   t.regex(inFile.output(), /^portcullis: The master key file cannot be used: .*\n$/);
 });
 
-test.serial('a start that fails leaves no new master key, and one that works makes it', async (t) => {
+test.serial('a failed start leaves no new master key, and a successful start makes one', async (t) => {
   const taken = dataDir(t);
   await runGateway(t, { DATA_DIR: taken });
   t.true(existsSync(join(taken, 'master.key')));
@@ -61,7 +61,7 @@ test.serial('a start that fails leaves no new master key, and one that works mak
     t.false(existsSync(join(folder, 'master.key')), JSON.stringify(environment));
   }
 
-  // A database that was made with another key, which nobody has given.
+  // A database that was made with another key, which is not set here.
   const first = await runGateway(t, { DATA_DIR: folder });
   first.child.kill('SIGTERM');
   t.is(await first.ended, 0);
@@ -77,7 +77,7 @@ test.serial('a start that fails leaves no new master key, and one that works mak
   t.is(await replaced.ended, 0);
 });
 
-test.serial('checkpoints that cannot be written are one clear line at the start', async (t) => {
+test.serial('an unwritable checkpoint file is reported in one clear line at the start', async (t) => {
   const folder = dataDir(t);
   const file = join(folder, 'file');
   writeFileSync(file, '');
@@ -99,30 +99,33 @@ test.serial('the gateway reads its master key and the address of its database fr
   t.false(existsSync(join(folder, 'master.key')), 'no key is made');
 });
 
-test.serial('a taken port is one clear line', async (t) => {
+test.serial('a port that is in use is reported in one clear line', async (t) => {
   const first = await runGateway(t, { DATA_DIR: dataDir(t) });
   const second = await spawnGateway(t, { DATA_DIR: dataDir(t), PORT: new URL(first.url).port });
   t.is(await second.ended, 1);
   t.regex(second.output(), /cannot listen: .*EADDRINUSE/);
 });
 
-test.serial('SIGTERM ends it with 0 and lets go of the database; SIGKILL loses nothing that was answered', async (t) => {
-  const folder = dataDir(t);
-  const first = await runGateway(t, { DATA_DIR: folder });
-  t.is((await rest(first.url, 'POST', '/api/auth/register', { body: account })).status, 201);
-  first.child.kill('SIGTERM');
-  t.is(await first.ended, 0);
+test.serial(
+  'SIGTERM ends the gateway with exit code 0 and closes the database, and SIGKILL loses nothing that was answered',
+  async (t) => {
+    const folder = dataDir(t);
+    const first = await runGateway(t, { DATA_DIR: folder });
+    t.is((await rest(first.url, 'POST', '/api/auth/register', { body: account })).status, 201);
+    first.child.kill('SIGTERM');
+    t.is(await first.ended, 0);
 
-  const second = await runGateway(t, { DATA_DIR: folder });
-  const { body } = await rest<{ token: string }>(second.url, 'POST', '/api/auth/login', { body: account });
-  second.child.kill('SIGKILL');
-  t.is(await second.ended, 'SIGKILL');
+    const second = await runGateway(t, { DATA_DIR: folder });
+    const { body } = await rest<{ token: string }>(second.url, 'POST', '/api/auth/login', { body: account });
+    second.child.kill('SIGKILL');
+    t.is(await second.ended, 'SIGKILL');
 
-  const third = await runGateway(t, { DATA_DIR: folder });
-  t.is((await rest(third.url, 'GET', '/api/auth/me', { token: body.token })).status, 200, 'the login outlives the process');
-});
+    const third = await runGateway(t, { DATA_DIR: folder });
+    t.is((await rest(third.url, 'GET', '/api/auth/me', { token: body.token })).status, 200, 'the login outlives the process');
+  },
+);
 
-test.serial('logs are JSON lines without secrets', async (t) => {
+test.serial('log lines are JSON without secrets', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t), LOG_LEVEL: 'trace' });
   await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
   const { body } = await rest<{ token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
@@ -130,7 +133,7 @@ test.serial('logs are JSON lines without secrets', async (t) => {
   await rest(gateway.url, 'GET', '/api/users', { token: `${body.token}x` });
   gateway.child.kill('SIGTERM');
   await gateway.ended;
-  // What tells people how to begin is no part of the log.
+  // The instructions for the first registration are not part of the log.
   const lines = gateway
     .output()
     .trim()
@@ -142,7 +145,7 @@ test.serial('logs are JSON lines without secrets', async (t) => {
   t.false(gateway.output().includes(body.token));
 });
 
-test.serial('the gateway says how to register the first administrator until there is one, and the command works', async (t) => {
+test.serial('the gateway prints a working command for the first registration until there is an administrator', async (t) => {
   const folder = dataDir(t);
   const first = await runGateway(t, { DATA_DIR: folder, LOG_LEVEL: 'silent', PUBLIC_URL: 'http://127.0.0.1:1' });
   await until('it is said', () => first.output().includes('\ncurl '));
@@ -176,7 +179,7 @@ test.serial('a replica with a different master key does not start', async (t) =>
   t.regex(second.output(), /master key/i);
 });
 
-eachServer(test.serial, 'four replicas start at once on an empty database', async (t, at) => {
+eachServer(test.serial, 'four replicas can start at the same time on an empty database', async (t, at) => {
   const environment = { DATABASE_URL: at.url, MASTER_KEY: key(1), LOG_LEVEL: 'error' };
   const gateways = await Promise.all(Array.from({ length: 4 }, () => runGateway(t, { ...environment, DATA_DIR: dataDir(t) })));
   const [first] = gateways;
@@ -185,7 +188,7 @@ eachServer(test.serial, 'four replicas start at once on an empty database', asyn
   for (const gateway of gateways) t.is((await rest(gateway.url, 'GET', '/api/users', { token: body.token })).status, 200);
 });
 
-test.serial('it listens on loopback unless told otherwise', async (t) => {
+test.serial('the gateway listens on loopback by default', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t) });
   if (process.platform !== 'linux') {
     t.pass('only Linux shows this as a file');
@@ -202,7 +205,7 @@ test.serial('it listens on loopback unless told otherwise', async (t) => {
   );
 });
 
-test.serial('portcullis user reset-password: a new password, and the logins from before are over', async (t) => {
+test.serial('portcullis user reset-password sets a new password and ends earlier logins', async (t) => {
   const folder = dataDir(t);
   const first = await runGateway(t, { DATA_DIR: folder });
   await rest(first.url, 'POST', '/api/auth/register', { body: account });

@@ -47,7 +47,7 @@ const calls = async ({ asAdmin }: Recycling): Promise<number> =>
 
 eachEngine(
   test.serial,
-  'another group, another credential: a new session at the target, the same one for the client',
+  'a changed group brings another credential and a new upstream session, and the client keeps its session',
   async (t, at) => {
     const r = await recycling(t, at.url);
     const { w, target, asAdmin } = r;
@@ -81,7 +81,7 @@ eachEngine(
   },
 );
 
-test.serial('subscriptions and log level are told to the new session, as far as policy allows them still', async (t) => {
+test.serial('a new upstream session gets the log level and the subscriptions that policy still allows', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -102,7 +102,7 @@ test.serial('subscriptions and log level are told to the new session, as far as 
   t.is(newest(target).level, 'debug');
 });
 
-test.serial('what was subscribed to elsewhere meanwhile is told to the session that is gone back to', async (t) => {
+test.serial('an upstream session that is used again gets subscriptions made in the meantime', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -123,7 +123,7 @@ test.serial('what was subscribed to elsewhere meanwhile is told to the session t
   t.true(target.sessions.get('up-1')?.subscribed.has(uri));
 });
 
-test.serial('the open stream is told that lists may have changed, and goes on with the new session', async (t) => {
+test.serial('the open stream gets list_changed and goes on with the new upstream session', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -141,7 +141,7 @@ test.serial('the open stream is told that lists may have changed, and goes on wi
   t.regex(await callIn(session), /^up-2 /, 'the stream and the calls share one');
 });
 
-test.serial('a change that comes while the target is being asked for the stream is not missed', async (t) => {
+test.serial('a change during the opening of a stream is not missed', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin } = r;
   await w.allow({ name: 'all' });
@@ -174,25 +174,21 @@ test.serial('a change that comes while the target is being asked for the stream 
   await until('the stream is with the new session', () => target.sessions.get('up-2')?.stream != null);
 });
 
-test.serial(
-  'a role alone changes nothing at the target: it keeps its session, and the client learns that lists may differ',
-  async (t) => {
-    const r = await recycling(t);
-    const { w, target, asAdmin, callIn } = r;
-    await w.allow({ name: 'all' });
-    const session = await openSession(w.mcp, w.token);
-    const stream = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
-    await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'other' });
-    for (const kind of ['tools', 'prompts', 'resources'])
-      t.is((await stream.next()).method, `notifications/${kind}/list_changed`);
-    t.regex(await callIn(session), /^up-1 /);
-    t.is(target.opened(), 1);
-    t.false(target.sessions.get('up-1')?.stream === null);
-  },
-);
+test.serial('a changed role alone keeps the upstream session, and the client gets list_changed', async (t) => {
+  const r = await recycling(t);
+  const { w, target, asAdmin, callIn } = r;
+  await w.allow({ name: 'all' });
+  const session = await openSession(w.mcp, w.token);
+  const stream = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
+  await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { role: 'other' });
+  for (const kind of ['tools', 'prompts', 'resources']) t.is((await stream.next()).method, `notifications/${kind}/list_changed`);
+  t.regex(await callIn(session), /^up-1 /);
+  t.is(target.opened(), 1);
+  t.false(target.sessions.get('up-1')?.stream === null);
+});
 
 test.serial(
-  'a role that is given or taken counts from the next request on, and ends what it no longer allows (cases 44, 45)',
+  'a role that is granted or removed decides the next request, and ends streams that it no longer allows (cases 44, 45)',
   async (t) => {
     const r = await recycling(t);
     const { w, target, asAdmin, callIn } = r;
@@ -212,7 +208,7 @@ test.serial(
   },
 );
 
-test.serial('twenty requests at the moment of a recycle open one session at the target', async (t) => {
+test.serial('twenty simultaneous requests after a recycle open one upstream session', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -223,7 +219,7 @@ test.serial('twenty requests at the moment of a recycle open one session at the 
   t.is(target.opened(), 2);
 });
 
-eachServer(test.serial, 'two replicas that recycle at once end with one session at the target', async (t, at) => {
+eachServer(test.serial, 'two replicas that recycle at the same time agree on one upstream session', async (t, at) => {
   const r = await recycling(t, at.url);
   const { w, target, asAdmin, callIn } = r;
   const other = await startGateway(t, at.url);
@@ -249,7 +245,7 @@ eachServer(test.serial, 'two replicas that recycle at once end with one session 
 });
 
 for (const status of [404, 400] as const) {
-  test.serial(`a session that the target has lost (${status}) is replaced, once a request`, async (t) => {
+  test.serial(`an upstream session that the target has lost (${status}) is replaced, once for each request`, async (t) => {
     const r = await recycling(t);
     const { w, target, callIn } = r;
     await w.allow({ name: 'all' });
@@ -271,7 +267,7 @@ for (const status of [404, 400] as const) {
   });
 }
 
-eachServer(test.serial, 'a replica that has not seen a session lost, twice, finds the newest', async (t, at) => {
+eachServer(test.serial, 'a replica that missed two replacements of an upstream session finds the newest', async (t, at) => {
   const { w, target, callIn } = await recycling(t, at.url);
   const other = await startGateway(t, at.url);
   await w.allow({ name: 'all' });
@@ -291,7 +287,7 @@ eachServer(test.serial, 'a replica that has not seen a session lost, twice, find
   await t.throwsAsync(callIn(session), { message: /Session not found/ });
 });
 
-test.serial('a target that cannot be opened anew is a clear error, and the next request tries again', async (t) => {
+test.serial('a failed reconnection gives a clear error, and the next request tries again', async (t) => {
   const { w, target, asAdmin, callIn } = await recycling(t);
   await w.allow({ name: 'all' });
   const session = await openSession(w.mcp, w.token);
@@ -304,7 +300,7 @@ test.serial('a target that cannot be opened anew is a clear error, and the next 
   t.regex(await callIn(session), /^up-2 /);
 });
 
-test.serial('a stream whose target has no successor for it ends, so that its client opens it again', async (t) => {
+test.serial('a stream ends if its target offers no new one, so that the client opens it again', async (t) => {
   const { w, target, asAdmin } = await recycling(t);
   await w.allow({ name: 'all' });
   const session = await openSession(w.mcp, w.token);

@@ -4,7 +4,7 @@ import { rest, startGateway } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
 import { type World, world } from '../support/world.ts';
 
-/** Whether `token` may call echo through the gateway at `mcp`, without opening a session anew. */
+/** Whether `token` may call echo through the gateway at `mcp`, without opening a new session. */
 async function mayCall(mcp: string, token: string, session: string): Promise<boolean> {
   const answer = await post(mcp, token, call('echo', { message: 'x' }), { 'mcp-session-id': session });
   return answer.message?.result !== undefined;
@@ -59,7 +59,7 @@ for (const revocation of REVOCATIONS) {
 
 eachEngine(
   test.serial,
-  'fifty first registrations at once, over every replica, make one administrator',
+  'fifty simultaneous first registrations over all replicas make one administrator',
   async (t, at, engine) => {
     const environment = { LOGIN_RATE_LIMIT: '1000' };
     const gateways = [await startGateway(t, at.url, environment)];
@@ -80,7 +80,7 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'the status shows each live replica, and where it is', async (t, { url }) => {
+eachEngine(test.serial, 'the status shows each live replica and its position', async (t, { url }) => {
   const w = await world(t, url);
   const other = url.startsWith('mysql') ? await startGateway(t, url) : null;
   await w.allow({ name: 'one' });

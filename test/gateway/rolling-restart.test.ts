@@ -58,7 +58,7 @@ eachServer(test.serial, 'a rolling restart behind a load balancer refuses no req
   };
   const one = (): Promise<void> => caller('/mcp/everything', 'echo');
   const load = Promise.all([one(), one(), one(), caller('/mcp', 'everything__echo'), reader()]);
-  // A session of the standing replica would hide what becomes of those in the one that ends.
+  // A session of the replica that stays would hide what happens to sessions of the replica that ends.
   for (let n = 0; n < 2; n++) {
     const before = answered;
     await until('there is traffic', () => answered > before + 250 || unexpected.length > 0);
@@ -93,22 +93,19 @@ function head(url: string): Promise<{ status: number; connection: string | undef
   });
 }
 
-test.serial(
-  'SIGTERM fails readiness first, and requests are answered with Connection: close until the delay is over',
-  async (t) => {
-    const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '60000' });
-    t.deepEqual(await head(`${gateway.url}/health/ready`), { status: 200, connection: 'keep-alive' });
-    gateway.child.kill('SIGTERM');
-    await until('readiness fails', async () => (await head(`${gateway.url}/health/ready`)).status === 503);
-    const { body } = await rest(gateway.url, 'GET', '/health/ready');
-    t.deepEqual(body, { ready: false, checks: { accepting: false } });
-    t.deepEqual(await head(`${gateway.url}/health/live`), { status: 200, connection: 'close' });
-    t.deepEqual(await head(`${gateway.url}/mcp/x`), { status: 401, connection: 'close' });
-    t.is((await rest(gateway.url, 'POST', '/api/auth/register', { body: account })).status, 201, 'work is still done');
-    gateway.child.kill('SIGTERM');
-    t.is(await gateway.ended, 1, 'a second signal ends it at once');
-  },
-);
+test.serial('after SIGTERM readiness fails, and requests get Connection: close until the delay is over', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '60000' });
+  t.deepEqual(await head(`${gateway.url}/health/ready`), { status: 200, connection: 'keep-alive' });
+  gateway.child.kill('SIGTERM');
+  await until('readiness fails', async () => (await head(`${gateway.url}/health/ready`)).status === 503);
+  const { body } = await rest(gateway.url, 'GET', '/health/ready');
+  t.deepEqual(body, { ready: false, checks: { accepting: false } });
+  t.deepEqual(await head(`${gateway.url}/health/live`), { status: 200, connection: 'close' });
+  t.deepEqual(await head(`${gateway.url}/mcp/x`), { status: 401, connection: 'close' });
+  t.is((await rest(gateway.url, 'POST', '/api/auth/register', { body: account })).status, 201, 'work is still done');
+  gateway.child.kill('SIGTERM');
+  t.is(await gateway.ended, 1, 'a second signal ends it at once');
+});
 
 test.serial('SIGINT ends the gateway without the delay for load balancers', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t), DRAIN_DELAY_MS: '600000' });

@@ -17,7 +17,7 @@ import { world } from '../support/world.ts';
 interface Connected {
   readonly client: Client;
   readonly transport: StreamableHTTPClientTransport;
-  /** What the target logged. */
+  /** The log of the target. */
   readonly logged: unknown[];
   asked: number;
 }
@@ -44,7 +44,7 @@ for (const [path, prefix] of [
   ['/mcp/everything', ''],
   ['/mcp', 'everything__'],
 ] as const) {
-  eachServer(test.serial, `${path} through two replicas in turn is one session`, async (t, at) => {
+  eachServer(test.serial, `${path} keeps one session through two replicas in turn`, async (t, at) => {
     const target = await startStateful();
     t.teardown(() => target.stop());
     const w = await world(t, at.url, target.url);
@@ -146,7 +146,7 @@ const echoIn = async (url: string, token: string, session: string) => {
   return message;
 };
 
-eachServer(test.serial, 'the replica that holds a session is killed: another goes on with it', async (t, at) => {
+eachServer(test.serial, 'another replica takes a session over when its owner is killed', async (t, at) => {
   t.timeout(120_000);
   const target = await startStateful();
   t.teardown(() => target.stop());
@@ -186,7 +186,7 @@ eachServer(test.serial, 'the replica that holds a session is killed: another goe
   t.is(body.length, 2, 'they are the same sessions');
 });
 
-eachServer(test.serial, 'a client of 2026-07-28 notices nothing of a killed replica but a retry', async (t, at) => {
+eachServer(test.serial, 'a client of 2026-07-28 only has to retry when a replica is killed', async (t, at) => {
   t.timeout(120_000);
   const target = await startRecording(
     byMethod({ 'tools/call': () => ({ resultType: 'complete', content: [{ type: 'text', text: 'ok' }] }) }, { modern: true }),

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { rest, startGateway } from '../support/gateway.ts';
 
-test.serial('where others can reach the address, the first registration needs the setup code that was printed', async (t) => {
+test.serial('the first registration needs the printed setup code if others can reach the address', async (t) => {
   const { url, gateway } = await startGateway(t, null, {}, { config: { setupCodeRequired: true } });
   const register = (email: string, headers: Record<string, string> = {}) =>
     rest<{ code: string; role: string }>(url, 'POST', '/api/auth/register', {

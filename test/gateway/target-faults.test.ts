@@ -1,4 +1,4 @@
-/** What a caller and an administrator of a whole gateway learn of targets that fail. */
+/** A whole gateway: what caller and administrator learn about targets that fail. */
 import test, { type ExecutionContext } from 'ava';
 import { person, startGateway } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
@@ -45,7 +45,7 @@ const program = (onCall: string): object => ({
   ],
 });
 
-test.serial('the caller learns that a process has crashed, and the administrator also what it printed last', async (t) => {
+test.serial('the caller learns that a process has crashed, and the administrator also sees its last output', async (t) => {
   const { open, messageOf, health } = await gatewayWith(t, program("process.stderr.write('no /etc/data\\n'); process.exit(3);"));
   t.is(await messageOf(call('x'), await open()), 'The target `t` ended before it answered');
   const { last_fault } = await health();
@@ -63,7 +63,7 @@ test.serial('the caller learns that a target redirects, and the administrator al
   t.regex((await health()).last_fault?.message ?? '', /redirects to http:\/\/10\.9\.8\.7\/mcp\//);
 });
 
-test.serial('the caller and the administrator learn that a server of HTTP with SSE has the wrong transport', async (t) => {
+test.serial('the caller and the administrator learn that a server of HTTP+SSE has the wrong transport', async (t) => {
   const upstream = await startRecording(({ httpMethod }, res) => {
     if (httpMethod !== 'GET') return void res.writeHead(405).end();
     res.writeHead(200, { 'content-type': 'text/event-stream' }).write('event: endpoint\ndata: /messages\n\n');
@@ -74,31 +74,28 @@ test.serial('the caller and the administrator learn that a server of HTTP with S
   t.regex((await health()).last_fault?.message ?? '', /speaks HTTP with SSE/);
 });
 
-test.serial(
-  'a target that is silent for too long is named with the limit and its settings, whatever its transport',
-  async (t) => {
-    const plain = byMethod({});
-    const upstream = await startRecording((received, res) =>
-      received.message?.method === 'tools/call' ? undefined : plain(received, res),
+test.serial('the error for a silent target names the limit and its settings, over every transport', async (t) => {
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) =>
+    received.message?.method === 'tools/call' ? undefined : plain(received, res),
+  );
+  t.teardown(() => upstream.stop());
+  for (const target of [program(''), { transport: 'streamable-http', url: upstream.url }]) {
+    const { open, messageOf, health } = await gatewayWith(t, target, { UPSTREAM_TIMEOUT_MS: '3000' });
+    t.regex(
+      await messageOf(call('x'), await open()),
+      /did not answer in time: it may be silent for 3 s \(`timeout_ms` of the target, or UPSTREAM_TIMEOUT_MS\)/,
     );
-    t.teardown(() => upstream.stop());
-    for (const target of [program(''), { transport: 'streamable-http', url: upstream.url }]) {
-      const { open, messageOf, health } = await gatewayWith(t, target, { UPSTREAM_TIMEOUT_MS: '3000' });
-      t.regex(
-        await messageOf(call('x'), await open()),
-        /did not answer in time: it may be silent for 3 s \(`timeout_ms` of the target, or UPSTREAM_TIMEOUT_MS\)/,
-      );
-      t.like((await health()).last_fault, { kind: 'timeout' });
-    }
-  },
-);
+    t.like((await health()).last_fault, { kind: 'timeout' });
+  }
+});
 
-test.serial('a target may set how long it may be silent', async (t) => {
+test.serial('a target may have its own limit for silence', async (t) => {
   const { open, messageOf } = await gatewayWith(t, { ...program(''), timeout_ms: 1_000 });
   t.regex(await messageOf(call('x'), await open()), /did not answer in time: it may be silent for 1 s/);
 });
 
-test.serial('an answer that is too large is named with the limit and its setting, and its process goes on', async (t) => {
+test.serial('the error for a too large answer names the limit and its setting, and the process goes on', async (t) => {
   const onCall = "say({ content: [{ type: 'text', text: calls === 1 ? 'x'.repeat(90_000) : 'call ' + calls }] });";
   const { open, answerOf, messageOf, health } = await gatewayWith(t, program(onCall), { UPSTREAM_ANSWER_BYTES: '70000' });
   const session = await open();

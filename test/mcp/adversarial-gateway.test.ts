@@ -78,7 +78,7 @@ function signed(header: object, payload: object, key: KeyObject): string {
 const claimsOf = (token: string): Record<string, unknown> =>
   JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString());
 
-test.serial('forged, foreign, early and late tokens are each refused as such, and leave no trace but the refusal', async (t) => {
+test.serial('a forged, foreign, early or late token is refused as such, and leaves no trace but the refusal', async (t) => {
   const { url, kid, key } = await stolenKey(t);
   const { w, upstream, rows } = await setUp(t, { databaseUrl: url });
   await w.allow({ name: 'all' });
@@ -161,7 +161,7 @@ test.serial('forged, foreign, early and late tokens are each refused as such, an
   for (const secret of secrets) t.false(JSON.stringify(upstream.received).includes(secret));
 });
 
-test.serial('a token is good until the moment in which it, its user or its password is not', async (t) => {
+test.serial('a token stops working at once when it, its user or its password is no longer valid', async (t) => {
   const { w, upstream, rows } = await setUp(t);
   await w.allow({ name: 'all' });
   const again = async (who: { email: string; password: string }) => {
@@ -217,49 +217,52 @@ function exchange(port: number, text: string): Promise<string> {
   });
 }
 
-test.serial('what two readers of HTTP would read differently ends at the listener, and so does its connection', async (t) => {
-  const { w, upstream, rows } = await setUp(t);
-  await w.allow({ name: 'all' });
-  const port = Number(new URL(w.gateway.url).port);
-  const body = JSON.stringify(HELLO);
-  const smuggled = `POST /mcp/everything HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${w.token}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-  const request = (lines: string, target = '/mcp/everything') =>
-    exchange(
-      port,
-      `POST ${target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${w.token}\r\nContent-Type: application/json\r\n${lines}\r\n\r\n0\r\n\r\n${smuggled}`,
-    );
-  for (const lines of [
-    'Content-Length: 5\r\nTransfer-Encoding: chunked',
-    'Transfer-Encoding: chunked\r\nContent-Length: 5',
-    'Content-Length: 5\r\nContent-Length: 6',
-    'Content-Length: 5\r\nContent-Length: 5',
-    'Content-Length: +5',
-    'Content-Length: 0x5',
-    'Content-Length: 5, 5',
-    'Transfer-Encoding: chunked, identity',
-    'Transfer-Encoding: identity, chunked, identity',
-    'Transfer-Encoding: xchunked',
-    'Transfer-Encoding : chunked',
-    'Transfer-Encoding:\x0bchunked',
-    'X-A: b\r\n Transfer-Encoding: chunked',
-    'X-A: b\nTransfer-Encoding: chunked',
-    'X-A: b\0\r\nTransfer-Encoding: chunked',
-  ]) {
-    const text = await request(lines);
-    t.regex(text, /^HTTP\/1\.1 400 /, JSON.stringify(lines));
-    t.is(text.match(/^HTTP\/1/gm)?.length, 1, JSON.stringify(lines));
-  }
-  const long = await request(`X-Long: ${'x'.repeat(20_000)}`);
-  t.regex(long, /^HTTP\/1\.1 431 /);
-  t.is(long.match(/^HTTP\/1/gm)?.length, 1);
-  for (const target of ['http://evil.example/mcp/everything', '//evil.example/mcp/everything', 'evil.example:80', '*']) {
-    t.regex(await request('Connection: close\r\nContent-Length: 0', target), /^HTTP\/1\.1 40[034] /, target);
-  }
-  t.deepEqual(upstream.received, []);
-  t.deepEqual(await rows(), []);
-});
+test.serial(
+  'the listener refuses a request that two readers of HTTP would read differently, and closes its connection',
+  async (t) => {
+    const { w, upstream, rows } = await setUp(t);
+    await w.allow({ name: 'all' });
+    const port = Number(new URL(w.gateway.url).port);
+    const body = JSON.stringify(HELLO);
+    const smuggled = `POST /mcp/everything HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${w.token}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    const request = (lines: string, target = '/mcp/everything') =>
+      exchange(
+        port,
+        `POST ${target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${w.token}\r\nContent-Type: application/json\r\n${lines}\r\n\r\n0\r\n\r\n${smuggled}`,
+      );
+    for (const lines of [
+      'Content-Length: 5\r\nTransfer-Encoding: chunked',
+      'Transfer-Encoding: chunked\r\nContent-Length: 5',
+      'Content-Length: 5\r\nContent-Length: 6',
+      'Content-Length: 5\r\nContent-Length: 5',
+      'Content-Length: +5',
+      'Content-Length: 0x5',
+      'Content-Length: 5, 5',
+      'Transfer-Encoding: chunked, identity',
+      'Transfer-Encoding: identity, chunked, identity',
+      'Transfer-Encoding: xchunked',
+      'Transfer-Encoding : chunked',
+      'Transfer-Encoding:\x0bchunked',
+      'X-A: b\r\n Transfer-Encoding: chunked',
+      'X-A: b\nTransfer-Encoding: chunked',
+      'X-A: b\0\r\nTransfer-Encoding: chunked',
+    ]) {
+      const text = await request(lines);
+      t.regex(text, /^HTTP\/1\.1 400 /, JSON.stringify(lines));
+      t.is(text.match(/^HTTP\/1/gm)?.length, 1, JSON.stringify(lines));
+    }
+    const long = await request(`X-Long: ${'x'.repeat(20_000)}`);
+    t.regex(long, /^HTTP\/1\.1 431 /);
+    t.is(long.match(/^HTTP\/1/gm)?.length, 1);
+    for (const target of ['http://evil.example/mcp/everything', '//evil.example/mcp/everything', 'evil.example:80', '*']) {
+      t.regex(await request('Connection: close\r\nContent-Length: 0', target), /^HTTP\/1\.1 40[034] /, target);
+    }
+    t.deepEqual(upstream.received, []);
+    t.deepEqual(await rows(), []);
+  },
+);
 
-test.serial('Host and Origin are judged before the token', async (t) => {
+test.serial('Host and Origin are checked before the token', async (t) => {
   const { w, upstream, rows } = await setUp(t, { environment: { ALLOWED_ORIGINS: 'https://app.example' } });
   await w.allow({ name: 'all' });
   const port = Number(new URL(w.gateway.url).port);
@@ -297,7 +300,7 @@ test.serial('Host and Origin are judged before the token', async (t) => {
   t.deepEqual(await rows(), ['initialize  allow matched', 'initialize  allow matched']);
 });
 
-test.serial('whoever may not use a target cannot tell it from one that is not there', async (t) => {
+test.serial('a caller that may not use a target cannot tell it from a target that does not exist', async (t) => {
   const { w, upstream, rows } = await setUp(t);
   await w.allow({ name: 'administrators', subjects: [{ subject_type: 'role', subject_value: 'admin' }] });
   const disabled = { name: 'switched-off', transport: 'streamable-http', url: upstream.url, enabled: false };
@@ -371,7 +374,7 @@ test.serial('whoever may not use a target cannot tell it from one that is not th
   t.is((await post(w.mcp, w.admin.token, call('ok'), { 'mcp-session-id': foreign })).status, 200, 'its owner has it still');
 });
 
-test.serial('one user who asks too often waits, and others at the same address do not', async (t) => {
+test.serial('a user who sends too many requests has to wait, and other users at the same address do not', async (t) => {
   const { w, upstream, rows } = await setUp(t, { environment: { MCP_RATE_LIMIT: '20' } });
   await w.allow({ name: 'all' });
   const other = await person(w.gateway, 'other@example.com');

@@ -34,7 +34,7 @@ async function setUp(
 
 const OK = call('tools/call', { name: 'ok' });
 
-test.serial('headers that must be single are refused when they are not', async (t) => {
+test.serial('a header that may appear only once is refused when it appears twice', async (t) => {
   const { gateway, traces } = await setUp(t);
   const session = await open(gateway);
   const before = traces();
@@ -55,7 +55,7 @@ test.serial('headers that must be single are refused when they are not', async (
   t.deepEqual(traces(), before);
 });
 
-test.serial('headers with bytes outside ASCII, or too many of them, are refused', async (t) => {
+test.serial('headers that hold bytes outside ASCII, are too many or too long, are refused', async (t) => {
   const { gateway, traces } = await setUp(t);
   t.is((await send(gateway, { headers: ['mcp-name', 'caf\u00e9'], body: OK })).status, 400);
   const params = (count: number) => Array.from({ length: count }, (_, i) => [`mcp-param-${i}`, 'x']).flat();
@@ -64,7 +64,7 @@ test.serial('headers with bytes outside ASCII, or too many of them, are refused'
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test.serial('only JSON in UTF-8 without encodings is read', async (t) => {
+test.serial('the gateway reads only JSON in UTF-8 without a content encoding', async (t) => {
   const { gateway, traces } = await setUp(t);
   const typed = (type: string) => ({ without: ['content-type'], headers: ['content-type', type], body: OK });
   const types = [
@@ -83,7 +83,7 @@ test.serial('only JSON in UTF-8 without encodings is read', async (t) => {
     t.is((await send(gateway, typed(type))).code, -32000, type);
 });
 
-test.serial('an answer that the client does not accept is not made', async (t) => {
+test.serial('a request whose Accept header does not allow the answer is refused', async (t) => {
   const { gateway, traces } = await setUp(t);
   const accept = async (value: string) =>
     (await send(gateway, { without: ['accept'], headers: ['accept', value], body: OK })).status;
@@ -96,7 +96,7 @@ test.serial('an answer that the client does not accept is not made', async (t) =
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test.serial('a body beyond the limit is refused, announced or not, while others are served', async (t) => {
+test.serial('a body above the limit is refused, with or without Content-Length, while other requests are served', async (t) => {
   const { gateway, traces } = await setUp(t, { limits: { bodyBytes: 1000 } });
   const session = await open(gateway);
   const large = JSON.stringify(call('tools/call', { name: 'ok', arguments: { x: 'x'.repeat(2000) } }));
@@ -112,7 +112,7 @@ test.serial('a body beyond the limit is refused, announced or not, while others 
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });
 
-test.serial('without a good token: 401 with a challenge, whatever else is wrong', async (t) => {
+test.serial('a request without a valid token gets 401 with a challenge, whatever else is wrong with it', async (t) => {
   const { gateway, traces } = await setUp(t);
   const challenge = 'Bearer resource_metadata="https://gateway.test/.well-known/oauth-protected-resource/mcp/t"';
   const none = await send(gateway, { user: null, body: '{' });
@@ -133,7 +133,7 @@ test.serial('without a good token: 401 with a challenge, whatever else is wrong'
   t.is((await send(gateway, { user: null, headers: ['authorization', 'bearer alice'], body: OK })).code, -32000);
 });
 
-test.serial('a revoked token is 401 although its signature is good', async (t) => {
+test.serial('a revoked token gets 401 although its signature is valid', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const before = [upstream.received.length, gateway.decisions.length];
@@ -144,7 +144,7 @@ test.serial('a revoked token is 401 although its signature is good', async (t) =
   t.deepEqual([upstream.received.length, gateway.decisions.length], before);
 });
 
-test.serial('nothing of the client goes to the target but the message', async (t) => {
+test.serial('the target gets nothing from the client except the message', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const decided = gateway.decisions.length;
@@ -183,7 +183,7 @@ test.serial('nothing of the client goes to the target but the message', async (t
   t.notRegex(JSON.stringify(upstream.received), /Bearer|alice/);
 });
 
-test.serial('2026-07-28: Mcp-Param headers go on, a session id is ignored', async (t) => {
+test.serial('2026-07-28: Mcp-Param headers are forwarded, and a session id is ignored', async (t) => {
   const { gateway, upstream } = await setUp(t);
   upstream.script = byMethod({ 'tools/call': { content: [] } }, { modern: true });
   const raw = modern('tools/call', { name: 'ok' }, { headers: { 'mcp-param-region': 'eu', 'mcp-session-id': 'anything' } });
@@ -196,7 +196,7 @@ test.serial('2026-07-28: Mcp-Param headers go on, a session id is ignored', asyn
   t.is(sent['mcp-session-id'], undefined);
 });
 
-test.serial('paths: one form, and everything else is no target', async (t) => {
+test.serial('a target has one form of path, and any other path is not found', async (t) => {
   const { gateway, traces } = await setUp(t);
   for (const path of ['/mcp/', '/mcp/t/', '/mcp/T', '/mcp/../admin', '/mcp/%74', '/mcp/t%00', '/mcp//t', '/mcp/t;x', '/mcp/1t']) {
     t.is((await send(gateway, { path, body: OK })).status, 404, path);
@@ -214,7 +214,7 @@ test.serial('paths: one form, and everything else is no target', async (t) => {
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test.serial('Host and Origin are judged before anything else', async (t) => {
+test.serial('Host and Origin are checked before anything else', async (t) => {
   const { gateway, traces } = await setUp(t, { deps: { checkOrigin: () => new AppError('origin_not_allowed', 'no') } });
   for (const user of [null, 'wrong', 'alice']) {
     const reply = await send(gateway, { user, body: OK });
@@ -223,26 +223,29 @@ test.serial('Host and Origin are judged before anything else', async (t) => {
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
-test.serial('too many requests: 429 with the time to wait, counted by principal, and by address alone without one', async (t) => {
-  const keys: object[] = [];
-  const rateLimit: McpDeps['rateLimit'] = async (key) => {
-    keys.push(key);
-    return 7;
-  };
-  const { gateway, traces } = await setUp(t, { deps: { rateLimit } });
-  for (const user of ['alice', 'wrong']) {
-    const reply = await send(gateway, { user, body: OK });
-    t.deepEqual([reply.status, reply.headers['retry-after']], [429, '7']);
-  }
-  const address = '127.0.0.1';
-  t.deepEqual(keys, [
-    { address, principal: '["https://gateway.test","alice"]' },
-    { address, principal: null },
-  ]);
-  t.deepEqual(traces(), [0, 0, 0]);
-});
+test.serial(
+  'too many requests get 429 with the time to wait, counted by principal, or by address without a valid token',
+  async (t) => {
+    const keys: object[] = [];
+    const rateLimit: McpDeps['rateLimit'] = async (key) => {
+      keys.push(key);
+      return 7;
+    };
+    const { gateway, traces } = await setUp(t, { deps: { rateLimit } });
+    for (const user of ['alice', 'wrong']) {
+      const reply = await send(gateway, { user, body: OK });
+      t.deepEqual([reply.status, reply.headers['retry-after']], [429, '7']);
+    }
+    const address = '127.0.0.1';
+    t.deepEqual(keys, [
+      { address, principal: '["https://gateway.test","alice"]' },
+      { address, principal: null },
+    ]);
+    t.deepEqual(traces(), [0, 0, 0]);
+  },
+);
 
-test.serial('every answer has a request id, and problems repeat it', async (t) => {
+test.serial('every answer has a request id, and a problem document repeats it', async (t) => {
   const { gateway } = await setUp(t);
   const [problem, message] = [await send(gateway, { path: '/mcp/', body: OK }), await send(gateway, { body: OK })];
   t.regex(String(problem.headers['x-request-id']), /^[0-9a-f-]{36}$/);
@@ -262,7 +265,7 @@ for (const [what, head] of [
   ['a NUL', 'X-A: b\0c\r\nContent-Length: 5'],
   ['a folded header', 'X-A: b\r\n c\r\nContent-Length: 5'],
 ] as const) {
-  test.serial(`smuggling through ${what} ends at the listener`, async (t) => {
+  test.serial(`the listener refuses request smuggling through ${what}`, async (t) => {
     const { gateway, traces } = await setUp(t);
     const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
     let text = '';
@@ -279,7 +282,7 @@ for (const [what, head] of [
   });
 }
 
-test.serial('the gate is asked after the last byte of the body, not before', async (t) => {
+test.serial('a request passes the gate after the last byte of its body, not before', async (t) => {
   const { gateway } = await setUp(t);
   const session = await open(gateway);
   const before = gateway.admissions;

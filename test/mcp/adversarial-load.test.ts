@@ -108,62 +108,69 @@ function pour(port: number, first: string, part: string, parts: number): Promise
   });
 }
 
-test.serial('bodies that are too large, too deep, too many or packed are refused, and others are served meanwhile', async (t) => {
-  const upstream = await startRecording(byMethod({ 'tools/call': { content: [] } }));
-  const { gateway, session } = await setUp(t, upstream);
-  const stop = await servedMeanwhile(t, gateway);
-  const port = Number(new URL(gateway.origin).port);
-  const decided = () => gateway.decisions.filter(({ user_id }) => user_id === 'alice').length;
-  const before = decided();
-  const keys = (count: number): string => `{${Array.from({ length: count }, (_, i) => `"${i.toString(36)}":0`).join()}}`;
+test.serial(
+  'bodies that are too large, too deep, too many or compressed are refused while other requests are served',
+  async (t) => {
+    const upstream = await startRecording(byMethod({ 'tools/call': { content: [] } }));
+    const { gateway, session } = await setUp(t, upstream);
+    const stop = await servedMeanwhile(t, gateway);
+    const port = Number(new URL(gateway.origin).port);
+    const decided = () => gateway.decisions.filter(({ user_id }) => user_id === 'alice').length;
+    const before = decided();
+    const keys = (count: number): string => `{${Array.from({ length: count }, (_, i) => `"${i.toString(36)}":0`).join()}}`;
 
-  for (const [what, lines] of [
-    ['5 MiB', [`Content-Length: ${5 * 1024 * 1024}`]],
-    ['a million keys', [`Content-Length: ${keys(1_000_000).length}`]],
-    ['a string of 10 MB', ['Content-Length: 10000000']],
-    ['more than can be', ['Content-Length: 9007199254740991']],
-  ] as const) {
-    const { text } = await pour(port, head(port, lines), '', 0);
-    t.regex(text, /^HTTP\/1\.1 413 /, what);
-  }
-  const chunk = `10000\r\n${'x'.repeat(0x10000)}\r\n`;
-  const endless = await pour(port, head(port, ['Transfer-Encoding: chunked']), chunk, 1_000);
-  t.regex(endless.text, /^HTTP\/1\.1 413 /, 'unannounced');
-  t.true(endless.poured < 1_000, 'it was not waited for');
+    for (const [what, lines] of [
+      ['5 MiB', [`Content-Length: ${5 * 1024 * 1024}`]],
+      ['a million keys', [`Content-Length: ${keys(1_000_000).length}`]],
+      ['a string of 10 MB', ['Content-Length: 10000000']],
+      ['more than can be', ['Content-Length: 9007199254740991']],
+    ] as const) {
+      const { text } = await pour(port, head(port, lines), '', 0);
+      t.regex(text, /^HTTP\/1\.1 413 /, what);
+    }
+    const chunk = `10000\r\n${'x'.repeat(0x10000)}\r\n`;
+    const endless = await pour(port, head(port, ['Transfer-Encoding: chunked']), chunk, 1_000);
+    t.regex(endless.text, /^HTTP\/1\.1 413 /, 'unannounced');
+    t.true(endless.poured < 1_000, 'it was not waited for');
 
-  const packed = gzipSync(Buffer.alloc(10_000_000, 0x20));
-  for (const coding of ['gzip', 'x-gzip', 'deflate', 'br', 'identity, gzip']) {
-    const reply = await send(gateway, inSession(session, packed as never, { headers: ['content-encoding', coding] }));
-    t.is(reply.status, 415, coding);
-  }
-  for (const [what, body] of [
-    ['200,000 nested arrays', '['.repeat(200_000)],
-    ['200,000 nested arrays, closed', '['.repeat(200_000) + ']'.repeat(200_000)],
-    ['200,000 nested objects', '{"a":'.repeat(200_000)],
-    [
-      'nested arguments',
-      `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","arguments":{"a":${'['.repeat(100_000)}`,
-    ],
-    ['400,000 keys', keys(400_000)],
-    ['a million values', `[${'0,'.repeat(1_000_000)}0]`],
-    ['a number of a million digits', `{"jsonrpc":"2.0","id":${'9'.repeat(1_000_000)}}`],
-  ] as const) {
-    t.true(body.length < 4 * 1024 * 1024, 'within the limit of the body');
-    const reply = await send(gateway, inSession(session, body));
-    t.deepEqual([reply.status, reply.code], [400, -32700], what);
-    t.true(reply.text.length < 1_000, what);
-  }
-  t.is(decided(), before, 'none of them was decided');
-  const seen = upstream.received.filter(({ message }) => message?.params?.['arguments'] !== undefined).length;
-  t.is(seen, 0, 'or forwarded');
+    const packed = gzipSync(Buffer.alloc(10_000_000, 0x20));
+    for (const coding of ['gzip', 'x-gzip', 'deflate', 'br', 'identity, gzip']) {
+      const reply = await send(gateway, inSession(session, packed as never, { headers: ['content-encoding', coding] }));
+      t.is(reply.status, 415, coding);
+    }
+    for (const [what, body] of [
+      ['200,000 nested arrays', '['.repeat(200_000)],
+      ['200,000 nested arrays, closed', '['.repeat(200_000) + ']'.repeat(200_000)],
+      ['200,000 nested objects', '{"a":'.repeat(200_000)],
+      [
+        'nested arguments',
+        `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","arguments":{"a":${'['.repeat(100_000)}`,
+      ],
+      ['400,000 keys', keys(400_000)],
+      ['a million values', `[${'0,'.repeat(1_000_000)}0]`],
+      ['a number of a million digits', `{"jsonrpc":"2.0","id":${'9'.repeat(1_000_000)}}`],
+    ] as const) {
+      t.true(body.length < 4 * 1024 * 1024, 'within the limit of the body');
+      const reply = await send(gateway, inSession(session, body));
+      t.deepEqual([reply.status, reply.code], [400, -32700], what);
+      t.true(reply.text.length < 1_000, what);
+    }
+    t.is(decided(), before, 'none of them was decided');
+    const seen = upstream.received.filter(({ message }) => message?.params?.['arguments'] !== undefined).length;
+    t.is(seen, 0, 'or forwarded');
 
-  const large = { name: 'ok', arguments: { text: 'x'.repeat(4_000_000) } };
-  t.is((await send(gateway, inSession(session, call('tools/call', large)))).code, undefined, 'what is within the limits passes');
-  t.is(decided(), before + 1);
-  t.true((await stop()) < PATIENCE_MS);
-});
+    const large = { name: 'ok', arguments: { text: 'x'.repeat(4_000_000) } };
+    t.is(
+      (await send(gateway, inSession(session, call('tools/call', large)))).code,
+      undefined,
+      'what is within the limits passes',
+    );
+    t.is(decided(), before + 1);
+    t.true((await stop()) < PATIENCE_MS);
+  },
+);
 
-test.serial('who does not finish a request is cut off in time, and others are served meanwhile', async (t) => {
+test.serial('a client that does not finish its request is disconnected in time while others are served', async (t) => {
   const upstream = await startRecording(byMethod({ 'tools/call': { content: [] } }));
   t.teardown(() => upstream.stop());
   const w = await world(t, null, upstream.url);
@@ -213,7 +220,7 @@ test.serial('who does not finish a request is cut off in time, and others are se
   t.is((await log.text()).trim().split('\n').length, served + 1, 'what did not arrive is no request');
 });
 
-/** A target whose standing streams stay open. */
+/** A target whose standalone streams stay open. */
 async function startStreaming(t: ExecutionContext) {
   const streams = new Set<ServerResponse>();
   const plain = byMethod({ 'tools/call': { content: [] } });
@@ -247,7 +254,7 @@ function standing(gateway: TestGateway, user: string, session: string): Promise<
 
 const MOST = 256;
 
-test.serial('of a thousand idle streams of one user as many stay open as it may have; other users have theirs', async (t) => {
+test.serial('a user who opens a thousand idle streams keeps only the allowed number, and other users keep theirs', async (t) => {
   const { gateway, streams, session, traces } = await startStreaming(t);
   const many = await Promise.all(Array.from({ length: 1_000 }, () => standing(gateway, 'alice', session)));
   const opened = many.filter(({ status }) => status === 200);
@@ -264,7 +271,7 @@ test.serial('of a thousand idle streams of one user as many stay open as it may 
   for (const { stop } of [...opened, theirs]) stop();
 });
 
-test.serial('a storm of clients that come back gets the places that are free, and holds none when it is over', async (t) => {
+test.serial('a storm of reconnecting clients gets the free slots, and holds none of them when it is over', async (t) => {
   const { gateway, streams, session } = await startStreaming(t);
   const bob = await open(gateway, { user: 'bob' });
   const first = await Promise.all(Array.from({ length: MOST }, () => standing(gateway, 'alice', session)));
@@ -287,7 +294,7 @@ test.serial('a storm of clients that come back gets the places that are free, an
   for (const { stop } of again) stop();
 });
 
-test.serial('what is denied costs what the unknown costs, so that a clock tells neither from the other', async (t) => {
+test.serial('a denied request takes as long as one for an unknown target, so that timing does not tell them apart', async (t) => {
   const upstream = await startRecording(byMethod({ 'tools/list': { tools: [{ name: 'secret' }] } }));
   const { gateway, session, traces } = await setUp(t, upstream);
   gateway.targets.set('private', routed('private', upstream.url));

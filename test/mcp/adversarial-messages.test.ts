@@ -8,7 +8,7 @@ interface Setup {
   readonly gateway: TestGateway;
   readonly upstream: RecordingUpstream;
   readonly session: string;
-  /** What the target saw and what was audited since the session was opened. */
+  /** Messages that the target got, and audit rows, since the session was opened. */
   since(): { readonly seen: string[]; readonly audited: string[] };
 }
 
@@ -89,7 +89,7 @@ for (const [what, body, codes] of [
   });
 }
 
-test.serial('methods are compared byte for byte; unknown ones go nowhere', async (t) => {
+test.serial('methods are compared byte for byte, and unknown methods are not forwarded', async (t) => {
   const { gateway, session, since } = await setUp(t);
   for (const method of [
     'Tools/Call',
@@ -107,7 +107,7 @@ test.serial('methods are compared byte for byte; unknown ones go nowhere', async
   t.deepEqual(since(), NOTHING);
 });
 
-test.serial('methods of 2026-07-28 likewise, with HTTP 404', async (t) => {
+test.serial('unknown methods of 2026-07-28 are not forwarded and get HTTP 404', async (t) => {
   const { gateway, since } = await setUp(t, 'modern');
   for (const method of ['Tools/Call', 'acme/danger', 'tasks/list', 'skills/get', 'initialize', 'ping']) {
     const reply = await send(gateway, modern(method, { name: 'ok' }));
@@ -129,7 +129,7 @@ test.serial('names are compared byte for byte', async (t) => {
   t.deepEqual(since().seen, ['tools/call']);
 });
 
-test.serial('names that are no names are refused before any decision', async (t) => {
+test.serial('a name that is not a valid name is refused before any decision', async (t) => {
   const { gateway, session, since } = await setUp(t);
   for (const name of [1, ['ok'], { toString: 'ok' }, null, '', 'o\nk', 'x'.repeat(257)]) {
     const reply = await send(gateway, inSession(session, call('tools/call', { name })));
@@ -147,7 +147,7 @@ test.serial('only params.name names the tool', async (t) => {
   t.deepEqual(upstream.received.at(-1)?.message?.params, params);
 });
 
-test.serial('a denied call is answered in band and goes nowhere', async (t) => {
+test.serial('a denied call gets a JSON-RPC error and is not forwarded', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const reply = await send(gateway, inSession(session, call('tools/call', { name: 'secret' })));
   t.deepEqual([reply.status, reply.code], [200, 403]);
@@ -167,7 +167,7 @@ test.serial('arguments reach the target as they were written', async (t) => {
   t.true(upstream.received.at(-1)?.text.includes(`"arguments":${args}`));
 });
 
-test.serial('1 and "1" are two ids', async (t) => {
+test.serial('the ids 1 and "1" are different', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t);
   const seen = upstream.received.length;
   const replies = await Promise.all(
@@ -182,7 +182,7 @@ test.serial('1 and "1" are two ids', async (t) => {
   t.deepEqual(since().audited, Array(2).fill('tools/call tool ok allow'));
 });
 
-test.serial('unknown notifications, and any without a session, are accepted and dropped', async (t) => {
+test.serial('a notification that is unknown, or has no session, is accepted and dropped', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const notify = (method: string) => ({ jsonrpc: '2.0', method, params: {} });
   t.is((await send(gateway, inSession(session, notify('notifications/acme')))).status, 202);
@@ -195,7 +195,7 @@ test.serial('unknown notifications, and any without a session, are accepted and 
 
 const headers = (changes: Record<string, string | undefined>) => modern('tools/call', { name: 'ok' }, { headers: changes });
 
-test.serial('2026-07-28: headers that are missing or differ from the body are refused', async (t) => {
+test.serial('2026-07-28: a request is refused if a header is missing or differs from the body', async (t) => {
   const { gateway, since } = await setUp(t, 'modern');
   for (const raw of [
     headers({ 'mcp-name': 'secret' }),
@@ -222,48 +222,51 @@ test.serial('2026-07-28: headers that are missing or differ from the body are re
   t.deepEqual(since(), { seen: ['tools/call'], audited: ['tools/call tool ok allow'] });
 });
 
-test.serial('versions: header and body never disagree, and unknown ones are named', async (t) => {
-  const { gateway, since } = await setUp(t, 'modern');
-  const version = ['mcp-protocol-version', MODERN];
-  const bare = await send(gateway, { headers: version, body: call('tools/call', { name: 'ok' }) });
-  t.deepEqual([bare.status, bare.code], [400, -32602]);
-  const discover = await send(gateway, { body: call('server/discover') });
-  t.deepEqual([discover.status, discover.code], [200, -32601]);
-  const unsaid = await send(gateway, { body: call('subscriptions/listen', { notifications: {} }) });
-  t.deepEqual([unsaid.status, unsaid.code], [200, -32601]);
-  const legacy = { headers: ['mcp-protocol-version', '2025-11-25'] };
-  const claimed = await send(gateway, { ...legacy, body: modern('tools/call', { name: 'ok' }).body ?? {} });
-  t.deepEqual([claimed.status, claimed.code], [400, -32020]);
-  const initialize = await send(gateway, {
-    headers: version,
-    body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {} }),
-  });
-  t.deepEqual([initialize.status, initialize.code], [400, -32020]);
-  const response = await send(gateway, { headers: version, body: { jsonrpc: '2.0', id: 1, result: {} } });
-  t.deepEqual([response.status, response.code], [400, -32600]);
-  const ok = modern('tools/call', { name: 'ok' }).body ?? {};
-  for (const body of [[ok], [ok, modern('tools/call', { name: 'secret' }, { id: 2 }).body], [[ok]], []]) {
-    const batch = await send(gateway, { headers: version, body });
-    t.deepEqual([batch.status, batch.code], [400, -32600]);
-  }
-  const idless = { jsonrpc: '2.0', method: 'tools/call', params: { name: 'ok' } };
-  const unanswered = await send(gateway, { headers: version, body: idless });
-  t.deepEqual([unanswered.status, unanswered.code, 'id' in JSON.parse(unanswered.text)], [400, -32600, false]);
-  const future = modern('tools/call', { name: 'ok' }, { headers: { 'mcp-protocol-version': '2027-01-01' } });
-  const text = JSON.stringify(future.body).replace(MODERN, '2027-01-01');
-  const unsupported = await send(gateway, { ...future, body: text });
-  t.deepEqual([unsupported.status, unsupported.code], [400, -32022]);
-  t.deepEqual(JSON.parse(unsupported.text).error.data, { supported: [MODERN], requested: '2027-01-01' });
-  t.deepEqual(since(), NOTHING);
-});
+test.serial(
+  'a request is refused if header and body name different versions, and the error names unknown versions',
+  async (t) => {
+    const { gateway, since } = await setUp(t, 'modern');
+    const version = ['mcp-protocol-version', MODERN];
+    const bare = await send(gateway, { headers: version, body: call('tools/call', { name: 'ok' }) });
+    t.deepEqual([bare.status, bare.code], [400, -32602]);
+    const discover = await send(gateway, { body: call('server/discover') });
+    t.deepEqual([discover.status, discover.code], [200, -32601]);
+    const unsaid = await send(gateway, { body: call('subscriptions/listen', { notifications: {} }) });
+    t.deepEqual([unsaid.status, unsaid.code], [200, -32601]);
+    const legacy = { headers: ['mcp-protocol-version', '2025-11-25'] };
+    const claimed = await send(gateway, { ...legacy, body: modern('tools/call', { name: 'ok' }).body ?? {} });
+    t.deepEqual([claimed.status, claimed.code], [400, -32020]);
+    const initialize = await send(gateway, {
+      headers: version,
+      body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {} }),
+    });
+    t.deepEqual([initialize.status, initialize.code], [400, -32020]);
+    const response = await send(gateway, { headers: version, body: { jsonrpc: '2.0', id: 1, result: {} } });
+    t.deepEqual([response.status, response.code], [400, -32600]);
+    const ok = modern('tools/call', { name: 'ok' }).body ?? {};
+    for (const body of [[ok], [ok, modern('tools/call', { name: 'secret' }, { id: 2 }).body], [[ok]], []]) {
+      const batch = await send(gateway, { headers: version, body });
+      t.deepEqual([batch.status, batch.code], [400, -32600]);
+    }
+    const idless = { jsonrpc: '2.0', method: 'tools/call', params: { name: 'ok' } };
+    const unanswered = await send(gateway, { headers: version, body: idless });
+    t.deepEqual([unanswered.status, unanswered.code, 'id' in JSON.parse(unanswered.text)], [400, -32600, false]);
+    const future = modern('tools/call', { name: 'ok' }, { headers: { 'mcp-protocol-version': '2027-01-01' } });
+    const text = JSON.stringify(future.body).replace(MODERN, '2027-01-01');
+    const unsupported = await send(gateway, { ...future, body: text });
+    t.deepEqual([unsupported.status, unsupported.code], [400, -32022]);
+    t.deepEqual(JSON.parse(unsupported.text).error.data, { supported: [MODERN], requested: '2027-01-01' });
+    t.deepEqual(since(), NOTHING);
+  },
+);
 
-test.serial('an error for an id that cannot be read has id null in a session, none in 2026-07-28', async (t) => {
+test.serial('an error for an unreadable id has the id null in a session and no id in 2026-07-28', async (t) => {
   const { gateway } = await setUp(t, 'modern');
   t.is(JSON.parse((await send(gateway, { body: '{' })).text).id, null);
   t.false('id' in JSON.parse((await send(gateway, { headers: ['mcp-protocol-version', MODERN], body: '{' })).text));
 });
 
-test.serial('a batch of 2025-03-26: each element is decided and forwarded by itself', async (t) => {
+test.serial('each element of a batch of 2025-03-26 is decided and forwarded by itself', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t, 'session', '2025-03-26');
   const batch = [call('tools/call', { name: 'ok' }, 1), call('tools/call', { name: 'secret' }, 2), call('acme/x', {}, 3)];
   const reply = await send(
@@ -288,7 +291,7 @@ test.serial('a batch of 2025-03-26: each element is decided and forwarded by its
   ]);
 });
 
-test.serial('a batch that no revision allows is refused whole', async (t) => {
+test.serial('a batch that no revision allows is refused as a whole', async (t) => {
   const { gateway, session, since } = await setUp(t, 'session', '2025-03-26');
   const ok = (id: unknown) => call('tools/call', { name: 'ok' }, id);
   for (const batch of [
@@ -354,7 +357,7 @@ for (const method of ['resources/read', 'resources/subscribe']) {
   });
 }
 
-test.serial('completion: denied, unknown and non-canonical references answer alike', async (t) => {
+test.serial('completions for denied, unknown and non-canonical references get the same answer', async (t) => {
   const { gateway, session, since } = await setUp(t);
   const complete = (ref: object) =>
     send(gateway, inSession(session, call('completion/complete', { ref, argument: { name: 'a', value: '' } })));
@@ -392,7 +395,7 @@ test.serial('completion: denied, unknown and non-canonical references answer ali
   });
 });
 
-test.serial('an argument of a prompt is data, whatever it looks like', async (t) => {
+test.serial('an argument of a prompt is treated as data, even if it looks like a URI', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t);
   for (const uri of URIS) {
     const params = { name: 'ok', arguments: { uri } };
@@ -405,7 +408,7 @@ test.serial('an argument of a prompt is data, whatever it looks like', async (t)
   });
 });
 
-test.serial('hosts and paths in letters that look like others are other hosts and paths', async (t) => {
+test.serial('hosts and paths written in lookalike letters are different hosts and paths', async (t) => {
   const { gateway, session, since } = await setUp(t);
   gateway.rights.set('alice', ({ resource_name }) =>
     /^https:\/\/(example\.com|xn--exmple-4nf\.com)\/public\/a$/.test(resource_name),
@@ -423,7 +426,7 @@ test.serial('hosts and paths in letters that look like others are other hosts an
   });
 });
 
-test.serial('of what is listened to, a URI with more than one reading is left out before the target is asked', async (t) => {
+test.serial('a URI with more than one reading is removed from a listening filter before the target is asked', async (t) => {
   const { gateway, upstream, since } = await setUp(t, 'modern');
   const answering = upstream.script;
   upstream.script = (received, res) =>

@@ -1,4 +1,4 @@
-/** What answers name besides what was asked for, and templates that promise more than a policy grants. */
+/** Answers that name other objects than the requested one, and templates that promise more than a policy grants. */
 import test, { type ExecutionContext } from 'ava';
 import { byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
@@ -41,7 +41,7 @@ async function setUp(t: ExecutionContext, results: Results, allowed = /^(ok|(fil
 
 const resultOf = (reply: Reply) => JSON.parse(reply.text).result;
 
-test.serial('a directory that may be read brings no contents that may not', async (t) => {
+test.serial('reading an allowed directory returns no contents of a denied resource', async (t) => {
   const uris = [
     'file:///public/d/',
     'file:///public/d/a',
@@ -62,7 +62,7 @@ test.serial('a directory that may be read brings no contents that may not', asyn
   });
 });
 
-test.serial('a result of a tool loses its links to what may not be read, and nothing else', async (t) => {
+test.serial('a tool result loses its links to denied resources, and nothing else', async (t) => {
   const link = (uri: string) => ({ type: 'resource_link', uri, name: uri });
   const embedded = { type: 'resource', resource: { uri: 'file:///secret/s', text: 'the answer itself' } };
   const content = [
@@ -88,13 +88,13 @@ test.serial('a result of a tool loses its links to what may not be read, and not
   });
 });
 
-test.serial('a pointer to what may be read stays where it is, in either of its names', async (t) => {
+test.serial('a pointer to an allowed resource is kept under both of its names', async (t) => {
   const _meta = { ui: { resourceUri: 'ui://public/card' }, 'ui/resourceUri': 'ui://public/card' };
   const { ask } = await setUp(t, { 'tools/call': { content: [], _meta } });
   t.deepEqual(resultOf(await ask('tools/call', { name: 'ok' })), { content: [], _meta });
 });
 
-test.serial('a tool in a list points to no resource that may not be read', async (t) => {
+test.serial('a tool in a list does not point to a denied resource', async (t) => {
   const tool = (name: string, resourceUri: string) => ({
     name,
     _meta: { ui: { resourceUri, visibility: ['model'] }, 'ui/resourceUri': resourceUri, n: 1 },
@@ -116,7 +116,7 @@ test.serial('a tool in a list points to no resource that may not be read', async
   });
 });
 
-test.serial('messages of a prompt lose their links to what may not be read', async (t) => {
+test.serial('prompt messages lose their links to denied resources', async (t) => {
   const message = (uri: string) => ({ role: 'user', content: { type: 'resource_link', uri, name: uri } });
   const messages = [message('file:///secret/s'), message('file:///public/a')];
   const { ask, since } = await setUp(t, { 'prompts/get': { messages, description: 'x' } });
@@ -128,7 +128,7 @@ test.serial('messages of a prompt lose their links to what may not be read', asy
   });
 });
 
-test.serial('a template that may be seen opens none of its resources, and its text is no resource', async (t) => {
+test.serial('a visible template gives access to none of its resources, and its text is not a resource', async (t) => {
   const templates = [{ uriTemplate: 'test://template/{id}/data', name: 'a' }];
   const results = { 'resources/templates/list': { resourceTemplates: templates }, 'resources/read': { contents: [] } };
   const { gateway, ask, since } = await setUp(t, results, /^test:\/\/template\/(\{id\}|7)\/data$/);
@@ -155,7 +155,7 @@ test.serial('a template that may be seen opens none of its resources, and its te
   });
 });
 
-test.serial('completions offer no resource that may not be read', async (t) => {
+test.serial('completions offer no denied resource', async (t) => {
   const completion = { values: ['a', 'b', '../secret/s', 'a/b', '%2e%2e'], total: 5, hasMore: false };
   const { ask, since } = await setUp(
     t,
@@ -180,7 +180,7 @@ for (const [template, given, shown] of [
   ['file:///{dir}/{name}', { dir: 'secret' }, []],
   ['file:///{dir}/{name}', undefined, []],
 ] as const) {
-  test.serial(`completions of ${template} with ${JSON.stringify(given)} offer no resource that may not be read`, async (t) => {
+  test.serial(`completions of ${template} with ${JSON.stringify(given)} offer no denied resource`, async (t) => {
     const completion = { values: ['a', '../secret/s', 'b'], total: 3 };
     const { ask } = await setUp(t, { 'completion/complete': { completion } }, /^file:\/\/\/(public\/a|.*\{.*)$/);
     const params = { ref: { type: 'ref/resource', uri: template }, argument: { name: 'name', value: '' } };
@@ -190,7 +190,7 @@ for (const [template, given, shown] of [
   });
 }
 
-test.serial('an extension that the gateway does not carry is neither announced nor served', async (t) => {
+test.serial('an extension that the gateway does not support is neither announced nor served', async (t) => {
   const capabilities = { tools: {}, tasks: {}, 'acme/danger': {}, experimental: { 'acme/danger': {} } };
   const upstream = await startRecording(
     byMethod(

@@ -28,43 +28,46 @@ async function setUp(t: { teardown(stop: () => Promise<void>): void }, limits: P
 const OK = call('tools/call', { name: 'ok' });
 const forged = (id: string): string => `${id.slice(0, 40)}${id[40] === 'A' ? 'B' : 'A'}${id.slice(41)}`;
 
-test.serial('a session of another, of another target, edited, cut or invented answers like one that never was', async (t) => {
-  const { gateway, upstream } = await setUp(t);
-  const session = await open(gateway);
-  const foreign = await startGateway({
-    targets: [...gateway.targets.values()],
-    rights: { alice: () => true },
-    deps: { seal: createSeal([Buffer.alloc(32, 9)]) },
-  });
-  t.teardown(() => foreign.stop());
-  const ofAnotherKey = await open(foreign);
-  const [seen, decided] = [upstream.received.length, gateway.decisions.length];
-  const replies = await Promise.all([
-    send(gateway, inSession(session, OK, { user: 'bob' })),
-    send(gateway, inSession(session, OK, { path: '/mcp/other' })),
-    send(gateway, inSession(forged(session), OK)),
-    send(gateway, inSession(session.slice(0, -1), OK)),
-    send(gateway, inSession('upstream-session-1', OK)),
-    send(gateway, inSession(ofAnotherKey, OK)),
-  ]);
-  for (const { status, text } of replies) t.deepEqual([status, text], [404, replies[0]?.text]);
-  t.is(JSON.parse(replies[0]?.text ?? '').error.code, -32001);
-  const nowhere = await send(gateway, inSession(session, OK, { path: '/mcp/nowhere' }));
-  t.is(JSON.parse(nowhere.text).error.code, 404, 'whether there is such a target is asked first');
-  t.is(upstream.received.length, seen);
-  t.deepEqual(
-    gateway.audited().slice(decided),
-    [...Array(6).fill('tools/call tool ok allow'), 'tools/call tool ok deny no_target'],
-    'each attempt is recorded, once',
-  );
-  t.deepEqual(
-    gateway.outcomes.slice(-7).map(({ outcome }) => outcome),
-    [...Array(6).fill('error'), 'denied'],
-  );
-  t.is((await send(gateway, inSession(session, OK))).status, 200);
-});
+test.serial(
+  'a foreign, edited, truncated or invented session id, or one of another target, gets the answer of an unknown session',
+  async (t) => {
+    const { gateway, upstream } = await setUp(t);
+    const session = await open(gateway);
+    const foreign = await startGateway({
+      targets: [...gateway.targets.values()],
+      rights: { alice: () => true },
+      deps: { seal: createSeal([Buffer.alloc(32, 9)]) },
+    });
+    t.teardown(() => foreign.stop());
+    const ofAnotherKey = await open(foreign);
+    const [seen, decided] = [upstream.received.length, gateway.decisions.length];
+    const replies = await Promise.all([
+      send(gateway, inSession(session, OK, { user: 'bob' })),
+      send(gateway, inSession(session, OK, { path: '/mcp/other' })),
+      send(gateway, inSession(forged(session), OK)),
+      send(gateway, inSession(session.slice(0, -1), OK)),
+      send(gateway, inSession('upstream-session-1', OK)),
+      send(gateway, inSession(ofAnotherKey, OK)),
+    ]);
+    for (const { status, text } of replies) t.deepEqual([status, text], [404, replies[0]?.text]);
+    t.is(JSON.parse(replies[0]?.text ?? '').error.code, -32001);
+    const nowhere = await send(gateway, inSession(session, OK, { path: '/mcp/nowhere' }));
+    t.is(JSON.parse(nowhere.text).error.code, 404, 'whether there is such a target is asked first');
+    t.is(upstream.received.length, seen);
+    t.deepEqual(
+      gateway.audited().slice(decided),
+      [...Array(6).fill('tools/call tool ok allow'), 'tools/call tool ok deny no_target'],
+      'each attempt is recorded, once',
+    );
+    t.deepEqual(
+      gateway.outcomes.slice(-7).map(({ outcome }) => outcome),
+      [...Array(6).fill('error'), 'denied'],
+    );
+    t.is((await send(gateway, inSession(session, OK))).status, 200);
+  },
+);
 
-test.serial('a session ends after a day, and with the target it was opened on', async (t) => {
+test.serial('a session ends after a day, or when its target is replaced', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const seen = upstream.received.length;
@@ -79,7 +82,7 @@ test.serial('a session ends after a day, and with the target it was opened on', 
   t.is(upstream.received.length, seen);
 });
 
-test.serial("nobody ends or listens to another's session", async (t) => {
+test.serial('a caller can neither end nor listen to the session of another caller', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const [seen, decided] = [upstream.received.length, gateway.decisions.length];
@@ -99,7 +102,7 @@ test.serial("nobody ends or listens to another's session", async (t) => {
   t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'upstream-session-1');
 });
 
-test.serial('a request without its session, or with an unknown version, is refused', async (t) => {
+test.serial('a request without its session id, or with an unknown version, is refused', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const [seen, decided] = [upstream.received.length, gateway.decisions.length];
@@ -116,7 +119,7 @@ test.serial('a request without its session, or with an unknown version, is refus
   t.deepEqual(gateway.audited().slice(decided), ['GET allow']);
 });
 
-test.serial('each principal has a session of its own with the target', async (t) => {
+test.serial('each principal has its own session with the target', async (t) => {
   const { gateway, upstream } = await setUp(t);
   let opened = 0;
   const plain = upstream.script;
@@ -135,7 +138,7 @@ test.serial('each principal has a session of its own with the target', async (t)
   );
 });
 
-test.serial('a cancellation goes to the session that it was sent in, and none without a session goes anywhere', async (t) => {
+test.serial('a cancellation reaches only the session that it was sent in, and is dropped without a session', async (t) => {
   const { gateway, upstream } = await setUp(t);
   let opened = 0;
   const plain = upstream.script;
@@ -228,7 +231,7 @@ const startStream = (res: ServerResponse): void => {
 const event = (message: object, id?: string): string =>
   `${id === undefined ? '' : `id: ${id}\n`}data: ${JSON.stringify(message)}\n\n`;
 
-test.serial("the target's question can be answered on its session alone", async (t) => {
+test.serial('a request of the target can be answered only in its own session', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   upstream.script = (received, res) => {
@@ -255,7 +258,7 @@ test.serial("the target's question can be answered on its session alone", async 
   stream.stop();
 });
 
-test.serial('a question that no client may be asked is refused in its name', async (t) => {
+test.serial('the gateway refuses a request of the target that no client may be asked', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   let refuse = (_: unknown): void => undefined;
@@ -277,7 +280,7 @@ test.serial('a question that no client may be asked is refused in its name', asy
   t.like(upstream.received.find(({ message }) => message?.id === 'q')?.message, { id: 'q', error: { code: -32601 } });
 });
 
-test.serial('events are resumed by their session alone', async (t) => {
+test.serial('only its own session can resume a stream from an event id', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   upstream.script = (received, res) => {
@@ -312,35 +315,38 @@ test.serial('events are resumed by their session alone', async (t) => {
   t.deepEqual(gateway.shown.at(-1)?.names, ['ok']);
 });
 
-test.serial('a standing stream ends when its caller may no longer use the target, and delivers nothing after', async (t) => {
-  for (const lose of [
-    (gateway: TestGateway) => void gateway.rights.delete('alice'),
-    (gateway: TestGateway) => void gateway.revoked.add('alice'),
-    (gateway: TestGateway) => void gateway.targets.delete('t'),
-    (gateway: TestGateway) => {
-      gateway.stateDown = true;
-    },
-  ]) {
-    const { gateway, upstream } = await setUp(t);
-    let standing: ServerResponse | undefined;
-    const plain = upstream.script;
-    upstream.script = (received, res) => {
-      if (received.httpMethod !== 'GET') return plain(received, res);
-      startStream(res);
-      standing = res;
-    };
-    const session = await open(gateway);
-    const stream = await listen(gateway, 'alice', ['mcp-session-id', session]);
-    standing?.write(event({ jsonrpc: '2.0', method: 'notifications/tools/list_changed' }));
-    await stream.until(() => stream.text().includes('list_changed'));
-    lose(gateway);
-    standing?.write(event({ jsonrpc: '2.0', method: 'notifications/message', params: { data: 'late' } }));
-    await stream.until(stream.isEnded);
-    t.notRegex(stream.text(), /late/);
-  }
-});
+test.serial(
+  'a standalone stream ends when its caller may no longer use the target, and delivers nothing afterwards',
+  async (t) => {
+    for (const lose of [
+      (gateway: TestGateway) => void gateway.rights.delete('alice'),
+      (gateway: TestGateway) => void gateway.revoked.add('alice'),
+      (gateway: TestGateway) => void gateway.targets.delete('t'),
+      (gateway: TestGateway) => {
+        gateway.stateDown = true;
+      },
+    ]) {
+      const { gateway, upstream } = await setUp(t);
+      let standing: ServerResponse | undefined;
+      const plain = upstream.script;
+      upstream.script = (received, res) => {
+        if (received.httpMethod !== 'GET') return plain(received, res);
+        startStream(res);
+        standing = res;
+      };
+      const session = await open(gateway);
+      const stream = await listen(gateway, 'alice', ['mcp-session-id', session]);
+      standing?.write(event({ jsonrpc: '2.0', method: 'notifications/tools/list_changed' }));
+      await stream.until(() => stream.text().includes('list_changed'));
+      lose(gateway);
+      standing?.write(event({ jsonrpc: '2.0', method: 'notifications/message', params: { data: 'late' } }));
+      await stream.until(stream.isEnded);
+      t.notRegex(stream.text(), /late/);
+    }
+  },
+);
 
-test.serial('updates of a resource come while it may be read, each of them decided', async (t) => {
+test.serial('each update of a resource is decided, and delivered only while the resource may be read', async (t) => {
   const { gateway, upstream } = await setUp(t);
   let standing: ServerResponse | undefined;
   const plain = upstream.script;
@@ -384,7 +390,7 @@ test.serial('updates of a resource come while it may be read, each of them decid
   stream.stop();
 });
 
-test.serial('an answer on a standing stream that answers nothing is dropped', async (t) => {
+test.serial('a response on a standalone stream that answers no request is dropped', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   upstream.script = (received, res) => {
@@ -399,7 +405,7 @@ test.serial('an answer on a standing stream that answers nothing is dropped', as
   t.deepEqual(reply.text.match(/^data: .*$/gm), ['data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}']);
 });
 
-test.serial('standing streams are kept alive and limited by principal', async (t) => {
+test.serial('standalone streams are kept alive, and their number is limited by principal', async (t) => {
   const { gateway, upstream } = await setUp(t, { streamsPerPrincipal: 1, keepAliveMs: 20 });
   const plain = upstream.script;
   upstream.script = (received, res) => (received.httpMethod === 'GET' ? startStream(res) : plain(received, res));
@@ -425,7 +431,7 @@ test.serial('standing streams are kept alive and limited by principal', async (t
   third.stop();
 });
 
-test.serial('standing streams can be ended, and requests under way go on', async (t) => {
+test.serial('the gateway can end standalone streams while calls in flight go on', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const plain = upstream.script;
   let finish = (): void => undefined;
@@ -444,7 +450,7 @@ test.serial('standing streams can be ended, and requests under way go on', async
   t.is((await reply).code, undefined);
 });
 
-test.serial('request state is worth something for its own request alone', async (t) => {
+test.serial('a request state is accepted only for the request that it belongs to', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const asking = {
     resultType: 'input_required',

@@ -75,7 +75,7 @@ for (const [what, answer] of [
   ['a server error', (res) => answerText(res, '{"error":"internal stack trace"}', 'application/json', 500)],
   ['a broken connection', (res) => res.destroy()],
 ] as [string, (res: ServerResponse) => void][]) {
-  test.serial(`-32603 in the gateway's words when the target answers with ${what}`, async (t) => {
+  test.serial(`the client gets -32603 in the gateway's words when the target answers with ${what}`, async (t) => {
     const { gateway, upstream, session, onCall } = await setUp(t);
     onCall((_, res) => answer(res));
     const before = upstream.received.length;
@@ -89,7 +89,7 @@ for (const [what, answer] of [
   });
 }
 
-test.serial('challenges, cookies and redirects of the target stay between it and the gateway', async (t) => {
+test.serial('challenges, cookies and redirects of the target do not reach the client', async (t) => {
   const { gateway, upstream, session, onCall } = await setUp(t);
   for (const [status, headers] of [
     [401, { 'www-authenticate': 'Bearer resource_metadata="http://evil"', 'set-cookie': 'a=b' }],
@@ -121,7 +121,7 @@ test.serial('challenges, cookies and redirects of the target stay between it and
   for (const name of ['set-cookie', 'mcp-session-id', 'x-powered-by']) t.is(reply.headers[name], undefined);
 });
 
-test.serial("the target's own error is its answer", async (t) => {
+test.serial('an error of the target is passed on as its answer', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall(({ id }, res) =>
     answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'bad arguments', data: { n: 1 } } }),
@@ -136,7 +136,7 @@ test.serial("the target's own error is its answer", async (t) => {
   t.is(lastOutcome(gateway), 'error');
 });
 
-test.serial('answers, events and silence are bounded', async (t) => {
+test.serial('the size of answers and events, and the silence of a target, are limited', async (t) => {
   // Long enough for the session to be opened while everything else here begins.
   const limits = { answerBytes: 10_000, idleMs: 2_000, headersMs: 2_000, silenceMs: 2_000 };
   const { gateway, session, onCall } = await setUp(t, limits);
@@ -164,7 +164,7 @@ test.serial('answers, events and silence are bounded', async (t) => {
   t.deepEqual(calls(gateway), Array(5).fill('tools/call tool ok allow'));
 });
 
-test.serial('events go out one message each, whatever the target puts between the lines', async (t) => {
+test.serial('each event to the client holds exactly one message, whatever the target writes into its stream', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   const content = [{ type: 'text', text: '\n\ndata: {"jsonrpc":"2.0"}\n\n\r\u2028 é' }];
   onCall(({ id }, res) => {
@@ -188,7 +188,7 @@ test.serial('events go out one message each, whatever the target puts between th
   t.is(lastOutcome(gateway), 'ok');
 });
 
-test.serial('of two answers the first counts, and notifications of other requests are not for this stream', async (t) => {
+test.serial('the first of two answers counts, and notifications of other requests are dropped', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall((_, res) => {
     const progress = (progressToken: string) =>
@@ -203,7 +203,7 @@ test.serial('of two answers the first counts, and notifications of other request
   t.deepEqual(calls(gateway), ['tools/call tool ok allow']);
 });
 
-test.serial('2026-07-28: no log messages without a level, no questions on the stream', async (t) => {
+test.serial('2026-07-28: log messages without a level are dropped, and a request of the target fails the call', async (t) => {
   const { gateway, upstream } = await setUp(t);
   upstream.script = byMethod({ 'tools/call': {} }, { modern: true });
   await send(gateway, modern('server/discover'));
@@ -219,7 +219,7 @@ test.serial('2026-07-28: no log messages without a level, no questions on the st
   t.regex(reply.text, /-32603/);
 });
 
-test.serial('an unusable credential: nothing is forwarded', async (t) => {
+test.serial('nothing is forwarded if the credential is unusable', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   gateway.targets.set('t', routed('t', upstream.url, { accessOf: reachedWith('unusable') }));
   const before = upstream.received.length;
@@ -229,7 +229,7 @@ test.serial('an unusable credential: nothing is forwarded', async (t) => {
   t.is(upstream.received.length, before);
 });
 
-test.serial('a target without a credential gets none', async (t) => {
+test.serial('a target without a credential gets no credential header', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   gateway.targets.set('t', routed('t', upstream.url, { accessOf: reachedWith(noCredentials) }));
   await send(gateway, inSession(session, OK));
@@ -237,7 +237,7 @@ test.serial('a target without a credential gets none', async (t) => {
   t.is(upstream.received.at(-1)?.headers.authorization, undefined);
 });
 
-test.serial('a target that cannot be reached, or is link-local, is an error in band', async (t) => {
+test.serial('a call to a target that is unreachable or link-local gets a JSON-RPC error', async (t) => {
   const { gateway } = await setUp(t);
   for (const url of ['http://127.0.0.1:1/mcp', 'http://169.254.169.254/latest/meta-data']) {
     gateway.targets.set('t', routed('t', url));
@@ -253,44 +253,47 @@ for (const [how, status, body] of [
   ['404, as the specification has it', 404, null],
   ['400, as SDK servers have it', 400, 'Bad Request: No valid session ID provided'],
 ] as const) {
-  test.serial(`a session that the target has lost (${how}) is opened anew, once, and the client keeps its own`, async (t) => {
-    const { gateway, upstream, session } = await setUp(t);
-    const lose = (res: ServerResponse): void =>
-      body === null
-        ? answerText(res, '', 'text/plain', status)
-        : answerJson(res, { jsonrpc: '2.0', id: null, error: { code: -32000, message: body } }, {}, status);
-    const results = byMethod({ 'tools/call': { content: [] } });
-    upstream.script = (received, res) => {
-      if (received.message?.method === 'initialize') {
-        return answerJson(
-          res,
-          {
-            jsonrpc: '2.0',
-            id: received.message.id,
-            result: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'u', version: '1' } },
-          },
-          { 'mcp-session-id': 'its successor' },
-        );
-      }
-      return received.headers['mcp-session-id'] === 'its successor' ? results(received, res) : lose(res);
-    };
-    const before = upstream.received.length;
-    const reply = await send(gateway, inSession(session, OK));
-    t.deepEqual([reply.status, reply.code], [200, undefined]);
-    t.deepEqual(upstream.seen().slice(before), ['tools/call', 'initialize', 'notifications/initialized', 'tools/call']);
-    t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'its successor');
-    // One decision for the call, whatever it took to make it.
-    t.is(gateway.audited().filter((row) => row.startsWith('tools/call')).length, 1);
-    t.is((await send(gateway, inSession(session, OK))).status, 200);
-    t.deepEqual(upstream.seen().slice(before + 4), ['tools/call']);
+  test.serial(
+    `an upstream session that the target has lost (${how}) is replaced once, and the client keeps its session`,
+    async (t) => {
+      const { gateway, upstream, session } = await setUp(t);
+      const lose = (res: ServerResponse): void =>
+        body === null
+          ? answerText(res, '', 'text/plain', status)
+          : answerJson(res, { jsonrpc: '2.0', id: null, error: { code: -32000, message: body } }, {}, status);
+      const results = byMethod({ 'tools/call': { content: [] } });
+      upstream.script = (received, res) => {
+        if (received.message?.method === 'initialize') {
+          return answerJson(
+            res,
+            {
+              jsonrpc: '2.0',
+              id: received.message.id,
+              result: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'u', version: '1' } },
+            },
+            { 'mcp-session-id': 'its successor' },
+          );
+        }
+        return received.headers['mcp-session-id'] === 'its successor' ? results(received, res) : lose(res);
+      };
+      const before = upstream.received.length;
+      const reply = await send(gateway, inSession(session, OK));
+      t.deepEqual([reply.status, reply.code], [200, undefined]);
+      t.deepEqual(upstream.seen().slice(before), ['tools/call', 'initialize', 'notifications/initialized', 'tools/call']);
+      t.is(upstream.received.at(-1)?.headers['mcp-session-id'], 'its successor');
+      // One decision for the call, whatever it took to make it.
+      t.is(gateway.audited().filter((row) => row.startsWith('tools/call')).length, 1);
+      t.is((await send(gateway, inSession(session, OK))).status, 200);
+      t.deepEqual(upstream.seen().slice(before + 4), ['tools/call']);
 
-    upstream.script = (_, res) => lose(res);
-    const failed = await send(gateway, inSession(session, OK));
-    t.deepEqual([failed.status, failed.code], [200, -32603]);
-  });
+      upstream.script = (_, res) => lose(res);
+      const failed = await send(gateway, inSession(session, OK));
+      t.deepEqual([failed.status, failed.code], [200, -32603]);
+    },
+  );
 }
 
-test.serial('a failing audit log: 503, and nothing is forwarded', async (t) => {
+test.serial('the client gets 503 and nothing is forwarded if the audit log fails', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   const [before, decided] = [upstream.received.length, gateway.decisions.length];
   gateway.auditDown = true;
@@ -305,7 +308,7 @@ test.serial('a failing audit log: 503, and nothing is forwarded', async (t) => {
   t.deepEqual([upstream.received.length, gateway.decisions.length], [before, decided]);
 });
 
-test.serial('what a list shows is recorded before it is answered, or it is not answered', async (t) => {
+test.serial('a list is answered only after its names are recorded', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall(({ id }, res) => {
     gateway.auditDown = true;
@@ -317,7 +320,7 @@ test.serial('what a list shows is recorded before it is answered, or it is not a
   t.deepEqual(gateway.shown, []);
 });
 
-test.serial('a state that cannot be had: 503; a broken engine: denied, recorded as an error, lists empty', async (t) => {
+test.serial('an unreadable state gives 503, and a broken engine denies calls, records an error and empties lists', async (t) => {
   const { gateway, upstream, session } = await setUp(t, {}, byMethod({ 'tools/list': { tools: [{ name: 'ok' }] } }));
   const before = upstream.received.length;
   gateway.stateDown = true;
@@ -332,7 +335,7 @@ test.serial('a state that cannot be had: 503; a broken engine: denied, recorded 
   t.is(upstream.received.length, before);
 });
 
-test.serial('a target that is forbidden answers like one that does not exist', async (t) => {
+test.serial('a forbidden target answers like one that does not exist', async (t) => {
   const { gateway, upstream } = await setUp(t);
   gateway.targets.set('u', routed('u', upstream.url));
   const before = upstream.received.length;
@@ -366,7 +369,7 @@ test.serial('a target that is forbidden answers like one that does not exist', a
   t.is(gateway.decisions.at(-1)?.target_id, null);
 });
 
-test.serial('a page of which nothing may be seen keeps its cursor, and the cursor goes on as it was', async (t) => {
+test.serial('a page without visible items keeps its cursor, and the cursor is passed on unchanged', async (t) => {
   const { gateway, upstream, session, onCall } = await setUp(t);
   onCall(({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, result: { tools: [{ name: 'secret' }], nextCursor: 'c2' } }));
   const reply = await send(gateway, inSession(session, call('tools/list', { cursor: 'c1' })));
@@ -375,7 +378,7 @@ test.serial('a page of which nothing may be seen keeps its cursor, and the curso
   t.like(gateway.shown.at(-1), { names: [], hidden: 1 });
 });
 
-test.serial('a target of sessions alone sends clients of 2026-07-28 to a session, once it is known as such', async (t) => {
+test.serial('a client of 2026-07-28 is told to open a session once the target is known to be stateful only', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const before = upstream.received.length;
   for (const method of ['tools/call', 'server/discover', 'tools/call']) {
@@ -387,7 +390,7 @@ test.serial('a target of sessions alone sends clients of 2026-07-28 to a session
   t.deepEqual(upstream.seen().slice(before), ['server/discover', 'server/discover']);
 });
 
-test.serial('a version error of the target names what it and the gateway both serve', async (t) => {
+test.serial('a version error names the revisions that both the target and the gateway serve', async (t) => {
   const { gateway, onCall } = await setUp(t);
   onCall(({ id }, res) => {
     const data = { supported: ['2027-01-01', MODERN, '2024-11-05'], requested: 'x' };
@@ -397,7 +400,7 @@ test.serial('a version error of the target names what it and the gateway both se
   t.deepEqual([reply.status, JSON.parse(reply.text).error.data.supported], [400, [MODERN]]);
 });
 
-test.serial('a client that opens a session with a target of 2026-07-28 alone is told so', async (t) => {
+test.serial('a client that opens a session with a target of 2026-07-28 only gets a version error', async (t) => {
   const { gateway, upstream } = await setUp(t);
   upstream.script = ({ message }, res) =>
     answerJson(
@@ -410,7 +413,7 @@ test.serial('a client that opens a session with a target of 2026-07-28 alone is 
   t.deepEqual([reply.status, reply.code, reply.headers['mcp-session-id']], [400, -32022, undefined]);
 });
 
-test.serial('initialize: the client offers what the gateway carries, in a revision that it serves', async (t) => {
+test.serial('initialize reaches the target with supported capabilities and a supported revision only', async (t) => {
   const { gateway, upstream, session } = await setUp(t);
   const capabilities = {
     elicitation: {},
@@ -476,7 +479,7 @@ async function leave(
   return { closed: () => closed, finish };
 }
 
-test.serial('a client of 2026-07-28 that goes away cancels its call', async (t) => {
+test.serial('a client of 2026-07-28 that disconnects cancels its call', async (t) => {
   const setup = await setUp(t);
   setup.upstream.script = byMethod({}, { modern: true });
   await send(setup.gateway, modern('server/discover'));
@@ -487,7 +490,7 @@ test.serial('a client of 2026-07-28 that goes away cancels its call', async (t) 
   t.is(lastOutcome(setup.gateway), 'cancelled');
 });
 
-test.serial('a client that goes away in a session does not: the call runs on, and its end is recorded', async (t) => {
+test.serial('a call in a session goes on after its client disconnects, and its outcome is recorded', async (t) => {
   const setup = await setUp(t);
   const { closed, finish } = await leave(setup, ['mcp-session-id', setup.session], OK);
   t.false(closed());
@@ -497,7 +500,7 @@ test.serial('a client that goes away in a session does not: the call runs on, an
   t.is(lastOutcome(setup.gateway), 'ok');
 });
 
-test.serial('no secret of either side reaches the log', async (t) => {
+test.serial('no secret of the client or of the target reaches the log', async (t) => {
   const { gateway, session, onCall } = await setUp(t);
   onCall((_, res) => res.destroy());
   await send(gateway, inSession(session, call('tools/call', { name: 'ok', arguments: { password: 'hunter2' } })));

@@ -23,7 +23,7 @@ import { type World, world } from '../support/world.ts';
 import { until } from './aggregate.ts';
 
 interface All extends World {
-  /** Of all targets. */
+  /** Address of the aggregate endpoint. */
   readonly everywhere: string;
   readonly dual: DualEraUpstream;
   readonly modern: ModernUpstream;
@@ -67,7 +67,7 @@ async function all(t: ExecutionContext): Promise<All> {
 
 const TARGETS = ['dual', 'everything', 'files', 'modern'];
 
-/** What a client is shown, all pages of it. */
+/** All pages of a list, as the client sees them. */
 async function shownAt(client: Client | ModernClient): Promise<Record<string, string[]>> {
   const capabilities = client.getServerCapabilities() ?? {};
   const resources = capabilities.resources !== undefined;
@@ -79,7 +79,7 @@ async function shownAt(client: Client | ModernClient): Promise<Record<string, st
   };
 }
 
-test.serial('lists are those of every target put together, for this caller', async (t) => {
+test.serial('lists hold the items of every target that this caller may use', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const deny = { effect: 'deny', priority: 20 };
@@ -100,7 +100,7 @@ test.serial('lists are those of every target put together, for this caller', asy
   }
 });
 
-test.serial('every kind of target is used through one session', async (t) => {
+test.serial('one session reaches targets of every transport', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   for (const client of [await sessionClient(t, w.everywhere, w.token), await modernClient(t, w.everywhere, w.token)]) {
@@ -145,7 +145,7 @@ test.serial('every kind of target is used through one session', async (t) => {
   }
 });
 
-test.serial('links to what may not be read are gone; the others lead where they should', async (t) => {
+test.serial('links to denied resources are removed, and the other links work', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   await w.allow({ name: 'no', effect: 'deny', priority: 20, resource_type: 'resource', resource_pattern: '^file:///secret' });
@@ -159,8 +159,8 @@ test.serial('links to what may not be read are gone; the others lead where they 
   t.is((error as unknown as { code: number }).code, 403);
 });
 
-// Alone: server-everything asks once, a third of a second after the session has begun, whoever listens then.
-test.serial('targets ask the client, all at once, and each gets its own answer', async (t) => {
+// Serial: server-everything asks once, a third of a second after the session has begun, whether or not a client listens.
+test.serial('several targets ask the client at once, and each gets its own answer', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const client = new Client(
@@ -200,7 +200,7 @@ test.serial('targets ask the client, all at once, and each gets its own answer',
   t.true(w.target.recorder.received.some(({ message }) => message?.method === 'notifications/roots/list_changed'));
 });
 
-test.serial('progress comes to its call, and a cancellation goes to it', async (t) => {
+test.serial('progress reaches its own call, and a cancellation reaches its own target', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const client = await sessionClient(t, w.everywhere, w.token);
@@ -224,7 +224,7 @@ test.serial('progress comes to its call, and a cancellation goes to it', async (
   t.false(w.target.recorder.received.some(({ message }) => message?.method === 'notifications/cancelled'));
 });
 
-test.serial('subscriptions of several targets are told of on one stream', async (t) => {
+test.serial('updates for subscriptions at several targets arrive on one stream', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const client = await sessionClient(t, w.everywhere, w.token);
@@ -243,7 +243,7 @@ test.serial('subscriptions of several targets are told of on one stream', async 
   await client.setLoggingLevel('debug');
 });
 
-test.serial('a target that the caller may not use answers as one that is not there, in every way', async (t) => {
+test.serial('a target that the caller may not use answers like a missing target in every request', async (t) => {
   const w = await all(t);
   for (const target of ['everything', 'files']) await w.allow({ name: target, target_id: w.ids[target] ?? '' });
   // Not usable although something of it is allowed to somebody else.
@@ -304,7 +304,7 @@ test.serial('a target that the caller may not use answers as one that is not the
   t.true(rowsOf('dual').every(({ effect }) => effect === 'deny'));
 });
 
-test.serial('a target that is down is named to those who may use it, and to nobody else', async (t) => {
+test.serial('a target that is down is named only to callers that may use it', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   const other = await person(w.gateway, 'other@example.com');
@@ -323,7 +323,7 @@ test.serial('a target that is down is named to those who may use it, and to nobo
   }
 });
 
-test.serial('rights that come and go are followed without a new session', async (t) => {
+test.serial("a session follows the caller's rights as they are granted and removed", async (t) => {
   const w = await all(t);
   const everything = await w.allow({ name: 'everything', target_id: w.target.id });
   const client = await sessionClient(t, w.everywhere, w.token);
@@ -352,7 +352,7 @@ test.serial('rights that come and go are followed without a new session', async 
   t.is(w.target.recorder.received.slice(seen).filter(({ method }) => method === 'POST').length, 0);
 });
 
-test.serial('the audit log: a row for each decision, and none upstream without one', async (t) => {
+test.serial('the audit log has a row for each decision, and nothing is forwarded without a row', async (t) => {
   const w = await all(t);
   await w.allow({ name: 'all' });
   await w.allow({ name: 'no', effect: 'deny', priority: 20, resource_type: 'tool', resource_pattern: '^echo$' });

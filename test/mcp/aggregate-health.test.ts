@@ -29,7 +29,7 @@ async function setUp(t: Parameters<typeof everywhere>[0], hung: Script) {
   };
 }
 
-test.serial('a target that hangs is waited for once, and everybody is told at once that it is missing', async (t) => {
+test.serial('a hanging target is waited for once, and every later request is told at once that it is missing', async (t) => {
   const { at, asked, pass, health } = await setUp(t, silent);
   const session = await openEverywhere(at);
   t.is(asked(), 1);
@@ -73,7 +73,7 @@ test.serial('a target that hangs is waited for once, and everybody is told at on
   await open(at.gateway, { target: 'hung' });
 });
 
-test.serial('what one user meets does not close a target to another; what two meet does', async (t) => {
+test.serial('a fault that one user meets does not close a target to others, and a fault that two users meet does', async (t) => {
   const { at, asked } = await setUp(t, silent);
   await openEverywhere(at, { user: 'alice' });
   await openEverywhere(at, { user: 'alice' });
@@ -84,7 +84,7 @@ test.serial('what one user meets does not close a target to another; what two me
   t.is(asked(), 2);
 });
 
-test.serial('a request that does not ask a target whether it is there does not make others wait for it again', async (t) => {
+test.serial('a request that does not probe a target does not make others wait for it again', async (t) => {
   const { at, asked } = await setUp(t, well);
   const request = () => send(at.gateway, { ...modern('tools/call', { name: '1' }), path: '/mcp/hung', user: 'bob' });
   t.is((await request()).code, -32022, 'it speaks the session revisions, which is known from now on');
@@ -96,7 +96,7 @@ test.serial('a request that does not ask a target whether it is there does not m
   t.is(asked(), before);
 });
 
-test.serial('a target that is slow to begin joins later, and open streams are told', async (t) => {
+test.serial('a target that starts slowly joins later, and open streams are notified', async (t) => {
   let begin: () => void = () => undefined;
   const begun = new Promise<void>((resolve) => {
     begin = resolve;
@@ -118,7 +118,7 @@ test.serial('a target that is slow to begin joins later, and open streams are to
   stream.stop();
 });
 
-test.serial('a target whose lists hang is waited for once; its calls go on', async (t) => {
+test.serial('a target whose lists hang is waited for once, and its calls still work', async (t) => {
   const { at, asked, pass } = await setUp(t, (received, res) =>
     received.message?.method === 'tools/list' ? undefined : well(received, res),
   );
@@ -178,7 +178,7 @@ const list = (at: Everywhere<string>, session: string) => at.ask(session, 'tools
 const toldOfLists = (stream: Listening): Promise<void> =>
   stream.until(() => stream.messages().some(({ method }) => method === 'notifications/tools/list_changed'));
 
-test('sessions do not wait for a target that never answers, and have it when it does', async (t) => {
+test('sessions do not wait for a target that does not answer, and get it when it answers', async (t) => {
   const { at, seen, late, answer } = await setUpLate(t, (method) => method === 'initialize');
   const sessions = await late('initialize', [openEverywhere(at), openEverywhere(at, { user: 'bob' })]);
   for (let i = 0; i < 3; i++) sessions.push(await openEverywhere(at));
@@ -201,7 +201,7 @@ test('sessions do not wait for a target that never answers, and have it when it 
   }
 });
 
-test('a session that is alone has a slow target in its first list, while others do not wait for it', async (t) => {
+test('a session without others has a slow target in its first list, and other sessions do not wait for it', async (t) => {
   const { at, seen, answer, clock } = await setUpLate(t, (method) => method === 'initialize');
   const first = openEverywhere(at);
   await until(() => seen('initialize') === 1);
@@ -212,7 +212,7 @@ test('a session that is alone has a slow target in its first list, while others 
   t.deepEqual(namesIn((await list(at, await first)).result), ['fine__1', 'hung__1']);
 });
 
-test('lists do not wait for a target that hangs at lists alone, and each is recorded', async (t) => {
+test('lists do not wait for a target that hangs only at lists, and each list is recorded', async (t) => {
   const { at, seen, late, answer } = await setUpLate(t, (method) => method === 'tools/list');
   const [one, two] = [await openEverywhere(at), await openEverywhere(at)];
   const lists = await late('tools/list', [list(at, one), list(at, two)]);
@@ -232,7 +232,7 @@ for (const [what, method, message] of [
   ['begin', 'notifications/initialized', { body: { jsonrpc: '2.0', method: 'notifications/initialized' } }],
   ['end', 'DELETE', { method: 'DELETE' }],
 ] as const) {
-  test(`a target that does not answer to the ${what} of sessions keeps them from nothing`, async (t) => {
+  test(`a target that does not answer the ${what} of sessions does not delay them`, async (t) => {
     const { at, late } = await setUpLate(t, (one) => one === method);
     const sessions = await Promise.all([1, 2].map(() => openEverywhere(at, { ready: method === 'DELETE' })));
     const replies = await late(

@@ -1,4 +1,4 @@
-/** What the endpoint for all targets calls things: every name has one way out and one way back in. */
+/** Names at the aggregate endpoint: each name is joined in one way and split in one way. */
 import test from 'ava';
 import fc from 'fast-check';
 import { type JsonObject, readJsonText } from '../../src/http/json.ts';
@@ -25,7 +25,7 @@ const anyText = fc.oneof(
 const request = (method: string, params?: JsonObject): RpcRequest => ({ kind: 'request', id: 1, method, params });
 const RELATED = 'io.modelcontextprotocol/related-task';
 
-test('a joined name comes apart as it was put together, whatever the target calls it', (t) => {
+test('a joined name splits into the same target and name, whatever the target calls it', (t) => {
   fc.assert(
     fc.property(targetName, anyText, (target, name) => {
       t.deepEqual(splitName(joinName(target, name)), { targetName: target, name });
@@ -34,7 +34,7 @@ test('a joined name comes apart as it was put together, whatever the target call
   );
 });
 
-test('no two names of two targets are one', (t) => {
+test('names of two targets never become the same joined name', (t) => {
   fc.assert(
     fc.property(targetName, anyText, targetName, anyText, (a, x, b, y) => {
       const same = a === b && x === y;
@@ -49,7 +49,7 @@ test('no two names of two targets are one', (t) => {
   t.deepEqual(splitUri('a+b+c:x'), { targetName: 'a', name: 'b+c:x' });
 });
 
-test('what names no target is no joined name', (t) => {
+test('a name without a target is not a joined name', (t) => {
   const bad = [
     '',
     '__',
@@ -74,7 +74,7 @@ test('what names no target is no joined name', (t) => {
   }
 });
 
-test('a request is aimed by the one member that its method names things with', (t) => {
+test('the one member that names an object decides which target gets a request', (t) => {
   const cases: [string, JsonObject, JsonObject][] = [
     ['tools/call', { name: 'a__x', arguments: { name: 'b__y' } }, { name: 'x', arguments: { name: 'b__y' } }],
     ['prompts/get', { name: 'a__x__y' }, { name: 'x__y' }],
@@ -105,7 +105,7 @@ test('a request is aimed by the one member that its method names things with', (
       t.is(aim(request(method, params as never)), null, method);
 });
 
-test('a plan: what is bad stays bad, what is aimed at nobody is told how names look, methods of targets are unknown', (t) => {
+test('a plan refuses bad requests, explains the form of names, and does not know methods of single targets', (t) => {
   const codeOf = (method: string, params?: JsonObject) => {
     const plan = planRequest(request(method, params));
     return 'code' in plan ? plan.code : plan.kind;
@@ -129,11 +129,11 @@ test('a plan: what is bad stays bad, what is aimed at nobody is told how names l
   t.is(codeOf('logging/setLevel', { level: 'debug' }), 'level');
 });
 
-/** Whatever the numbers and strings look like, in whatever order. */
+/** Numbers, strings and the order of members must stay as written. */
 const RESULT = String.raw`{"jsonrpc":"2.0","id":1,"result":{"n":1.0,"content":[{"type":"text","text":"a__b","uri":"x:1"}, {"x":1e2,"type":"resource_link","uri":"x:\u002f2","name":"n"},
  {"type":"resource","resource":{"uri":"x:3","text":"\ud83d\ude00","big":12345678901234567890}},{"type":"resource","uri":"x:4"},{"type":"resource_link"},{"type":"resource_link","uri":7},null,[],"x"],"structuredContent":{"uri":"x:5","content":[{"type":"resource_link","uri":"x:6"}]},"_meta":{"a":-0.0}}}`;
 
-test('a result is renamed where it names things, and is the text it was everywhere else', (t) => {
+test('a result is renamed only where it names an object, and its other text is unchanged', (t) => {
   const renamed = renameMessage('t', 'tools/call', RESULT);
   t.is(renamed, RESULT.replace(String.raw`"x:\u002f2"`, '"t+x:/2"').replace('"x:3"', '"t+x:3"'));
   t.is(renameMessage('t', 'resources/list', RESULT), RESULT, 'members of other methods mean nothing');
@@ -143,7 +143,7 @@ test('a result is renamed where it names things, and is the text it was everywhe
 const renamed = (method: string, message: object): JsonObject =>
   JSON.parse(renameMessage('t', method, JSON.stringify({ jsonrpc: '2.0', ...message }))) as JsonObject;
 
-test('every place where a target names something', (t) => {
+test('every member in which a target names an object is renamed', (t) => {
   const result = (method: string, value: object) => renamed(method, { id: 1, result: value }).result;
   const links = { ui: { resourceUri: 'ui://w', csp: 1 }, 'ui/resourceUri': 'ui://old', other: 'ui://x' };
   t.deepEqual(result('tools/list', { tools: [{ name: 'x__y', title: 'x', _meta: links }, {}, 7] }), {
@@ -252,7 +252,7 @@ test('every place where a target names something', (t) => {
   );
 });
 
-test('what a target asks comes back to it: its id, and its progress token as it was', (t) => {
+test('the answer to a request of a target carries its own id and its own progress token', (t) => {
   for (const progressToken of [0, 7, '7', '', 'a__b', 'x"y']) {
     const asked = renamed('tools/call', {
       id: 'sealed',
@@ -272,7 +272,7 @@ test('what a target asks comes back to it: its id, and its progress token as it 
   });
 });
 
-test('the task that a client speaks of is known to its own target alone', async (t) => {
+test('only its own target sees a task that the client names', async (t) => {
   const message = request('tools/call', { name: 'x', _meta: { progressToken: 1, [RELATED]: { taskId: 't__T' } } });
   t.deepEqual(bareMeta(message, 't').params, { name: 'x', _meta: { progressToken: 1, [RELATED]: { taskId: 'T' } } });
   t.deepEqual(bareMeta(message, 'other').params, { name: 'x', _meta: { progressToken: 1 } });
@@ -332,7 +332,7 @@ const { value: hostile } = fc.letrec<{ value: unknown }>((tie) => ({
   ),
 }));
 
-/** What is left when every joined text has lost its target again. */
+/** The message after the target was removed from each joined text. */
 function unjoined(value: unknown): unknown {
   if (typeof value === 'string') return value.replace(/^t(?:__|\+)/, '');
   if (Array.isArray(value)) return value.map(unjoined);
@@ -340,7 +340,7 @@ function unjoined(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, unjoined(one)]));
 }
 
-test('whatever a target sends, it comes out as JSON that differs in joined names alone', (t) => {
+test('a renamed message is valid JSON that differs only in joined names, whatever the target sends', (t) => {
   fc.assert(
     fc.property(fc.constantFrom(...METHODS), fc.constantFrom('result', 'error', 'params'), hostile, (method, member, value) => {
       const message = { jsonrpc: '2.0', id: 1, ...(member === 'params' && { method: 'notifications/x' }), [member]: value };
@@ -354,7 +354,7 @@ test('whatever a target sends, it comes out as JSON that differs in joined names
   );
 });
 
-test('deep and long results are no trouble', (t) => {
+test('deep and long results are renamed', (t) => {
   const deep = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"resource_link","uri":"x:1","d":${'['.repeat(200)}${']'.repeat(200)}}]}}`;
   t.is(renameMessage('t', 'tools/call', deep), deep.replace('"x:1"', '"t+x:1"'));
   const items = Array.from({ length: 10_000 }, (_, index) => `{"name":"tool-${index}"}`).join();

@@ -1,4 +1,4 @@
-/** The standing stream of all targets at once. */
+/** The standalone stream of the aggregate endpoint. */
 import type { ServerResponse } from 'node:http';
 import test from 'ava';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
@@ -13,7 +13,7 @@ interface Standing {
   readonly streams: { readonly session: string; readonly lastEventId: string | undefined; readonly res: ServerResponse }[];
   /** GETs, refused ones too. */
   asked: number;
-  /** What to answer a GET with instead. */
+  /** Answers a GET instead of the default. */
   status: number;
 }
 
@@ -45,7 +45,7 @@ const log = (data: unknown) => ({ method: 'notifications/message', params: { lev
 const dataOf = (stream: { messages(): { params?: { data?: unknown } }[] }) =>
   stream.messages().flatMap(({ params }) => (params?.data === undefined ? [] : [params.data]));
 
-test.serial('one stream carries those of all targets, each in its own words made plain', async (t) => {
+test.serial('one stream carries the messages of all targets, each with joined names', async (t) => {
   const [a, b] = [standing(), standing()];
   const rights = { alice: ({ resource_name }: { resource_name: string }) => !resource_name.includes('secret') };
   const at = await everywhere(t, { a: a.script, b: b.script, none: {} }, { rights });
@@ -80,7 +80,7 @@ test.serial('one stream carries those of all targets, each in its own words made
   await until(() => a.streams.length === 0 && b.streams.length === 0);
 });
 
-test.serial("nobody hears of another's session, nor of another session of theirs", async (t) => {
+test.serial("a stream carries nothing from other callers' sessions or from other sessions of its caller", async (t) => {
   const a = standing();
   const at = await everywhere(t, { a: a.script });
   const sessions = [await openEverywhere(at), await openEverywhere(at), await openEverywhere(at, { user: 'bob' })] as const;
@@ -97,7 +97,7 @@ test.serial("nobody hears of another's session, nor of another session of theirs
   }
 });
 
-test.serial('a target that becomes usable joins, one that is lost leaves, and the client keeps its stream', async (t) => {
+test.serial('targets join and leave the stream as rights change, and the client keeps its stream', async (t) => {
   const [a, b] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const late = routed('b', at.upstreams.b.url);
@@ -123,7 +123,7 @@ test.serial('a target that becomes usable joins, one that is lost leaves, and th
     at.gateway.decisions.filter(({ method }) => method === 'GET').map((row) => row.target_name),
     ['a', 'b'],
   );
-  // Another half that is opened now must not end what has joined since.
+  // An upstream session that is opened now must not end streams that have joined since.
   await at.ask(session, 'tools/call', { name: 'b__x' });
   t.is(b.streams.length, 1);
   at.gateway.targets.delete('a');
@@ -137,7 +137,7 @@ test.serial('a target that becomes usable joins, one that is lost leaves, and th
   t.is(at.gateway.decisions.filter(({ method }) => method === 'GET').length, 3, 'each time that it joins');
 });
 
-test.serial('a message of a target that has just been lost does not go out', async (t) => {
+test.serial('a message is dropped if the caller has just lost the right to its target', async (t) => {
   const a = standing();
   // So long that the stream is not looked at before the message comes.
   const at = await everywhere(t, { a: a.script }, { limits: { watchMs: 60_000 } });
@@ -149,7 +149,7 @@ test.serial('a message of a target that has just been lost does not go out', asy
   t.deepEqual(stream.messages(), []);
 });
 
-test.serial('a target does not join before that is recorded', async (t) => {
+test.serial('a target joins the stream only after the decision is recorded', async (t) => {
   const b = standing();
   const at = await everywhere(t, { b: b.script });
   const late = routed('b', at.upstreams.b.url);
@@ -164,7 +164,7 @@ test.serial('a target does not join before that is recorded', async (t) => {
   t.is(at.gateway.decisions.filter((row) => row.target_name === 'b' && row.method === 'GET').length, 1);
 });
 
-test.serial("the stream of a target that breaks off is opened again, and the client's goes on", async (t) => {
+test.serial("a target's stream that breaks off is opened again, and the client's stream goes on", async (t) => {
   const [a, b] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const stream = await listen(at.gateway, await openEverywhere(at));
@@ -180,7 +180,7 @@ test.serial("the stream of a target that breaks off is opened again, and the cli
   t.false(stream.isEnded());
 });
 
-test.serial('a target that is busy is asked for its stream again, one that has none is not', async (t) => {
+test.serial('a busy target is asked for its stream again, and a target without a stream is not', async (t) => {
   const [busy, none, wrong] = [standing(), standing(), standing()];
   none.status = 405;
   wrong.status = 404;
@@ -197,7 +197,7 @@ test.serial('a target that is busy is asked for its stream again, one that has n
   stream.stop();
 });
 
-test.serial('a target that was down when the stream was opened brings its own when it is back', async (t) => {
+test.serial('a target that was down joins the open stream when it is back', async (t) => {
   const a = standing({ 'tools/list': { tools: [] } });
   let down = true;
   let tries = 0;
@@ -223,7 +223,7 @@ test.serial('a target that was down when the stream was opened brings its own wh
   t.false(stream.isEnded());
 });
 
-test.serial('progress of a call is nobody else to tell of', async (t) => {
+test.serial("a target cannot report the progress of another target's call", async (t) => {
   const [a, b] = [standing(), standing()];
   const calls: ServerResponse[] = [];
   const at = await everywhere(t, {
@@ -252,7 +252,7 @@ test.serial('progress of a call is nobody else to tell of', async (t) => {
   await answer.until(answer.isEnded);
 });
 
-test.serial('the rest of an answer says nothing of the progress of what another target does', async (t) => {
+test.serial("a resumed answer carries no progress of another target's call", async (t) => {
   const one = () => {
     const plain = standing();
     const calls: ServerResponse[] = [];
@@ -285,7 +285,7 @@ test.serial('the rest of an answer says nothing of the progress of what another 
   await other.until(other.isEnded);
 });
 
-test.serial('a stream goes on from its last event, at the target that sent it', async (t) => {
+test.serial('a stream resumes after its last event at the target that sent the event', async (t) => {
   const [a, b] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const [session, other] = [await openEverywhere(at), await openEverywhere(at)];
@@ -321,7 +321,7 @@ test.serial('a stream goes on from its last event, at the target that sent it', 
   await again.until(() => dataOf(again).length === 1);
 });
 
-test.serial('an answer that broke off goes on where it was, alone, and is checked as before', async (t) => {
+test.serial('an answer that broke off resumes on its own stream, and is checked as before', async (t) => {
   const [a, b] = [standing(), standing()];
   const calls: ServerResponse[] = [];
   const rights = { alice: ({ resource_name }: { resource_name: string }) => !resource_name.includes('secret') };
@@ -381,7 +381,7 @@ test.serial('the stream ends with its session', async (t) => {
   t.false(others.isEnded());
 });
 
-test.serial('a target that has moved is connected to where it is now', async (t) => {
+test.serial('the stream reconnects to the new address of a target that has moved', async (t) => {
   const [a, elsewhere] = [standing(), standing()];
   const at = await everywhere(t, { a: a.script, elsewhere: elsewhere.script });
   at.gateway.targets.delete('elsewhere');
@@ -398,7 +398,7 @@ test.serial('a target that has moved is connected to where it is now', async (t)
   await stream.until(() => dataOf(stream).length === 2);
 });
 
-test.serial('a target says nothing of when the client is to come back', async (t) => {
+test.serial('a target cannot set the retry time of the client', async (t) => {
   const a = standing();
   const at = await everywhere(t, { a: a.script });
   const stream = await listen(at.gateway, await openEverywhere(at));

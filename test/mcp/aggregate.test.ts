@@ -35,7 +35,7 @@ async function walk(at: Everywhere<string>, session: string, user = 'alice'): Pr
 const cursorsOf = ({ received }: RecordingUpstream): unknown[] =>
   received.filter(({ message }) => message?.method === 'tools/list').map(({ message }) => message?.params?.['cursor']);
 
-test.serial('pages of several targets are walked side by side, each target with its own cursor', async (t) => {
+test.serial('pages of several targets are read side by side, each target with its own cursor', async (t) => {
   const at = await everywhere(t, {
     a: paged(['1', '2'], ['3']),
     b: paged(['1']),
@@ -48,7 +48,7 @@ test.serial('pages of several targets are walked side by side, each target with 
   t.deepEqual(cursorsOf(at.upstreams.c), [undefined, 'page 1', 'page 2']);
 });
 
-test.serial('an empty cursor is none, and one that could not be sent back leaves its target out', async (t) => {
+test.serial('an empty cursor counts as none, and a target whose cursor is too long is left out', async (t) => {
   const at = await everywhere(t, {
     a: { 'tools/list': { tools: [tool('1')], nextCursor: '' } },
     b: { 'tools/list': { tools: [tool('1')], nextCursor: 'x'.repeat(100_000) } },
@@ -60,7 +60,7 @@ test.serial('an empty cursor is none, and one that could not be sent back leaves
   t.deepEqual(result._meta, { [UNAVAILABLE]: ['b'] });
 });
 
-test.serial('a cursor is good for its caller, its session and its method alone', async (t) => {
+test.serial('a cursor is valid only for its caller, its session and its method', async (t) => {
   const at = await everywhere(t, { a: { ...paged(['1'], ['2']), 'prompts/list': { prompts: [] } } });
   const [session, other, bobs] = [await openEverywhere(at), await openEverywhere(at), await openEverywhere(at, { user: 'bob' })];
   const { nextCursor } = (await at.ask(session, 'tools/list')).result;
@@ -82,7 +82,7 @@ test.serial('a cursor is good for its caller, its session and its method alone',
   t.deepEqual(namesOf((await at.ask(session, 'tools/list', { cursor: nextCursor })).result.tools), ['a__2']);
 });
 
-test.serial('a cursor does not follow a target that has moved', async (t) => {
+test.serial('a cursor is not valid after its target has moved', async (t) => {
   const at = await everywhere(t, { a: paged(['1'], ['2']), b: paged(['1'], ['2']), elsewhere: paged(['9'], ['secret']) });
   at.gateway.targets.delete('elsewhere');
   const session = await openEverywhere(at);
@@ -96,7 +96,7 @@ test.serial('a cursor does not follow a target that has moved', async (t) => {
   t.deepEqual(cursorsOf(at.upstreams.elsewhere), [undefined]);
 });
 
-test.serial('a page on which everything is denied is empty, and has a next one', async (t) => {
+test.serial('a page on which everything is denied is empty and has a next page', async (t) => {
   const rights = { alice: ({ resource_name }: { resource_name: string }) => resource_name === 'last' };
   const at = await everywhere(t, { a: paged(['1'], ['last']), b: paged(['1']) }, { rights });
   t.deepEqual(await walk(at, await openEverywhere(at)), [[], ['a__last']]);
@@ -111,59 +111,62 @@ test.serial('a page on which everything is denied is empty, and has a next one',
 });
 
 // Alone: those that are well must not be slow because of everything else here.
-test.serial('targets that are down, slow or mad are left out and named; those that have no such list are not', async (t) => {
-  const down = createServer().listen(0, '127.0.0.1');
-  await once(down, 'listening');
-  const { port } = down.address() as { port: number };
-  down.close();
-  const madness = {
-    garbage: '<html>',
-    'no-list': '{"jsonrpc":"2.0","id":1,"result":{}}',
-    'wrong-id': '{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}',
-    'two-names': '{"jsonrpc":"2.0","id":1,"result":{"tools":[],"tools":[]}}',
-    failing: '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}',
-    object: '{"jsonrpc":"2.0","id":1,"result":{"tools":{"name":"x"}}}',
-  };
-  const hello = target({});
-  const mad = Object.fromEntries(
-    Object.entries(madness).map(([name, text]) => [
-      name,
-      (received: Parameters<typeof hello>[0], res: Parameters<typeof hello>[1]) =>
-        received.message?.method === 'tools/list' ? answerText(res, text) : hello(received, res),
-    ]),
-  );
-  const silent = byMethod({});
-  const at = await everywhere(
-    t,
-    {
-      ...mad,
-      fine: paged(['1']),
-      'has-none': {},
-      // Opens its half and then says nothing.
-      slow: (received, res) => (received.message?.method === 'tools/list' ? undefined : hello(received, res)),
-      // Says nothing at all.
-      stuck: (received, res) => (received.message?.method === 'initialize' ? undefined : silent(received, res)),
-      // Begins a stream and does not end it.
-      endless: (received, res) => {
-        if (received.message?.method !== 'tools/list') return hello(received, res);
-        startStream(res);
-        res.write(event({ method: 'notifications/message', params: { level: 'info', data: 1 } }));
+test.serial(
+  'targets that are down, slow or malformed are left out and named, and targets without such a list are not named',
+  async (t) => {
+    const down = createServer().listen(0, '127.0.0.1');
+    await once(down, 'listening');
+    const { port } = down.address() as { port: number };
+    down.close();
+    const madness = {
+      garbage: '<html>',
+      'no-list': '{"jsonrpc":"2.0","id":1,"result":{}}',
+      'wrong-id': '{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}',
+      'two-names': '{"jsonrpc":"2.0","id":1,"result":{"tools":[],"tools":[]}}',
+      failing: '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}',
+      object: '{"jsonrpc":"2.0","id":1,"result":{"tools":{"name":"x"}}}',
+    };
+    const hello = target({});
+    const mad = Object.fromEntries(
+      Object.entries(madness).map(([name, text]) => [
+        name,
+        (received: Parameters<typeof hello>[0], res: Parameters<typeof hello>[1]) =>
+          received.message?.method === 'tools/list' ? answerText(res, text) : hello(received, res),
+      ]),
+    );
+    const silent = byMethod({});
+    const at = await everywhere(
+      t,
+      {
+        ...mad,
+        fine: paged(['1']),
+        'has-none': {},
+        // Opens its upstream session and then does not answer.
+        slow: (received, res) => (received.message?.method === 'tools/list' ? undefined : hello(received, res)),
+        // Says nothing at all.
+        stuck: (received, res) => (received.message?.method === 'initialize' ? undefined : silent(received, res)),
+        // Begins a stream and does not end it.
+        endless: (received, res) => {
+          if (received.message?.method !== 'tools/list') return hello(received, res);
+          startStream(res);
+          res.write(event({ method: 'notifications/message', params: { level: 'info', data: 1 } }));
+        },
       },
-    },
-    { limits: { openMs: 4_000 }, targets: [routed('down', `http://127.0.0.1:${port}/mcp`)] },
-  );
-  const session = await openEverywhere(at);
-  const began = performance.now();
-  const { result } = await at.ask(session, 'tools/list');
-  t.true(performance.now() - began < 15_000, 'the slow ones keep nobody waiting');
-  t.deepEqual(namesOf(result.tools), ['fine__1']);
-  t.deepEqual(result._meta[UNAVAILABLE], [
-    ...['down', 'endless', 'failing', 'garbage', 'no-list', 'object', 'slow', 'stuck', 'two-names', 'wrong-id'],
-  ]);
-  t.deepEqual(Object.keys(result), ['tools', '_meta']);
-});
+      { limits: { openMs: 4_000 }, targets: [routed('down', `http://127.0.0.1:${port}/mcp`)] },
+    );
+    const session = await openEverywhere(at);
+    const began = performance.now();
+    const { result } = await at.ask(session, 'tools/list');
+    t.true(performance.now() - began < 15_000, 'the slow ones keep nobody waiting');
+    t.deepEqual(namesOf(result.tools), ['fine__1']);
+    t.deepEqual(result._meta[UNAVAILABLE], [
+      ...['down', 'endless', 'failing', 'garbage', 'no-list', 'object', 'slow', 'stuck', 'two-names', 'wrong-id'],
+    ]);
+    t.deepEqual(Object.keys(result), ['tools', '_meta']);
+  },
+);
 
-test.serial('an answer that would be too large goes on on the next page', async (t) => {
+test.serial('an answer that would be too large continues on the next page', async (t) => {
   const many = (from: number) => Array.from({ length: 20 }, (_, index) => `tool-${from + index}`);
   const at = await everywhere(
     t,
@@ -183,7 +186,7 @@ test.serial('an answer that would be too large goes on on the next page', async 
   t.true(pages.length >= 3);
 });
 
-test.serial('without a target lists are empty, and that is recorded', async (t) => {
+test.serial('lists are empty and recorded if the caller may use no target', async (t) => {
   const at = await everywhere(t, {});
   const opened = await at.send({ body: call('initialize', { protocolVersion: '2025-06-18', capabilities: {} }) });
   t.deepEqual(JSON.parse(opened.text).result.capabilities, {
@@ -205,7 +208,7 @@ test.serial('without a target lists are empty, and that is recorded', async (t) 
   t.is(at.gateway.outcomes.length, 4);
 });
 
-test.serial('what the targets can do together', async (t) => {
+test.serial('the capabilities of a session are those of all its targets together', async (t) => {
   const initialize = (capabilities: object) => ({ initialize: { capabilities } });
   const at = await everywhere(t, {
     a: initialize({ tools: { listChanged: false }, completions: {}, experimental: { x: {} } }),
@@ -229,7 +232,7 @@ test.serial('what the targets can do together', async (t) => {
   t.is(JSON.parse((await opening('1999-01-01')).text).result.protocolVersion, '2025-11-25');
 });
 
-test.serial('2026-07-28 falls back to sessions', async (t) => {
+test.serial('a client of 2026-07-28 falls back to a session', async (t) => {
   const at = await everywhere(t, { a: {} });
   const reply = await at.send(modern('server/discover'));
   t.deepEqual([reply.status, reply.code], [400, -32022]);
@@ -239,7 +242,7 @@ test.serial('2026-07-28 falls back to sessions', async (t) => {
 
 const CONTENT = { 'tools/call': { content: [] } };
 
-test.serial('a call arrives as it would at the target itself, arguments byte for byte', async (t) => {
+test.serial("a call reaches the target as on the target's own endpoint, its arguments byte for byte", async (t) => {
   const at = await everywhere(t, { a: CONTENT, b: CONTENT });
   const session = await openEverywhere(at);
   const seen = at.upstreams.b.received.length;
@@ -252,7 +255,7 @@ test.serial('a call arrives as it would at the target itself, arguments byte for
   t.false(at.upstreams.a.seen().includes('tools/call'));
 });
 
-test.serial('names that name no target are refused before anybody is asked', async (t) => {
+test.serial('a name without a target is refused before any target is asked', async (t) => {
   const at = await everywhere(t, { a: CONTENT });
   const session = await openEverywhere(at);
   const [seen, rows] = [at.upstreams.a.received.length, at.gateway.decisions.length];
@@ -271,7 +274,7 @@ test.serial('names that name no target are refused before anybody is asked', asy
   t.deepEqual([at.upstreams.a.received.length, at.gateway.decisions.length], [seen, rows]);
 });
 
-test.serial('URIs are judged without their target', async (t) => {
+test.serial('URIs are decided without the prefix of their target', async (t) => {
   const at = await everywhere(t, { a: { 'resources/read': ({ uri }) => ({ contents: [{ uri, text: '' }] }) } });
   const session = await openEverywhere(at);
   t.is((await at.ask(session, 'resources/read', { uri: 'a+file:///x' })).result.contents[0].uri, 'a+file:///x');
@@ -282,7 +285,7 @@ test.serial('URIs are judged without their target', async (t) => {
   t.is(at.upstreams.a.received.length, seen);
 });
 
-test.serial('rows: one for each target that is asked, none where the gateway answers by itself', async (t) => {
+test.serial('each target that is asked has an audit row, and answers of the gateway itself have none', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) }, b: paged(['1']) });
   const rowsOf = async (act: () => Promise<unknown>): Promise<string[]> => {
     const from = at.gateway.decisions.length;
@@ -322,7 +325,7 @@ test.serial('rows: one for each target that is asked, none where the gateway ans
   t.deepEqual(at.gateway.outcomes.map(({ decision_id }) => decision_id).sort(), at.gateway.decisions.map(({ id }) => id).sort());
 });
 
-test.serial('nothing happens that cannot be recorded', async (t) => {
+test.serial('nothing is forwarded if the decision cannot be recorded', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) } });
   const session = await openEverywhere(at);
   const seen = at.upstreams.a.received.length;
@@ -339,7 +342,7 @@ test.serial('nothing happens that cannot be recorded', async (t) => {
   t.is((await at.send(inSession(session, call('tools/call', { name: 'a__x' })))).status, 200, 'the session has not ended');
 });
 
-test.serial('a level is one of the protocol, goes to every target, and to those that come later', async (t) => {
+test.serial('a log level must be known to the protocol, and reaches every target, also those that join later', async (t) => {
   const at = await everywhere(t, {
     a: { 'logging/setLevel': {} },
     b: {},
@@ -358,7 +361,7 @@ test.serial('a level is one of the protocol, goes to every target, and to those 
   t.deepEqual(at.upstreams.later.seen(), ['initialize', 'notifications/initialized', 'logging/setLevel', 'tools/list']);
 });
 
-test.serial('each target is told what of the client it may ask for, and that the session has begun', async (t) => {
+test.serial('each target learns what it may ask of the client, and that the session has begun', async (t) => {
   const at = await everywhere(t, { a: {}, b: {} });
   const a = at.gateway.targets.get('a');
   if (a) at.gateway.targets.set('a', { ...a, may_ask: ['roots'] });
@@ -384,7 +387,7 @@ const otherKey = {
   binding: 'new',
 } as const;
 
-test.serial('what waits for the client to begin is told as of when it does, and only to where it was opened', async (t) => {
+test.serial('notifications/initialized waits for the client, and reaches only targets that are still the same', async (t) => {
   const at = await everywhere(t, { moved: {}, rekeyed: {}, gone: {}, renamed: {}, same: {}, elsewhere: {} });
   const { targets } = at.gateway;
   const { renamed, rekeyed, elsewhere } = at.upstreams;
@@ -401,7 +404,7 @@ test.serial('what waits for the client to begin is told as of when it does, and 
   t.deepEqual(elsewhere.received, []);
 });
 
-test.serial('what waits for the client to begin is not told on behalf of who may not use the target any more', async (t) => {
+test.serial('notifications/initialized is not sent for a caller that may no longer use the target', async (t) => {
   const at = await everywhere(t, { a: {} });
   const [denied, undecided] = [await openEverywhere(at, { ready: false }), await openEverywhere(at, { ready: false })];
   at.gateway.rights.delete('alice');
@@ -412,24 +415,21 @@ test.serial('what waits for the client to begin is not told on behalf of who may
   t.deepEqual(at.upstreams.a.seen(), ['initialize', 'initialize']);
 });
 
-test.serial(
-  'the end of a session is not for the server that has come in the place of one, nor under other credentials',
-  async (t) => {
-    const at = await everywhere(t, { moved: {}, rekeyed: {}, same: {}, elsewhere: {} });
-    const { targets } = at.gateway;
-    targets.delete('elsewhere');
-    const session = await openEverywhere(at);
-    targets.set('moved', routed('moved', at.upstreams.elsewhere.url));
-    targets.set('rekeyed', routed('rekeyed', at.upstreams.rekeyed.url, { accessOf: () => otherKey }));
-    t.is((await at.send({ method: 'DELETE', headers: ['mcp-session-id', session] })).status, 200);
-    const told = Object.entries(at.upstreams).filter(([, { received }]) => received.some((one) => one.httpMethod === 'DELETE'));
-    t.deepEqual(
-      told.map(([name]) => name),
-      ['same'],
-    );
-    t.deepEqual(at.upstreams.elsewhere.received, []);
-  },
-);
+test.serial('DELETE reaches neither a server that has replaced the target nor one with other credentials', async (t) => {
+  const at = await everywhere(t, { moved: {}, rekeyed: {}, same: {}, elsewhere: {} });
+  const { targets } = at.gateway;
+  targets.delete('elsewhere');
+  const session = await openEverywhere(at);
+  targets.set('moved', routed('moved', at.upstreams.elsewhere.url));
+  targets.set('rekeyed', routed('rekeyed', at.upstreams.rekeyed.url, { accessOf: () => otherKey }));
+  t.is((await at.send({ method: 'DELETE', headers: ['mcp-session-id', session] })).status, 200);
+  const told = Object.entries(at.upstreams).filter(([, { received }]) => received.some((one) => one.httpMethod === 'DELETE'));
+  t.deepEqual(
+    told.map(([name]) => name),
+    ['same'],
+  );
+  t.deepEqual(at.upstreams.elsewhere.received, []);
+});
 
 /** Answers calls with a stream that a test goes on with. */
 function streaming(results: Parameters<typeof target>[0] = {}) {
@@ -445,7 +445,7 @@ function streaming(results: Parameters<typeof target>[0] = {}) {
 
 const toolCall = (name: string, id: unknown, _meta: object = {}) => call('tools/call', { name, _meta }, id);
 
-test.serial('two targets that ask under the same id get their own answers', async (t) => {
+test.serial('two targets that use the same request id each get their own answer', async (t) => {
   const [a, b] = [streaming(), streaming()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const session = await openEverywhere(at, { capabilities: { elicitation: {}, sampling: {} } });
@@ -500,7 +500,7 @@ test.serial('two targets that ask under the same id get their own answers', asyn
   );
 });
 
-test.serial('an answer is for the server that asked, not for the one that has come in its place', async (t) => {
+test.serial('an answer reaches the server that asked, not the one that has replaced it', async (t) => {
   const a = streaming();
   const at = await everywhere(t, { a: a.script, elsewhere: CONTENT });
   at.gateway.targets.delete('elsewhere');
@@ -515,7 +515,7 @@ test.serial('an answer is for the server that asked, not for the one that has co
   stream.stop();
 });
 
-test.serial('a cancellation goes where its request went, for as long as that is under way, and nowhere else', async (t) => {
+test.serial('a cancellation reaches only the target of its request, and only while that request is in flight', async (t) => {
   const [a, b] = [streaming(), streaming()];
   const at = await everywhere(t, { a: a.script, b: b.script });
   const session = await openEverywhere(at);
@@ -544,7 +544,7 @@ test.serial('a cancellation goes where its request went, for as long as that is 
   second.stop();
 });
 
-test.serial('progress and logs of a call come on its stream', async (t) => {
+test.serial('progress and log messages of a call arrive on its stream', async (t) => {
   const a = streaming();
   const at = await everywhere(t, { a: a.script });
   const session = await openEverywhere(at);
@@ -564,7 +564,7 @@ test.serial('progress and logs of a call come on its stream', async (t) => {
   t.regex(stream.ids()[0] ?? '', /^a__[A-Za-z0-9_-]+$/);
 });
 
-test.serial('after DELETE there is no such session, whatever is asked, and no half of it at any target', async (t) => {
+test.serial('after DELETE the session is gone for every request, and no target has an upstream session of it', async (t) => {
   // One keeps no sessions, one does not end them.
   const stateless = byMethod({ ...CONTENT, ...paged(['1']) });
   const at = await everywhere(t, {
@@ -606,7 +606,7 @@ test.serial('after DELETE there is no such session, whatever is asked, and no ha
   t.deepEqual((await at.ask(kept, 'ping')).result, {}, 'the other one goes on');
 });
 
-test.serial("another's session, one of another endpoint, and an invented one are no session", async (t) => {
+test.serial('a foreign session, one of another endpoint and an invented one are unknown sessions', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) } });
   const [session, single] = [await openEverywhere(at), await open(at.gateway, { target: 'a' })];
   const seen = at.upstreams.a.received.length;
@@ -641,7 +641,7 @@ test.serial("another's session, one of another endpoint, and an invented one are
   t.is((await at.ask(session, 'tools/list')).result.tools.length, 1);
 });
 
-test.serial('a replica that takes a session over knows its halves', async (t) => {
+test.serial('a replica that takes a session over knows its upstream sessions', async (t) => {
   const sessions = memorySessions();
   const results = { ...CONTENT, 'logging/setLevel': {} };
   const first = await everywhere(t, { a: results, b: results }, { deps: { sessions } });
@@ -660,23 +660,26 @@ test.serial('a replica that takes a session over knows its halves', async (t) =>
   t.is((await first.send(inSession(session, call('ping')))).status, 404, 'and the one before knows that it has ended');
 });
 
-test.serial('a session that its target has lost goes on, and so do the others of it', async (t) => {
-  let lost = false;
-  const plain = target(CONTENT);
-  const at = await everywhere(t, {
-    a: (received, res) =>
-      lost && received.headers['mcp-session-id'] === 'upstream-1' ? void res.writeHead(404).end() : plain(received, res),
-    b: CONTENT,
-  });
-  const session = await openEverywhere(at);
-  lost = true;
-  t.deepEqual((await at.ask(session, 'tools/call', { name: 'a__x' })).result, { content: [] });
-  t.is(at.upstreams.a.received.at(-1)?.headers['mcp-session-id'], 'upstream-2');
-  t.deepEqual((await at.ask(session, 'tools/call', { name: 'b__x' })).result, { content: [] });
-  t.is(at.upstreams.b.received.at(-1)?.headers['mcp-session-id'], 'upstream-1');
-});
+test.serial(
+  'a session goes on when one target has lost its upstream session, and the other upstream sessions stay',
+  async (t) => {
+    let lost = false;
+    const plain = target(CONTENT);
+    const at = await everywhere(t, {
+      a: (received, res) =>
+        lost && received.headers['mcp-session-id'] === 'upstream-1' ? void res.writeHead(404).end() : plain(received, res),
+      b: CONTENT,
+    });
+    const session = await openEverywhere(at);
+    lost = true;
+    t.deepEqual((await at.ask(session, 'tools/call', { name: 'a__x' })).result, { content: [] });
+    t.is(at.upstreams.a.received.at(-1)?.headers['mcp-session-id'], 'upstream-2');
+    t.deepEqual((await at.ask(session, 'tools/call', { name: 'b__x' })).result, { content: [] });
+    t.is(at.upstreams.b.received.at(-1)?.headers['mcp-session-id'], 'upstream-1');
+  },
+);
 
-test.serial('batches of 2025-03-26: each element for its own target', async (t) => {
+test.serial('each element of a batch of 2025-03-26 reaches its own target', async (t) => {
   const at = await everywhere(
     t,
     { a: { ...CONTENT, ...paged(['1']) }, b: { ...CONTENT, ...paged(['1']) } },
@@ -716,7 +719,7 @@ test.serial('batches of 2025-03-26: each element for its own target', async (t) 
   t.is((await at.send(inSession(newer, batch))).status, 400);
 });
 
-test.serial('many sessions at once, and the same one from many sides', async (t) => {
+test.serial('many sessions, and many requests of one session, work at the same time', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) }, b: paged(['1']) });
   const sessions = await Promise.all(Array.from({ length: 20 }, () => openEverywhere(at)));
   t.is(new Set(sessions).size, 20);
@@ -729,7 +732,7 @@ test.serial('many sessions at once, and the same one from many sides', async (t)
   t.is(at.upstreams.a.seen().filter((method) => method === 'initialize').length, 20, 'none was opened twice');
 });
 
-test.serial('a target by its own path is untouched by all this', async (t) => {
+test.serial('a target under its own path is not affected by the aggregate endpoint', async (t) => {
   const at = await everywhere(t, { a: paged(['1', 'x__y']) });
   const session = await open(at.gateway, { target: 'a' });
   const reply = await send(at.gateway, inSession(session, call('tools/list'), { path: '/mcp/a' }));
@@ -747,7 +750,7 @@ const withTasks = {
   'tasks/list': { tasks: [task(), task({ taskId: 'of another' })] },
 };
 
-test.serial("tasks of several targets are told apart, and are nobody else's", async (t) => {
+test.serial('tasks of several targets are told apart, and other callers cannot use them', async (t) => {
   const at = await everywhere(t, { a: withTasks, b: withTasks, none: {} });
   const [session, bobs] = [await openEverywhere(at), await openEverywhere(at, { user: 'bob' })];
   const make = async (name: string): Promise<string> =>
@@ -781,7 +784,7 @@ test.serial("tasks of several targets are told apart, and are nobody else's", as
       t.is((await at.ask(within, method, { taskId }, { user })).error.code, -32602);
   }
   t.is(at.upstreams.b.received.length, seen);
-  // What the client says of its tasks is said to their own target, in its words.
+  // A task that the client names reaches its own target, under the target's id.
   const about = (taskId: string) => ({ name: 'b__x', _meta: { [RELATED]: { taskId } } });
   await at.ask(session, 'tools/call', about(ofB));
   t.deepEqual(at.upstreams.b.received.at(-1)?.message?.params?.['_meta'], { [RELATED]: { taskId: 'T' } });
@@ -791,7 +794,7 @@ test.serial("tasks of several targets are told apart, and are nobody else's", as
   t.is((await at.ask(older, 'tasks/list')).error.code, -32601);
 });
 
-test.serial("the client's answer says which task it belongs to, in the words of the target that asked", async (t) => {
+test.serial("the answer of the client names its task by the target's own task id", async (t) => {
   const plain = target(withTasks);
   const at = await everywhere(t, {
     a: (received, res) => {

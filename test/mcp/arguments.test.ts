@@ -34,7 +34,7 @@ const last = ({ decisions }: TestGateway) => {
   return { method, effect, reason, args };
 };
 
-test.serial('in a session calls and prompts have their arguments recorded', async (t) => {
+test.serial('arguments of calls and prompts are recorded in a session', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const ask = async (method: string, params: object) => {
@@ -59,7 +59,7 @@ test.serial('in a session calls and prompts have their arguments recorded', asyn
 for (const upstreamIsModern of [false, true]) {
   const target = upstreamIsModern ? 'a target of 2026-07-28' : 'a target with sessions';
 
-  test.serial(`a client of 2026-07-28 at ${target} likewise`, async (t) => {
+  test.serial(`arguments of a client of 2026-07-28 at ${target} are recorded`, async (t) => {
     const { gateway } = await setUp(t, { upstreamIsModern });
     const ask = async (name: string, path: string) => {
       const more = { arguments: ARGUMENTS, inputResponses: { x: { action: 'accept', content: { text: 'S' } } } };
@@ -77,7 +77,7 @@ for (const [kind, start, transport] of [
   ['a target of 2026-07-28 behind a session', startModernOnly, 'streamable-http'],
   ['a target with HTTP+SSE', startSdkSse, 'sse'],
 ] as const) {
-  test.serial(`${kind} likewise`, async (t) => {
+  test.serial(`arguments are recorded at ${kind}`, async (t) => {
     const upstream = await start();
     const gateway = await startGateway({
       targets: [routed('t', upstream.url, { ...CAPTURE, transport })],
@@ -94,7 +94,7 @@ for (const [kind, start, transport] of [
   });
 }
 
-test.serial('each message of a batch has its own', async (t) => {
+test.serial('each message of a batch has its own recorded arguments', async (t) => {
   const { gateway } = await setUp(t);
   const session = await open(gateway, { revision: '2025-03-26' });
   const messages = ['x', 'y'].map((a, id) => call('tools/call', { name: 'ok', arguments: { a, secret: 'S' } }, id));
@@ -105,7 +105,7 @@ test.serial('each message of a batch has its own', async (t) => {
   );
 });
 
-test.serial('who may not use the target has none recorded, and is told nothing of it', async (t) => {
+test.serial('arguments of a caller that may not use the target are not recorded, and the answer does not show it', async (t) => {
   const { gateway } = await setUp(t);
   const ask = (path: string) =>
     send(gateway, { ...modern('tools/call', { name: 'ok', arguments: ARGUMENTS }), user: 'bob', path });
@@ -120,7 +120,7 @@ test.serial('who may not use the target has none recorded, and is told nothing o
   );
 });
 
-test.serial('when the record cannot be made, nothing is forwarded', async (t) => {
+test.serial('nothing is forwarded if the arguments cannot be recorded', async (t) => {
   const { gateway, upstream } = await setUp(t, { upstreamIsModern: true });
   gateway.auditDown = true;
   const reply = await send(gateway, modern('tools/call', { name: 'ok', arguments: ARGUMENTS }));
@@ -128,7 +128,7 @@ test.serial('when the record cannot be made, nothing is forwarded', async (t) =>
   t.false(upstream.received.some(({ message }) => message?.method === 'tools/call'));
 });
 
-test.serial('on /mcp each target has its own wish', async (t) => {
+test.serial('each target decides at /mcp whether its arguments are recorded', async (t) => {
   const world = await everywhere(t, { a: RESULTS, b: RESULTS });
   const { gateway } = world;
   const a = gateway.targets.get('a');

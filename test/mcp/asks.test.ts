@@ -1,4 +1,4 @@
-/** What targets may ask their clients for: what they are told, what comes through, and what does not. */
+/** Requests that targets may send to their clients: what is announced, what reaches the client, and what does not. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { JsonObject } from '../../src/http/json.ts';
@@ -34,7 +34,7 @@ async function setUp(t: ExecutionContext, may_ask: readonly Askable[], options: 
   return { gateway, upstream, onCall };
 }
 
-test.serial('a target is told of nothing that it may not ask for', (t) => {
+test.serial('a target does not learn of client capabilities that it may not use', (t) => {
   const told = (capabilities: JsonObject, mayAsk: readonly Askable[]) =>
     reduceClientCapabilities(capabilities, 'session', mayAsk);
   t.deepEqual(told(EVERYTHING, ASKABLE), EVERYTHING);
@@ -52,7 +52,7 @@ test.serial('a target is told of nothing that it may not ask for', (t) => {
   });
 });
 
-test.serial('what is asked is known by method and mode', (t) => {
+test.serial('a request for the client is recognised by its method and mode', (t) => {
   t.true(mayBeAsked([], 'ping', undefined));
   t.true(mayBeAsked(['roots'], 'roots/list', undefined));
   t.false(mayBeAsked(without('roots'), 'roots/list', undefined));
@@ -67,7 +67,7 @@ test.serial('what is asked is known by method and mode', (t) => {
   t.false(mayBeAsked(['elicitation'], 'elicitation/create', { mode: 'form', Mode: 'url' }));
 });
 
-test.serial("complaints of what the gateway has withheld are not the client's", (t) => {
+test.serial('an error about a capability that the gateway withheld does not reach the client', (t) => {
   const declaring = (capabilities: JsonObject): JsonObject => ({
     _meta: { 'io.modelcontextprotocol/clientCapabilities': capabilities },
   });
@@ -86,7 +86,7 @@ test.serial("complaints of what the gateway has withheld are not the client's", 
   t.false(isWithheldError({ code: -32021, message: 'x' }, 'session', [], undefined));
 });
 
-test.serial('what is announced: in a session when it opens, in 2026-07-28 with each request', async (t) => {
+test.serial('client capabilities are announced when a session opens, or with each request of 2026-07-28', async (t) => {
   const { gateway, upstream } = await setUp(t, without('sampling', 'elicitation_url'));
   const params = { protocolVersion: '2025-11-25', capabilities: EVERYTHING, clientInfo: { name: 'a', version: '1' } };
   await send(gateway, { body: call('initialize', params) });
@@ -121,23 +121,26 @@ for (const [what, may_ask, asked] of [
   ['an address', without('elicitation_url'), { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test' } }],
   ['a mode that is none', ASKABLE, { method: 'elicitation/create', params: { mode: 'Url', url: 'https://x.test' } }],
 ] as const) {
-  test.serial(`a target that asks for ${what} all the same is refused, and the client hears nothing of it`, async (t) => {
-    const { gateway, upstream, onCall } = await setUp(t, may_ask);
-    const session = await open(gateway);
-    const refusal = new Promise<object>((resolve) => {
-      onCall(async (_, res) => {
-        startStream(res);
-        res.write(event({ jsonrpc: '2.0', id: 'q', ...asked }));
-        const refused = await answerTo(upstream, 'q');
-        res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
-        resolve(refused);
+  test.serial(
+    `a target that asks for ${what} without permission is refused, and the client does not see the request`,
+    async (t) => {
+      const { gateway, upstream, onCall } = await setUp(t, may_ask);
+      const session = await open(gateway);
+      const refusal = new Promise<object>((resolve) => {
+        onCall(async (_, res) => {
+          startStream(res);
+          res.write(event({ jsonrpc: '2.0', id: 'q', ...asked }));
+          const refused = await answerTo(upstream, 'q');
+          res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+          resolve(refused);
+        });
       });
-    });
-    const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
-    t.like(await refusal, { id: 'q', error: { code: -32601 } });
-    t.notRegex(reply.text, new RegExp(asked.method));
-    t.regex(reply.text, /"result":\{"content":\[\]\}/);
-  });
+      const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+      t.like(await refusal, { id: 'q', error: { code: -32601 } });
+      t.notRegex(reply.text, new RegExp(asked.method));
+      t.regex(reply.text, /"result":\{"content":\[\]\}/);
+    },
+  );
 }
 
 /** Waits for what the gateway answers the target. */
@@ -149,7 +152,7 @@ async function answerTo(upstream: Awaited<ReturnType<typeof startRecording>>, id
   }
 }
 
-test.serial('what may be asked reaches the client, without the wish for a task at the client', async (t) => {
+test.serial('an allowed request reaches the client without the wish for a task at the client', async (t) => {
   const { gateway, onCall } = await setUp(t, ['elicitation']);
   const session = await open(gateway);
   const params = { message: 'x', requestedSchema: { maximum: 1 }, task: { ttl: 1 } };
@@ -169,7 +172,7 @@ test.serial('what may be asked reaches the client, without the wish for a task a
   t.not(asked.id, 'q');
 });
 
-test.serial('addresses do not come as an error either, nor word that somebody was there', async (t) => {
+test.serial('neither an error nor a notification carries a URL elicitation that the target may not make', async (t) => {
   const elicitations = [{ mode: 'url', elicitationId: 'e', url: 'https://evil.test', message: 'go' }];
   const error = { code: -32042, message: 'go to https://evil.test', data: { elicitations } };
   for (const [may_ask, through] of [
@@ -194,7 +197,7 @@ test.serial('addresses do not come as an error either, nor word that somebody wa
   }
 });
 
-test.serial('2026-07-28: a complaint of a withheld capability is told in the words of the gateway', async (t) => {
+test.serial("2026-07-28: an error about a withheld capability is replaced by the gateway's own words", async (t) => {
   const declared = {
     'io.modelcontextprotocol/protocolVersion': MODERN,
     'io.modelcontextprotocol/clientCapabilities': { sampling: {} },
@@ -213,7 +216,7 @@ test.serial('2026-07-28: a complaint of a withheld capability is told in the wor
   }
 });
 
-test.serial('2026-07-28: input that the target may not ask for is a fault of the target', async (t) => {
+test.serial('2026-07-28: a request for input that the target may not ask for counts as a fault of the target', async (t) => {
   const _meta = {
     'io.modelcontextprotocol/protocolVersion': MODERN,
     'io.modelcontextprotocol/clientCapabilities': { elicitation: { form: {}, url: {} } },
@@ -232,7 +235,7 @@ test.serial('2026-07-28: input that the target may not ask for is a fault of the
   t.notRegex(refused.text, /evil/);
 });
 
-test.serial('word of changed roots goes to those who may ask for roots', async (t) => {
+test.serial('a change of roots is sent only to targets that may ask for roots', async (t) => {
   const { gateway, upstream } = await setUp(t, without('roots'));
   const session = await open(gateway);
   const seen = upstream.received.length;

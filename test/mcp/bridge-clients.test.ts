@@ -40,7 +40,7 @@ const until = async (what: () => boolean): Promise<void> => {
   while (!what()) await new Promise((resolve) => setTimeout(resolve, 5));
 };
 
-test.serial('lists, calls, reads, prompts and completions', async (t) => {
+test.serial('a session client uses lists, calls, reads, prompts and completions through the bridge', async (t) => {
   const { client, target, gateway } = await setUp(t);
   t.like(client.getServerVersion(), { name: 'modern-only' });
   t.is(client.getInstructions(), 'Be nice.');
@@ -68,7 +68,7 @@ test.serial('lists, calls, reads, prompts and completions', async (t) => {
   t.is(gateway.decisions.length, gateway.outcomes.length);
 });
 
-test.serial('what policy refuses does not reach the target', async (t) => {
+test.serial('a request that policy denies does not reach the target', async (t) => {
   const { client, target } = await setUp(t);
   await t.throwsAsync(client.callTool({ name: 'sample' }), { message: /denied/ });
   await t.throwsAsync(client.readResource({ uri: 'note:///secret' }), { message: /denied/ });
@@ -79,7 +79,7 @@ test.serial('what policy refuses does not reach the target', async (t) => {
   );
 });
 
-test.serial('progress, log messages, errors', async (t) => {
+test.serial('progress, log messages and errors reach the client', async (t) => {
   const { client } = await setUp(t);
   const seen: Progress[] = [];
   t.is(textOf(await client.callTool({ name: 'progress' }, undefined, { onprogress: (progress) => seen.push(progress) })), 'done');
@@ -97,7 +97,7 @@ test.serial('progress, log messages, errors', async (t) => {
   await t.throwsAsync(client.callTool({ name: 'nobody' }), { code: -32602 } as never);
 });
 
-test.serial('a question and its answer', async (t) => {
+test.serial('a request of the target reaches the client, and its answer reaches the target', async (t) => {
   const { client } = await setUp(t);
   const asked: unknown[] = [];
   client.setRequestHandler(ElicitRequestSchema, ({ params }) => {
@@ -112,7 +112,7 @@ test.serial('a question and its answer', async (t) => {
   t.is(textOf(await client.callTool({ name: 'ask' })), 'no word');
 });
 
-test.serial('a call that is cancelled', async (t) => {
+test.serial('a client can cancel a call', async (t) => {
   const { client, target, gateway } = await setUp(t);
   const controller = new AbortController();
   const call = client.callTool({ name: 'wait' }, undefined, { signal: controller.signal });
@@ -124,7 +124,7 @@ test.serial('a call that is cancelled', async (t) => {
   t.is(textOf(await client.callTool({ name: 'echo' })), '{}');
 });
 
-test.serial('subscriptions and changed lists', async (t) => {
+test.serial('resource updates and changed lists reach the client', async (t) => {
   const { client, target, gateway } = await setUp(t);
   const updated: string[] = [];
   let changed = 0;
@@ -149,7 +149,7 @@ test.serial('subscriptions and changed lists', async (t) => {
   await client.close();
 });
 
-test.serial('the end of the session ends what was listened to', async (t) => {
+test.serial('the end of the session ends the listening stream at the target', async (t) => {
   const { client, target } = await setUp(t);
   await client.subscribeResource({ uri: 'note:///a' });
   await until(() => target.listening() === 1);
@@ -158,7 +158,7 @@ test.serial('the end of the session ends what was listened to', async (t) => {
   t.pass();
 });
 
-test.serial('a client of 2026-07-28 passes beside the bridge', async (t) => {
+test.serial('a client of 2026-07-28 does not use the bridge', async (t) => {
   const { gateway, target } = await setUp(t);
   const client = await modernClient(t, gateway.url('modern'), 'alice');
   t.is(textOf(await client.callTool({ name: 'echo', arguments: {} })), '{}');

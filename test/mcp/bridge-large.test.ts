@@ -67,7 +67,7 @@ async function longestParsed(work: () => Promise<unknown>): Promise<number> {
 
 const STEP = 64 * 1024;
 
-test.serial('large answers of a target are read in steps, whole and as events', async (t) => {
+test.serial('large answers of a target are read in steps, as JSON and as events', async (t) => {
   const tools = Array.from({ length: 3_000 }, (_, i) => tool(i, i % 2 === 0 ? 'string' : 'object'));
   const { driver } = await start(t, 500_000, tools);
   let listed = '';
@@ -105,7 +105,7 @@ test.serial('a tool whose schema holds too many values to be read is left out', 
   );
 });
 
-test.serial('what a target says of itself is read in steps', async (t) => {
+test.serial('the answer to server/discover is read in steps', async (t) => {
   const { eras, url } = await start(t, 900_000);
   let modern: unknown;
   const longest = await longestParsed(async () => {

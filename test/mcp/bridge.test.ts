@@ -68,7 +68,7 @@ const call = (name: string, args: object = {}, more: object = {}) => ({
   params: { name, arguments: args, ...more },
 });
 
-test.serial('initialize is answered from what the target says of itself', async (t) => {
+test.serial('initialize is answered from the answer to server/discover', async (t) => {
   const { target, driver } = await modern(t);
   const { result } = await driver.open();
   t.like(result, {
@@ -81,7 +81,7 @@ test.serial('initialize is answered from what the target says of itself', async 
   t.deepEqual(target.seen(), ['initialize', 'server/discover']);
 });
 
-test.serial('a target known to refuse sessions is not asked for one again, until some time has passed', async (t) => {
+test.serial('a target known to refuse sessions is not asked for one until some time has passed', async (t) => {
   let now = 0;
   const target = await startModernOnly();
   t.teardown(() => target.stop());
@@ -93,7 +93,7 @@ test.serial('a target known to refuse sessions is not asked for one again, until
   t.deepEqual(target.seen().slice(3), ['initialize', 'server/discover']);
 });
 
-test.serial('requests carry what the revision asks for, and the arguments as they were written', async (t) => {
+test.serial('requests carry the members that the revision requires, and the arguments unchanged', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"a":1.0,"b":"\\u0041"}}}';
@@ -113,7 +113,7 @@ test.serial('requests carry what the revision asks for, and the arguments as the
   });
 });
 
-test.serial('arguments and what the client says of itself go on as text and value', async (t) => {
+test.serial("arguments are forwarded as text, and the client's information as a value", async (t) => {
   const { target, driver } = await scripted(t, modernScript({ 'tools/list': { tools: [] }, 'tools/call': { content: [] } }));
   await driver.open();
   const meta = '"_meta":{"progressToken":"x","io.modelcontextprotocol/logLevel":"debug","own":1}';
@@ -127,7 +127,7 @@ test.serial('arguments and what the client says of itself go on as text and valu
   t.false('io.modelcontextprotocol/logLevel' in sent);
 });
 
-test.serial('lists lose the hints of the revision, and tools with invalid headers', async (t) => {
+test.serial('lists are passed on without the hints of the revision and without tools that have invalid headers', async (t) => {
   const tools = [
     { name: 'a', inputSchema: { type: 'object', x: 1.5 } },
     { name: 'bad', inputSchema: { type: 'object', properties: { n: { type: 'number', 'x-mcp-header': 'N' } } } },
@@ -142,7 +142,7 @@ test.serial('lists lose the hints of the revision, and tools with invalid header
   t.deepEqual(result, { tools: [tools[0], tools[2]], nextCursor: 'n' });
 });
 
-test.serial('progress and the answer come on the stream of the request', async (t) => {
+test.serial('progress and the answer arrive on the stream of the request', async (t) => {
   const { driver } = await modern(t);
   await driver.open();
   const answer = succeeded(await driver.post({ id: 'p', ...call('progress', {}, { _meta: { progressToken: 'tok' } }) }));
@@ -154,7 +154,7 @@ test.serial('progress and the answer come on the stream of the request', async (
   t.is(messages[0]?.params?.['progressToken'], 'tok');
 });
 
-test.serial('log messages come from the level on that the client has set, and without one not at all', async (t) => {
+test.serial('log messages arrive from the level that the client has set, and not at all without a level', async (t) => {
   const { driver } = await modern(t);
   await driver.open();
   const logged = async () =>
@@ -165,7 +165,7 @@ test.serial('log messages come from the level on that the client has set, and wi
   t.like(await driver.ask('logging/setLevel', { level: 'loud' }), { error: { code: -32602 } });
 });
 
-test.serial('arguments that the tool wants in headers are put there, whether it was listed or not', async (t) => {
+test.serial('arguments that a tool wants in headers are sent in headers, whether the tool was listed or not', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open();
   t.is((await driver.ask('tools/call', { name: 'regional', arguments: { region: 'Zürich', count: 3 } })).error, undefined);
@@ -185,7 +185,7 @@ const inHeader = (name: string) => ({
 });
 const listings = (target: RecordingUpstream) => target.seen().filter((method) => method === 'tools/list').length;
 
-test.serial('of a list that names too many tools nothing is kept, and it is not asked for with each call', async (t) => {
+test.serial('a list of too many tools is not stored, and not requested again with each call', async (t) => {
   const tools = [inHeader('n'), ...Array.from({ length: 10_000 }, (_, index) => ({ name: `${index}` }))];
   const results = { 'tools/list': { tools }, 'tools/call': { content: [] } };
   const { target, driver } = await scripted(t, modernScript(results));
@@ -199,7 +199,7 @@ test.serial('of a list that names too many tools nothing is kept, and it is not 
   t.is(target.received.at(-1)?.headers['mcp-param-a'], 'x');
 });
 
-test.serial('a session keeps only so many tools, and no room is taken by those that want no headers', async (t) => {
+test.serial('a session stores a limited number of tools, and only those that want headers', async (t) => {
   const pages: Record<string, object[]> = {
     first: Array.from({ length: 6_000 }, (_, index) => ({ name: `plain-${index}` })),
     second: Array.from({ length: 6_000 }, (_, index) => inHeader(`a-${index}`)),
@@ -228,7 +228,7 @@ test.serial('a session keeps only so many tools, and no room is taken by those t
   t.is(listings(target), 3);
 });
 
-test.serial('pages that do not end are followed once', async (t) => {
+test.serial('an endless list of pages is read once', async (t) => {
   const { target, driver } = await scripted(
     t,
     modernScript({ 'tools/list': { tools: [], nextCursor: 'on' }, 'tools/call': { content: [] } }),
@@ -238,7 +238,7 @@ test.serial('pages that do not end are followed once', async (t) => {
   t.is(listings(target), 50);
 });
 
-test.serial('the sessions of one target do not end those of another', async (t) => {
+test.serial('too many sessions of one target do not end the sessions of another', async (t) => {
   const { target, bridge } = await scripted(t, modernScript({}));
   const of = (id: string) => drive(bridge, { ...httpTarget('streamable-http', target.url), id });
   const other = of('other');
@@ -257,7 +257,7 @@ test.serial('the sessions of one target do not end those of another', async (t) 
   t.is(statusOf(await other.post({ id: 1, method: 'ping' })), 200);
 });
 
-test.serial('a tool whose headers have changed is looked up again, once', async (t) => {
+test.serial('a tool whose headers have changed is looked up once more', async (t) => {
   let annotated = false;
   const { target, driver } = await scripted(t, (received, res) => {
     const { message, headers } = received;
@@ -279,7 +279,7 @@ test.serial('a tool whose headers have changed is looked up again, once', async 
   t.like(await driver.ask('tools/call', { name: 'never', arguments: { a: 'x' } }), { error: { code: -32603 } });
 });
 
-test.serial('what the target asks of the client comes on the stream, and its answer goes into a repeated request', async (t) => {
+test.serial('a request of the target arrives on the stream, and the answer is sent with the repeated call', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const stream = reader(succeeded(await driver.post({ id: 4, ...call('ask') })));
@@ -294,7 +294,7 @@ test.serial('what the target asks of the client comes on the stream, and its ans
   t.is(statusOf(await driver.post({ id: 1, result: WORD })), 400);
 });
 
-test.serial('a target may ask several times, and keep its state meanwhile', async (t) => {
+test.serial('a target may ask several times and keep its state', async (t) => {
   const { driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const stream = reader(succeeded(await driver.post({ id: 4, ...call('ask-twice') })));
@@ -305,7 +305,7 @@ test.serial('a target may ask several times, and keep its state meanwhile', asyn
   t.like(await stream.next(), { id: 4, result: { content: [{ text: 'then one, two' }] } });
 });
 
-test.serial('but not for ever', async (t) => {
+test.serial('a target may ask only a limited number of times', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
   const stream = reader(succeeded(await driver.post({ id: 4, ...call('insatiable') })));
@@ -323,7 +323,7 @@ test.serial('but not for ever', async (t) => {
   t.is(target.seen().filter((method) => method === 'tools/call').length, 11);
 });
 
-test.serial('an error of the client cancels an elicitation, and fails what needs anything else', async (t) => {
+test.serial('an error of the client cancels an elicitation, and fails calls that need another answer', async (t) => {
   const { driver } = await modern(t);
   await driver.open({ elicitation: {}, sampling: {} });
   const error = { code: -32603, message: 'no' };
@@ -337,7 +337,7 @@ test.serial('an error of the client cancels an elicitation, and fails what needs
   t.regex(told?.message ?? '', /refused sampling/);
 });
 
-test.serial('nothing is asked that the client does not offer', async (t) => {
+test.serial("the target's request fails if the client does not offer the capability", async (t) => {
   const inputRequests = { a: { method: 'elicitation/create', params: {} } };
   for (const asked of [
     inputRequests,
@@ -358,7 +358,7 @@ test.serial('nothing is asked that the client does not offer', async (t) => {
   }
 });
 
-test.serial('while several answers are out, one refusal withdraws the other questions', async (t) => {
+test.serial('one refusal withdraws the other requests that the client has not answered yet', async (t) => {
   const inputRequests = { a: { method: 'sampling/createMessage', params: {} }, b: { method: 'roots/list' } };
   const { driver } = await scripted(
     t,
@@ -373,7 +373,7 @@ test.serial('while several answers are out, one refusal withdraws the other ques
   t.is(statusOf(await driver.post({ id: b.id, result: { roots: [] } })), 400);
 });
 
-test.serial('request state goes back exactly as it came, also without a question', async (t) => {
+test.serial('the request state is returned unchanged, also without a request for the client', async (t) => {
   const state = 'a"\\\u2028 é';
   const { target, driver } = await scripted(t, (received, res) => {
     const { message } = received;
@@ -388,7 +388,7 @@ test.serial('request state goes back exactly as it came, also without a question
   t.false('inputResponses' in (target.received.at(-1)?.message?.params ?? {}));
 });
 
-test.serial('a question to visit a URL gets the id that the sessions know', async (t) => {
+test.serial('a URL elicitation gets an id in the form of the session revisions', async (t) => {
   const inputRequests = { a: { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test/', message: 'm' } } };
   const { driver } = await scripted(
     t,
@@ -417,7 +417,7 @@ test.serial('a cancelled request is cancelled at the target', async (t) => {
   t.is((await driver.ask('tools/call', { name: 'echo' })).error, undefined);
 });
 
-test.serial('a client that leaves cancels, too, and its id is free again', async (t) => {
+test.serial('a client that disconnects cancels its call, and the request id is free again', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open();
   const controller = new AbortController();
@@ -430,7 +430,7 @@ test.serial('a client that leaves cancels, too, and its id is free again', async
   t.is((await collect(succeeded(await driver.post({ id: 4, ...call('echo') }))))[0]?.error, undefined);
 });
 
-test.serial('subscriptions and changed lists come on the standing stream, without what marks them at the target', async (t) => {
+test.serial('updates and changed lists arrive on the standalone stream without their subscription id', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open();
   t.deepEqual((await driver.ask('resources/subscribe', { uri: 'note:///a' })).result, {});
@@ -455,20 +455,23 @@ test.serial('subscriptions and changed lists come on the standing stream, withou
   t.is(statusOf(await driver.post({ id: 1, method: 'ping' })), 404);
 });
 
-test.serial('without a subscription or a stream nobody listens at the target; an unused session stops', async (t) => {
-  const { target, driver } = await modern(t, { idleMs: 2_000 });
-  await driver.open();
-  await driver.ask('resources/subscribe', { uri: 'note:///a' });
-  await driver.ask('resources/unsubscribe', { uri: 'note:///a' });
-  await until(() => target.listening() === 0);
-  t.is((await driver.ask('resources/subscribe', { uri: 'note:///a' })).error, undefined);
-  await until(() => target.listening() === 0);
-  await driver.ask('ping');
-  await until(() => target.listening() === 1);
-  t.pass();
-});
+test.serial(
+  'the gateway listens at the target only for a subscription or a stream, and stops for an unused session',
+  async (t) => {
+    const { target, driver } = await modern(t, { idleMs: 2_000 });
+    await driver.open();
+    await driver.ask('resources/subscribe', { uri: 'note:///a' });
+    await driver.ask('resources/unsubscribe', { uri: 'note:///a' });
+    await until(() => target.listening() === 0);
+    t.is((await driver.ask('resources/subscribe', { uri: 'note:///a' })).error, undefined);
+    await until(() => target.listening() === 0);
+    await driver.ask('ping');
+    await until(() => target.listening() === 1);
+    t.pass();
+  },
+);
 
-test.serial('a target that ends the stream is listened to again', async (t) => {
+test.serial('the gateway listens again when the target ends the stream', async (t) => {
   let listens = 0;
   const { driver } = await scripted(t, (received, res) => {
     const { message } = received;
@@ -491,7 +494,7 @@ test.serial('a target that ends the stream is listened to again', async (t) => {
   t.is((await stream.next()).params?.['uri'], 'x:2');
 });
 
-test.serial('a subscription that the target does not take is refused, and the others go on', async (t) => {
+test.serial('a subscription that the target does not accept is refused, and the others go on', async (t) => {
   const { target, driver } = await scripted(t, (received, res) => {
     const { message } = received;
     if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
@@ -512,7 +515,7 @@ test.serial('a subscription that the target does not take is refused, and the ot
   t.deepEqual(last, { resourceSubscriptions: ['x:yes', 'x:also'] });
 });
 
-test.serial('errors are told as sessions know them', async (t) => {
+test.serial('errors are translated into the form of the session revisions', async (t) => {
   const { driver } = await modern(t);
   await driver.open();
   t.like(await driver.ask('resources/read', { uri: 'note:///missing' }), {
@@ -539,7 +542,7 @@ test.serial('errors are told as sessions know them', async (t) => {
   t.deepEqual(codes, [-32603, -32602, -32603, 42]);
 });
 
-test.serial('failures that are no answers are told by their status', async (t) => {
+test.serial('failures without a JSON-RPC answer keep their HTTP status', async (t) => {
   for (const status of [302, 401, 429, 500]) {
     const { driver } = await scripted(t, (received, res) =>
       received.message?.method === 'prompts/list'
@@ -551,7 +554,7 @@ test.serial('failures that are no answers are told by their status', async (t) =
   }
 });
 
-test.serial('what is no answer to the request is none', async (t) => {
+test.serial('a message that does not answer the request is not taken for its answer', async (t) => {
   for (const body of ['{"jsonrpc":"2.0","id":1,"result":{}}', 'no json', '[]', '{}']) {
     const { driver } = await scripted(t, (received, res) =>
       received.message?.method === 'prompts/list'
@@ -581,7 +584,7 @@ test.serial('what is no answer to the request is none', async (t) => {
   ]);
 });
 
-test.serial('a target that breaks off breaks off the stream', async (t) => {
+test.serial('the stream breaks off when the target breaks off', async (t) => {
   const { driver } = await scripted(t, (received, res) => {
     if (received.message?.method !== 'prompts/list') return modernScript({})(received, res);
     res.writeHead(200, { 'content-type': 'text/event-stream' }).end(': nothing\n\n');
@@ -590,7 +593,7 @@ test.serial('a target that breaks off breaks off the stream', async (t) => {
   await t.throwsAsync(collect(succeeded(await driver.post({ id: 1, method: 'prompts/list' }))), { message: /too early/ });
 });
 
-test.serial('a target that has changed its era ends the session, and the next finds out', async (t) => {
+test.serial('a target that has changed its mode ends the session, and the next session uses the new mode', async (t) => {
   let sessions = false;
   const { driver, target } = await scripted(t, (received, res) => {
     if (!sessions) return modernScript({ 'prompts/list': { prompts: [] } })(received, res);
@@ -610,7 +613,7 @@ test.serial('a target that has changed its era ends the session, and the next fi
   t.is(target.received.filter(({ message }) => message?.method === 'initialize').length, 2);
 });
 
-test.serial('targets with sessions get everything as it is, and keep their ids', async (t) => {
+test.serial('a stateful target gets every message unchanged and keeps its session ids', async (t) => {
   const { driver, target } = await scripted(t, byMethod({ 'tools/list': { tools: [], ttlMs: 5 } }));
   t.like((await driver.open()).result, { serverInfo: { name: 'r' } });
   t.is(driver.upstreamId, 'upstream-session-1');
@@ -619,7 +622,7 @@ test.serial('targets with sessions get everything as it is, and keep their ids',
   t.deepEqual(target.seen(), ['initialize', 'notifications/initialized', 'tools/list']);
 });
 
-test.serial('a refusal that names a revision with sessions, or comes from what is no such target, is given on', async (t) => {
+test.serial('a refusal is passed on if it names a session revision or the target is not one of 2026-07-28', async (t) => {
   const error = (code: number, data?: object) => ({ code, message: 'no', ...(data ? { data } : {}) });
   for (const [status, body] of [
     [400, error(-32022, { supported: ['2025-03-26', '2026-07-28'], requested: 'x' })],
@@ -640,7 +643,7 @@ test.serial('a refusal that names a revision with sessions, or comes from what i
   }
 });
 
-test.serial('what is no session of the bridge is not taken for one', async (t) => {
+test.serial('a session id that the bridge did not make is not accepted', async (t) => {
   const { driver, bridge, target } = await scripted(t, modernScript({ 'prompts/list': { prompts: [] } }));
   await driver.open();
   const { upstreamId } = driver;

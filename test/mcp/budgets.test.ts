@@ -7,7 +7,7 @@ function taken(t: ExecutionContext, from: object): Taken {
   return from as Taken;
 }
 
-test('a stock names the budget and the limit that refuses, and takes again what was given back', (t) => {
+test('a refusal names its budget and limit, and a stock can be taken again after it was given back', (t) => {
   const stock = createStock('bytes', { perKey: 10, all: 100 });
   const held = taken(t, stock.take('ann', 6));
   t.deepEqual(stock.take('ann', 5), { overdrawn: 'key', budget: 'bytes', limit: 10 });
@@ -27,7 +27,7 @@ test('a greedy key leaves room for the others in a stock', (t) => {
   taken(t, stock.take('bob', 12));
 });
 
-test('a stock never holds more than its limits, whatever is taken and given back', (t) => {
+test('a stock never exceeds its limits, whatever is taken and given back', (t) => {
   const step = fc.record({ key: fc.constantFrom('a', 'b', 'c'), amount: fc.nat(60), back: fc.boolean() });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 50 }), (steps) => {
@@ -45,7 +45,7 @@ test('a stock never holds more than its limits, whatever is taken and given back
   );
 });
 
-test('a flow is paid off with time, and a debt is told in seconds', (t) => {
+test('a flow pays its debt with time, and tells the debt in seconds', (t) => {
   let now = 0;
   const flow = createFlow({ perKey: { perSecond: 10, burst: 20 }, all: { perSecond: 1_000, burst: 1_000 } }, () => now);
   t.is(flow.wait('ann'), 0);
@@ -58,7 +58,7 @@ test('a flow is paid off with time, and a debt is told in seconds', (t) => {
   t.is(flow.wait('ann'), 0);
 });
 
-test('the debt of all together is waited for by keys that used much, and by no other', (t) => {
+test('only keys that used much wait for the common debt', (t) => {
   const flow = createFlow({ perKey: { perSecond: 10, burst: 100 }, all: { perSecond: 10, burst: 100 } }, () => 0);
   flow.charge('ann', 90);
   flow.charge('bob', 40);
@@ -67,7 +67,7 @@ test('the debt of all together is waited for by keys that used much, and by no o
   t.is(flow.wait('cid'), 0);
 });
 
-test('a flow forgets keys that have paid', (t) => {
+test('a flow forgets keys without debt', (t) => {
   let now = 0;
   const flow = createFlow({ perKey: { perSecond: 1, burst: 1 }, all: { perSecond: 1e9, burst: 1e9 } }, () => now);
   flow.charge('debtor', 1e6);
@@ -78,7 +78,7 @@ test('a flow forgets keys that have paid', (t) => {
   t.is(flow.size, 2);
 });
 
-test('what is held can be set, and what was refused changes nothing', (t) => {
+test('the held amount can be set, and a refused amount changes nothing', (t) => {
   const stock = createStock('x', { perKey: 10, all: 100 });
   const taken = stock.take('a', 0);
   if (isOverdrawn(taken)) return t.fail();

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { createCancellation, signalOf } from '../../src/mcp/cancellation.ts';
 
-test('listeners hear of it once, with its first reason; those that left or came too late do not', (t) => {
+test('each listener is called once with the first reason, and not after it has left or when it came too late', (t) => {
   const call = createCancellation();
   const heard: string[] = [];
   const leaver = (): void => void heard.push('leaver');
@@ -17,7 +17,7 @@ test('listeners hear of it once, with its first reason; those that left or came 
   t.is(call.reason, 'revoked');
 });
 
-test('as a signal it aborts with the same reason, whether before or after', (t) => {
+test('the derived AbortSignal aborts with the same reason, before and after', (t) => {
   const call = createCancellation();
   const before = signalOf(call);
   t.false(before.aborted);

@@ -7,7 +7,7 @@ const TITLE =
   /\b(?:test(?:\.serial)?\(|each(?:Engine|Server)\(\s*test(?:\.serial)?,)\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)"|`((?:\\.|[^`\\])*)`)/g;
 const HOLE = /\$\{[^}]*\}/;
 
-/** What a title consists of, with something else between every two parts. */
+/** The literal parts of a title, which has holes between them. */
 type Title = readonly string[];
 
 function titlesIn(source: string): Title[] {
@@ -20,7 +20,7 @@ function titlesIn(source: string): Title[] {
 
 const escaped = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
-/** What fills the holes of a title must be written somewhere in the file, so that nobody makes up a test of a series. */
+/** The text in each hole of a title must be a literal of the file, so that no test of a series can be invented. */
 function isTitle(parts: Title, wanted: string, source: string): boolean {
   const filled = new RegExp(`^${parts.map(escaped).join('(.+)')}$`, 's').exec(wanted)?.slice(1);
   return filled?.every((text) => [`'${text}'`, `"${text}"`, `\`${text}\``].some((literal) => source.includes(literal))) === true;
@@ -41,7 +41,7 @@ test.serial('every attack has a number, a sentence and tests', (t) => {
 const files = new Set([...CASES.values()].flatMap(({ shownBy }) => Object.keys(shownBy)));
 
 for (const file of files) {
-  test.serial(`what is named of ${file} is there`, (t) => {
+  test.serial(`every title that is named for ${file} exists`, (t) => {
     const source = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');
     const titles = titlesIn(source);
     for (const [number, { shownBy }] of CASES) {
@@ -55,7 +55,7 @@ for (const file of files) {
   });
 }
 
-test.serial('a title that is not there is noticed', (t) => {
+test.serial('a missing title is noticed', (t) => {
   const source = `for (const what of ['a form']) test(\`asks for \${what}, twice\`, f);\neachEngine(\n  test,\n  'it\\'s here', f);`;
   const titles = titlesIn(source);
   const found = (wanted: string): boolean => titles.some((title) => isTitle(title, wanted, source));

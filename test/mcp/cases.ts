@@ -43,8 +43,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A method is written almost like one that is served.',
       shownBy: {
         [MESSAGES]: [
-          'methods are compared byte for byte; unknown ones go nowhere',
-          'methods of 2026-07-28 likewise, with HTTP 404',
+          'methods are compared byte for byte, and unknown methods are not forwarded',
+          'unknown methods of 2026-07-28 are not forwarded and get HTTP 404',
         ],
       },
     },
@@ -66,7 +66,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [MESSAGES]: [
           'a batch in a session of a later revision is refused',
-          'versions: header and body never disagree, and unknown ones are named',
+          'a request is refused if header and body name different versions, and the error names unknown versions',
           ...refused('a batch', 'a nested batch'),
         ],
       },
@@ -76,28 +76,28 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     6,
     {
       what: 'A batch of 2025-03-26 mixes what is allowed with what is not.',
-      shownBy: { [MESSAGES]: ['a batch of 2025-03-26: each element is decided and forwarded by itself'] },
+      shownBy: { [MESSAGES]: ['each element of a batch of 2025-03-26 is decided and forwarded by itself'] },
     },
   ],
   [
     7,
     {
       what: 'A batch of 2025-03-26 is endless, opens a session, or repeats an id.',
-      shownBy: { [MESSAGES]: ['a batch that no revision allows is refused whole'] },
+      shownBy: { [MESSAGES]: ['a batch that no revision allows is refused as a whole'] },
     },
   ],
   [
     8,
     {
       what: 'The headers of 2026-07-28 name another method or object than the body, or nothing.',
-      shownBy: { [MESSAGES]: ['2026-07-28: headers that are missing or differ from the body are refused'] },
+      shownBy: { [MESSAGES]: ['2026-07-28: a request is refused if a header is missing or differs from the body'] },
     },
   ],
   [
     9,
     {
       what: 'A name in a header is encoded wrongly, twice, or stands for another one.',
-      shownBy: { [MESSAGES]: ['2026-07-28: headers that are missing or differ from the body are refused'] },
+      shownBy: { [MESSAGES]: ['2026-07-28: a request is refused if a header is missing or differs from the body'] },
     },
   ],
   [
@@ -105,7 +105,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A header that has one value is sent with two, of which Node keeps the first or joins both.',
       shownBy: {
-        [HTTP]: ['headers that must be single are refused when they are not'],
+        [HTTP]: ['a header that may appear only once is refused when it appears twice'],
         'auth/tokens.test.ts': ['two Authorization headers are refused, whichever comes first'],
       },
     },
@@ -116,8 +116,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'Header and body speak different revisions of the protocol, or neither says which.',
       shownBy: {
         [MESSAGES]: [
-          'versions: header and body never disagree, and unknown ones are named',
-          '2026-07-28: headers that are missing or differ from the body are refused',
+          'a request is refused if header and body name different versions, and the error names unknown versions',
+          '2026-07-28: a request is refused if a header is missing or differs from the body',
         ],
       },
     },
@@ -134,7 +134,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A name is no text, or is a property that every object inherits.',
       shownBy: {
-        [MESSAGES]: ['names that are no names are refused before any decision', 'names are compared byte for byte'],
+        [MESSAGES]: ['a name that is not a valid name is refused before any decision', 'names are compared byte for byte'],
         'attack/names.test.ts': ['list, call and audit log agree on every name'],
       },
     },
@@ -156,11 +156,11 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [MESSAGES]: [
           'resources/subscribe: a URI with more than one reading is denied and audited as such',
-          'of what is listened to, a URI with more than one reading is left out before the target is asked',
-          'completion: denied, unknown and non-canonical references answer alike',
-          'an argument of a prompt is data, whatever it looks like',
+          'a URI with more than one reading is removed from a listening filter before the target is asked',
+          'completions for denied, unknown and non-canonical references get the same answer',
+          'an argument of a prompt is treated as data, even if it looks like a URI',
         ],
-        'mcp/listen.test.ts': ['of the filter only what the caller may have reaches the target, and it is recorded'],
+        'mcp/listen.test.ts': ['the target gets only the allowed part of a listening filter, and that part is recorded'],
       },
     },
   ],
@@ -168,7 +168,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     16,
     {
       what: 'A template that may be seen is filled in with what leads elsewhere, or read as it stands.',
-      shownBy: { [RESOURCES]: ['a template that may be seen opens none of its resources, and its text is no resource'] },
+      shownBy: { [RESOURCES]: ['a visible template gives access to none of its resources, and its text is not a resource'] },
     },
   ],
   [
@@ -177,7 +177,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A host, path or name is written in letters that look like others.',
       shownBy: {
         [MESSAGES]: [
-          'hosts and paths in letters that look like others are other hosts and paths',
+          'hosts and paths written in lookalike letters are different hosts and paths',
           'names are compared byte for byte',
         ],
       },
@@ -188,8 +188,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'The answer to an allowed read brings contents of other URIs.',
       shownBy: {
-        [RESOURCES]: ['a directory that may be read brings no contents that may not'],
-        'mcp/filter.test.ts': ['contents of other URIs than the one asked for are decided'],
+        [RESOURCES]: ['reading an allowed directory returns no contents of a denied resource'],
+        'mcp/filter.test.ts': ['contents of URIs other than the requested one are decided'],
       },
     },
   ],
@@ -200,7 +200,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [MESSAGES]: [
           ...refused('no id', 'id null', 'id 1.5', 'id 1e400', 'id 2^60', 'id {}', 'an id that is an array'),
-          '1 and "1" are two ids',
+          'the ids 1 and "1" are different',
         ],
       },
     },
@@ -212,8 +212,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [MESSAGES]: [
           ...refused('no id', 'no id on a subscription'),
-          'unknown notifications, and any without a session, are accepted and dropped',
-          'versions: header and body never disagree, and unknown ones are named',
+          'a notification that is unknown, or has no session, is accepted and dropped',
+          'a request is refused if header and body name different versions, and the error names unknown versions',
         ],
       },
     },
@@ -224,10 +224,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A session id is used by another user, on another target, or edited, cut, or made with another key.',
       shownBy: {
         [SESSIONS]: [
-          'a session of another, of another target, edited, cut or invented answers like one that never was',
-          'a session ends after a day, and with the target it was opened on',
+          'a foreign, edited, truncated or invented session id, or one of another target, gets the answer of an unknown session',
+          'a session ends after a day, or when its target is replaced',
         ],
-        'mcp/sessions.test.ts': ['older keys open, newer seal, foreign ones do nothing'],
+        'mcp/sessions.test.ts': ['the newest key seals, older keys open, and foreign keys do nothing'],
       },
     },
   ],
@@ -236,7 +236,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: "Somebody ends another's session, listens to it, or answers what its target asked.",
       shownBy: {
-        [SESSIONS]: ["nobody ends or listens to another's session", "the target's question can be answered on its session alone"],
+        [SESSIONS]: [
+          'a caller can neither end nor listen to the session of another caller',
+          'a request of the target can be answered only in its own session',
+        ],
       },
     },
   ],
@@ -245,7 +248,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: "Somebody cancels another's request, or the opening of a session.",
       shownBy: {
-        [SESSIONS]: ['a cancellation goes to the session that it was sent in, and none without a session goes anywhere'],
+        [SESSIONS]: ['a cancellation reaches only the session that it was sent in, and is dropped without a session'],
       },
     },
   ],
@@ -253,14 +256,14 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     24,
     {
       what: "Somebody goes on with another's stream, or with one of another session.",
-      shownBy: { [SESSIONS]: ['events are resumed by their session alone'] },
+      shownBy: { [SESSIONS]: ['only its own session can resume a stream from an event id'] },
     },
   ],
   [
     25,
     {
       what: 'The state of an exchange comes back from another user, with another tool, arguments or target, too late, or edited.',
-      shownBy: { [SESSIONS]: ['request state is worth something for its own request alone'] },
+      shownBy: { [SESSIONS]: ['a request state is accepted only for the request that it belongs to'] },
     },
   ],
   [
@@ -268,7 +271,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'The state of an exchange comes back after the right to it was lost.',
       shownBy: {
-        [SESSIONS]: ['request state is worth something for its own request alone'],
+        [SESSIONS]: ['a request state is accepted only for the request that it belongs to'],
         'sessions/streams.test.ts': ['each round of an exchange is decided anew (case 46)'],
       },
     },
@@ -279,12 +282,12 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: "Somebody uses, ends, listens to or lists another's tasks at a target that knows both as one.",
       shownBy: {
         'mcp/tasks.test.ts': [
-          "session: another's, another target's, an edited and an invented id are all no task, and nothing is asked",
-          "modern: another's, another target's, an edited and an invented id are all no task, and nothing is asked",
-          '2025-11-25: a list of tasks shows those of the caller, of tools that it may call',
-          '2026-07-28: of the tasks that are listened to, the target is asked for those of the caller',
+          'session: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked',
+          'modern: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked',
+          "2025-11-25: a list of tasks shows the caller's tasks of tools that it may call",
+          "2026-07-28: the target gets only the caller's own tasks of a listening filter",
         ],
-        'mcp/tasks-sdk.test.ts': ["another's client finds no task, by whatever id"],
+        'mcp/tasks-sdk.test.ts': ["another user's client finds no task by any id"],
       },
     },
   ],
@@ -293,8 +296,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'Completions tell which prompts, templates and resources there are.',
       shownBy: {
-        [MESSAGES]: ['completion: denied, unknown and non-canonical references answer alike'],
-        [RESOURCES]: ['completions offer no resource that may not be read'],
+        [MESSAGES]: ['completions for denied, unknown and non-canonical references get the same answer'],
+        [RESOURCES]: ['completions offer no denied resource'],
         'mcp/clients.test.ts': [
           '2025-11-25: completions are decided and filtered',
           '2026-07-28: completions are decided and filtered',
@@ -307,11 +310,11 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'Updates come of a resource that may not be read, or no longer, or that lies below the one subscribed to.',
       shownBy: {
-        [SESSIONS]: ['updates of a resource come while it may be read, each of them decided'],
+        [SESSIONS]: ['each update of a resource is decided, and delivered only while the resource may be read'],
         'mcp/listen.test.ts': [
-          'heard is what was asked for, on this subscription, of resources that the caller may read at that moment',
+          'a listening stream carries only its own requested notifications, about resources that the caller may read now',
         ],
-        'mcp/clients.test.ts': ['updates of resources are decided when they are delivered'],
+        'mcp/clients.test.ts': ['an update of a resource is decided when it is delivered'],
       },
     },
   ],
@@ -321,9 +324,9 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A result, a prompt or a tool links to a resource that may not be read.',
       shownBy: {
         [RESOURCES]: [
-          'a result of a tool loses its links to what may not be read, and nothing else',
-          'a tool in a list points to no resource that may not be read',
-          'messages of a prompt lose their links to what may not be read',
+          'a tool result loses its links to denied resources, and nothing else',
+          'a tool in a list does not point to a denied resource',
+          'prompt messages lose their links to denied resources',
         ],
       },
     },
@@ -334,11 +337,11 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'Names of targets and tools are put together so that they come apart in another place.',
       shownBy: {
         'mcp/aggregate-names.test.ts': [
-          'a joined name comes apart as it was put together, whatever the target calls it',
-          'no two names of two targets are one',
-          'what names no target is no joined name',
+          'a joined name splits into the same target and name, whatever the target calls it',
+          'names of two targets never become the same joined name',
+          'a name without a target is not a joined name',
         ],
-        'mcp/aggregate.test.ts': ['names that name no target are refused before anybody is asked'],
+        'mcp/aggregate.test.ts': ['a name without a target is refused before any target is asked'],
       },
     },
   ],
@@ -347,10 +350,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A page shows nothing but goes on, or a cursor is forged or belongs to another.',
       shownBy: {
-        [UPSTREAM]: ['a page of which nothing may be seen keeps its cursor, and the cursor goes on as it was'],
+        [UPSTREAM]: ['a page without visible items keeps its cursor, and the cursor is passed on unchanged'],
         'mcp/aggregate.test.ts': [
-          'a page on which everything is denied is empty, and has a next one',
-          'a cursor is good for its caller, its session and its method alone',
+          'a page on which everything is denied is empty and has a next page',
+          'a cursor is valid only for its caller, its session and its method',
         ],
       },
     },
@@ -361,10 +364,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A body is too large, too deep, too full, packed, or never ends.',
       shownBy: {
         [LOAD]: [
-          'bodies that are too large, too deep, too many or packed are refused, and others are served meanwhile',
-          'who does not finish a request is cut off in time, and others are served meanwhile',
+          'bodies that are too large, too deep, too many or compressed are refused while other requests are served',
+          'a client that does not finish its request is disconnected in time while others are served',
         ],
-        [HTTP]: ['a body beyond the limit is refused, announced or not, while others are served'],
+        [HTTP]: ['a body above the limit is refused, with or without Content-Length, while other requests are served'],
         'http/json.test.ts': ['depth and number of values are bounded, without a deep stack'],
       },
     },
@@ -374,10 +377,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A target writes lines of the event stream into its texts, or cuts its stream where a reader stumbles.',
       shownBy: {
-        [UPSTREAM]: ['events go out one message each, whatever the target puts between the lines'],
+        [UPSTREAM]: ['each event to the client holds exactly one message, whatever the target writes into its stream'],
         'mcp/sse.test.ts': [
-          'the same events, however the bytes are cut',
-          'what is written is one event with the same JSON, whatever is in it',
+          'the events are the same wherever the bytes are split',
+          'a written message is read as one event with the same JSON, whatever it holds',
         ],
       },
     },
@@ -388,13 +391,13 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A target answers another request, twice, endlessly, never, or with what is no answer.',
       shownBy: {
         [UPSTREAM]: [
-          "-32603 in the gateway's words when the target answers with another id",
-          "-32603 in the gateway's words when the target answers with a batch",
-          'of two answers the first counts, and notifications of other requests are not for this stream',
-          'answers, events and silence are bounded',
-          "the target's own error is its answer",
+          "the client gets -32603 in the gateway's words when the target answers with another id",
+          "the client gets -32603 in the gateway's words when the target answers with a batch",
+          'the first of two answers counts, and notifications of other requests are dropped',
+          'the size of answers and events, and the silence of a target, are limited',
+          'an error of the target is passed on as its answer',
         ],
-        [MESSAGES]: ['a denied call is answered in band and goes nowhere'],
+        [MESSAGES]: ['a denied call gets a JSON-RPC error and is not forwarded'],
       },
     },
   ],
@@ -402,7 +405,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     36,
     {
       what: 'A target redirects, asks for a login, or sets cookies.',
-      shownBy: { [UPSTREAM]: ['challenges, cookies and redirects of the target stay between it and the gateway'] },
+      shownBy: { [UPSTREAM]: ['challenges, cookies and redirects of the target do not reach the client'] },
     },
   ],
   [
@@ -411,11 +414,11 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'Headers are too long, too many, or have bytes that readers disagree on.',
       shownBy: {
         [HTTP]: [
-          'headers with bytes outside ASCII, or too many of them, are refused',
-          'smuggling through a NUL ends at the listener',
-          'smuggling through a folded header ends at the listener',
+          'headers that hold bytes outside ASCII, are too many or too long, are refused',
+          'the listener refuses request smuggling through a NUL',
+          'the listener refuses request smuggling through a folded header',
         ],
-        [GATEWAY]: ['what two readers of HTTP would read differently ends at the listener, and so does its connection'],
+        [GATEWAY]: ['the listener refuses a request that two readers of HTTP would read differently, and closes its connection'],
       },
     },
   ],
@@ -424,10 +427,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'Where a request ends depends on who reads it, so that another one hides in its body.',
       shownBy: {
-        [GATEWAY]: ['what two readers of HTTP would read differently ends at the listener, and so does its connection'],
+        [GATEWAY]: ['the listener refuses a request that two readers of HTTP would read differently, and closes its connection'],
         [HTTP]: [
-          'smuggling through length and chunks ends at the listener',
-          'smuggling through two lengths ends at the listener',
+          'the listener refuses request smuggling through length and chunks',
+          'the listener refuses request smuggling through two lengths',
         ],
       },
     },
@@ -437,10 +440,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A path leads to another route, or the request target names another host.',
       shownBy: {
-        [HTTP]: ['paths: one form, and everything else is no target'],
+        [HTTP]: ['a target has one form of path, and any other path is not found'],
         [GATEWAY]: [
-          'what two readers of HTTP would read differently ends at the listener, and so does its connection',
-          'Host and Origin are judged before the token',
+          'the listener refuses a request that two readers of HTTP would read differently, and closes its connection',
+          'Host and Origin are checked before the token',
         ],
       },
     },
@@ -449,7 +452,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     40,
     {
       what: 'A token comes in the query, in a cookie, beside another, or under another scheme.',
-      shownBy: { [HTTP]: ['without a good token: 401 with a challenge, whatever else is wrong'] },
+      shownBy: { [HTTP]: ['a request without a valid token gets 401 with a challenge, whatever else is wrong with it'] },
     },
   ],
   [
@@ -457,7 +460,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A token is unsigned, signed with what is public, brings its own key, or is out of its time, issuer or audience.',
       shownBy: {
-        [GATEWAY]: ['forged, foreign, early and late tokens are each refused as such, and leave no trace but the refusal'],
+        [GATEWAY]: ['a forged, foreign, early or late token is refused as such, and leaves no trace but the refusal'],
         'auth/tokens.test.ts': ['both readers come to the same verdict on every token'],
       },
     },
@@ -468,10 +471,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A token is of another kind, or its record, user or password is not what it was a moment ago.',
       shownBy: {
         [GATEWAY]: [
-          'a token is good until the moment in which it, its user or its password is not',
-          'forged, foreign, early and late tokens are each refused as such, and leave no trace but the refusal',
+          'a token stops working at once when it, its user or its password is no longer valid',
+          'a forged, foreign, early or late token is refused as such, and leaves no trace but the refusal',
         ],
-        [HTTP]: ['a revoked token is 401 although its signature is good'],
+        [HTTP]: ['a revoked token gets 401 although its signature is valid'],
       },
     },
   ],
@@ -496,11 +499,11 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A role is taken while a session is open, here or at another replica.',
       shownBy: {
         'gateway/recycle.test.ts': [
-          'a role that is given or taken counts from the next request on, and ends what it no longer allows (cases 44, 45)',
-          'a role alone changes nothing at the target: it keeps its session, and the client learns that lists may differ',
+          'a role that is granted or removed decides the next request, and ends streams that it no longer allows (cases 44, 45)',
+          'a changed role alone keeps the upstream session, and the client gets list_changed',
         ],
         'gateway/replicas.test.ts': ['a role changed: the next call is refused on every replica'],
-        'mcp/clients.test.ts': ['rights that change between two calls of one session apply to the next'],
+        'mcp/clients.test.ts': ['rights that change between two calls of a session apply to the next call'],
       },
     },
   ],
@@ -510,7 +513,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A role is given while a session is open.',
       shownBy: {
         'gateway/recycle.test.ts': [
-          'a role that is given or taken counts from the next request on, and ends what it no longer allows (cases 44, 45)',
+          'a role that is granted or removed decides the next request, and ends streams that it no longer allows (cases 44, 45)',
         ],
       },
     },
@@ -533,8 +536,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A target that serves two users talks to one of them.',
       shownBy: {
         'sessions/streams.test.ts': ['what a target says to one user reaches nobody else (case 47)'],
-        'mcp/aggregate-streams.test.ts': ["nobody hears of another's session, nor of another session of theirs"],
-        [SESSIONS]: ['each principal has a session of its own with the target'],
+        'mcp/aggregate-streams.test.ts': [
+          "a stream carries nothing from other callers' sessions or from other sessions of its caller",
+        ],
+        [SESSIONS]: ['each principal has its own session with the target'],
       },
     },
   ],
@@ -544,12 +549,12 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A target asks the client for what it may not ask for, by a request, a result or an error.',
       shownBy: {
         'mcp/asks.test.ts': [
-          'a target that asks for a form all the same is refused, and the client hears nothing of it',
-          'a target that asks for an address all the same is refused, and the client hears nothing of it',
-          'addresses do not come as an error either, nor word that somebody was there',
-          '2026-07-28: input that the target may not ask for is a fault of the target',
+          'a target that asks for a form without permission is refused, and the client does not see the request',
+          'a target that asks for an address without permission is refused, and the client does not see the request',
+          'neither an error nor a notification carries a URL elicitation that the target may not make',
+          '2026-07-28: a request for input that the target may not ask for counts as a fault of the target',
         ],
-        [SESSIONS]: ['a question that no client may be asked is refused in its name'],
+        [SESSIONS]: ['the gateway refuses a request of the target that no client may be asked'],
       },
     },
   ],
@@ -560,9 +565,9 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [MESSAGES]: [
           ...refused('an invented response', 'a response to an id of the target', 'a batch of responses'),
-          'versions: header and body never disagree, and unknown ones are named',
+          'a request is refused if header and body name different versions, and the error names unknown versions',
         ],
-        [SESSIONS]: ["the target's question can be answered on its session alone"],
+        [SESSIONS]: ['a request of the target can be answered only in its own session'],
       },
     },
   ],
@@ -572,8 +577,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A client sends headers by which targets tell who asks, or the credential of the gateway.',
       shownBy: {
         [HTTP]: [
-          'nothing of the client goes to the target but the message',
-          '2026-07-28: Mcp-Param headers go on, a session id is ignored',
+          'the target gets nothing from the client except the message',
+          '2026-07-28: Mcp-Param headers are forwarded, and a session id is ignored',
         ],
       },
     },
@@ -583,7 +588,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A body is declared to be, or is, in another type or encoding than JSON in UTF-8.',
       shownBy: {
-        [HTTP]: ['only JSON in UTF-8 without encodings is read'],
+        [HTTP]: ['the gateway reads only JSON in UTF-8 without a content encoding'],
         [MESSAGES]: refused('a byte order mark'),
         'http/json.test.ts': ['refuses bytes that are not UTF-8'],
       },
@@ -594,9 +599,9 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A page of another origin calls, or a name that is not the gateway is made to point to it.',
       shownBy: {
-        [GATEWAY]: ['Host and Origin are judged before the token'],
-        [HTTP]: ['Host and Origin are judged before anything else'],
-        'gateway/origin.test.ts': ['pages of an allowed origin may call /mcp, others may not, and a preflight needs no token'],
+        [GATEWAY]: ['Host and Origin are checked before the token'],
+        [HTTP]: ['Host and Origin are checked before anything else'],
+        'gateway/origin.test.ts': ['only pages of an allowed origin may call /mcp, and a preflight needs no token'],
       },
     },
   ],
@@ -605,15 +610,15 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A method that the gateway does not know is sent in the hope that the target does.',
       shownBy: {
-        [RESOURCES]: ['an extension that the gateway does not carry is neither announced nor served'],
+        [RESOURCES]: ['an extension that the gateway does not support is neither announced nor served'],
         [MESSAGES]: [
-          'methods are compared byte for byte; unknown ones go nowhere',
-          'methods of 2026-07-28 likewise, with HTTP 404',
+          'methods are compared byte for byte, and unknown methods are not forwarded',
+          'unknown methods of 2026-07-28 are not forwarded and get HTTP 404',
         ],
         'mcp/extensions.test.ts': [
-          'session: a method that is not listed is unknown, and leaves no trace',
-          'modern: a method that is not listed is unknown, and leaves no trace',
-          'whether a target lists a method is no way to find out that there is such a target',
+          'session: a method that the target does not list is unknown, and makes no audit row',
+          'modern: a method that the target does not list is unknown, and makes no audit row',
+          'extension methods do not reveal that a target exists',
         ],
       },
     },
@@ -623,13 +628,11 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'Answers, documents or the time that they take are asked for whether a target or a tool exists.',
       shownBy: {
-        [GATEWAY]: ['whoever may not use a target cannot tell it from one that is not there'],
-        [LOAD]: ['what is denied costs what the unknown costs, so that a clock tells neither from the other'],
-        [UPSTREAM]: ['a target that is forbidden answers like one that does not exist'],
+        [GATEWAY]: ['a caller that may not use a target cannot tell it from a target that does not exist'],
+        [LOAD]: ['a denied request takes as long as one for an unknown target, so that timing does not tell them apart'],
+        [UPSTREAM]: ['a forbidden target answers like one that does not exist'],
         'http/app.test.ts': ['well-known documents are the same for every target name'],
-        'mcp/denials.test.ts': [
-          'in a session a refused name is answered like one that nobody has, and nothing is asked of the target',
-        ],
+        'mcp/denials.test.ts': ['in a session a hidden denial gets the answer of an unknown name, and the target is not asked'],
       },
     },
   ],
@@ -639,12 +642,12 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'State or audit log cannot be had at the moment of a request.',
       shownBy: {
         [UPSTREAM]: [
-          'a failing audit log: 503, and nothing is forwarded',
-          'what a list shows is recorded before it is answered, or it is not answered',
-          'a state that cannot be had: 503; a broken engine: denied, recorded as an error, lists empty',
+          'the client gets 503 and nothing is forwarded if the audit log fails',
+          'a list is answered only after its names are recorded',
+          'an unreadable state gives 503, and a broken engine denies calls, records an error and empties lists',
         ],
         'gateway/outage.test.ts': [
-          'database cut: refused in bounded time, nothing forwarded, and all is well again without a restart',
+          'database cut: requests are refused in limited time, nothing is forwarded, and the gateway recovers without a restart',
         ],
       },
     },
@@ -655,10 +658,10 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'One user opens a thousand streams, or comes back again and again.',
       shownBy: {
         [LOAD]: [
-          'of a thousand idle streams of one user as many stay open as it may have; other users have theirs',
-          'a storm of clients that come back gets the places that are free, and holds none when it is over',
+          'a user who opens a thousand idle streams keeps only the allowed number, and other users keep theirs',
+          'a storm of reconnecting clients gets the free slots, and holds none of them when it is over',
         ],
-        [GATEWAY]: ['one user who asks too often waits, and others at the same address do not'],
+        [GATEWAY]: ['a user who sends too many requests has to wait, and other users at the same address do not'],
         'attack/streams.test.ts': ['clients that leave while they are admitted hold no places'],
       },
     },

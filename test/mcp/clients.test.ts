@@ -55,7 +55,7 @@ const until = async (condition: () => boolean): Promise<void> => {
 
 const names = (items: readonly { name: string }[]): string[] => items.map(({ name }) => name);
 
-test.serial('a session client uses a published server, and is refused what policy denies', async (t) => {
+test.serial('a session client uses a published server, and denied calls are refused', async (t) => {
   const { gateway } = await setUp(t);
   const client = await sessionClient(gateway.url('everything'));
   const tools = names((await client.listTools()).tools);
@@ -75,7 +75,7 @@ test.serial('a session client uses a published server, and is refused what polic
   t.is(gateway.decisions.length, gateway.outcomes.length);
 });
 
-test.serial('a client of 2026-07-28 falls back to a session where the target speaks nothing else', async (t) => {
+test.serial('a client of 2026-07-28 falls back to a session if the target is stateful only', async (t) => {
   const { gateway } = await setUp(t);
   const client = await modernClient(gateway.url('everything'));
   t.deepEqual((await client.callTool({ name: 'echo', arguments: { message: 'hi' } })).content, [
@@ -90,7 +90,7 @@ for (const [revision, connect] of [
   ['2025-11-25', sessionClient],
   ['2026-07-28', modernClient],
 ] as const) {
-  test.serial(`${revision}: lists show what calls are allowed, and nothing else reaches the target`, async (t) => {
+  test.serial(`${revision}: lists show the allowed calls, and only these reach the target`, async (t) => {
     const { gateway, dual } = await setUp(t);
     const client = await connect(gateway.url('dual'));
     t.deepEqual(names((await client.listTools()).tools), ['ok', 'progress', 'ask', 'links']);
@@ -155,7 +155,7 @@ test.serial('the target asks the client in a session, under an id that only this
   await client.close();
 });
 
-test.serial('the target asks the client by a result in 2026-07-28, and each round is decided', async (t) => {
+test.serial('in 2026-07-28 the target asks the client by a result, and each round is decided', async (t) => {
   const { gateway } = await setUp(t);
   const client = await modernClient(gateway.url('dual'));
   const { content } = await client.callTool({ name: 'ask', arguments: {} });
@@ -167,14 +167,14 @@ test.serial('the target asks the client by a result in 2026-07-28, and each roun
   await client.close();
 });
 
-test.serial('updates of resources are decided when they are delivered', async (t) => {
+test.serial('an update of a resource is decided when it is delivered', async (t) => {
   const { gateway, dual } = await setUp(t);
   const client = await sessionClient(gateway.url('dual'));
   const seen: string[] = [];
   client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => void seen.push(params.uri));
   await client.subscribeResource({ uri: 'file:///public/a.txt' });
   await t.throwsAsync(client.subscribeResource({ uri: 'file:///secret/b.txt' }), { message: /denied/ });
-  // What the target says before the stream of the session is open, nobody hears.
+  // Messages of the target before the stream of the session is open are lost.
   const first = 'file:///public/first';
   await until(() => {
     if (!seen.includes(first)) void dual.announce(first);
@@ -195,7 +195,7 @@ test.serial('updates of resources are decided when they are delivered', async (t
   await client.close();
 });
 
-test.serial('rights that change between two calls of one session apply to the next', async (t) => {
+test.serial('rights that change between two calls of a session apply to the next call', async (t) => {
   const { gateway } = await setUp(t);
   const client = await sessionClient(gateway.url('dual'));
   await client.callTool({ name: 'ok', arguments: {} });

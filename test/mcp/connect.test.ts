@@ -20,7 +20,7 @@ test('a connection to a denied address is refused before it is tried', async (t)
   await agent.destroy();
 });
 
-test('a name is judged by what it resolves to when the gateway connects', async (t) => {
+test('a host name is checked by the address that it has when the gateway connects', async (t) => {
   const server = createServer((_, res) => void res.end('here')).listen(0, '127.0.0.1');
   t.teardown(() => server.close());
   await new Promise((resolve) => server.once('listening', resolve));

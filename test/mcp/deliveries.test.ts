@@ -1,4 +1,4 @@
-/** What targets send without being asked: how much of it is decided and read, and whom it counts against. */
+/** Messages that targets send on their own: how many are decided and read, and whose limit they use. */
 import test, { type ExecutionContext } from 'ava';
 import { createDeliveries } from '../../src/mcp/deliveries.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
@@ -44,7 +44,7 @@ async function flood(gateway: TestGateway, user: string, target = 't'): Promise<
   return (await send(gateway, raw)).text;
 }
 
-test.serial('what a target sends on its own is recorded as such, each decision once', async (t) => {
+test.serial('a decision on a notification is recorded once, as a delivery', async (t) => {
   const { gateway } = await setUp(t, DEFAULT_LIMITS.deliveries);
   const text = await flood(gateway, 'alice');
   t.regex(text, /"result":\{"content":\[\]\}/);
@@ -54,7 +54,7 @@ test.serial('what a target sends on its own is recorded as such, each decision o
   t.deepEqual(gateway.delivered, updates);
 });
 
-test.serial('too many updates for one user are dropped undecided, and the answer still comes', async (t) => {
+test.serial('too many updates for one user are dropped undecided, and the answer still arrives', async (t) => {
   const { gateway, dropped } = await setUp(t, { ...DEFAULT_LIMITS.deliveries, decided: rates(9) });
   for (const user of ['alice', 'bob']) {
     const before = [gateway.delivered.length, dropped()] as const;
@@ -65,7 +65,7 @@ test.serial('too many updates for one user are dropped undecided, and the answer
   t.is(told.length, 1, 'once a minute and target');
 });
 
-test.serial('the updates of one target leave those of another their share', async (t) => {
+test.serial('the updates of one target do not use up the share of another', async (t) => {
   const { gateway } = await setUp(t, { ...DEFAULT_LIMITS.deliveries, decided: rates(29, 19, 1_000) });
   await flood(gateway, 'bob');
   t.is(gateway.delivered.length, 20, 'the target has used up its share');
@@ -113,7 +113,7 @@ test.serial('a large message counts as many, and many at once are read one after
   t.is(deliveries.pace('alice', target, 0), null);
 });
 
-test.serial('a target that does not take refusals is sent no more than a few', async (t) => {
+test.serial('a target that does not read refusals gets only a few', async (t) => {
   const plain = byMethod({});
   const upstream = await startRecording((received, res) => {
     const { message } = received;

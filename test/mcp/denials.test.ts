@@ -1,4 +1,4 @@
-/** What a refusal says where an administrator has hidden that it is one. */
+/** The text of a denial, also if an administrator has set that denials are hidden. */
 import test, { type ExecutionContext } from 'ava';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway } from './gateway.ts';
@@ -25,7 +25,7 @@ async function setUp(t: ExecutionContext, { modern: isModern = false, denials = 
 
 const error = (reply: Reply) => [reply.status, JSON.parse(reply.text).error];
 
-test.serial('in a session a refused name is answered like one that nobody has, and nothing is asked of the target', async (t) => {
+test.serial('in a session a hidden denial gets the answer of an unknown name, and the target is not asked', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const seen = upstream.received.length;
@@ -59,7 +59,7 @@ test.serial('in a session a refused name is answered like one that nobody has, a
   t.is((await send(gateway, inSession(session, call('tools/call', { name: 'ok' })))).code, undefined);
 });
 
-test.serial('in 2026-07-28 likewise, with its own code for resources', async (t) => {
+test.serial('in 2026-07-28 a hidden denial gets the answer of an unknown name, with its own code for resources', async (t) => {
   const { gateway, upstream } = await setUp(t, { modern: true });
   t.deepEqual(error(await send(gateway, modern('tools/call', { name: 'secret' }))), [
     200,
@@ -73,7 +73,7 @@ test.serial('in 2026-07-28 likewise, with its own code for resources', async (t)
   t.is(upstream.received.length, 0);
 });
 
-test.serial('a target that may not be used is none, and without the setting a refusal is shown', async (t) => {
+test.serial('a target that may not be used looks unknown, and denials are shown by default', async (t) => {
   const { gateway } = await setUp(t);
   gateway.rights.delete('bob');
   const initialize = call('initialize', { protocolVersion: '2025-11-25', capabilities: {} });
@@ -85,22 +85,18 @@ test.serial('a target that may not be used is none, and without the setting a re
   t.truthy(JSON.parse(reply.text).error.data.decision_id);
 });
 
-test.serial(
-  'the message of a denial names the decision and who can help; that of a target that may not be used names neither',
-  async (t) => {
-    const { gateway } = await setUp(t, { denials: 'shown' });
-    const messageOf = async (...asked: Parameters<typeof modern>) =>
-      JSON.parse((await send(gateway, modern(...asked))).text).error;
-    const tool = await messageOf('tools/call', { name: 'secret' });
-    const id = gateway.decisions.at(-1)?.id;
-    const ask = `To get access, ask an administrator about decision ${id}`;
-    t.is(tool.message, `tool \`secret\` of target \`t\` is denied: policy does not allow it. ${ask}`);
-    const uri = 'file:///public/../secret';
-    const resource = await messageOf('resources/read', { uri });
-    const odd = `its URI is not in canonical form (decision ${gateway.decisions.at(-1)?.id})`;
-    t.is(resource.message, `resource \`${uri}\` of target \`t\` is denied: ${odd}`);
-    gateway.rights.delete('bob');
-    const { text } = await send(gateway, { ...modern('tools/call', { name: 'secret' }), user: 'bob' });
-    t.is(JSON.parse(text).error.message, 'no target `t`, or no policy lets you use it');
-  },
-);
+test.serial('a denial names the decision and who can help, and the refusal of a whole target names neither', async (t) => {
+  const { gateway } = await setUp(t, { denials: 'shown' });
+  const messageOf = async (...asked: Parameters<typeof modern>) => JSON.parse((await send(gateway, modern(...asked))).text).error;
+  const tool = await messageOf('tools/call', { name: 'secret' });
+  const id = gateway.decisions.at(-1)?.id;
+  const ask = `To get access, ask an administrator about decision ${id}`;
+  t.is(tool.message, `tool \`secret\` of target \`t\` is denied: policy does not allow it. ${ask}`);
+  const uri = 'file:///public/../secret';
+  const resource = await messageOf('resources/read', { uri });
+  const odd = `its URI is not in canonical form (decision ${gateway.decisions.at(-1)?.id})`;
+  t.is(resource.message, `resource \`${uri}\` of target \`t\` is denied: ${odd}`);
+  gateway.rights.delete('bob');
+  const { text } = await send(gateway, { ...modern('tools/call', { name: 'secret' }), user: 'bob' });
+  t.is(JSON.parse(text).error.message, 'no target `t`, or no policy lets you use it');
+});

@@ -74,7 +74,7 @@ test('classifies every generated request like the SDK', (t) => {
 
 const headers = (name?: string, changes = {}) => ({ version: MODERN, method: 'tools/call', name, ...changes });
 
-test('the headers of 2026-07-28 are there and repeat the body', (t) => {
+test('the headers of 2026-07-28 must be present and repeat the body', (t) => {
   const check = (name: string | undefined, changes = {}) =>
     checkModernHeaders('tools/call', { name: 'ok' }, headers(name, changes))?.code;
   t.is(check('ok'), undefined);
@@ -84,7 +84,7 @@ test('the headers of 2026-07-28 are there and repeat the body', (t) => {
   t.is(checkModernHeaders('tools/list', {}, headers(undefined, { method: 'tools/list' })), null);
 });
 
-test('an encoded name has one encoding', (t) => {
+test('an encoded name has exactly one encoding', (t) => {
   const check = (encoded: string, name: string) =>
     checkModernHeaders('tools/call', { name }, headers(`=?base64?${encoded}?=`))?.code;
   t.is(check('b2s=', 'ok'), undefined);
@@ -93,7 +93,7 @@ test('an encoded name has one encoding', (t) => {
     t.is(check(encoded, 'ok'), -32020, encoded);
 });
 
-test('what the gateway sends as Mcp-Name, it would accept', (t) => {
+test('the gateway accepts the Mcp-Name header that it sends itself', (t) => {
   fc.assert(
     fc.property(fc.string({ unit: 'grapheme', minLength: 1 }), (name) => {
       const sent = nameHeader('tools/call', { name });

@@ -8,7 +8,7 @@ import { call, inSession, modern, open, type Raw, type Reply, send } from './raw
 const LISTED: readonly ExtensionMethod[] = [
   { method: 'skills/get', resource_type: 'prompt', param: 'skill' },
   { method: 'directory/read', resource_type: 'resource', param: 'uri' },
-  // What the protocol itself defines cannot be redefined.
+  // An extension cannot redefine a method of the protocol.
   { method: 'tools/call', resource_type: 'tool', param: 'other' },
   { method: 'tasks/update', resource_type: 'tool', param: 'name' },
 ];
@@ -40,7 +40,7 @@ const inEra = async (t: ExecutionContext, era: 'session' | 'modern') => {
 };
 
 for (const era of ['session', 'modern'] as const) {
-  test.serial(`${era}: a listed method is decided as the object that it names, and goes to the target`, async (t) => {
+  test.serial(`${era}: an extension method is decided as the object that it names, and forwarded`, async (t) => {
     const { gateway, upstream, ask } = await inEra(t, era);
     t.deepEqual(JSON.parse((await ask('skills/get', { skill: 'ok', more: [1] })).text).result, { skill: { x: 1 } });
     const { method, params = {} } = upstream.received.at(-1)?.message ?? {};
@@ -61,7 +61,7 @@ for (const era of ['session', 'modern'] as const) {
     ]);
   });
 
-  test.serial(`${era}: a method that is not listed is unknown, and leaves no trace`, async (t) => {
+  test.serial(`${era}: a method that the target does not list is unknown, and makes no audit row`, async (t) => {
     const { gateway, upstream, ask } = await inEra(t, era);
     const before = [upstream.received.length, gateway.decisions.length];
     const unknown = era === 'modern' ? 404 : 200;
@@ -76,7 +76,7 @@ for (const era of ['session', 'modern'] as const) {
     t.deepEqual([upstream.received.length, gateway.decisions.length], before);
   });
 
-  test.serial(`${era}: methods of the protocol stay what they are`, async (t) => {
+  test.serial(`${era}: an extension cannot change methods of the protocol`, async (t) => {
     const { gateway, ask } = await inEra(t, era);
     t.is((await ask('tools/call', { name: 'secret', other: 'ok' })).code, 403);
     t.is(gateway.audited().at(-1), 'tools/call tool secret deny');
@@ -85,7 +85,7 @@ for (const era of ['session', 'modern'] as const) {
   });
 }
 
-test.serial('whether a target lists a method is no way to find out that there is such a target', async (t) => {
+test.serial('extension methods do not reveal that a target exists', async (t) => {
   const { gateway, upstream } = await setUp(t, true);
   gateway.rights.delete('alice');
   const ask = async (target: string, method: string) => {
@@ -103,7 +103,7 @@ test.serial('whether a target lists a method is no way to find out that there is
   t.is(gateway.decisions.length, 13, 'each attempt is recorded');
 });
 
-test.serial('a listed method without an id is a notification that nobody receives', async (t) => {
+test.serial('an extension method without an id is a notification, and is dropped', async (t) => {
   const { gateway, upstream } = await setUp(t, false);
   const session = await open(gateway);
   const seen = upstream.received.length;
@@ -111,7 +111,7 @@ test.serial('a listed method without an id is a notification that nobody receive
   t.deepEqual([reply.status, upstream.received.length], [202, seen]);
 });
 
-test.serial('a session that is missing or foreign is told so before a listed method is', async (t) => {
+test.serial('a missing or foreign session is refused before the extension method is looked up', async (t) => {
   const { gateway } = await setUp(t, false);
   t.is((await send(gateway, { body: call('skills/get', { skill: 'ok' }) })).status, 400);
   t.is((await send(gateway, inSession('another', call('skills/get', { skill: 'ok' })))).status, 404);

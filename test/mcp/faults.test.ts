@@ -1,4 +1,4 @@
-/** What a caller and what an administrator learn of a target that fails: the cause, the limit and its setting. */
+/** When a target fails, caller and administrator each learn what they may: the cause, the limit and its setting. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { McpLimits } from '../../src/mcp/limits.ts';
@@ -63,7 +63,7 @@ const server = (calls: string): string => `
     else if (method === 'tools/call') { ${calls} }
   });`;
 
-test.serial('a redirection: the administrator learns where to, the caller that there is one', async (t) => {
+test.serial('the caller learns that a target redirects, and the administrator also where to', async (t) => {
   const url = await upstreamOf(t, (_, res) => void res.writeHead(307, { location: 'http://10.9.8.7/mcp/' }).end());
   const { opening, fault } = await setUp(t, routed('t', url));
   const text = await opening();
@@ -86,7 +86,7 @@ for (const scheme of ['', 'Bearer ', 'Basic ', 'token ']) {
   });
 }
 
-test.serial('a server of HTTP with SSE behind the transport streamable-http is named as such', async (t) => {
+test.serial('a server of HTTP+SSE behind the transport streamable-http is recognised', async (t) => {
   const url = await upstreamOf(t, ({ httpMethod }, res) => {
     if (httpMethod !== 'GET') return void res.writeHead(405).end();
     res.writeHead(200, { 'content-type': 'text/event-stream' }).write('event: endpoint\ndata: /messages\n\n');
@@ -96,13 +96,13 @@ test.serial('a server of HTTP with SSE behind the transport streamable-http is n
   t.regex(fault()?.message ?? '', /speaks HTTP with SSE/);
 });
 
-test.serial('a server without that path is not', async (t) => {
+test.serial('a server without that path is not taken for one of HTTP+SSE', async (t) => {
   const url = await upstreamOf(t, (_, res) => void res.writeHead(405).end());
   const { opening } = await setUp(t, routed('t', url));
   t.regex(await opening(), /failed \(HTTP 405\)/);
 });
 
-test.serial('an address that is denied is not one that cannot be reached, and is not shown to callers', async (t) => {
+test.serial('a denied address differs from an unreachable one, and is not shown to callers', async (t) => {
   const { opening, fault } = await setUp(t, routed('t', 'http://169.254.169.254/mcp'));
   const text = await opening();
   t.regex(text, /has an address that the gateway does not connect to/);
@@ -111,13 +111,13 @@ test.serial('an address that is denied is not one that cannot be reached, and is
   t.regex(fault()?.message ?? '', /169\.254\.169\.254 .*UPSTREAM_ALLOWED_ADDRESSES/);
 });
 
-test.serial('a port where nobody listens: the address is for the administrator alone', async (t) => {
+test.serial('only the administrator sees the address of a port without a listener', async (t) => {
   const { opening, fault } = await setUp(t, routed('t', 'http://127.0.0.1:1/mcp'));
   t.is(await opening(), 'The target `t` cannot be reached');
   t.regex(fault()?.message ?? '', /ECONNREFUSED 127\.0\.0\.1:1/);
 });
 
-test.serial('a process that crashes says so; its last words are for the administrator alone', async (t) => {
+test.serial('the caller learns that a process has crashed, and only the administrator sees its output', async (t) => {
   const { gateway, calling, fault } = await setUp(
     t,
     program(server(`process.stderr.write('cannot read /etc/secret\\n'); process.exit(3);`)),
@@ -128,7 +128,7 @@ test.serial('a process that crashes says so; its last words are for the administ
   t.regex(fault()?.message ?? '', /exit code 3/);
 });
 
-test.serial('a process that crashes at once', async (t) => {
+test.serial('the caller learns that a process crashes at once', async (t) => {
   const { opening, fault } = await setUp(t, program(`process.stderr.write('no config'); process.exit(2);`));
   t.is(await opening(), 'The target `t` ended before it answered');
   t.like(fault(), { kind: 'crashed', stderr: 'no config\n' });
@@ -137,7 +137,7 @@ test.serial('a process that crashes at once', async (t) => {
 const tooLarge = /`t` sent an answer that is too large: at most 70000 bytes are read \(UPSTREAM_ANSWER_BYTES\)/;
 const LARGE = 'x'.repeat(90_000);
 
-test.serial('an answer that is too large names the limit and its setting, over every transport', async (t) => {
+test.serial('the error for a too large answer names the limit and its setting, over every transport', async (t) => {
   const limits = { answerBytes: 70_000 };
   const text = JSON.stringify({ jsonrpc: '2.0', id: 1, result: { content: [{ type: 'text', text: LARGE }] } });
   for (const [what, answer] of [
@@ -164,7 +164,7 @@ test.serial('an answer that is too large names the limit and its setting, over e
   t.regex(next.text, /"text":"x"/, 'the process goes on');
 });
 
-test.serial('silence has one limit for every transport, which a target may set, and which the error names', async (t) => {
+test.serial('every transport has the same limit for silence, which a target may set and the error names', async (t) => {
   const silence = /`t` did not answer in time: it may be silent for 1 s \(`timeout_ms` of the target, or UPSTREAM_TIMEOUT_MS\)/;
   const begun = (res: ServerResponse) => void res.writeHead(200, { 'content-type': 'text/event-stream' }).write(':\n\n');
   const urls = await Promise.all([() => undefined, begun].map((answer) => upstreamOf(t, onCall(answer))));
@@ -177,7 +177,7 @@ test.serial('silence has one limit for every transport, which a target may set, 
   }
 });
 
-test.serial('a process may be silent for longer than it had to begin', async (t) => {
+test.serial('the limit for silence may be longer than the limit for opening a session', async (t) => {
   const slow = program(server(`setTimeout(() => say({ id, result: { content: [] } }), 6000);`));
   const { gateway } = await setUp(t, slow, { headersMs: 5_000 });
   const session = await open(gateway);
@@ -185,7 +185,7 @@ test.serial('a process may be silent for longer than it had to begin', async (t)
   t.regex(reply.text, /"content":\[\]/);
 });
 
-test.serial('a connection that breaks off is neither a timeout nor a crash', async (t) => {
+test.serial('a connection that breaks off is reported neither as a timeout nor as a crash', async (t) => {
   const url = await upstreamOf(
     t,
     onCall((res) => void res.destroy()),
@@ -195,7 +195,7 @@ test.serial('a connection that breaks off is neither a timeout nor a crash', asy
   t.like(fault(), { kind: 'broken_off' });
 });
 
-test.serial('what is well is noted, too', async (t) => {
+test.serial('successes are noted, too', async (t) => {
   const health = createHealth(Date.now);
   const url = await upstreamOf(t, (received, res) =>
     received.message?.method === 'tools/call'

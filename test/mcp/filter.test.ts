@@ -42,7 +42,7 @@ function filter(
   return { text: filtered.text, value: JSON.parse(filtered.text) as JsonObject, shown: filtered.shown };
 }
 
-test('a list keeps what may be called, as the text it was', (t) => {
+test('a list keeps the allowed items with their text unchanged', (t) => {
   const result =
     '{"tools":[ {"name":"a","inputSchema":{"maximum":12345678901234567890,"x":1.0}},{"name":"b"},{"name":"c"}] , "nextCursor":"n"}';
   const { text, shown } = filter(result, { method: 'tools/list', allowed: ['a', 'c'] });
@@ -50,13 +50,13 @@ test('a list keeps what may be called, as the text it was', (t) => {
   t.deepEqual(shown, { resource_type: 'tool', names: ['a', 'c'], hidden: 1 });
 });
 
-test('a page of which nothing may be seen keeps its cursor', (t) => {
+test('a page without visible items keeps its cursor', (t) => {
   const { value, shown } = filter({ nextCursor: 'n', tools: [{ name: 'a' }] }, { method: 'tools/list' });
   t.deepEqual(value, { nextCursor: 'n', tools: [] });
   t.deepEqual(shown, { resource_type: 'tool', names: [], hidden: 1 });
 });
 
-test('every kind of list is filtered by what its items are', (t) => {
+test('every kind of list is filtered by the type of its items', (t) => {
   const only = (method: string, member: string, items: object[], allowed: string[]) =>
     filter({ [member]: items }, { method, allowed }).value?.[member];
   const uris = [{ uri: 'file:///a' }, { uri: 'file:///b' }, { uri: 'file:///x/../a' }];
@@ -68,7 +68,7 @@ test('every kind of list is filtered by what its items are', (t) => {
   ]);
 });
 
-test('items that are no items, and lists that are no lists, are not shown', (t) => {
+test('malformed items and malformed lists are not shown', (t) => {
   t.deepEqual(filter({ tools: [null, 'a', {}, { name: 'a' }] }, { method: 'tools/list', allowed: ['a'] }).value?.tools, [
     { name: 'a' },
   ]);
@@ -76,12 +76,12 @@ test('items that are no items, and lists that are no lists, are not shown', (t) 
   t.truthy(filter({}, { method: 'tools/list' }).fault);
 });
 
-test('equal items are each decided', (t) => {
+test('each of several equal items is decided', (t) => {
   const { value } = filter({ tools: [{ name: 'a' }, { name: 'b' }, { name: 'a' }] }, { method: 'tools/list', allowed: ['a'] });
   t.deepEqual(value?.tools, [{ name: 'a' }, { name: 'a' }]);
 });
 
-test('caching hints of the target are replaced where a result depends on the caller', (t) => {
+test('caching hints of the target are replaced if a result depends on the caller', (t) => {
   const hints = { ttlMs: 60_000, cacheScope: 'public' };
   t.is(filter('{"tools":[]}', { method: 'tools/list', era: 'modern' }).text, '{"cacheScope":"private","ttlMs":0,"tools":[]}');
   t.like(filter({ tools: [], ...hints }, { method: 'tools/list' }).value, { ttlMs: 0, cacheScope: 'private' });
@@ -93,7 +93,7 @@ test('caching hints of the target are replaced where a result depends on the cal
   t.is(filter('{}', { method: 'ping' }).text, '{}');
 });
 
-test('links to resources that may not be read are removed, everything else is untouched', (t) => {
+test('links to denied resources are removed, and nothing else is changed', (t) => {
   const link = (uri: string) => ({ type: 'resource_link', uri, name: uri });
   const embedded = { type: 'resource', resource: { uri: 'file:///b', text: 'x' } };
   const content = [{ type: 'text', text: 'file:///b' }, link('file:///a'), link('file:///b'), link('file:///a/../b'), embedded];
@@ -110,7 +110,7 @@ test('links to resources that may not be read are removed, everything else is un
   t.deepEqual(filter({ messages }, { method: 'prompts/get' }).value, { messages: [messages[1]] } as never);
 });
 
-test('one part of an answer names at most as many resources as are decided in one step', (t) => {
+test('one part of an answer may name only as many resources as one step decides', (t) => {
   const links = (count: number) => Array.from({ length: count }, (_, n) => ({ type: 'resource_link', uri: `file:///${n}` }));
   const get = (count: number) => filter({ messages: [{ role: 'user', content: links(count) }] }, { method: 'prompts/get' });
   t.is(get(1_000).shown?.hidden, 1_000);
@@ -140,7 +140,7 @@ test('a long list of a short answer is decided in steps', async (t) => {
   t.is(most, 50);
 });
 
-test('a tool loses the pointer to a resource that may not be read', (t) => {
+test('a tool loses its pointer to a denied resource', (t) => {
   const tool = { name: 'a', _meta: { ui: { resourceUri: 'ui://a', visibility: ['model'] }, other: 1 }, title: 'A' };
   const list = (allowed: string[]) => filter({ tools: [tool] }, { method: 'tools/list', allowed }).value?.tools;
   t.deepEqual(list(['a', 'ui://a']), [tool]);
@@ -152,7 +152,7 @@ test('a tool loses the pointer to a resource that may not be read', (t) => {
   t.deepEqual(older(['a']), [{ name: 'a', _meta: { ui: {} } }]);
 });
 
-test('contents of other URIs than the one asked for are decided', (t) => {
+test('contents of URIs other than the requested one are decided', (t) => {
   const contents = ['file:///d/', 'file:///d/a', 'file:///d/b', 'file:///d/../x'].map((uri) => ({ uri, text: 'x' }));
   const { value, shown } = filter(
     { contents },
@@ -163,7 +163,7 @@ test('contents of other URIs than the one asked for are decided', (t) => {
   t.truthy(filter({}, { method: 'resources/read' }).fault);
 });
 
-test('completions of a template are the resources that may be read', (t) => {
+test('completions of a template are filtered to the allowed resources', (t) => {
   const params = { ref: { type: 'ref/resource', uri: 'file:///{name}.txt' }, argument: { name: 'name', value: '' } };
   const completion = { values: ['a', 'b', '../c', 'a b'], total: 4, hasMore: false };
   const allowed = ['file:///a.txt', 'file:///a%20b.txt', 'file:///../c.txt', 'file:///..%2Fc.txt'];
@@ -204,7 +204,7 @@ for (const [expression, open] of [
   });
 }
 
-test('completions: what is reserved stays only where the template says so', (t) => {
+test('completions keep reserved characters only if the template says so', (t) => {
   t.deepEqual(complete('a:/{+x}', ['b/c d', 'e%20f', '../g'], ['a:/b/c%20d', 'a:/e%20f', 'a:/../g']), {
     values: ['b/c d', 'e%20f'],
   });
@@ -212,7 +212,7 @@ test('completions: what is reserved stays only where the template says so', (t) 
   t.deepEqual(complete('a:/b{;x}c{?x}', [''], ['a:/b;xc?x=']), { values: [''], total: 9 });
 });
 
-test('completions: other variables have the values that the request gives them', (t) => {
+test('completions expand the other variables with the values of the request', (t) => {
   for (const [uri, allowed] of [
     ['a:/{dir}/{x}', 'a:/d/open'],
     ['a:/b{?dir,x}', 'a:/b?dir=d&x=open'],
@@ -230,7 +230,7 @@ test('completions: other variables have the values that the request gives them',
   }
 });
 
-test('completions: nothing is offered where no URI can be formed, nor how much there is', (t) => {
+test('completions offer neither values nor totals if no URI can be formed', (t) => {
   const anything = { includes: () => true } as unknown as readonly string[];
   for (const uri of ['a:/{=x}', 'a:/{|x}', 'a:/{#x}', 'a:/{x:0}', 'a:/{x', 'a:/{x}}', 'a:/{}{x}', 'a:/{x,}', 'a:/{y}', 'a:/b']) {
     t.deepEqual(complete(uri, ['open'], anything), { values: [] }, uri);
@@ -240,7 +240,7 @@ test('completions: nothing is offered where no URI can be formed, nor how much t
   t.deepEqual(complete(`a:/${'{x}'.repeat(51)}`, ['o'], anything), { values: [] });
 });
 
-test('capabilities are reduced to what is served', (t) => {
+test('capabilities are reduced to those that the gateway serves', (t) => {
   const capabilities = {
     tools: { listChanged: true },
     resources: { subscribe: true, listChanged: true },
@@ -278,7 +278,7 @@ const declaring = (capabilities: JsonObject): JsonObject => ({
   _meta: { 'io.modelcontextprotocol/clientCapabilities': capabilities },
 });
 
-test('input is asked only for what the client offers, where it may be asked, and the state is sealed', (t) => {
+test('a target may ask for input that the client offers and the target may ask for, and its state is sealed', (t) => {
   const call = (asked: string, offered: JsonObject, method = 'tools/call') =>
     filter(asking(asked), { method, era: 'modern', params: declaring(offered) });
   t.deepEqual(call('elicitation/create', { elicitation: {} }).value, {
@@ -297,13 +297,13 @@ test('input is asked only for what the client offers, where it may be asked, and
   );
 });
 
-test('results that were not asked for are faults', (t) => {
+test('a result of a kind that was not requested is a fault', (t) => {
   t.truthy(filter({ task: { taskId: 'x' } }, { method: 'tools/call' }).fault);
   t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'tools/call', era: 'modern' }).fault);
   t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'prompts/get', era: 'modern' }).fault);
 });
 
-test('input is asked only for what the target may ask for', (t) => {
+test('a target cannot ask for input that it may not ask for', (t) => {
   const both: JsonObject = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
   const request = (method: string, params: JsonObject): JsonObject => ({
     resultType: 'input_required',
@@ -338,7 +338,7 @@ test('input is asked only for what the target may ask for', (t) => {
 const named = (upstreamId: string): Task => ({ handle: `sealed ${upstreamId}`, upstreamId, tool: `tool of ${upstreamId}` });
 const own = (...ids: string[]) => new Map(ids.map((id) => [id, named(id)]));
 
-test('a new task has the id of its client, in both forms, and no state that nobody has looked at', (t) => {
+test("a new task gets the client's id in both forms, and no unchecked state", (t) => {
   const make = (result: string, era: 'session' | 'modern') => filter(result, { method: 'tools/call', era, sealTask: named });
   t.is(
     make('{"task":{"ttl":1.0,"taskId":"u","status":"working"}}', 'session').text,
@@ -358,7 +358,7 @@ test('a new task has the id of its client, in both forms, and no state that nobo
   t.truthy(make('{"task":null}', 'session').fault);
 });
 
-test('the state of a task is its own, asks only what may be asked, and links to what may be read', (t) => {
+test('the state of a task names its own id, asks only allowed input and links only to allowed resources', (t) => {
   const state = (result: object, more: Partial<Case> = {}) =>
     filter(result, { method: 'tasks/get', era: 'modern', tasks: own('u'), allowed: ['file:///a'], ...more });
   t.is(state({ resultType: 'complete', taskId: 'u', ttlMs: 5 }).text, '{"resultType":"complete","taskId":"sealed u","ttlMs":5}');
@@ -377,7 +377,7 @@ test('the state of a task is its own, asks only what may be asked, and links to 
   t.truthy(state({ taskId: 'u', Error: { data: { uri: 'file:///b' } } }).fault);
 });
 
-test('a list of tasks shows those of the caller, of tools that it may call', (t) => {
+test("a list of tasks shows the caller's tasks of tools that it may call", (t) => {
   const tasks = ['u', 'v', 'another'].map((taskId) => ({ taskId, status: 'working' }));
   const listed = filter(
     { tasks: [...tasks, null, { taskId: 1 }], nextCursor: 'n' },
@@ -388,7 +388,7 @@ test('a list of tasks shows those of the caller, of tools that it may call', (t)
   t.truthy(filter({}, { method: 'tasks/list' }).fault);
 });
 
-test('the task that a result belongs to is named in the words of its client, or not at all', (t) => {
+test("a result names its task by the client's id, or not at all", (t) => {
   const related = (taskId: string) => ({ _meta: { 'io.modelcontextprotocol/related-task': { taskId }, x: 1 }, content: [] });
   const result = (taskId: string) => filter(related(taskId), { method: 'tasks/result', tasks: own('u') }).value;
   t.deepEqual(result('u'), related('sealed u') as never);

@@ -23,7 +23,7 @@ export type Right = (object: NamedObject, targetId: string) => boolean;
 export interface TestGateway {
   readonly origin: string;
   url(target: string): string;
-  /** What each user may use; a user is also a token. */
+  /** The rights of each user; the name of a user is also the token. */
   readonly rights: Map<string, Right>;
   readonly targets: Map<string, RoutedTarget>;
   readonly decisions: DecisionRecord[];
@@ -47,7 +47,7 @@ export interface TestGateway {
 
 export const ISSUER = 'https://gateway.test';
 
-/** What a target is reached with, whoever asks. */
+/** The access to a target, the same for every caller. */
 export const reachedWith =
   (credentials: Access['credentials']): RoutedTarget['accessOf'] =>
   () => ({ credentials, scope: null, binding: 'a binding' });

@@ -23,7 +23,7 @@ function setUp() {
 
 const isRefused = (health: Health, asked: Asked): boolean => health.refusal(asked) !== null;
 
-test('a target that hangs is left alone at once, then tried by one request at a time, for longer and longer', (t) => {
+test('a hanging target is suspended at once, then probed by one request at a time at growing intervals', (t) => {
   const { health, pass, now } = setUp();
   t.false(isRefused(health, by('a')));
   health.failed(by('a'), 'timeout');
@@ -44,7 +44,7 @@ test('a target that hangs is left alone at once, then tried by one request at a 
   for (let i = 0; i < 3; i++) t.false(isRefused(health, by('a')), 'it answers again');
 });
 
-test('a try that is given up gives its place to the next', (t) => {
+test('the next request may probe a target when a probe is given up', (t) => {
   const { health, pass } = setUp();
   health.failed(by('a'), 'timeout');
   pass(5_000);
@@ -56,7 +56,7 @@ test('a try that is given up gives its place to the next', (t) => {
   t.false(isRefused(health, by('a')), 'one of which nothing was heard, too');
 });
 
-test('a fault that one principal meets concerns that one alone; what two meet in a row concerns all with the same credentials', (t) => {
+test('a fault of one principal concerns only that principal, and faults of two concern all with the same credentials', (t) => {
   const { health } = setUp();
   for (let i = 0; i < 10; i++) health.failed(by('a'), 'timeout');
   t.true(isRefused(health, by('a')));
@@ -68,7 +68,7 @@ test('a fault that one principal meets concerns that one alone; what two meet in
   for (const principal of ['a', 'b', 'c']) t.false(isRefused(health, by(principal)), 'a success of anybody ends it');
 });
 
-test('principals who make a target fail keep it from nobody else, however many they are', (t) => {
+test('principals that make a target fail do not suspend it for others, however many they are', (t) => {
   const { health } = setUp();
   for (let i = 0; i < 10; i++) {
     for (const principal of ['a', 'b', 'c']) {
@@ -80,7 +80,7 @@ test('principals who make a target fail keep it from nobody else, however many t
   t.false(isRefused(health, by('d')));
 });
 
-test('a principal waits for the time that others ran out of once, whatever they meet meanwhile', (t) => {
+test('a principal waits only once for timeouts that others met', (t) => {
   const { health, pass } = setUp();
   const fail = (...principals: string[]) => {
     for (const principal of principals) health.failed(by(principal), 'timeout');
@@ -157,7 +157,7 @@ test('a try whose call goes on for long keeps nobody from a target that can be r
   t.deepEqual(recovered, [target.id]);
 });
 
-test('faults of a credential, of a full gateway, or of a client that left count for nothing', (t) => {
+test('faults of a credential, a full gateway or a disconnected client do not count', (t) => {
   const { health } = setUp();
   for (const kind of ['credential', 'busy', 'aborted', 'transport', 'suspended'] as const) {
     for (let i = 0; i < 10; i++) health.failed(by('a'), kind);
@@ -165,7 +165,7 @@ test('faults of a credential, of a full gateway, or of a client that left count 
   t.false(isRefused(health, by('a')));
 });
 
-test('a target that cannot be reached is left alone by all, after the second time', async (t) => {
+test('an unreachable target is suspended for all after the second fault', async (t) => {
   const { health, pass, now } = setUp();
   let answer: UpstreamFault | UpstreamAnswer = { fault: 'unreachable', cause: new Error('connect ECONNREFUSED 10.0.0.7:80') };
   let sent = 0;
@@ -207,7 +207,7 @@ test('a target that cannot be reached is left alone by all, after the second tim
   t.like(health.report(target), { status: 'ok', last_success_at: now(), retry_at: null });
 });
 
-test('the last fault tells administrators what was there, with what the process printed last', (t) => {
+test('the last fault shows administrators its cause and the last output of the process', (t) => {
   const { health, now } = setUp();
   const cause = new ProcessFault('crashed', 'the process ended with exit code 3', { stderr: 'no such file' });
   health.note(target, 'crashed', 'ended before it answered', cause);

@@ -1,4 +1,4 @@
-/** What targets do on the wire below HTTP's good manners, and calls that end before their answers. */
+/** Targets that misbehave on the wire, and calls that end before their answers. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
@@ -71,24 +71,21 @@ const ACCEPTED = 'HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n';
 
 // The first count fills one chunk, so that nothing but the end is left to come once the stream is paused.
 for (const count of [64, 300, 10_000]) {
-  test.serial(
-    `a stream of ${count} events that ends with its connection, while its reader waits, is read to its end`,
-    async (t) => {
-      const { send } = await wire(t, (socket, before) => {
-        if (before > 0) socket.write(ACCEPTED);
-        else socket.write(UNTIL_THE_END, () => socket.end(EVENT.repeat(count)));
-      });
-      const answer = await send();
-      // As long as all this takes, the stream and its end could come.
-      for (let round = 0; round < 20; round++) await (await send()).discard();
-      let read = 0;
-      for await (const events of eventsOf(answer)) read += events.length;
-      t.is(read, count);
-    },
-  );
+  test.serial(`a stream of ${count} events is read to its end if its connection ends while the reader is paused`, async (t) => {
+    const { send } = await wire(t, (socket, before) => {
+      if (before > 0) socket.write(ACCEPTED);
+      else socket.write(UNTIL_THE_END, () => socket.end(EVENT.repeat(count)));
+    });
+    const answer = await send();
+    // As long as all this takes, the stream and its end could come.
+    for (let round = 0; round < 20; round++) await (await send()).discard();
+    let read = 0;
+    for await (const events of eventsOf(answer)) read += events.length;
+    t.is(read, count);
+  });
 }
 
-test.serial('a stream that its target breaks off while it is paused is a fault of that stream alone', async (t) => {
+test.serial('a stream that its target breaks off while it is paused fails alone', async (t) => {
   // HTTP/1.0 keeps no connection unless it says so: only the parser knows that this answer ends with its own.
   const head = 'HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\n';
   for (const end of ['end', 'resetAndDestroy'] as const) {
@@ -105,7 +102,7 @@ test.serial('a stream that its target breaks off while it is paused is a fault o
   }
 });
 
-test.serial('what has come of a stream is not delivered after the call was aborted', async (t) => {
+test.serial('received events of a stream are not delivered after the call was aborted', async (t) => {
   const { send, closed } = await wire(t, (socket) => {
     socket.end(UNTIL_THE_END + EVENT.repeat(10));
   });
@@ -122,7 +119,7 @@ test.serial('what has come of a stream is not delivered after the call was abort
 });
 
 test.serial(
-  'streams that end with their connections wait for their readers, so that their target does not run out of room',
+  'streams that end with their connections wait for their readers without exceeding the room of their target',
   async (t) => {
     const events = 2_000;
     const stock = createStock('unread', { perKey: 1024 * 1024, all: 64 * 1024 * 1024 });
@@ -153,7 +150,7 @@ for (const [what, head] of [
   const isChunked = head !== UNTIL_THE_END;
   const encode = (text: string): string => (isChunked ? `${text.length.toString(16)}\r\n${text}\r\n` : text);
 
-  test.serial(`unread streams ${what} take no more than their target may have`, async (t) => {
+  test.serial(`unread streams ${what} stay within the limit of their target`, async (t) => {
     // An event that never ends is read on.
     const part = encode(`data: ${'x'.repeat(60_000)}`);
     const stock = createStock('unread', { perKey: 1024 * 1024, all: 64 * 1024 * 1024 });
@@ -181,7 +178,7 @@ for (const [what, head] of [
   });
 }
 
-test.serial('an answer in parts counts against its target until it is whole', async (t) => {
+test.serial('an answer in parts counts against the limit of its target until it is complete', async (t) => {
   const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
   const { send } = await wire(
     t,
@@ -201,7 +198,7 @@ test.serial('an answer in parts counts against its target until it is whole', as
   t.is(stock.taken, 0);
 });
 
-test.serial('an answer for whose length there is no room is given up before its body comes', async (t) => {
+test.serial('an answer whose announced length exceeds the room is given up before its body arrives', async (t) => {
   const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
   const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n';
   const { send } = await wire(t, (socket) => void socket.write(head), createUnread(stock));
@@ -214,7 +211,7 @@ test.serial('an answer for whose length there is no room is given up before its 
 });
 
 test.serial(
-  'a stream of a connection that is kept waits for its reader, and leaves the connection to the next call',
+  'a stream on a kept connection waits for its reader and leaves the connection usable for the next call',
   async (t) => {
     const head = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n';
     const { send, connections } = await wire(t, (socket) => {
@@ -230,7 +227,7 @@ test.serial(
   },
 );
 
-test.serial('a body of single bytes takes about as much memory as it has', async (t) => {
+test.serial('a body that arrives in single bytes takes about as much memory as its length', async (t) => {
   const size = 512 * 1024;
   const { send } = await wire(t, (socket) => {
     const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n';
@@ -254,7 +251,7 @@ test.serial('a body of single bytes takes about as much memory as it has', async
   t.true(most <= 2_048);
 });
 
-test.serial('nothing of an aborted call is left on a connection for the next one', async (t) => {
+test.serial('an aborted call leaves nothing on the connection for the next call', async (t) => {
   let first: Socket | null = null;
   const half = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{"secret":';
   const { send, connections } = await wire(t, (socket, before) => {

@@ -95,7 +95,7 @@ async function listen(t: ExecutionContext, notifications: object): Promise<Liste
   };
 }
 
-test.serial('of the filter only what the caller may have reaches the target, and it is recorded', async (t) => {
+test.serial('the target gets only the allowed part of a listening filter, and that part is recorded', async (t) => {
   const uris = [...PUBLIC, 'file:///secret/s', 'file:///public/../secret/s', 'FILE:///public/a', PUBLIC[0]];
   const { gateway, forwarded } = await listen(t, {
     toolsListChanged: true,
@@ -108,7 +108,7 @@ test.serial('of the filter only what the caller may have reaches the target, and
   t.like(gateway.shown[0], { resource_type: 'resource', names: PUBLIC, hidden: 1 });
 });
 
-test.serial('the acknowledgement says no more than what was asked of the target', async (t) => {
+test.serial('the acknowledgement names only what the gateway asked of the target', async (t) => {
   const { say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
   say('notifications/subscriptions/acknowledged', {
     notifications: {
@@ -124,7 +124,7 @@ test.serial('the acknowledgement says no more than what was asked of the target'
 });
 
 test.serial(
-  'heard is what was asked for, on this subscription, of resources that the caller may read at that moment',
+  'a listening stream carries only its own requested notifications, about resources that the caller may read now',
   async (t) => {
     const { gateway, say, hear } = await listen(t, { toolsListChanged: true, resourceSubscriptions: PUBLIC });
     say('notifications/prompts/list_changed');
@@ -149,7 +149,7 @@ for (const [what, lose] of [
   ['the target may no longer be used', (gateway: TestGateway) => void gateway.rights.delete('alice')],
   ['the gateway shuts down', (gateway: TestGateway) => gateway.endStreams()],
 ] as const) {
-  test.serial(`a silent subscription is told its end when ${what}`, async (t) => {
+  test.serial(`a silent subscription gets its final result when ${what}`, async (t) => {
     const { gateway, say, hear } = await listen(t, { toolsListChanged: true });
     say('notifications/subscriptions/acknowledged', { notifications: { toolsListChanged: true } });
     await hear();
@@ -159,7 +159,7 @@ for (const [what, lose] of [
   });
 }
 
-test.serial('what is no filter is refused, and nothing is forwarded or recorded', async (t) => {
+test.serial('a malformed listening filter is refused, and nothing is forwarded or recorded', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const many = Array.from({ length: 1001 }, (_, i) => `file:///public/${i}`);
   for (const notifications of [
@@ -178,7 +178,7 @@ test.serial('what is no filter is refused, and nothing is forwarded or recorded'
   t.deepEqual(gateway.audited(), []);
 });
 
-test.serial('where it cannot be recorded there is no subscription', async (t) => {
+test.serial('a subscription that cannot be recorded is refused', async (t) => {
   const { gateway, upstream } = await setUp(t);
   gateway.auditDown = true;
   t.is((await send(gateway, listenRequest({ resourceSubscriptions: PUBLIC }))).status, 503);

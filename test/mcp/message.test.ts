@@ -5,14 +5,14 @@ import { readMessage } from '../../src/mcp/message.ts';
 const kind = (value: JsonValue) => readMessage(value).kind;
 const call = (changes: { [name: string]: JsonValue }) => kind({ jsonrpc: '2.0', id: 1, method: 'tools/call', ...changes });
 
-test('the four shapes of a message', (t) => {
+test('a message is a request, a notification or a response', (t) => {
   t.is(call({ params: {} }), 'request');
   t.is(kind({ jsonrpc: '2.0', method: 'notifications/cancelled' }), 'notification');
   t.is(kind({ jsonrpc: '2.0', id: 1, result: {} }), 'response');
   t.is(kind({ jsonrpc: '2.0', error: { code: -1, message: 'x' } }), 'response');
 });
 
-test('anything else is no message', (t) => {
+test('every other value is not a message', (t) => {
   for (const id of [null, 1.5, 2 ** 53, 2 ** 60, {}, [], true, 'x'.repeat(1025)])
     t.is(call({ id }), 'invalid', JSON.stringify(id));
   for (const params of [[], 'x', null, 1]) t.is(call({ params }), 'invalid');
@@ -43,7 +43,7 @@ test('names that a case-insensitive receiver takes for protocol names are refuse
   }
 });
 
-test('data may be named as it likes', (t) => {
+test('data may have members of any name', (t) => {
   t.is(call({ params: { name: 'ok', arguments: { Name: 'x', METHOD: 'y', _Meta: {} }, custom: 1 } }), 'request');
   t.is(call({ params: { _meta: { traceparent: 'x', NAME: 'y' } } }), 'request');
 });

@@ -8,7 +8,7 @@ const code = (era: 'session' | 'modern', method: string, params = {}) => {
   return 'code' in operation ? [operation.status, operation.code] : operation.kind;
 };
 
-test('each method is decided on what it names', (t) => {
+test('each method is decided by the object that it names', (t) => {
   const object = (method: string, params: Record<string, string | Record<string, string>>) => {
     const operation = readOperation('session', method, params);
     return 'kind' in operation && operation.kind === 'object' ? Object.values(operation.object).join(' ') : operation;
@@ -22,7 +22,7 @@ test('each method is decided on what it names', (t) => {
   t.is(object('completion/complete', { ref: { type: 'ref/resource', uri: 'file:///{x}' }, argument }), 'resource file:///{x}');
 });
 
-test('methods that name nothing are decided on the target, lists item by item', (t) => {
+test('methods that name no object are decided by the target, and lists item by item', (t) => {
   for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/unsubscribe'])
     t.is(code('session', method), 'target');
   t.is(code('modern', 'server/discover'), 'target');
@@ -32,7 +32,7 @@ test('methods that name nothing are decided on the target, lists item by item', 
   }
 });
 
-test('any other method is for the target to know, those of another revision are unknown', (t) => {
+test('an unknown method is left to the target, and a method of another revision is unknown', (t) => {
   const odd = [
     'Tools/Call',
     ' tools/call',
@@ -56,7 +56,7 @@ test('any other method is for the target to know, those of another revision are 
   }
 });
 
-test('a task is named by a text, whatever it says', (t) => {
+test('a task is named by any text', (t) => {
   for (const era of ['session', 'modern'] as const) {
     t.deepEqual(readOperation(era, 'tasks/get', { taskId: 'x' }), { kind: 'task', taskId: 'x' });
     for (const taskId of [1, null, ['x'], { taskId: 'x' }] as JsonValue[]) {
@@ -65,7 +65,7 @@ test('a task is named by a text, whatever it says', (t) => {
   }
 });
 
-test('a listed method names one object, in a member that cannot be read as another', (t) => {
+test('an extension method names one object in a member that has only one reading', (t) => {
   const skill = { method: 'skills/get', resource_type: 'tool', param: 'skill' } as const;
   const directory = { method: 'directory/read', resource_type: 'resource', param: 'uri' } as const;
   const read = (extension: ExtensionMethod, params: JsonObject) => {
@@ -83,7 +83,7 @@ test('a listed method names one object, in a member that cannot be read as anoth
   t.is(read(directory, { uri: '' }), 'Invalid params: params.uri');
 });
 
-test('names are texts of 1 to 256 characters without control characters', (t) => {
+test('a name is a text of 1 to 256 characters without control characters', (t) => {
   const call = (name: unknown) => code('session', 'tools/call', { name } as object);
   for (const name of [1, ['ok'], { toString: 'ok' }, null, true, '', 'a\0', 'a\u0085', 'x'.repeat(257)]) {
     t.deepEqual(call(name), [200, -32602], JSON.stringify(name));
@@ -92,7 +92,7 @@ test('names are texts of 1 to 256 characters without control characters', (t) =>
   for (const name of ['__proto__', 'constructor', 'ok ', 'x'.repeat(256), '𝒳'.repeat(256)]) t.is(call(name), 'object');
 });
 
-test('references of completions must be whole', (t) => {
+test('the reference of a completion must be complete', (t) => {
   const complete = (ref: object, argument: object = { name: 'a', value: '' }) =>
     code('session', 'completion/complete', { ref, argument } as object);
   t.deepEqual(complete({ type: 'ref/other', name: 'p' }), [200, -32602]);
@@ -110,7 +110,7 @@ test('a URI with more than one reading is marked', (t) => {
   t.deepEqual(code('session', 'resources/read', { uri: `file:///${'a'.repeat(2048)}` }), [200, -32602]);
 });
 
-test('items that a call could not name have no object', (t) => {
+test('an item that a call could not name has no object', (t) => {
   const tools = { member: 'tools', key: 'name', resource_type: 'tool', template: false } as const;
   const resources = { member: 'resources', key: 'uri', resource_type: 'resource', template: false } as const;
   t.deepEqual(itemObject(tools, { name: 'ok' }), { resource_type: 'tool', resource_name: 'ok' });

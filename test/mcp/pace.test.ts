@@ -18,7 +18,7 @@ function setUp() {
   const pace = createPace({ lateMs: LATE_MS, joinMs: JOIN_MS }, clock);
   const recovered: string[] = [];
   pace.onRecovered((id) => recovered.push(id));
-  /** What the session has got by now. */
+  /** The results that the session has so far. */
   const waiter = (work: Promise<'answer'> = never, asked = by('a'), method = OPEN) => {
     const got: { value: 'answer' | null | 'waiting' } = { value: 'waiting' };
     void pace.wait(asked, method, work).then((value) => {
@@ -38,7 +38,7 @@ function setUp() {
   return { ...clock, pace, recovered, waiter, answerAfter };
 }
 
-test('a session that waits alone for a target waits as long as there is time', async (t) => {
+test('a session that waits alone for a target waits for the whole time allowed', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), OPEN);
   const got = waiter();
@@ -48,7 +48,7 @@ test('a session that waits alone for a target waits as long as there is time', a
   t.is(await got(), null);
 });
 
-test('sessions that wait together stop when the target is late, and later ones do not begin', async (t) => {
+test('sessions that wait together stop when the target is late, and later sessions do not wait', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), OPEN);
   const [first, second] = [waiter(), waiter(never, by('b'))];
@@ -60,7 +60,7 @@ test('sessions that wait together stop when the target is late, and later ones d
   t.is(await waiter(Promise.resolve('answer'))(), 'answer', 'what is there is not waited for');
 });
 
-test('a session that waits alone goes on waiting when others come later', async (t) => {
+test('a session that waits alone goes on waiting when other sessions arrive later', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), OPEN);
   let answer: (value: 'answer') => void = () => undefined;
@@ -76,7 +76,7 @@ test('a session that waits alone goes on waiting when others come later', async 
   t.is(await first(), 'answer');
 });
 
-test('a target has three times as long as it last took, and never more than there is', async (t) => {
+test('a target has three times as long as its last answer took, and never more than the time allowed', async (t) => {
   const { pace, pass, waiter, answerAfter } = setUp();
   answerAfter(500);
   pace.begin(by('a'), OPEN);
@@ -93,7 +93,7 @@ test('a target has three times as long as it last took, and never more than ther
   t.deepEqual([await third(), await fourth()], [null, null]);
 });
 
-test('an answer of the target ends its lateness, whoever asked', async (t) => {
+test('an answer to any caller ends the lateness of a target', async (t) => {
   const { pace, pass, waiter, recovered } = setUp();
   const lost = pace.begin(by('a'), OPEN);
   pass(LATE_MS);
@@ -109,7 +109,7 @@ test('an answer of the target ends its lateness, whoever asked', async (t) => {
   t.false(probe.isLost());
 });
 
-test('a fault does not end it, and nobody is told of a target that nobody missed', async (t) => {
+test('a fault does not end the lateness, and recovery is reported only for a target that a session missed', async (t) => {
   const { pace, pass, waiter, recovered, answerAfter } = setUp();
   const failing = pace.begin(by('a'), OPEN);
   pass(LATE_MS);
@@ -126,7 +126,7 @@ test('a fault does not end it, and nobody is told of a target that nobody missed
   t.deepEqual(recovered, [target.id], 'once');
 });
 
-test('a target that fails at once is not late', async (t) => {
+test('a target that fails immediately is not late', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), OPEN).ended(false);
   pass(LATE_MS);
@@ -134,7 +134,7 @@ test('a target that fails at once is not late', async (t) => {
   t.is(await waiter()(), 'waiting');
 });
 
-test('methods and credentials are late on their own', async (t) => {
+test('lateness is kept apart by method and credentials', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), 'tools/list');
   pass(LATE_MS);
@@ -143,7 +143,7 @@ test('methods and credentials are late on their own', async (t) => {
   t.is(await waiter(never, by('a', 'of another'), 'tools/list')(), 'waiting');
 });
 
-test('a principal asks a late target once at a time, others on their own, and all of that counts as one fault', (t) => {
+test('each principal has one request at a late target at a time, and together they count as one fault', (t) => {
   const { pace, pass } = setUp();
   const begun: Attempt[] = [1, 2, 3].map(() => pace.begin(by('a'), OPEN));
   t.false(pace.isAsking(by('a'), OPEN), 'it is not late yet');
@@ -161,7 +161,7 @@ test('a principal asks a late target once at a time, others on their own, and al
   t.true(next.overdue());
 });
 
-test('lateness is forgotten when nobody has asked for a long time', async (t) => {
+test('lateness is forgotten when the target has not been asked for a long time', async (t) => {
   const { pace, pass, waiter } = setUp();
   const hung = pace.begin(by('a'), OPEN);
   pass(20_000);

@@ -8,7 +8,7 @@ const MIB = 1024 * 1024;
 const DISCOVERED = { supportedVersions: ['2026-07-28'], capabilities: { tools: {} } };
 
 for (const type of ['json', 'stream'] as const) {
-  test(`large answers of a target that wait to be read are refused when they take too much memory (${type})`, async (t) => {
+  test(`large answers of a target that wait to be read are refused if they take too much memory (${type})`, async (t) => {
     let before = Promise.resolve();
     const upstream = await startRecording(async ({ message }, res) => {
       const length = { large: 12 * MIB, medium: MIB }[String(message?.params?.name)] ?? 1;
@@ -41,7 +41,7 @@ for (const type of ['json', 'stream'] as const) {
   });
 }
 
-test('what one caller has had read of a target delays no other caller of the target', async (t) => {
+test('messages that a target sends to one caller do not delay its other callers', async (t) => {
   const upstream = await startRecording(({ message }, res) => {
     const result =
       message?.method === 'server/discover' ? DISCOVERED : { content: [{ type: 'text', text: 'x'.repeat(100_000) }] };

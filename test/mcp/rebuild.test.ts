@@ -11,7 +11,7 @@ function parse(text: string) {
   return { message, reading };
 }
 
-test('what was decided on is written anew, arguments go on as the text they were', (t) => {
+test('the decided members are written again, and arguments are forwarded as the original text', (t) => {
   const { message, reading } = parse(
     '{ "params" : {"\\u006eame":"\\u006fk", "arguments" : {"n":1.0, "b": 1e2 ,"k":"\\u00e9"},"x":[1.0]}, "id":7,"method":"tools\\/call","jsonrpc":"2.0"}',
   );
@@ -31,7 +31,7 @@ test('members are replaced and removed', (t) => {
   );
 });
 
-test('notifications have no id, answers and questions get another', (t) => {
+test('notifications have no id, and answers and requests of the target get a new one', (t) => {
   const { message, reading } = parse('{"jsonrpc":"2.0","method":"notifications/initialized"}');
   t.is(rebuildCall(message, reading), '{"jsonrpc":"2.0","method":"notifications/initialized"}');
   const response = readJsonText('{"jsonrpc":"2.0","id":"sealed","result":{"n": 1.0}}', { spanDepth: 2 });

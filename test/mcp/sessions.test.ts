@@ -31,7 +31,7 @@ const session: Session = {
 const linked: Linked = { session, link: session };
 const HOUR = 3_600_000;
 
-test('a session opens for its principal and target alone, and not for ever', (t) => {
+test('a session id opens only for its principal and target, and only for a day', (t) => {
   const text = sealSession(seal, alice, 'one', session);
   t.regex(text, /^[\x21-\x7e]+$/);
   t.notRegex(Buffer.from(text, 'base64url').toString('latin1'), /2025-11-25/);
@@ -42,7 +42,7 @@ test('a session opens for its principal and target alone, and not for ever', (t)
   t.is(openSession(seal, { ...alice, issuer: 'j' }, 'one', text, 1000), null);
 });
 
-test('an edited, cut or invented text opens nothing', (t) => {
+test('an edited, truncated or invented text opens nothing', (t) => {
   const text = sealSession(seal, alice, 'one', session);
   for (let at = 0; at < text.length; at += 7) {
     const flipped = `${text.slice(0, at)}${text[at] === 'A' ? 'B' : 'A'}${text.slice(at + 1)}`;
@@ -61,7 +61,7 @@ test('an edited, cut or invented text opens nothing', (t) => {
   }
 });
 
-test('older keys open, newer seal, foreign ones do nothing', (t) => {
+test('the newest key seals, older keys open, and foreign keys do nothing', (t) => {
   const byOlder = sealSession(createSeal([older]), alice, 'one', session);
   t.truthy(openSession(seal, alice, 'one', byOlder, 1000));
   const byNewest = sealSession(seal, alice, 'one', session);
@@ -70,14 +70,14 @@ test('older keys open, newer seal, foreign ones do nothing', (t) => {
   t.throws(() => createSeal([randomBytes(16)]));
 });
 
-test('handles of one kind are not handles of another', (t) => {
+test('a handle of one kind is not valid as another kind', (t) => {
   const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
   t.is(openSession(seal, alice, 'one', asked, 1000), null);
   t.is(openEventId(seal, alice, 'one', linked, asked), null);
   t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', linked, 'e', null)), null);
 });
 
-test('requests of the target and events belong to one session', (t) => {
+test('ids of target requests and events are valid in one session only', (t) => {
   const other = { ...session, id: 's' };
   const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
   t.deepEqual(openAskedId(seal, alice, 'one', session, asked), { id: 5, method: 'elicitation/create', upstreamId: 'u' });
@@ -91,12 +91,12 @@ test('requests of the target and events belong to one session', (t) => {
     origin: null,
   });
   t.is(openEventId(seal, alice, 'one', { session: other, link: other }, event), null);
-  // The target's half has been replaced: its stream begins anew.
+  // The upstream session has been replaced: its stream starts again from the beginning.
   const replaced = { session, link: { ...session, upstreamId: 'v' } };
   t.deepEqual(openEventId(seal, alice, 'one', replaced, event), { eventId: null, origin: null });
 });
 
-test('request state returns to the same request alone, within ten minutes', (t) => {
+test('a request state is valid for the same request only, and for ten minutes', (t) => {
   const binding: StateBinding = { place: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
   const text = sealState(seal, alice, 'one', binding, 'upstream state', 0);
   const open = (changes: Partial<StateBinding>, now = 0) => openState(seal, alice, 'one', { ...binding, ...changes }, text, now);

@@ -139,7 +139,7 @@ const RESULTS: readonly Place[] = [
   },
 ];
 
-/** What 2026-07-28 asks for in results, and the session revisions in requests of their own. */
+/** Input that 2026-07-28 asks for in results, and the session revisions in separate requests. */
 const ASKED: readonly { readonly where: string; readonly method: string; readonly params: (uri: string) => object }[] = [
   { where: 'messages[].content.uri', method: 'sampling/createMessage', params: (uri) => sampling(link(uri)) },
   { where: 'messages[].content[].uri', method: 'sampling/createMessage', params: (uri) => sampling([text, link(uri)]) },
@@ -195,7 +195,7 @@ function* imitations(value: unknown): Generator<unknown> {
 interface Setup {
   readonly gateway: TestGateway;
   readonly upstream: RecordingUpstream;
-  /** What each method is answered with. */
+  /** The answer to each method. */
   results: Record<string, object>;
 }
 
@@ -224,7 +224,7 @@ const _meta = (more: object = {}) => ({
 for (const revision of ['2025-03-26', '2025-06-18', '2025-11-25', '2026-07-28']) {
   const isModern = revision === '2026-07-28';
 
-  test.serial(`${revision}: a result shows what the caller may use and nothing else, wherever it stands`, async (t) => {
+  test.serial(`${revision}: a result shows only objects that the caller may use, in every place`, async (t) => {
     const setup = await setUp(t, { modern: isModern });
     const { gateway } = setup;
     const session = isModern ? '' : await open(gateway, { revision });
@@ -254,7 +254,7 @@ function namedBy(method: string, params: JsonObject): string | undefined {
   return ['tools/call', 'prompts/get'].includes(method) ? 'ok' : undefined;
 }
 
-test.serial('2026-07-28: what a result asks the client for shows no link that the caller may not read', async (t) => {
+test.serial('2026-07-28: input that a result asks for shows no link to a denied resource', async (t) => {
   const setup = await setUp(t, { modern: true });
   const shows = async (asked: object, name: string): Promise<boolean> => {
     setup.results = { 'tools/call': { resultType: 'input_required', inputRequests: { q: asked, r: { method: 'roots/list' } } } };
@@ -270,7 +270,7 @@ test.serial('2026-07-28: what a result asks the client for shows no link that th
   }
 });
 
-test.serial('2026-07-28: a result of two kinds is refused, because clients read the one or the other', async (t) => {
+test.serial('2026-07-28: a result of two kinds is refused, because clients differ in which one they read', async (t) => {
   const setup = await setUp(t, { modern: true });
   const asks = { q: { method: 'sampling/createMessage', params: sampling(link(SECRET)) } };
   const requestState = 'x';
@@ -312,7 +312,7 @@ function streamed(setup: Setup, session: string, messages: readonly object[]): P
 const write = (res: ServerResponse, message: object): void =>
   void res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', ...message })}\n\n`);
 
-test.serial('a request of the target shows its client no link that the caller may not read', async (t) => {
+test.serial('a request of the target shows no link to a denied resource', async (t) => {
   const setup = await setUp(t);
   const session = await open(setup.gateway);
   for (const { where, method, params } of ASKED) {
@@ -328,7 +328,7 @@ test.serial('a request of the target shows its client no link that the caller ma
   }
 });
 
-test.serial('a notification of the target shows no link that the caller may not read', async (t) => {
+test.serial('a notification of the target shows no link to a denied resource', async (t) => {
   const setup = await setUp(t);
   const session = await open(setup.gateway);
   const notifications = (uri: string) => [
@@ -346,7 +346,7 @@ test.serial('a notification of the target shows no link that the caller may not 
   }
 });
 
-test.serial('an error names no resource but the one that was asked for, if the caller may not read it', async (t) => {
+test.serial('an error names no denied resource except the requested one', async (t) => {
   const setup = await setUp(t);
   const session = await open(setup.gateway);
   const shows = async (status: number, data: object): Promise<string> => {
@@ -370,7 +370,7 @@ test.serial('an error names no resource but the one that was asked for, if the c
   }
 });
 
-test.serial('what the target alone gives a meaning is passed on as it is', async (t) => {
+test.serial('members that only the target gives a meaning are passed on unchanged', async (t) => {
   const setup = await setUp(t);
   const session = await open(setup.gateway);
   setup.results = {

@@ -86,7 +86,7 @@ for (const [what, tool] of [
   ['a large answer', 'large'],
   ['a stream', 'endless'],
 ] as const) {
-  test.serial(`a client that takes nothing of ${what} for a while is closed, and the log says so`, async (t) => {
+  test.serial(`a client that reads nothing of ${what} for a while is disconnected, and the log says so`, async (t) => {
     const world = await start(t, { stallMs: 500 });
     const ended = once(world.requests, 'ended');
     const client = unread(world, tool, PROGRESS);
@@ -96,7 +96,7 @@ for (const [what, tool] of [
   });
 }
 
-test.serial('a client for which too much waits is closed, and others are served', async (t) => {
+test.serial('a client for which too much data waits is disconnected while others are served', async (t) => {
   const world = await start(t, { waitingBytesOfPrincipal: 1024 * 1024 });
   const ended = once(world.requests, 'ended');
   const client = unread(world, 'large');
@@ -108,7 +108,7 @@ test.serial('a client for which too much waits is closed, and others are served'
   t.is(reply.status, 200);
 });
 
-test.serial('a client that reads gets a large answer whole', async (t) => {
+test.serial('a client that reads gets a large answer completely', async (t) => {
   const world = await start(t, {});
   const reply = await send(world.gateway, inSession(world.session, call('tools/call', { name: 'large', arguments: {} })));
   t.is(reply.status, 200);
@@ -119,7 +119,7 @@ for (const [what, meta] of [
   ['sends', PROGRESS],
   ['would not have been sent', ''],
 ] as const) {
-  test.serial(`a target that sends on and on is left after the client has gone: what it ${what}`, async (t) => {
+  test.serial(`the gateway gives up a target that sends endlessly after the client has gone: what it ${what}`, async (t) => {
     const world = await start(t, {});
     const closed = once(world.target, 'closed');
     const client = unread(world, 'endless', meta);
@@ -142,7 +142,7 @@ function response(waits: number): ServerResponse {
   return Object.assign(new EventEmitter(), { writableLength: waits, req: { socket } }) as unknown as ServerResponse;
 }
 
-test('bytes that wait are bounded for each principal and for the process, and one that has too many gets no more answers', async (t) => {
+test('waiting bytes are limited by principal and process, and a principal above the limit gets no further answers', async (t) => {
   const outbox = createOutbox({ waitingBytesOfPrincipal: 100, waitingBytesOfAll: 180, stallMs: 60_000 });
   const log = createLog('silent');
   const [first, second, third] = [response(50), response(40), response(20)];

@@ -64,7 +64,7 @@ async function sdk(t: ExecutionContext): Promise<Driver> {
 const causeOf = (answer: UpstreamAnswer | UpstreamFault): string => (isFault(answer) ? String(answer.cause) : `${answer.status}`);
 const callOf = (name: string, more: object = {}) => ({ method: 'tools/call', params: { name, ...more } });
 
-test.serial('a server of the SDK: session, list, call, progress, end', async (t) => {
+test.serial('a server of the SDK serves a session, a list, a call and progress, and ends', async (t) => {
   const driver = await sdk(t);
   t.like((await driver.open()).result, { protocolVersion: '2025-11-25', serverInfo: { name: 'sdk-sse' } });
   t.truthy(driver.upstreamId);
@@ -83,7 +83,7 @@ test.serial('a server of the SDK: session, list, call, progress, end', async (t)
   t.is(statusOf(await driver.send({ method: 'GET' })), 404);
 });
 
-test.serial('what the server asks during a call comes on its stream, or on the standing one', async (t) => {
+test.serial('a request of the server during a call arrives on the stream of the call, or on the standalone stream', async (t) => {
   const driver = await sdk(t);
   await driver.open({ elicitation: {} });
   const call = reader(succeeded(await driver.post({ id: 1, ...callOf('ask') })));
@@ -101,7 +101,7 @@ test.serial('what the server asks during a call comes on its stream, or on the s
   t.is(statusOf(await driver.send({ method: 'GET' })), 409);
 });
 
-test.serial('what nobody listens to waits for the standing stream, and leaves its place when that is closed', async (t) => {
+test.serial('messages without a reader wait for the standalone stream, and their room is free when it is closed', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   target.write(message({ method: 'notifications/tools/list_changed' }));
@@ -116,13 +116,13 @@ test.serial('what nobody listens to waits for the standing stream, and leaves it
   t.is((await reader(second).next()).method, 'notifications/prompts/list_changed');
 });
 
-/** What was written before has arrived when the ping has been answered. */
+/** When the ping has been answered, everything written before it has arrived. */
 async function settled(target: ScriptedSse, id: string): Promise<void> {
   target.write(message({ id, method: 'ping' }));
   while (!target.posted.some((posted) => posted.id === id)) await new Promise((resolve) => setImmediate(resolve));
 }
 
-test.serial('without a standing stream, what waits comes with the next request', async (t) => {
+test.serial('without a standalone stream, waiting messages arrive with the next request', async (t) => {
   const [target, driver] = await scripted(t, {
     onPost: ({ id, method }, sse) => method === 'tools/list' && sse.write(message({ id, result: {} })),
   });
@@ -136,7 +136,7 @@ test.serial('without a standing stream, what waits comes with the next request',
   );
 });
 
-test.serial('a question is withdrawn where it was asked', async (t) => {
+test.serial('a request is withdrawn on the stream on which it was sent', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   const call = reader(succeeded(await driver.post({ id: 1, method: 'tools/list' })));
@@ -150,7 +150,7 @@ test.serial('a question is withdrawn where it was asked', async (t) => {
   t.is((await standing.next()).method, 'notifications/tools/list_changed');
 });
 
-test.serial('an answer that has come is not lost with the connection', async (t) => {
+test.serial('an answer that has arrived is not lost with the connection', async (t) => {
   const [target, driver] = await scripted(t, {
     onPost: ({ id, method }, sse) => method === 'tools/list' && sse.write(message({ id, result: { here: true } })),
   });
@@ -165,7 +165,7 @@ test.serial('an answer that has come is not lost with the connection', async (t)
   t.like((await collect(call))[0], { result: { here: true } });
 });
 
-test.serial('a cancelled call ends at the server, and its client stops waiting', async (t) => {
+test.serial('a cancelled call ends at the server and at its client', async (t) => {
   const driver = await sdk(t);
   await driver.open();
   const controller = new AbortController();
@@ -176,7 +176,7 @@ test.serial('a cancelled call ends at the server, and its client stops waiting',
   t.is((await driver.ask('tools/call', { name: 'echo' })).error, undefined);
 });
 
-test.serial("the headers are the gateway's own", async (t) => {
+test.serial('the server gets only headers of the gateway', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   t.is(target.headers.length, 3);
@@ -208,12 +208,12 @@ for (const [what, endpoint] of [
   });
 }
 
-test.serial('an absolute endpoint of the same origin is taken', async (t) => {
+test.serial('an absolute endpoint of the same origin is accepted', async (t) => {
   const [, driver] = await scripted(t, { greeting: (origin) => `event: endpoint\ndata: ${origin}/elsewhere\n\n` });
   t.truthy((await driver.open()).result);
 });
 
-test.serial('of two endpoint events the first counts', async (t) => {
+test.serial('the first of two endpoint events counts', async (t) => {
   const seen: string[] = [];
   const [target, driver] = await scripted(t, {
     greeting: () => `${ENDPOINT}event: endpoint\ndata: /second\n\n`,
@@ -228,7 +228,7 @@ test.serial('of two endpoint events the first counts', async (t) => {
   t.deepEqual(seen, ['posted', 'posted']);
 });
 
-test.serial('an endpoint event that never comes is waited for only so long', async (t) => {
+test.serial('the wait for an endpoint event is limited', async (t) => {
   const [target, driver] = await scripted(t, { greeting: () => ': nothing\n\ndata: {"jsonrpc":"2.0"}\n\n' }, { headersMs: 100 });
   t.like(await driver.post({ id: 1, method: 'initialize', params: {} }), { fault: 'timeout' });
   const controller = new AbortController();
@@ -238,7 +238,7 @@ test.serial('an endpoint event that never comes is waited for only so long', asy
   t.is(target.posted.length, 0);
 });
 
-test.serial('answers to what was not asked go nowhere, and the right one still arrives', async (t) => {
+test.serial('an answer to an unknown request is dropped, and the right one still arrives', async (t) => {
   const [, driver] = await scripted(t, {
     onPost: ({ id, method }, sse) => {
       if (method !== 'tools/list') return;
@@ -279,7 +279,7 @@ test.serial('an endless event ends the session', async (t) => {
   t.pass();
 });
 
-test.serial('a connection that is cut breaks off the calls under way; later ones find no session', async (t) => {
+test.serial('a broken connection breaks off the calls in flight, and later calls find no session', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
@@ -291,7 +291,7 @@ test.serial('a connection that is cut breaks off the calls under way; later ones
 });
 
 for (const status of [302, 307, 400, 401, 404, 429, 500]) {
-  test.serial(`a POST that is answered ${status} is told, and not followed`, async (t) => {
+  test.serial(`a POST that is answered with ${status} is reported, and the redirect is not followed`, async (t) => {
     const elsewhere = createServer((_, res) => void res.writeHead(202).end());
     let visits = 0;
     elsewhere.on('request', () => visits++);
@@ -311,7 +311,7 @@ for (const status of [302, 307, 400, 401, 404, 429, 500]) {
   });
 }
 
-test.serial('a GET that is answered otherwise is told', async (t) => {
+test.serial('a GET with another answer is reported', async (t) => {
   for (const status of [302, 401, 405]) {
     const server = createServer((_, res) => void res.writeHead(status, { location: '/other' }).end());
     server.listen(0, '127.0.0.1');
@@ -322,7 +322,7 @@ test.serial('a GET that is answered otherwise is told', async (t) => {
   }
 });
 
-test.serial('what is no session of this target, with this access, does not exist', async (t) => {
+test.serial('a session of another target or other credentials does not exist', async (t) => {
   const target = await startScriptedSse();
   t.teardown(() => target.stop());
   const upstream = createSseUpstream(LIMITS, () => 'the-session');
@@ -340,7 +340,7 @@ test.serial('what is no session of this target, with this access, does not exist
   t.is(statusOf(await driver.send({ method: 'GET' })), 200);
 });
 
-test.serial('what the transport has no place for is refused', async (t) => {
+test.serial('messages that the transport cannot carry are refused', async (t) => {
   const [target, driver] = await scripted(t);
   const modern = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
   t.is(statusOf(await driver.post({ id: 1, method: 'server/discover' }, { modern })), 400);
@@ -354,7 +354,7 @@ test.serial('what the transport has no place for is refused', async (t) => {
   t.regex(causeOf(answer), /link-local/);
 });
 
-test.serial('a session that is not used is ended; one with a stream is not', async (t) => {
+test.serial('an unused session is closed, and a session with an open stream is kept', async (t) => {
   const [target, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const standing = succeeded(await driver.send({ method: 'GET' }));
@@ -365,14 +365,14 @@ test.serial('a session that is not used is ended; one with a stream is not', asy
   t.is(statusOf(await driver.post({ id: 6, method: 'tools/list' })), 404);
 });
 
-test.serial('an answer that does not come is waited for only so long', async (t) => {
+test.serial('the wait for an answer is limited', async (t) => {
   const [, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const call = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
   await t.throwsAsync(collect(call), { code: 'UND_ERR_BODY_TIMEOUT' });
 });
 
-test.serial('one target has at most its share of the connections, and gives up its own unused ones first', async (t) => {
+test.serial('one target has at most its share of the connections, and its own unused ones are closed first', async (t) => {
   const target = await startSdkSse();
   t.teardown(() => target.stop());
   const upstream = createSseUpstream(
@@ -405,7 +405,7 @@ test.serial('one target has at most its share of the connections, and gives up i
   );
 });
 
-test.serial('a session that the target refuses to open is not kept', async (t) => {
+test.serial('a session that the target refuses to open is not stored', async (t) => {
   const target = await startScriptedSse();
   t.teardown(() => target.stop());
   const driver = driverOf(t, target.url, { idleMs: 600_000 });
@@ -419,7 +419,7 @@ test.serial('a session that the target refuses to open is not kept', async (t) =
   t.is(statusOf(await driver.post({ id: 2, method: 'ping' }, { session: { upstreamId: answer.sessionId } })), 404);
 });
 
-test.serial('a target that answers the POST after the call is not waited for in vain', async (t) => {
+test.serial('a target may answer the POST after the answer of the call', async (t) => {
   let held: (() => void) | undefined;
   const [target, driver] = await scripted(t, {
     onPost: ({ id, method, result }, sse, res) => {
@@ -444,7 +444,7 @@ test.serial('a target that answers the POST after the call is not waited for in 
   t.is(target.posted.length, 4);
 });
 
-test.serial('a client that reads slowly slows the target down', async (t) => {
+test.serial('a slow client slows down the target', async (t) => {
   const text = 'x'.repeat(64 * 1024);
   const [target, driver] = await scripted(t);
   await driver.open();
@@ -467,7 +467,7 @@ test.serial('a client that reads slowly slows the target down', async (t) => {
   t.is(seen, sent);
 });
 
-test.serial('what waits for nobody is bounded', async (t) => {
+test.serial('waiting messages without a reader are limited', async (t) => {
   const [target, driver] = await scripted(t);
   await driver.open();
   for (let index = 0; index < 300; index++) target.write(message({ method: 'notifications/message', params: { index } }));
@@ -480,7 +480,7 @@ test.serial('what waits for nobody is bounded', async (t) => {
   t.true(kept.every(({ method }) => method === 'roots/list'));
 });
 
-test.serial('the published server, started for SSE', async (t) => {
+test.serial('the published server works over SSE', async (t) => {
   const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
   const preload = fileURLToPath(new URL('../../demo/loopback-only.js', import.meta.url));
   const port = await freePort();
@@ -512,7 +512,7 @@ test.serial('the published server, started for SSE', async (t) => {
 });
 
 test.serial(
-  'through the gateway: a client of today, a server of then, and a connection that breaks between two calls',
+  'through the gateway a current client uses an old server, also after its connection breaks between two calls',
   async (t) => {
     const target = await startSdkSse();
     t.teardown(() => target.stop());
@@ -541,7 +541,7 @@ test.serial(
   },
 );
 
-test.serial('through the gateway: a client of 2026-07-28 falls back to a session', async (t) => {
+test.serial('through the gateway a client of 2026-07-28 falls back to a session', async (t) => {
   const target = await startSdkSse();
   t.teardown(() => target.stop());
   const gateway = await startGateway({

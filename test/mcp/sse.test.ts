@@ -10,25 +10,25 @@ test('lines end in CR, LF or CRLF', (t) => {
     t.deepEqual(read(`id: 1${end}data: a${end}${end}data: b${end}${end}`), [event('a', '1'), event('b')]);
 });
 
-test('several data lines make one text, fields without a colon or a space are fields', (t) => {
+test('several data lines make one text, and a field needs neither a colon nor a space', (t) => {
   t.deepEqual(read('data: a\ndata:b\ndata\n\n'), [event('a\nb\n')]);
   t.deepEqual(read('data:  a\n\n'), [event(' a')]);
 });
 
-test('comments and unknown fields are nothing', (t) => {
+test('comments and unknown fields are ignored', (t) => {
   t.deepEqual(read(': hello\n\nfoo: bar\ndata: a\nDATA: b\n\n'), [event('a')]);
   t.deepEqual(read(':\n\n:\n\n'), []);
 });
 
-test('an id or a retry alone is told, a bad one is not', (t) => {
+test('an event with only an id or a retry is reported, and a bad id or retry is not', (t) => {
   t.deepEqual(read('id: 5\ndata:\n\n'), [event('', '5')]);
   t.deepEqual(read('retry: 100\n\n'), [event('', undefined, 100)]);
   t.deepEqual(read('retry: soon\nid: a\0b\ndata: x\n\n'), [event('x')]);
 });
 
-test('an event that is not complete is not told', (t) => t.deepEqual(read('data: a\n\ndata: b\n'), [event('a')]));
+test('an incomplete event is not reported', (t) => t.deepEqual(read('data: a\n\ndata: b\n'), [event('a')]));
 
-test('the same events, however the bytes are cut', (t) => {
+test('the events are the same wherever the bytes are split', (t) => {
   const stream = fc
     .array(fc.tuple(fc.string({ unit: 'grapheme' }), fc.constantFrom('\n', '\r', '\r\n')))
     .map((parts) => parts.map(([text, end]) => `data: ${text.replace(/[\r\n]/g, '')}${end}${end}`).join(''));
@@ -45,13 +45,13 @@ test('the same events, however the bytes are cut', (t) => {
   t.is(read('data: é\n\n')[0]?.data, 'é');
 });
 
-test('too long lines and events, and bytes that are no text, are faults', (t) => {
+test('too long lines, too long events and bytes that are not UTF-8 are faults', (t) => {
   t.throws(() => createSseReader(100).push(Buffer.from('x'.repeat(101))), { instanceOf: SseFault });
   t.throws(() => createSseReader(100).push(Buffer.from('data: aaaaaaaaa\n'.repeat(20))), { instanceOf: SseFault });
   t.throws(() => createSseReader(100).push(Buffer.from([0x64, 0xff, 0xfe])), { instanceOf: SseFault });
 });
 
-test('what is written is one event with the same JSON, whatever is in it', (t) => {
+test('a written message is read as one event with the same JSON, whatever it holds', (t) => {
   fc.assert(
     fc.property(fc.anything({ maxDepth: 2 }), (value) => {
       const text = JSON.stringify({ value, evil: '\n\ndata: {}\r\u2028', id: 1 }, null, 2);
@@ -62,7 +62,7 @@ test('what is written is one event with the same JSON, whatever is in it', (t) =
   t.is(formatEvent({ data: '', id: '1', retry: 5 }), 'id: 1\nretry: 5\ndata: \n\n');
 });
 
-test('a line that comes in single characters is whole, and what waits of it is known', (t) => {
+test('a line that arrives in single characters is complete, and its waiting length is known', (t) => {
   const reader = createSseReader(1_000_000);
   const text = `data: ${'ä😀x'.repeat(5_000)}`;
   for (const byte of Buffer.from(text)) reader.push(Buffer.of(byte));

@@ -9,7 +9,7 @@ const startedPids = (logged: readonly LogLine[]) =>
 const stopped = () => 0;
 const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
 
-test.serial('an answer beyond the limit is an error for its request alone, and its process goes on', async (t) => {
+test.serial('an answer above the limit fails only its own request, and the process goes on', async (t) => {
   const { upstream } = startStdio(t, { answerBytes: MIB });
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -21,7 +21,7 @@ test.serial('an answer beyond the limit is an error for its request alone, and i
   t.is(outcomeOf(opening), 'crashed', 'a line without an end ends its process');
 });
 
-test.serial('endless garbage ends a process; some between messages does not', async (t) => {
+test.serial('endless garbage ends a process, and some garbage between messages does not', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -33,7 +33,7 @@ test.serial('endless garbage ends a process; some between messages does not', as
   t.true(lines.length > 0 && lines.length < 1_000);
 });
 
-test.serial('a process that does not read makes its session busy, and fills no memory', async (t) => {
+test.serial('a process that does not read makes its session busy and does not fill the memory', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -50,7 +50,7 @@ test.serial('a process that does not read makes its session busy, and fills no m
   await until(() => !isAlive(pid), 'its end');
 });
 
-test.serial('who is not answered is told so, in time', async (t) => {
+test.serial('a call that gets no answer fails in time', async (t) => {
   // Long enough for a process to start in.
   const { upstream } = startStdio(t, { headersMs: 4_000, silenceMs: 2_000 });
   const client = await open(upstream, placeFor());
@@ -63,7 +63,7 @@ test.serial('who is not answered is told so, in time', async (t) => {
   t.true(performance.now() - started < 20_000);
 });
 
-test.serial('who gives up on a process that starts ends it', async (t) => {
+test.serial('a client that gives up on a starting process ends that process', async (t) => {
   const { upstream, logged } = startStdio(t);
   const impatient = new AbortController();
   const opening = initialize(upstream, placeFor({ args: ['--silent'] }), impatient.signal);
@@ -74,7 +74,7 @@ test.serial('who gives up on a process that starts ends it', async (t) => {
 });
 
 // Alone: it looks at the memory of this process, and at how soon others have their turn.
-test.serial('a flood that nobody reads waits in the process, and goes on when it is read', async (t) => {
+test.serial('an unread flood of messages waits in the process, and continues when it is read', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -83,7 +83,7 @@ test.serial('a flood that nobody reads waits in the process, and goes on when it
   await new Promise((resolve) => setTimeout(resolve, 1_500));
   t.true(process.memoryUsage.rss() - before < 64 * MIB);
   for (let i = 0; i < 20_000; i++) t.is((await standing.next())?.method, 'notifications/message');
-  // As soon as nobody listens, what nobody wants holds nobody up.
+  // Without a listener, unread messages do not delay other calls.
   standing.discard();
   const counted = await client.call('flooded');
   t.true(counted.result.written > 0);
@@ -92,9 +92,9 @@ test.serial('a flood that nobody reads waits in the process, and goes on when it
   t.true(performance.now() - lag < 5_000, 'others are served meanwhile');
 });
 
-test.serial('who is idle is ended; who has a stream open, or something under way, is not', async (t) => {
+test.serial('idle processes are ended, and processes with an open stream or a call in flight are kept', async (t) => {
   const { upstream, pass } = startStdio(t, {}, { idleMs: 60_000 });
-  // Swept every two seconds, by a clock that makes nobody idle before the test says so.
+  // The sweep runs every two seconds, with a clock that lets sessions become idle only when the test advances it.
   const { upstream: quick, logged, pass: passQuick } = startStdio(t, {}, { idleMs: 8_000 });
   const [listening, calling, idle] = await Promise.all([
     open(quick, placeFor()),
@@ -120,26 +120,23 @@ test.serial('who is idle is ended; who has a stream open, or something under way
   t.is(outcomeOf(await client.post(ping)), 200);
 });
 
-test.serial(
-  'sessions of a shared process that went without a word are forgotten; the process stays while it is used',
-  async (t) => {
-    // Swept every two seconds.
-    const { upstream, pass } = startStdio(t, {}, { idleMs: 8_000 });
-    const place = placeFor({ scope: 'all' });
-    const [silent, busy] = await Promise.all([open(upstream, place), open(upstream, place)]);
-    const pid = await busy.pid();
-    const standing = await busy.listen();
-    pass(8_001);
-    await new Promise((resolve) => setTimeout(resolve, 2_500));
-    t.is(outcomeOf(await silent.post(ping)), 404);
-    t.is(await busy.pid(), pid);
-    standing.discard();
-    pass(8_001);
-    await until(() => !isAlive(pid), 'the end of one that nobody uses');
-  },
-);
+test.serial('abandoned sessions of a shared process are closed, and the process stays while it is used', async (t) => {
+  // Swept every two seconds.
+  const { upstream, pass } = startStdio(t, {}, { idleMs: 8_000 });
+  const place = placeFor({ scope: 'all' });
+  const [silent, busy] = await Promise.all([open(upstream, place), open(upstream, place)]);
+  const pid = await busy.pid();
+  const standing = await busy.listen();
+  pass(8_001);
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
+  t.is(outcomeOf(await silent.post(ping)), 404);
+  t.is(await busy.pid(), pid);
+  standing.discard();
+  pass(8_001);
+  await until(() => !isAlive(pid), 'the end of one that nobody uses');
+});
 
-test.serial('no process gets older than its lifetime, but it may finish what is under way', async (t) => {
+test.serial('a process ends after its lifetime, and may first finish calls in flight', async (t) => {
   const { upstream, pass, logged } = startStdio(t, {}, { idleMs: 500_000, lifetimeMs: 20_000 });
   const place = placeFor({ scope: 'all' });
   const [own, one] = await Promise.all([open(upstream, placeFor()), open(upstream, place)]);
@@ -180,7 +177,7 @@ test.serial('there are never more processes than allowed', async (t) => {
   t.is(outcomeOf((await first?.post(ping)) ?? { fault: 'aborted' }), 404);
   t.is(startedPids(logged).filter(isAlive).length, 3);
   t.is(outcomeOf(await initialize(upstream, placeFor())), 'busy');
-  // Used later than the others, but they have a stream open: the answer to a ping, and the standing one.
+  // `late` was used last, but the others have a stream open: that of a ping, and the standalone stream.
   pass(31_000);
   await open(upstream, placeFor());
   t.is(outcomeOf(await late.post(ping)), 404);
@@ -193,14 +190,14 @@ test.serial('there are never more processes than allowed', async (t) => {
   t.is(startedPids(logged).filter(isAlive).length, 3);
 });
 
-test.serial('many at once for a shared process start one', async (t) => {
+test.serial('many simultaneous sessions of a shared process start one process', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 });
   const clients = await Promise.all(Array.from({ length: 20 }, () => open(upstream, placeFor({ scope: 'all' }))));
   t.is(new Set(clients.map(({ id }) => id)).size, 20);
   t.is(startedPids(logged).length, 1);
 });
 
-test.serial('those that wait for room for the same shared process share it when there is', async (t) => {
+test.serial('sessions that wait for room for the same shared process share it', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 }, stopped);
   const former = await open(upstream, placeFor({ args: ['--stubborn'] }));
   await former.send({ method: 'DELETE' });
@@ -209,7 +206,7 @@ test.serial('those that wait for room for the same shared process share it when 
   t.is(startedPids(logged).length, 2);
 });
 
-test.serial('what a process has started ends with it, however it ends', async (t) => {
+test.serial('the children of a process end with it, however it ends', async (t) => {
   const { upstream } = startStdio(t);
   for (const end of ['DELETE', 'crash', 'exit'] as const) {
     const client = await open(upstream, placeFor());
@@ -223,7 +220,7 @@ test.serial('what a process has started ends with it, however it ends', async (t
   }
 });
 
-test.serial('one that has closed its output, but lives on, is ended', async (t) => {
+test.serial('a process that has closed its output is ended', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const pid = await client.pid();
@@ -232,7 +229,7 @@ test.serial('one that has closed its output, but lives on, is ended', async (t) 
   await until(() => !isAlive(pid), 'its end');
 });
 
-test.serial('close ends all, also those that resist and those that only start, in bounded time', async (t) => {
+test.serial('close ends all processes in limited time, also those that resist or are starting', async (t) => {
   const { upstream, logged } = startStdio(t);
   const stubborn = await open(upstream, placeFor({ args: ['--stubborn'] }));
   const child = (await stubborn.call('spawn')).result.pid as number;
@@ -251,14 +248,14 @@ test.serial('close ends all, also those that resist and those that only start, i
   t.is(startedPids(logged).length, 3);
 });
 
-test.serial('one user does not take the places of all', async (t) => {
+test.serial('one user cannot take the process slots of all others', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 8 });
   const open4 = await Promise.all(Array.from({ length: 4 }, () => open(upstream, placeFor({ owner: 'greedy' }))));
   const streams = await Promise.all(open4.map((client) => client.listen()));
   t.is(outcomeOf(await initialize(upstream, placeFor({ owner: 'greedy' }))), 'busy');
   const other = await open(upstream, placeFor({ owner: 'modest' }));
   t.is((await other.call('echo', { x: 1 })).result.x, 1);
-  // A value of the user's own makes the process the user's, whoever else may share such ones.
+  // A value of the user's own makes the process the user's, even if the target's processes are shared.
   t.is(outcomeOf(await initialize(upstream, placeFor({ owner: 'greedy', scope: 'all', identity: 'another value' }))), 'busy');
   // One of the user's own that nothing is going on in gives way at once.
   streams[0]?.discard();

@@ -4,7 +4,7 @@ import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { createLineReader, oversizedId, printable, readLine, type Skipped, toLine } from '../../src/mcp/upstream/lines.ts';
 import { createStderr, hideSecrets } from '../../src/mcp/upstream/stderr.ts';
 
-test('lines are the same wherever the bytes are cut', (t) => {
+test('lines are the same wherever the bytes are split', (t) => {
   const lineText = fc.string({ unit: 'binary' }).map((text) => text.replace(/[\r\n]/g, ''));
   fc.assert(
     fc.property(fc.array(fc.tuple(lineText, fc.boolean())), fc.infiniteStream(fc.integer({ min: 1, max: 7 })), (lines, sizes) => {
@@ -29,7 +29,7 @@ test('lines are the same wherever the bytes are cut', (t) => {
   );
 });
 
-test('a line beyond the limit is skipped, and the next one is read', (t) => {
+test('a line above the limit is skipped, and the next one is read', (t) => {
   const read: string[] = [];
   const skipped: Skipped[] = [];
   const reader = () =>
@@ -52,7 +52,7 @@ test('a line beyond the limit is skipped, and the next one is read', (t) => {
   }
 });
 
-test('a line without an end is told, and never kept', (t) => {
+test('a line without an end is reported and never stored', (t) => {
   const reader = createLineReader(
     10,
     () => t.fail(),
@@ -62,7 +62,7 @@ test('a line without an end is told, and never kept', (t) => {
   t.deepEqual(taken, [...Array(16).fill(true), false]);
 });
 
-test('the request that a large answer belongs to is known from its first or last members, as SDKs write them', (t) => {
+test('a large answer is assigned to its request by its first or last members, as SDKs write them', (t) => {
   const idIn = (head: string, tail: string) => oversizedId({ bytes: 9, head: Buffer.from(head), tail: Buffer.from(tail) });
   for (const [why, head, tail, id] of [
     ['Python', '{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"xx', 'xx"}]}}', 7],
@@ -79,7 +79,7 @@ test('the request that a large answer belongs to is known from its first or last
   }
 });
 
-test('whatever a message holds, it is one line to every reader, and the same message', (t) => {
+test('every reader sees a message as one line with the same content', (t) => {
   const value = fc.jsonValue();
   fc.assert(
     fc.property(value, fc.constantFrom('\n', '\r\n', '\r', ' '), (content, gap) => {
@@ -92,7 +92,7 @@ test('whatever a message holds, it is one line to every reader, and the same mes
   );
 });
 
-test('what is no message is told apart from an answer that cannot be read', (t) => {
+test('garbage is told apart from an answer that cannot be read', (t) => {
   for (const text of [
     'Welcome',
     '',
@@ -123,11 +123,11 @@ test('what is no message is told apart from an answer that cannot be read', (t) 
   t.is(readLine('{"jsonrpc":"2.0","id":1,"method":"a","params":[]}').kind, 'garbage', 'a request is no answer');
 });
 
-test('nothing that is printed moves a cursor or imitates a line', (t) => {
+test('printed output can neither move a cursor nor imitate a log line', (t) => {
   t.is(printable('a\u001b[31mb\r\n\u0007\u2028\u202ec\td'), 'a\\u{1b}[31mb\\u{d}\\u{a}\\u{7}\\u{2028}\\u{202e}c d');
 });
 
-test('secrets are cut out, also line by line, longest first', (t) => {
+test('secrets are removed, also line by line, longest first', (t) => {
   const { hide } = hideSecrets(['topsecret', 'topsecret-and-more', 'first line\nsecond line', 'abc', '']);
   t.is(hide('x topsecret-and-more y topsecret z'), 'x [redacted] y [redacted] z');
   t.is(hide('second line'), '[redacted]');
@@ -142,7 +142,7 @@ test('secrets are cut out, also line by line, longest first', (t) => {
   t.is(hideSecrets(['top/z']).hide('746f702f7a 746F702F7A'), '[redacted] [redacted]');
 });
 
-test('no half of a secret shows, wherever chunks of a line without end are cut', (t) => {
+test('no part of a secret shows, wherever chunks of a line without end are split', (t) => {
   const secrets = ['topsecret-1', 'top', 'K'.repeat(5_000), `-----BEGIN-----\n${'m'.repeat(64)}`];
   for (let pad = 4_080; pad < 4_110; pad++) {
     for (const secret of ['topsecret-1', `${'K'.repeat(5_000)}`]) {
@@ -162,7 +162,7 @@ test('no half of a secret shows, wherever chunks of a line without end are cut',
   t.is(hide(printed.slice(0, cut(printed, 1_000))), 'TOKEN=');
 });
 
-test('a line without end is passed on as it comes, though it repeats a secret', (t) => {
+test('a line without end is passed on in parts even if it repeats a secret', (t) => {
   let lines = 0;
   const stderr = createStderr(hideSecrets(['aaaaaaaa', 'aaaa']), () => {
     lines++;
@@ -185,7 +185,7 @@ function watchedQueue() {
   return { queue, seen };
 }
 
-test('the events of a queue come in order, whoever is first', async (t) => {
+test('the events of a queue arrive in order, whether the reader or the writer comes first', async (t) => {
   const { queue, seen } = watchedQueue();
   const iterator = queue.events[Symbol.asyncIterator]();
   queue.push('a');
@@ -211,7 +211,7 @@ test('the events of a queue come in order, whoever is first', async (t) => {
   t.is(queue.pending, 0);
 });
 
-test('a queue that fails, or is left, gives nothing more and counts nothing', async (t) => {
+test('a queue that fails or has no reader gives no more events and counts nothing', async (t) => {
   for (const way of ['fail', 'close', 'fail after end', 'fail a waiting reader'] as const) {
     const { queue, seen } = watchedQueue();
     const iterator = queue.events[Symbol.asyncIterator]();

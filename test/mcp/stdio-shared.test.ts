@@ -16,7 +16,7 @@ import {
 const shared = (options: Parameters<typeof placeFor>[0] = {}): Place => placeFor({ scope: 'all', ...options });
 const pidOf = (message: Message) => message.result.pid as number;
 
-test.serial('sessions of one scope share a process, which is introduced to once', async (t) => {
+test.serial('sessions of one scope share a process, which gets one initialize', async (t) => {
   const { upstream } = startStdio(t);
   const clients = await Promise.all(Array.from({ length: 5 }, () => open(upstream, shared())));
   const facts = await Promise.all(clients.map((client) => client.call('facts')));
@@ -32,7 +32,7 @@ test.serial('sessions of one scope share a process, which is introduced to once'
   });
 });
 
-test.serial('scope, credentials and address each tell processes apart', async (t) => {
+test.serial('another scope, credential or address means another process', async (t) => {
   const { upstream } = startStdio(t);
   const places = [shared(), shared({ scope: 'other' }), shared({ identity: 'other' }), shared({ env: { A: 'b' } }), placeFor()];
   const clients = await Promise.all(places.map((place) => open(upstream, place)));
@@ -40,7 +40,7 @@ test.serial('scope, credentials and address each tell processes apart', async (t
   t.is(new Set(pids).size, places.length);
 });
 
-test.serial('initialize is answered with the id of the client, a revision that it speaks, and what it can have', async (t) => {
+test.serial("initialize is answered with the client's id, a revision that it speaks and reduced capabilities", async (t) => {
   const { upstream } = startStdio(t);
   for (const [requested, answered] of [
     ['2025-11-25', '2025-11-25'],
@@ -61,7 +61,7 @@ test.serial('initialize is answered with the id of the client, a revision that i
   }
 });
 
-test.serial('200 calls at once of 5 sessions with equal ids and tokens: each gets its own answer', async (t) => {
+test.serial('200 simultaneous calls of 5 sessions with equal ids and tokens each get their own answer', async (t) => {
   const { upstream } = startStdio(t);
   const clients = await Promise.all(Array.from({ length: 5 }, () => open(upstream, shared())));
   const calls = clients.flatMap((client, who) => Array.from({ length: 40 }, (_, id) => ({ client, who, id })));
@@ -75,7 +75,7 @@ test.serial('200 calls at once of 5 sessions with equal ids and tokens: each get
   );
 });
 
-test.serial('progress reaches the one that asked', async (t) => {
+test.serial('progress reaches only the session that asked', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
   const standing = await two.listen();
@@ -90,7 +90,7 @@ test.serial('progress reaches the one that asked', async (t) => {
     ],
   );
   t.not(messages.at(-1)?.result.progressToken, 'p', 'the process knows it under another one');
-  // A token that nobody has, and one of a request that asked for no progress.
+  // An unknown token, and the token of a request that asked for no progress.
   const forged = (progressToken: unknown) =>
     JSON.stringify({ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken, progress: 9 } });
   const plain = await one.start('never', {}, { id: 5 });
@@ -111,7 +111,7 @@ test.serial('progress reaches the one that asked', async (t) => {
   plain.discard();
 });
 
-test.serial('what one session would change for all is refused', async (t) => {
+test.serial('a request that would change the process for all sessions is refused', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, shared());
   for (const method of ['logging/setLevel', 'resources/subscribe', 'resources/unsubscribe', 'tasks/list', 'tasks/get']) {
@@ -134,7 +134,7 @@ test.serial('what one session would change for all is refused', async (t) => {
   t.deepEqual(call?.params, { name: 'echo', arguments: { a: 1 } });
 });
 
-test.serial('the process may ask nobody for anything, and is told so', async (t) => {
+test.serial('requests of a shared process are refused', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, shared());
   const standing = await client.listen();
@@ -150,7 +150,7 @@ test.serial('the process may ask nobody for anything, and is told so', async (t)
   t.deepEqual(await standing.all(), []);
 });
 
-test.serial('of what the process says unasked, all learn that a list has changed, and nothing else', async (t) => {
+test.serial('all sessions learn that a list has changed, and no other notification of the process', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
   const [first, second] = await Promise.all([one.listen(), two.listen()]);
@@ -178,7 +178,7 @@ test.serial('of what the process says unasked, all learn that a list has changed
   t.deepEqual(await second.all(), []);
 });
 
-test.serial('a session cancels what it asked itself, and leaves alone when it leaves', async (t) => {
+test.serial('a session cancels only its own calls, and other sessions stay when it ends', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
   const slow = await two.start('echo', { delay: 300, x: 'two' }, { id: 1 });
@@ -207,7 +207,7 @@ test.serial('a session cancels what it asked itself, and leaves alone when it le
   );
 });
 
-test.serial('a process that dies takes all sessions along; the next one gets another', async (t) => {
+test.serial('all sessions end with their process, and the next session gets another process', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
   const pid = pidOf(await one.call('facts'));
@@ -219,7 +219,7 @@ test.serial('a process that dies takes all sessions along; the next one gets ano
   t.not(pidOf(await again.call('facts')), pid);
 });
 
-test.serial('one that crashes again and again is left alone for longer and longer', async (t) => {
+test.serial('a process that crashes repeatedly is started at growing intervals', async (t) => {
   const { upstream, logged, pass } = startStdio(t, {}, {}, () => 0);
   const starts = () => logged.filter(({ message }) => message.endsWith('process started')).length;
   const place = shared({ args: ['--crash'] });
@@ -249,7 +249,7 @@ test.serial('one that crashes again and again is left alone for longer and longe
   t.is(starts(), 6);
 });
 
-test.serial('one that refuses, or says nothing, is a fault for all that wait, and is ended', async (t) => {
+test.serial('a process that refuses or does not answer fails for all waiting sessions, and is ended', async (t) => {
   const { upstream } = startStdio(t, { headersMs: 4_000 });
   for (const [args, fault] of [
     [['--refuse'], 'malformed'],
@@ -260,7 +260,7 @@ test.serial('one that refuses, or says nothing, is a fault for all that wait, an
   }
 });
 
-test.serial('who gives up while the process starts takes nobody along', async (t) => {
+test.serial('a client that gives up while the process starts does not affect the others', async (t) => {
   const { upstream } = startStdio(t);
   const impatient = new AbortController();
   const given = initialize(upstream, shared(), impatient.signal);
@@ -270,7 +270,7 @@ test.serial('who gives up while the process starts takes nobody along', async (t
   t.is((await (await patient).call('echo', { x: 1 })).result.x, 1);
 });
 
-test.serial('a session that does not read loses progress, then its stream, and keeps nobody waiting', async (t) => {
+test.serial('a session that does not read loses progress and then its stream, and does not delay others', async (t) => {
   const { upstream } = startStdio(t, { answerBytes: 16 * 1024 * 1024 });
   const [slow, quick] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
   const unread = await slow.start('progress', { count: 50_000 }, { id: 1, meta: { progressToken: 'p' } });
@@ -295,7 +295,7 @@ test.serial('a session that does not read loses progress, then its stream, and k
   t.is(lost, 3);
 });
 
-test.serial('no process, no session, no stream is left', async (t) => {
+test.serial('closing leaves no process, session or stream of a shared process', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, shared());
   const standing = await client.listen();

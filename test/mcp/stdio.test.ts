@@ -32,7 +32,7 @@ const failureOf = (promise: Promise<unknown>) =>
   );
 const notification = (method: string, params: object = {}) => JSON.stringify({ jsonrpc: '2.0', method, params });
 
-test.serial('the environment is what the target and the credentials say, and nothing else', async (t) => {
+test.serial('the environment holds only the variables of the target and the credentials', async (t) => {
   process.env['PORTCULLIS_TEST_SECRET'] = 'of the gateway';
   // node hands this one on to every child unless it is kept from it.
   const coverage = mkdtempSync(join(tmpdir(), 'portcullis-coverage-'));
@@ -50,7 +50,7 @@ test.serial('the environment is what the target and the credentials say, and not
   t.deepEqual(factsOf(await client.call('facts')).env, { A: 'a', TOKEN: 'of the user', LONE: 'ü=\n"' });
 });
 
-test.serial('no file descriptor but three, whatever the gateway itself was handed', async (t) => {
+test.serial('a process gets three file descriptors only, whatever the gateway itself has open', async (t) => {
   const file = openSync(fileURLToPath(import.meta.url), 'r');
   const script = fileURLToPath(new URL('../support/upstreams/stdio-descriptors.ts', import.meta.url));
   // node keeps descriptors from its children where they follow on one another, so one stands alone.
@@ -59,14 +59,14 @@ test.serial('no file descriptor but three, whatever the gateway itself was hande
   t.deepEqual(JSON.parse(await text(child.stdout as Readable)), { own: true, childs: ['0', '1', '2'] });
 });
 
-test.serial('arguments arrive as they are: no shell reads them', async (t) => {
+test.serial('arguments arrive unchanged, because no shell reads them', async (t) => {
   const { upstream } = startStdio(t);
   const args = ['$HOME', '; exit 1', '`id`', "'", '--', '*'];
   const client = await open(upstream, placeFor({ args }));
   t.deepEqual(factsOf(await client.call('facts')).args, args);
 });
 
-test.serial('the working folder is the one that is named, or an empty one that goes with the process', async (t) => {
+test.serial('the working folder is the named one, or an empty one that is removed with the process', async (t) => {
   const { upstream } = startStdio(t);
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -83,7 +83,7 @@ test.serial('the working folder is the one that is named, or an empty one that g
   t.true(existsSync(folder), 'the named one is not the gateway’s to remove');
 });
 
-test.serial('only what the configuration allows is started, byte for byte', async (t) => {
+test.serial('only commands that the configuration names byte for byte are started', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { allowed: ['/bin/sh'] });
   for (const command of ['/bin/../bin/sh', '/bin/sh ', '/bin/SH', 'sh', process.execPath, '']) {
     t.is(outcomeOf(await initialize(upstream, placeFor({ command }))), 'transport', command);
@@ -92,7 +92,7 @@ test.serial('only what the configuration allows is started, byte for byte', asyn
   t.false(logged.some(({ message }) => message.endsWith('process started')));
 });
 
-test.serial('what is not a target of this kind, or has no credentials, is refused', async (t) => {
+test.serial('a target of another transport, or without usable credentials, is refused', async (t) => {
   const { upstream } = startStdio(t);
   const { target, access } = placeFor();
   t.is(outcomeOf(await initialize(upstream, { target, access: { ...access, credentials: 'unusable' } })), 'credential');
@@ -117,7 +117,7 @@ test.serial('each session has a process of its own', async (t) => {
   t.is(outcomeOf(await one.send({ method: 'DELETE' })), 404);
 });
 
-test.serial('a session is one of its target, address and credentials', async (t) => {
+test.serial('a session is valid only for its target, address and credentials', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const session = { upstreamId: client.id };
@@ -133,12 +133,12 @@ test.serial('a session is one of its target, address and credentials', async (t)
   t.is(outcomeOf(await upstream.send({ method: 'POST', ...placeFor(), body: ping })), 400);
   t.is(outcomeOf(await client.post(INITIALIZE)), 400);
   t.is(outcomeOf(await client.post({ jsonrpc: '2.0', id: 1, method: 'ping' })), 200);
-  // Also when its credentials have become unusable meanwhile: an end is an end.
+  // DELETE also works if the credentials have become unusable meanwhile.
   const ended = await upstream.send({ method: 'DELETE', target, access: { ...access, credentials: 'unusable' }, session });
   t.is(outcomeOf(ended), 200);
 });
 
-test.serial('calls with equal ids and progress tokens, under way at once, get their own', async (t) => {
+test.serial('simultaneous calls with equal ids and progress tokens get their own answers and progress', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const meta = { progressToken: 'same' };
@@ -167,7 +167,7 @@ test.serial('calls with equal ids and progress tokens, under way at once, get th
   }
 });
 
-test.serial('progress of a task goes on after the call that made it, to the standing stream', async (t) => {
+test.serial('progress of a task goes on after its call, on the standalone stream', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -187,7 +187,7 @@ test.serial('progress of a task goes on after the call that made it, to the stan
   t.is((await standing.next())?.method, 'notifications/tools/list_changed');
 });
 
-test.serial('the process asks, and the posted response reaches it', async (t) => {
+test.serial('the process gets the posted response to its request', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -198,18 +198,18 @@ test.serial('the process asks, and the posted response reaches it', async (t) =>
     t.is(outcomeOf(await client.post({ jsonrpc: '2.0', id: `ask-${source}`, result: { said: 'yes' } })), 202);
     const answer = await reader.all();
     t.deepEqual(answer.at(-1)?.result, { result: { said: 'yes' } });
-    // Without a standing stream, the next one comes on that of the call.
+    // Without a standalone stream, the next request arrives on the stream of the call.
     standing.discard();
   }
 });
 
-test.serial('a ping of the process is answered by the gateway, also before the session is open', async (t) => {
+test.serial('the gateway answers a ping of the process, also before the session is open', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   t.deepEqual((await client.call('ask', { method: 'ping' })).result, { result: {} });
 });
 
-test.serial('what nobody could be told waits for the next stream, within bounds', async (t) => {
+test.serial('messages without a stream wait for the next stream, within limits', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
   const changed = notification('notifications/tools/list_changed');
@@ -231,7 +231,7 @@ test.serial('what nobody could be told waits for the next stream, within bounds'
   t.is(rest[0], 38);
 });
 
-test.serial('one standing stream at a time', async (t) => {
+test.serial('a session has one standalone stream at a time', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const gone = new AbortController();
@@ -248,7 +248,7 @@ test.serial('one standing stream at a time', async (t) => {
   t.is(await last, null);
 });
 
-test.serial('a cancelled call ends, and the process learns it under its own id', async (t) => {
+test.serial('a cancelled call ends, and the process gets the cancellation under its own id', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const reader = await client.start('never', {}, { id: 'mine' });
@@ -271,7 +271,7 @@ test.serial('a cancelled call ends, and the process learns it under its own id',
   );
 });
 
-test.serial('who does not wait any more is forgotten, and the process told so', async (t) => {
+test.serial('a call that its client gave up is forgotten, and the process gets a cancellation', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const aborted = new AbortController();
@@ -288,7 +288,7 @@ test.serial('who does not wait any more is forgotten, and the process told so', 
   t.is(lines.filter(({ method }) => method === 'notifications/cancelled').length, 3);
 });
 
-test.serial('messages are one line each, whatever their content', async (t) => {
+test.serial('each message is one line, whatever its content', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const inner = '{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"facts"}}';
@@ -311,7 +311,7 @@ test.serial('messages are one line each, whatever their content', async (t) => {
   );
 });
 
-test.serial('a process that dies takes its calls along; its session is gone, and a new one works', async (t) => {
+test.serial('calls and session end with their process, and a new session works', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
   const standing = await client.listen();
@@ -327,7 +327,7 @@ test.serial('a process that dies takes its calls along; its session is gone, and
   t.true(logged.some(({ level, about }) => level === 'warn' && about['pid'] === pid && about['how'] === 'ended by SIGKILL'));
 });
 
-test.serial('a session is lost at once when its process is gone, before anybody has noticed', async (t) => {
+test.serial('a session is lost as soon as its process is gone', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const reader = await client.start('exit', { code: 3, text: 'farewell' });
@@ -335,7 +335,7 @@ test.serial('a session is lost at once when its process is gone, before anybody 
   t.is(outcomeOf(await client.post({ jsonrpc: '2.0', method: 'notifications/initialized' })), 404);
 });
 
-test.serial('a process that cannot be started, or ends at once, is a fault that says why', async (t) => {
+test.serial('the fault of a process that cannot start, or ends at once, says why', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { allowed: [process.execPath, '/nowhere/server', '/etc/passwd'] });
   const started = performance.now();
   const causeOf = async (place: ReturnType<typeof placeFor>) => {
@@ -355,7 +355,7 @@ test.serial('a process that cannot be started, or ends at once, is a fault that 
   t.true(logged.some(({ level, about }) => level === 'warn' && /it cannot work/.test(String(about['stderr']))));
 });
 
-test.serial('what it prints to stderr is logged, escaped and without credentials', async (t) => {
+test.serial('output to stderr is logged escaped and without credentials', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor({ credentials: { TOKEN: 'tr0ub4dor' } }));
   await client.call('stderr', { text: 'TOKEN=tr0ub4dor\n\u001b[2Jhello\r\nrest' });
@@ -374,13 +374,13 @@ test.serial('what it prints to stderr is logged, escaped and without credentials
   t.false(JSON.stringify(logged).includes('tr0ub4dor'));
 });
 
-test.serial('banners are passed over', async (t) => {
+test.serial('banners on stdout are ignored', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor({ args: ['--banner'] }));
   t.is((await client.call('echo', { x: 1 })).result.x, 1);
 });
 
-test.serial('an answer that cannot be read breaks its call off, and no other', async (t) => {
+test.serial('an answer that cannot be read breaks off only its own call', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const never = await client.start('never');
@@ -391,7 +391,7 @@ test.serial('an answer that cannot be read breaks its call off, and no other', a
   t.is((await client.call('echo', { x: 1 })).result.x, 1);
 });
 
-test.serial('a server that refuses to open a session is heard, and its process ended', async (t) => {
+test.serial('the refusal of a server to open a session is passed on, and its process is ended', async (t) => {
   const { upstream, logged } = startStdio(t);
   const answer = await initialize(upstream, placeFor({ args: ['--refuse'] }));
   if (isFault(answer)) throw new Error(answer.fault);
@@ -401,7 +401,7 @@ test.serial('a server that refuses to open a session is heard, and its process e
   await until(() => !isAlive(pid), 'its process');
 });
 
-test.serial('the official file system server', async (t) => {
+test.serial('the official file system server works', async (t) => {
   const { upstream } = startStdio(t);
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -413,7 +413,7 @@ test.serial('the official file system server', async (t) => {
   t.true((await client.call('read_text_file', { path: '/etc/passwd' })).result.isError);
 });
 
-test.serial('the official memory server, shared by two sessions', async (t) => {
+test.serial('two sessions share the official memory server', async (t) => {
   const { upstream } = startStdio(t);
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stdio-test-')));
   t.teardown(() => rmSync(folder, { recursive: true }));
@@ -425,7 +425,7 @@ test.serial('the official memory server, shared by two sessions', async (t) => {
   t.deepEqual((await two.call('read_graph')).result.structuredContent.entities, entities);
 });
 
-test.serial('the official server of everything: progress, logging, sampling', async (t) => {
+test.serial('the official server-everything works with progress, logging and sampling', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor({ command: process.execPath, args: [bin('server-everything'), 'stdio'] }));
   const standing = await client.listen();

@@ -127,7 +127,7 @@ async function setUp(t: ExecutionContext) {
   return { gateway, server, connect };
 }
 
-/** What the stream of a call says, in order, and the task that it is about. */
+/** The messages on the stream of a call, in order, and their task. */
 async function follow(client: Client, name: string): Promise<{ said: string[]; taskId: string; text: string }> {
   const said: string[] = [];
   let taskId = '';
@@ -143,7 +143,7 @@ async function follow(client: Client, name: string): Promise<{ said: string[]; t
   return { said, taskId, text };
 }
 
-test.serial('a call as a task, from its beginning to its result', async (t) => {
+test.serial('a client runs a call as a task and gets its result', async (t) => {
   const { gateway, server, connect } = await setUp(t);
   const client = await connect('alice');
   t.deepEqual(client.getServerCapabilities()?.tasks, { list: {}, cancel: {}, requests: { tools: { call: {} } } });
@@ -162,14 +162,14 @@ test.serial('a call as a task, from its beginning to its result', async (t) => {
   t.true(gateway.audited().includes('tasks/result tool work allow'));
 });
 
-test.serial('a task that asks its user on the way', async (t) => {
+test.serial('a task asks its user before it ends', async (t) => {
   const { connect } = await setUp(t);
   const { said, text } = await follow(await connect('alice'), 'ask');
   t.is(said.at(-1), 'result', text);
   t.regex(text, /accept \{\\"word\\":\\"yes\\"\}/);
 });
 
-test.serial("another's client finds no task, by whatever id", async (t) => {
+test.serial("another user's client finds no task by any id", async (t) => {
   const { server, connect } = await setUp(t);
   const [alice, bob] = [await connect('alice'), await connect('bob')];
   const { taskId } = await follow(alice, 'work');
@@ -195,7 +195,7 @@ const place = (sub: string, changes: Partial<TaskPlace> = {}): TaskPlace => ({
   ...changes,
 });
 
-test.serial('a sealed id opens for its principal, on its target, where that was, for thirty days', (t) => {
+test.serial('a sealed task id opens for thirty days, for its principal and the unmoved target only', (t) => {
   const task = sealTask(place('alice'), 'upstream', 'tool');
   t.deepEqual(openTask(place('alice', { now: 1_000 + TASK_LIFETIME_MS }), task.handle), task);
   for (const other of [

@@ -1,4 +1,4 @@
-/** Tasks: nobody reaches another's, every use is decided as the tool that made it, and no id of the target gets out. */
+/** Tasks: callers reach only their own, each use is decided as the tool that made it, and clients never see the target's ids. */
 import { once } from 'node:events';
 import { type ClientRequest, request, type ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
@@ -94,7 +94,7 @@ const USES: Readonly<Record<Era, readonly string[]>> = {
 };
 
 for (const era of ['session', 'modern'] as const) {
-  test.serial(`${era}: a client holds its own id of a task, the target gets its own`, async (t) => {
+  test.serial(`${era}: client and target each know a task by their own id`, async (t) => {
     const { gateway, upstream, made, ask, make } = await setUp(t, era);
     const id = await make('ok');
     t.false(id.includes('upstream'));
@@ -113,7 +113,7 @@ for (const era of ['session', 'modern'] as const) {
   });
 
   test.serial(
-    `${era}: another's, another target's, an edited and an invented id are all no task, and nothing is asked`,
+    `${era}: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked`,
     async (t) => {
       const { gateway, upstream, made, ask, make } = await setUp(t, era);
       const id = await make('ok');
@@ -150,7 +150,7 @@ for (const era of ['session', 'modern'] as const) {
     },
   );
 
-  test.serial(`${era}: a right that was lost is lost for the tasks that were made with it`, async (t) => {
+  test.serial(`${era}: a caller that loses a right loses the tasks that it made with it`, async (t) => {
     const { gateway, upstream, ask, make } = await setUp(t, era);
     const id = await make('ok');
     gateway.rights.set('alice', ({ resource_name }) => resource_name !== 'ok');
@@ -164,7 +164,7 @@ for (const era of ['session', 'modern'] as const) {
     t.is(upstream.received.length, seen);
   });
 
-  test.serial(`${era}: a task ends with the place of its target, and in time`, async (t) => {
+  test.serial(`${era}: a task is unknown after its target has moved, and after its lifetime`, async (t) => {
     const { gateway, upstream, ask, make } = await setUp(t, era);
     const id = await make('ok');
     if (era === 'modern') {
@@ -178,7 +178,7 @@ for (const era of ['session', 'modern'] as const) {
     t.is((await ask('tasks/get', { taskId: id })).code, undefined);
   });
 
-  test.serial(`${era}: an answer about another task is none, whoever's it is`, async (t) => {
+  test.serial(`${era}: an answer about another task is refused, whoever owns that task`, async (t) => {
     const { made, ask, make, on } = await setUp(t, era);
     const id = await make('ok');
     await make('ok');
@@ -191,7 +191,7 @@ for (const era of ['session', 'modern'] as const) {
     }
   });
 
-  test.serial(`${era}: nobody learns of a task that could not be remembered`, async (t) => {
+  test.serial(`${era}: a task that could not be stored is not reported to its client`, async (t) => {
     const { gateway, upstream, ask } = await setUp(t, era);
     let tries = 0;
     const failing = {
@@ -224,7 +224,7 @@ function answer(res: ServerResponse, message: Message | undefined, result: objec
   res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id: message?.id, result }));
 }
 
-test.serial('2025-11-25: a list of tasks shows those of the caller, of tools that it may call', async (t) => {
+test.serial("2025-11-25: a list of tasks shows the caller's tasks of tools that it may call", async (t) => {
   const { gateway, ask, make } = await setUp(t, 'session');
   const mine = [await make('ok'), await make('secret')];
   const theirs = await make('ok', 'bob');
@@ -244,7 +244,7 @@ test.serial('2025-11-25: a list of tasks shows those of the caller, of tools tha
   );
 });
 
-test.serial('2025-11-25: a list that cannot be looked up is not answered', async (t) => {
+test.serial('2025-11-25: a list of tasks whose owners cannot be looked up is not answered', async (t) => {
   const { gateway, upstream, make } = await setUp(t, 'session');
   await make('ok');
   const other = await startGateway({
@@ -258,7 +258,7 @@ test.serial('2025-11-25: a list that cannot be looked up is not answered', async
   t.is(upstream.seen().at(-1), 'tasks/list');
 });
 
-test.serial('older sessions have no tasks', async (t) => {
+test.serial('sessions of older revisions have no tasks', async (t) => {
   const { gateway, upstream, make } = await setUp(t, 'session');
   const id = await make('ok');
   const session = await open(gateway, { revision: '2025-06-18' });
@@ -271,7 +271,7 @@ test.serial('older sessions have no tasks', async (t) => {
   t.false('task' in (upstream.received.at(-1)?.message?.params ?? {}));
 });
 
-test.serial('2025-11-25: a task that was not asked for is no answer', async (t) => {
+test.serial('2025-11-25: a task that the client did not ask for is not a valid answer', async (t) => {
   const { upstream, ask, on } = await setUp(t, 'session');
   on('tools/call', ({ message }, res) => answer(res, message, { task: { taskId: 'upstream-x', status: 'working' } }));
   await ask('tools/call', { name: 'ok', task: { ttl: 5, taskId: 'upstream-ok-0' } });
@@ -283,7 +283,7 @@ test.serial('2025-11-25: a task that was not asked for is no answer', async (t) 
   }
 });
 
-test.serial('what a client says of related tasks reaches the target only of its own', async (t) => {
+test.serial('a client can name only its own tasks as related tasks', async (t) => {
   const { gateway, upstream, made, ask, make, sessionOf } = await setUp(t, 'session');
   const id = await make('ok');
   const theirs = await make('ok', 'bob');
@@ -346,7 +346,7 @@ interface Stream {
   close(): void;
 }
 
-test.serial('2025-11-25: news of a task is told to its own, by the id that it holds, while it may call the tool', async (t) => {
+test.serial("2025-11-25: the state of a task reaches its caller under the caller's id, while it may call the tool", async (t) => {
   const { gateway, upstream, made, make, sessionOf } = await setUp(t, 'session');
   const id = await make('ok');
   await make('ok', 'bob');
@@ -386,7 +386,7 @@ test.serial('2025-11-25: news of a task is told to its own, by the id that it ho
   t.is(gateway.audited().at(-1), 'notifications/tasks/status tool ok deny');
 });
 
-test.serial('2025-11-25: a question on the way to a result names the task of its client, and so does the answer', async (t) => {
+test.serial("2025-11-25: a request during a task and its answer each name the task by the reader's id", async (t) => {
   const { gateway, upstream, made, make, on, sessionOf } = await setUp(t, 'session');
   const id = await make('ok');
   await make('ok', 'bob');
@@ -420,7 +420,7 @@ test.serial('2025-11-25: a question on the way to a result names the task of its
   t.deepEqual((await stream.hear()).result, { content: [], _meta: { [RELATED]: { taskId: id } } });
 });
 
-test.serial('2026-07-28: who does not declare tasks has none', async (t) => {
+test.serial('2026-07-28: a client that does not declare tasks has none', async (t) => {
   const { gateway, upstream, made, make } = await setUp(t, 'modern');
   const id = await make('ok');
   const seen = upstream.received.length;
@@ -439,7 +439,7 @@ test.serial('2026-07-28: who does not declare tasks has none', async (t) => {
   t.notRegex(undeclared.text, new RegExp(made.at(-1) ?? 'none'));
 });
 
-test.serial('2026-07-28: at a target without tasks their methods are unknown', async (t) => {
+test.serial('2026-07-28: the methods of tasks are unknown at a target without tasks', async (t) => {
   const { gateway, upstream } = await setUp(t, 'modern');
   upstream.script = byMethod({}, { modern: true });
   for (const method of USES.modern) {
@@ -449,7 +449,7 @@ test.serial('2026-07-28: at a target without tasks their methods are unknown', a
   t.deepEqual(upstream.seen(), ['server/discover']);
 });
 
-test.serial('2026-07-28: the header repeats the id that the client holds', async (t) => {
+test.serial("2026-07-28: the header repeats the client's id of the task", async (t) => {
   const { gateway, upstream, made, make } = await setUp(t, 'modern');
   const id = await make('ok');
   const seen = upstream.received.length;
@@ -460,7 +460,7 @@ test.serial('2026-07-28: the header repeats the id that the client holds', async
   t.is(upstream.received.length, seen);
 });
 
-test.serial('2026-07-28: the state of a task asks and shows what a call may', async (t) => {
+test.serial('2026-07-28: the state of a task is filtered like the result of a call', async (t) => {
   const { gateway, ask, make, made, on } = await setUp(t, 'modern');
   const id = await make('ok');
   const state = async (more: object) => {
@@ -483,7 +483,7 @@ test.serial('2026-07-28: the state of a task asks and shows what a call may', as
   t.is((await asking({ mode: 'url', url: 'https://x.test' })).code, -32603, 'the client offers no addresses');
 });
 
-test.serial('2026-07-28: of the tasks that are listened to, the target is asked for those of the caller', async (t) => {
+test.serial("2026-07-28: the target gets only the caller's own tasks of a listening filter", async (t) => {
   const { gateway, upstream, made, make } = await setUp(t, 'modern');
   const mine = await make('ok');
   const barred = await make('secret');
@@ -525,7 +525,7 @@ test.serial('2026-07-28: of the tasks that are listened to, the target is asked 
   t.is(gateway.audited().at(-1), 'notifications/tasks tool ok allow');
 });
 
-test.serial('2026-07-28: lists of tasks to listen to are lists of texts', async (t) => {
+test.serial('2026-07-28: a listening filter names tasks as a list of texts', async (t) => {
   const { gateway, upstream } = await setUp(t, 'modern');
   for (const taskIds of ['x', [1], {}, Array(1001).fill('x')]) {
     const reply = await send(gateway, declaring('subscriptions/listen', { notifications: { taskIds } }));

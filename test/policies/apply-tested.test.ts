@@ -31,7 +31,7 @@ tests:
         effect: ${effect}
 ${more}`;
 
-eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) => {
+eachEngine(test.serial, 'nothing is applied if a test fails', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { call, policies, revision } = policySets(gateway, admin.token);
@@ -50,7 +50,7 @@ eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) =
       ...{ file: 'a.yaml', line: 10, column: 9 },
     },
   ]);
-  // What is not expected must be denied.
+  // A request that the tests do not list must be denied.
   const wide = { files: { 'echo.yaml': file({ resource_pattern: null }) }, tests: { 'a.yaml': tests() } };
   t.like(await apply<ProblemAnswer>(409, wide), { code: 'tests_failed', errors: [{ file: 'a.yaml', line: 8 }] });
   for (const bad of [
@@ -74,7 +74,7 @@ eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) =
   const applied = await apply<PlanAnswer>(200, { tests: { 'a.yaml': tests('allow', '        policy: echo\n') }, reason: 'r' });
   t.like(applied, { revision: 1, changes: [{ action: 'create', file: 'echo.yaml' }] });
   t.is((await policies()).length, 1);
-  // Also where nothing would change, or things would only go.
+  // Also if nothing would change, or policies would only be removed.
   await apply(409, { tests: { 'a.yaml': tests('deny') } });
   t.like(await apply(200, { tests: { 'a.yaml': tests() } }), { revision: 1, changes: [] });
   const gone = {
@@ -86,7 +86,7 @@ eachEngine(test.serial, 'where a test fails nothing is applied', async (t, at) =
   t.is(await revision(), 1);
 });
 
-test.serial('the tests have passed on what is applied, or nothing is', async (t) => {
+test.serial('the applied set is exactly the one that passed the tests', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);

@@ -1,4 +1,4 @@
-/** What was decided is decided again: by stock OPA from a bundle, and by the command (law 3). */
+/** Recorded decisions are reproduced by stock OPA from a bundle, and by the command (law 3). */
 import { execFile, execFileSync } from 'node:child_process';
 import { createPublicKey } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ import { addTarget } from './sets.ts';
 const found = findOpa();
 const opa = 'path' in found ? found.path : null;
 const withOpa = opa === null ? test.skip : test;
-if ('missing' in found) test(`bundles are not put to stock OPA: ${found.missing} (${OPA_HINT})`, (t) => t.pass());
+if ('missing' in found) test(`bundles are not tested with stock OPA: ${found.missing} (${OPA_HINT})`, (t) => t.pass());
 
 const DECISIONS = 1_000;
 const REVISIONS = 10;
@@ -69,7 +69,10 @@ async function begin(t: ExecutionContext): Promise<Scene> {
   return { gateway, admin: administrator.token, environment: { PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token } };
 }
 
-/** Decisions of random callers with random policies. Nothing needs to be forwarded: the session is nobody's, and is refused after the decision. */
+/**
+ * Decisions of random callers with random policies. Nothing needs to be forwarded: the session is unknown, and is refused after the
+ * decision.
+ */
 async function decideAtRandom(t: ExecutionContext, { gateway, admin }: Scene, decisions: number): Promise<LogJson[]> {
   const seed = Number(process.env['PORTCULLIS_TEST_SEED'] ?? Date.now());
   t.log(`seed ${seed}`);
@@ -133,7 +136,7 @@ async function download({ gateway, admin }: Scene, query: string): Promise<{ byt
   return { bytes: Buffer.from(await answer.arrayBuffer()), headers: answer.headers };
 }
 
-withOpa(`${DECISIONS} recorded decisions are made again by stock OPA, with the bundle of their revision`, async (t) => {
+withOpa(`stock OPA reproduces ${DECISIONS} recorded decisions with the bundle of their revision`, async (t) => {
   t.timeout(300_000);
   const scene = await begin(t);
   const rows = await decideAtRandom(t, scene, DECISIONS);
@@ -172,7 +175,7 @@ withOpa(`${DECISIONS} recorded decisions are made again by stock OPA, with the b
   }
 });
 
-test.serial('the command makes decisions again, and says how to do it without the gateway', async (t) => {
+test.serial('the command reproduces decisions, and shows how to do it without the gateway', async (t) => {
   const scene = await begin(t);
   const rows = await decideAtRandom(t, scene, 40);
   const run = (...args: string[]) => inProcess(scene.environment, (terminal) => reproduceCommand(args, terminal));
@@ -183,7 +186,7 @@ test.serial('the command makes decisions again, and says how to do it without th
     t.deepEqual({ effect, policy_id, reason }, { effect: row.effect, policy_id: row.policy_id, reason: row.reason });
     t.deepEqual(input, inputOf(row));
   }
-  // What a shell makes of the printed command is what was asked, backslashes and quotes too.
+  // A shell reads the printed command as the original arguments, with backslashes and quotes.
   const odd = rows.find(({ resource_name }) => resource_name?.includes('\\')) ?? rows[0];
   if (odd === undefined) throw new Error('nothing was decided');
   const { out } = await run(odd.id);
@@ -193,7 +196,7 @@ test.serial('the command makes decisions again, and says how to do it without th
   t.regex(out, /opa eval -b portcullis\.tar\.gz -i input\.json data\.portcullis\.reference\.(decision|target)/);
 });
 
-test.serial('what cannot be made again says why', async (t) => {
+test.serial('the command says why a decision cannot be reproduced', async (t) => {
   const scene = await begin(t);
   const { gateway, admin, environment } = scene;
   await addTarget(gateway, admin, 'one');
@@ -228,7 +231,7 @@ test.serial('what cannot be made again says why', async (t) => {
   t.regex(erased.err, /erased/);
 });
 
-test.serial('a bundle has the same bytes each time, says its revision, and is for administrators', async (t) => {
+test.serial('a bundle always has the same bytes, names its revision, and is for administrators only', async (t) => {
   const scene = await begin(t);
   const { gateway, admin } = scene;
   for (let n = 0; n < 2; n++) await gateway.rest(201, 'POST', '/api/policies', { token: admin, body: policyBody() });
@@ -261,7 +264,7 @@ test.serial('a bundle has the same bytes each time, says its revision, and is fo
   t.regex(body.rego['reference.rego'] ?? '', /^package portcullis\.reference$/m);
 });
 
-withOpa('stock OPA accepts the signature, and refuses what was changed after it', async (t) => {
+withOpa('stock OPA accepts a signed bundle, and refuses one that was changed', async (t) => {
   const scene = await begin(t);
   const { gateway, admin, environment } = scene;
   const patterns = ['a\u2028b', '<&>', 'naïve \u{1f600}', '\\t'];
@@ -318,7 +321,7 @@ withOpa('stock OPA accepts the signature, and refuses what was changed after it'
   t.regex((refused as Error & { stdout: string }).stdout, /digest mismatch/);
 });
 
-test.serial('the command says what it cannot do', async (t) => {
+test.serial('the command explains requests that it cannot serve', async (t) => {
   const { environment } = await begin(t);
   const run = (...args: string[]) => inProcess(environment, (terminal) => bundleCommand(args, terminal));
   t.is((await run('--revision', 'x')).code, 2);

@@ -10,7 +10,7 @@ import { policyWith } from '../decision/support.ts';
 
 const module = await loadPolicyModule();
 
-test('the same policies in any order are the same bytes', (t) => {
+test('the same policies in any order compile to the same bytes', (t) => {
   fc.assert(
     fc.property(world({ maxPolicies: 8, requests: 0 }), fc.integer(), ({ policies }, seed) => {
       const shuffled = [...policies].sort((a, b) => ((a.id.length * 31 + seed) % 7) - ((b.id.length * 17 + seed) % 5)).reverse();
@@ -22,7 +22,7 @@ test('the same policies in any order are the same bytes', (t) => {
   t.pass();
 });
 
-test('the JSON is canonical, is the document, and is what is hashed', (t) => {
+test('the JSON is canonical, equals the document, and is the hashed text', (t) => {
   const policies = [
     policyWith({ id: 'b', target_id: '9', resource_pattern: '^12$' }),
     policyWith({
@@ -46,7 +46,7 @@ function canonical(value: unknown): string {
   return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(Object.getOwnPropertyDescriptor(value, key)?.value)}`).join(',')}}`;
 }
 
-test('the reading order is priority, then deny before allow, then id', (t) => {
+test('the order of evaluation is priority, then deny before allow, then id', (t) => {
   const set = [
     policyWith({ id: 'e', priority: 1 }),
     policyWith({ id: 'd', priority: 1, effect: 'deny' }),
@@ -61,7 +61,7 @@ test('the reading order is priority, then deny before allow, then id', (t) => {
   );
 });
 
-test('what nothing depends on is not in the document: times, subject ids, descriptions, duplicates of a subject', (t) => {
+test('the document leaves out times, subject ids, descriptions and duplicate subjects', (t) => {
   const policy = policyWith({ id: 'a' });
   const [subject] = policy.subjects;
   const other: Policy = {
@@ -104,7 +104,7 @@ test('stored policies that the API would have refused are findings, in id order'
   t.is(document.policies[1]?.pattern, null);
 });
 
-test('ids that are not unique still give one order', (t) => {
+test('policies with equal ids still have one order', (t) => {
   const twins = [policyWith({ id: 'a', name: 'one' }), policyWith({ id: 'a', name: 'two' })];
   t.is(compile(twins, module).json, compile([...twins].reverse(), module).json);
 });

@@ -40,7 +40,7 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
 const fields = (error: AppError | undefined) => error?.errors?.map(({ path }) => path);
 const refused = async (t: ExecutionContext, work: Promise<unknown>) => t.throwsAsync<AppError>(work, { instanceOf: AppError });
 
-eachEngine(test.serial, 'the set is tried as it would be, and what cannot be compiled is not stored', async (t, at) => {
+eachEngine(test.serial, 'an edit compiles the candidate set, and does not store a set that cannot be compiled', async (t, at) => {
   let fault: Error | null = null;
   const tried: string[][] = [];
   const { edits, store, changes } = await start(t, at, {
@@ -75,7 +75,7 @@ eachEngine(test.serial, 'the set is tried as it would be, and what cannot be com
   await edits.delete(caller, one.id, undefined);
 });
 
-eachEngine(test.serial, 'a set that moved during the trial is tried again as it is', async (t, at) => {
+eachEngine(test.serial, 'an edit tries again if the set has changed during the trial', async (t, at) => {
   const tried: string[][] = [];
   const { edits, store } = await start(t, at, {
     tryPolicies: async (policies) => {
@@ -89,7 +89,7 @@ eachEngine(test.serial, 'a set that moved during the trial is tried again as it 
   t.is((await store.all()).length, 1);
 });
 
-eachEngine(test.serial, 'a policy takes subjects up to its limit', async (t, at) => {
+eachEngine(test.serial, 'a policy may have subjects up to the limit', async (t, at) => {
   const { edits } = await start(t, at);
   const subjects = Array.from({ length: 1000 }, (_, i) => ({ subject_type: 'group', subject_value: `g${i}` }));
   const { result } = await edits.create(caller, readPolicy(policyBody({ subjects })));
@@ -99,7 +99,7 @@ eachEngine(test.serial, 'a policy takes subjects up to its limit', async (t, at)
   t.is((await refused(t, add('more')))?.code, 'limit_reached');
 });
 
-eachEngine(test.serial, 'target and pattern are checked together, on every way in', async (t, at) => {
+eachEngine(test.serial, 'every kind of edit checks target and pattern together', async (t, at) => {
   const { edits, tried } = await start(t, at);
   const target_id = '10000000-0000-7000-8000-000000000000';
   const known = target_id.replace('1', '0');
@@ -120,25 +120,34 @@ eachEngine(test.serial, 'target and pattern are checked together, on every way i
   t.is(tried.length, 1);
 });
 
-eachEngine(test.serial, 'what changes nothing moves nothing, and each change is recorded as it was and is', async (t, at) => {
-  const { edits, changes } = await start(t, at);
-  const created = await edits.create(caller, readPolicy(policyBody()));
-  const { id } = created.result;
-  const etag = policyEtag(created.result);
-  for (const update of [{}, { name: created.result.name }, { subjects: [{ subject_type: 'everyone', subject_value: null }] }]) {
-    const { result, position } = await edits.update(caller, id, readPolicyUpdate(update), etag);
-    t.deepEqual(result, created.result);
-    t.deepEqual(position, created.position);
-  }
-  const changed = await edits.update(caller, id, readPolicyUpdate({ description: 'why' }), etag);
-  t.is(changed.result.created_at, created.result.created_at);
-  t.true(changed.result.updated_at > created.result.updated_at);
-  t.is(changed.position.revision, 2);
-  const [last] = await changes.list(1, null);
-  t.like(last, { action: 'policy.update', object_id: id, before: { id, description: null }, after: { id, description: 'why' } });
-});
+eachEngine(
+  test.serial,
+  'an edit without effect makes no change, and each change is recorded with before and after',
+  async (t, at) => {
+    const { edits, changes } = await start(t, at);
+    const created = await edits.create(caller, readPolicy(policyBody()));
+    const { id } = created.result;
+    const etag = policyEtag(created.result);
+    for (const update of [{}, { name: created.result.name }, { subjects: [{ subject_type: 'everyone', subject_value: null }] }]) {
+      const { result, position } = await edits.update(caller, id, readPolicyUpdate(update), etag);
+      t.deepEqual(result, created.result);
+      t.deepEqual(position, created.position);
+    }
+    const changed = await edits.update(caller, id, readPolicyUpdate({ description: 'why' }), etag);
+    t.is(changed.result.created_at, created.result.created_at);
+    t.true(changed.result.updated_at > created.result.updated_at);
+    t.is(changed.position.revision, 2);
+    const [last] = await changes.list(1, null);
+    t.like(last, {
+      action: 'policy.update',
+      object_id: id,
+      before: { id, description: null },
+      after: { id, description: 'why' },
+    });
+  },
+);
 
-eachEngine(test.serial, 'two edits that are too much together: one is refused', async (t, at) => {
+eachEngine(test.serial, 'one of two simultaneous edits is refused if both together exceed a limit', async (t, at) => {
   const { edits, store } = await start(t, at);
   // 16 times 3602 is more than one bucket may hold; each of them alone is admitted.
   const results = await Promise.allSettled(

@@ -10,12 +10,12 @@ import { parsePolicyFile } from '../../src/policies/yaml.ts';
 
 const inPolicies = (name: string): string => readFileSync(join(import.meta.dirname, '../../policies', name), 'utf8');
 
-test('the files of the schemas have the schemas', (t) => {
+test('the schema files hold the current schemas', (t) => {
   t.deepEqual(JSON.parse(inPolicies('policy.schema.json')), JSON.parse(policyFileSchemaText()));
   t.deepEqual(JSON.parse(inPolicies('tests/test.schema.json')), JSON.parse(testFileSchemaText()));
 });
 
-test('editors accept what the gateway reads, and nothing else', (t) => {
+test('editors accept exactly the policy files that the gateway accepts', (t) => {
   const accepts = new Ajv({ strict: true, strictTypes: false }).compile(policyFileSchema());
   const word = fc.constantFrom<unknown>(
     ...[
@@ -80,7 +80,7 @@ test('editors accept what the gateway reads, and nothing else', (t) => {
   t.true(taken > 100 && refused > 100, `${taken} taken, ${refused} refused`);
 });
 
-test('editors accept the tests that the gateway reads, and no others', (t) => {
+test('editors accept exactly the test files that the gateway accepts', (t) => {
   const accepts = new Ajv({ strict: true, strictTypes: false, strictRequired: false }).compile(testFileSchema());
   t.true(accepts(parseYaml(inPolicies('tests/starter.yaml'))));
   /** Parts of a good file, by where they are; `p` and `r` are the names that it gives. */
@@ -173,7 +173,7 @@ test('editors accept the tests that the gateway reads, and no others', (t) => {
       fc.property(odd, (value) => {
         const written = JSON.parse(JSON.stringify(withAt(good, path, value))) as unknown;
         const parsed = parseTestFile(stringify(written), 'a.yaml');
-        // What names refer to no schema says.
+        // A schema does not say what names refer to.
         const errors =
           'errors' in parsed ? parsed.errors.filter(({ message }) => !/is not one of the |names no target/.test(message)) : [];
         t.is(

@@ -1,4 +1,4 @@
-/** What a plan, and what lies between two revisions, does to decisions, over REST; the gateway itself says whether it does. */
+/** Changed decisions of a plan, and between two revisions, over REST; the gateway itself confirms them. */
 import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { person, startGateway } from '../support/gateway.ts';
@@ -30,7 +30,7 @@ const flipsOf = ({ changes }: Compared) =>
     changes.map(({ name, flips }) => [name, flips?.map(({ after, resource_name }) => `${after.effect} ${resource_name}`)]),
   );
 
-eachEngine(test.serial, 'a plan says which decisions change, and the gateway decides so', async (t, at) => {
+eachEngine(test.serial, 'a plan says which decisions change, and the gateway then decides that way', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { call, apply, revision, policies } = policySets(gateway, admin.token);
@@ -150,7 +150,7 @@ eachEngine(test.serial, 'a plan says which decisions change, and the gateway dec
   await gateway.rest(403, 'GET', '/api/policies/compare?from=1', { token: user.token });
 });
 
-test.serial('a plan of very many changes leaves turns to others, and says what it has not looked for', async (t) => {
+test.serial('a plan of very many changes lets other work run, and says what it has not searched', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { call } = policySets(gateway, admin.token);

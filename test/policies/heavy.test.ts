@@ -1,4 +1,4 @@
-/** Heavy work of administrators over REST: refused where it takes too much, ended where nobody waits for it. */
+/** Heavy work of administrators over REST: refused if it takes too much, ended if its client disconnects. */
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import express from 'express';
@@ -25,7 +25,7 @@ const many = (count: number): Record<string, string> =>
     ]),
   );
 
-test.serial('a plan that does not fit into memory is refused, and the gateway lives on', async (t) => {
+test.serial('a plan that does not fit into memory is refused, and the gateway goes on', async (t) => {
   t.timeout(300_000);
   // Made first: while it is made, the gateway could close the idle connection that the next request takes.
   const files = many(9_800);
@@ -51,7 +51,7 @@ test.serial('a plan that does not fit into memory is refused, and the gateway li
   t.is(gateway.child.exitCode, null);
 });
 
-test.serial('the gateway does not read what is to be applied before it knows the role, and a thread reads it then', async (t) => {
+test.serial('a worker thread reads the body of an apply, after the role of the caller is known', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');
@@ -90,7 +90,7 @@ async function serve(t: ExecutionContext, work: (asked: AskedBy) => Promise<Heav
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
 }
 
-test('a client that leaves ends the work', async (t) => {
+test('the work ends when its client disconnects', async (t) => {
   const leaving = new AbortController();
   let ended: unknown;
   const over = new Promise<void>((resolve) => {
@@ -110,7 +110,7 @@ test('a client that leaves ends the work', async (t) => {
   t.true(ended instanceof AppError);
 });
 
-test('whoever takes lines hears of the progress, and what failed afterwards', async (t) => {
+test('a client that accepts NDJSON gets progress lines, and an error that follows them', async (t) => {
   const answer: HeavyAnswer = {
     json: new TextEncoder().encode('{"a":1}'),
     position: { sequence: 1, nonce: 'n', revision: 7 },
@@ -130,7 +130,7 @@ test('whoever takes lines hears of the progress, and what failed afterwards', as
   t.deepEqual(JSON.parse(failed[1] ?? ''), { error: { code: 'too_large', detail: 'Too much.' } });
 });
 
-test.serial('a plan warns of roles and groups that nobody has, and of none that somebody has', async (t) => {
+test.serial('a plan warns of exactly the roles and groups that no user has', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { call } = policySets(gateway, admin.token);
@@ -150,7 +150,7 @@ test.serial('a plan warns of roles and groups that nobody has, and of none that 
   );
 });
 
-test.serial('a rollback of one owner gives no policy to another, whose files would not know of it', async (t) => {
+test.serial('a rollback of one owner does not give a policy to another owner', async (t) => {
   const gateway = await startGateway(t);
   const { token } = await person(gateway, 'admin@example.com');
   const { call, apply } = policySets(gateway, token);
@@ -168,7 +168,7 @@ test.serial('a rollback of one owner gives no policy to another, whose files wou
   await call(200, 'POST', '/rollback', { revision: 3, owner: 'two' });
 });
 
-test.serial('a rollback of one owner leaves the policies of others, and its plan changes nothing', async (t) => {
+test.serial('a rollback of one owner keeps the policies of others, and its plan changes nothing', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { call, apply, policies, revision } = policySets(gateway, admin.token);
@@ -192,7 +192,7 @@ test.serial('a rollback of one owner leaves the policies of others, and its plan
   await call(404, 'POST', '/rollback/plan', { revision: 99 });
 });
 
-test.serial('names of the file format get a hint of the member that is meant', async (t) => {
+test.serial('a member name of the file format is refused with a hint at the right one', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { call } = policySets(gateway, admin.token);

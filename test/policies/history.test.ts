@@ -65,7 +65,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   }),
 );
 
-eachEngine(test.serial, 'each revision is what was live then, whatever was changed since', async (t, at_) => {
+eachEngine(test.serial, 'each revision shows the policies that were live then, whatever changed later', async (t, at_) => {
   const { database, edits, sets } = await start(t, at_);
   const seen = new Map<number, StoredPolicy[]>([[0, []]]);
   const none = undefined;
@@ -137,7 +137,7 @@ eachEngine(test.serial, 'each revision is what was live then, whatever was chang
   );
 });
 
-eachEngine(test.serial, 'changes from before there were files and reasons can be read back', async (t, where) => {
+eachEngine(test.serial, 'changes without file and reason, from older versions, can be read', async (t, where) => {
   const { database, edits } = await start(t, where);
   const { result } = await edits.create(caller, readPolicy(policyBody()));
   await edits.update(caller, result.id, readPolicyUpdate({ priority: 11 }), undefined);
@@ -150,7 +150,7 @@ eachEngine(test.serial, 'changes from before there were files and reasons can be
   t.is((await database.snapshot((db) => policiesBefore(db, 1))).length, 1);
 });
 
-test.serial('what the log recorded of a revision is what the set of that revision compiles to', async (t) => {
+test.serial('the set of a revision compiles to the hash that the log recorded', async (t) => {
   const { gateway, admin, token, allow, mcp } = await world(t);
   const { apply, call } = policySets(gateway, admin.token);
   interface Row {

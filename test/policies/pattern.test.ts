@@ -111,12 +111,12 @@ for (const [pattern, message] of REFUSED) {
   });
 }
 
-test('what this parser admits and the engine does not is refused all the same', (t) => {
+test('a pattern that the parser admits and the engine does not is refused', (t) => {
   const check = createPatternCheck(() => false);
   t.regex(check('^a$') ?? '', /RE2 does not accept/);
 });
 
-test('whatever the text, admission answers, and what it admits the engine accepts', (t) => {
+test('admission answers for every text, and the engine accepts each admitted pattern', (t) => {
   const parts = fc.constantFrom(
     ...'a|b|(|)|[|]|{|}|*|+|?|\\|^|$|.|-|,|:|1|2|i|s|P|<|>|=|x|d|W|Q|E|z|A|é|&'.split('|'),
     '|',
@@ -150,7 +150,7 @@ test('the cost grows with repetition and with the bytes of what is repeated', (t
   t.true(costOf('^[a-z0-9_-]{1,64}$') < MAX_PATTERN_COST / 4, 'what people write is far from the limit');
 });
 
-test('a set is refused when the regexes of one target and type cost too much over all groups, for a caller may be in all of them', (t) => {
+test('a set is refused if the patterns of one target and type cost too much together, over all groups', (t) => {
   const dear = (n: number) => `^x${n}[a-z0-9]{1,900}$`;
   const each = readPattern(dear(10));
   const perGroup = Math.floor(MAX_BUCKET_COST / (typeof each === 'string' ? 1 : each.cost)) - 1;
@@ -168,7 +168,7 @@ test('a set is refused when the regexes of one target and type cost too much ove
   );
 });
 
-test('a pattern is read once', (t) => {
+test('a pattern is parsed once', (t) => {
   t.is(readPattern('^read_[a-z]+$'), readPattern('^read_[a-z]+$'));
   t.not(readPattern('^read_[a-z]+$'), readPattern('^read_[a-y]+$'));
 });
@@ -178,7 +178,7 @@ test('a large set is checked in short steps', (t) => {
   t.true([...checkPolicySetInSteps(set)].length >= 1_000 / 20);
 });
 
-test('a set is refused when the regexes of one bucket cost too much together', (t) => {
+test('a set is refused if the patterns of one bucket cost too much together', (t) => {
   const dear = (n: number) => `^x${n}[a-z0-9]{1,900}$`;
   const each = readPattern(dear(10));
   t.not(typeof each, 'string');

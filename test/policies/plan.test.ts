@@ -70,7 +70,7 @@ const set = fc
     policies.filter((one, i) => one.managed_as === null || policies.findIndex((p) => p.managed_as === one.managed_as) === i),
   );
 
-test('each policy has a file of its own, with a name that every file system takes, whatever the order', (t) => {
+test('each policy gets its own file, with a name that is valid on every file system and independent of the order', (t) => {
   fc.assert(
     fc.property(set, (policies) => {
       const names = fileNames(policies, DEFAULT_OWNER);
@@ -84,7 +84,7 @@ test('each policy has a file of its own, with a name that every file system take
   t.is(managedFile(policy('a', { managed_as: 'default/a' }), 'def'), null);
 });
 
-test('what is exported and applied changes nothing; adopted, it belongs to the files, and then again nothing', (t) => {
+test('applying an export changes nothing, and adopting it only makes the policies belong to the files', (t) => {
   fc.assert(
     fc.property(set, (policies) => {
       const files = filesOf(policies);
@@ -104,7 +104,7 @@ test('what is exported and applied changes nothing; adopted, it belongs to the f
   );
 });
 
-test('files from another set claim no policy twice, and take away only what is of the owner', (t) => {
+test('files from another set claim no policy twice, and remove only policies of the owner', (t) => {
   fc.assert(
     fc.property(set, set, (mine, theirs) => {
       const files = filesOf(theirs);
@@ -123,7 +123,7 @@ test('files from another set claim no policy twice, and take away only what is o
         if (action === 'adopt') t.is(before?.managed_as, null);
       }
       t.is(planned.unchanged + planned.changes.filter(({ action }) => action !== 'delete').length, files.size);
-      // Those of others, and of nobody, are as they were unless a file adopts them.
+      // Policies of other owners, or without an owner, stay unchanged unless a file adopts them.
       for (const one of mine) {
         if (one.managed_as?.startsWith('other/')) t.true(planned.wouldBe.includes(one));
       }
@@ -133,7 +133,7 @@ test('files from another set claim no policy twice, and take away only what is o
   );
 });
 
-test('what is between two sets makes the one of the other', (t) => {
+test('the changes between two sets turn one into the other', (t) => {
   fc.assert(
     fc.property(set, set, (from, to) => {
       const now = new Map(from.map((one) => [one.id, one]));
@@ -149,7 +149,7 @@ test('what is between two sets makes the one of the other', (t) => {
   );
 });
 
-test('two files that could both mean one policy: the first in order has it, the other is new', (t) => {
+test('if two files match one policy, the first gets it and the other makes a new one', (t) => {
   const one = policy('01900000-0000-7000-8000-000000000001', { name: 'a' });
   const text = formatPolicyFile(fileOf(one, () => undefined));
   const files = new Map(['a-00000001.yaml', `a-${one.id}.yaml`].map((file) => [file, parse(text, file)]));
@@ -166,7 +166,7 @@ test('two files that could both mean one policy: the first in order has it, the 
   }
 });
 
-test('many files are planned in short steps', (t) => {
+test('a plan of many files is made in short steps', (t) => {
   const policies = Array.from({ length: 300 }, (_, n) => policy(`p${n}`, { name: `Policy ${n}` }));
   const request = { files: filesOf(policies), owner: DEFAULT_OWNER, prune: false, adopt: false };
   const steps = [...planFilesInSteps(request, { policies, targets: [], idFor: (what) => what, time: 9 })];

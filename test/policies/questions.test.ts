@@ -48,7 +48,7 @@ interface Row {
   readonly policy_name: string;
 }
 
-eachEngine(test.serial, 'explain, simulate and test say what requests are answered, and store nothing', async (t, at) => {
+eachEngine(test.serial, 'explain, simulate and test answer as the gateway decides, and store nothing', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');
@@ -123,7 +123,7 @@ eachEngine(test.serial, 'explain, simulate and test say what requests are answer
   t.true((await call<Tested>(200, 'POST', '/test', { tests })).body.failed > 0);
 });
 
-test.serial('what is wrong in a question is said, and only administrators ask', async (t) => {
+test.serial('a bad question is refused with its mistakes, and only administrators may ask', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');
@@ -180,7 +180,7 @@ test.serial('what is wrong in a question is said, and only administrators ask', 
   }
 });
 
-eachEngine(test.serial, 'who can use what: what is listed can be called, and what is not cannot', async (t, at) => {
+eachEngine(test.serial, 'the access report lists exactly what each user can call', async (t, at) => {
   const w = await world(t, at.url);
   const { gateway, admin, user } = w;
   const gone = await person(gateway, 'gone@example.com');
@@ -249,7 +249,7 @@ eachEngine(test.serial, 'who can use what: what is listed can be called, and wha
   t.true(lines.some((line) => line.includes(`"'=Users echo"`)));
 });
 
-test.serial('lint speaks of policies and targets by name, and of users that there are', async (t) => {
+test.serial('lint names policies and targets by name, and only existing users', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { call, apply } = policySets(gateway, admin.token);

@@ -1,4 +1,4 @@
-/** Replays and shadows count what the oracle counts: each recorded decision once, whoever follows the log. */
+/** Replays and shadows count what the oracle counts: each recorded decision once, whichever replica follows the log. */
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
@@ -145,7 +145,7 @@ async function shadowed(t: ExecutionContext, database: Database) {
 const allowed = (): DecisionRecord =>
   decision({ id: uuidv7(), target_id: 'target', resource_name: 'echo', effect: 'allow', reason: 'matched', policy_id: ECHO.id });
 
-eachEngine(test.serial, 'every decision is put to a shadowed draft once, whichever replica follows the log', async (t, at) => {
+eachEngine(test.serial, 'each decision is put to a shadowed draft once, whichever replica follows the log', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const writers = [quietWriter(database), quietWriter(database)];
   await writers[0]?.decision(allowed());
@@ -191,7 +191,7 @@ eachEngine(test.serial, 'every decision is put to a shadowed draft once, whichev
   for (const writer of [...writers, late]) await writer.close();
 });
 
-test.serial('who counts for a shadow that begins anew meanwhile leaves the new one alone', async (t) => {
+test.serial('a replica that counts for an old shadow does not change the new shadow', async (t) => {
   const database = await sqliteOf(t);
   const writer = quietWriter(database);
   const { store, counted, moments, replica } = await shadowed(t, database);
@@ -214,7 +214,7 @@ test.serial('who counts for a shadow that begins anew meanwhile leaves the new o
   await writer.close();
 });
 
-test.serial('nobody can fill the list of flips alone, and no list of names keeps other work waiting', async (t) => {
+test.serial('one user cannot fill the list of changed decisions, and long lists of names do not block other work', async (t) => {
   const wouldBe = await createEngine({ module, policies: [ECHO], revision: 0 });
   const parts = { wouldBe, now: null, refOf: () => null, changed: new Map<string, string>() };
   const tally = createTally({ ...parts, maxFlips: { all: 20, perUser: 5 } }, NOTHING_TALLIED);
@@ -239,7 +239,7 @@ test.serial('nobody can fill the list of flips alone, and no list of names keeps
   t.true(pauses > 1_003 + 100, String(pauses));
 });
 
-test.serial('a replay ends with whoever asked for it', async (t) => {
+test.serial('a replay ends when its client disconnects', async (t) => {
   const database = await sqliteOf(t);
   const writer = quietWriter(database);
   await Promise.all(Array.from({ length: 1_500 }, () => writer.decision(allowed())));
@@ -258,7 +258,7 @@ test.serial('a replay ends with whoever asked for it', async (t) => {
   t.deepEqual([counts.decisions, progress], [1_500, [1_000]]);
 });
 
-eachEngine(test.serial, 'a draft that is deleted or replaced while it is activated is not applied', async (t, at) => {
+eachEngine(test.serial, 'a draft that is deleted or replaced during its activation is not applied', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_, __, work) => changes.change({ id: 'a', email: 'a@b', request_id: 'r' }, work);
@@ -300,7 +300,7 @@ eachEngine(test.serial, 'a draft that is deleted or replaced while it is activat
   t.is(await draftStore(database.knex).find(DRAFT), null);
 });
 
-test.serial('what a live change explains is so already, and a draft that fails keeps no other waiting', async (t) => {
+test.serial('changes that are already live are reported as such, and a failing draft does not delay others', async (t) => {
   const database = await sqliteOf(t);
   const writer = quietWriter(database);
   const { store, moments, replica } = await shadowed(t, database);

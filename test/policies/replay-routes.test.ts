@@ -18,7 +18,7 @@ const MOMENT: Moment = {
   ...{ policies: [], stored: [], targets: [], changes: [] },
 };
 
-test.serial('whoever leaves while a replay is planned gives the place back', async (t) => {
+test.serial('a client that disconnects during the planning of a replay frees its slot', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const module = await loadPolicyModule();

@@ -50,83 +50,79 @@ const flipsOf = ({ flips }: Report): string[] =>
     })
     .sort();
 
-eachEngine(
-  test.serial,
-  'a replay says what would have been decided otherwise, for whom, and what it cannot say',
-  async (t, at) => {
-    const w = await world(t, at.url);
-    const { gateway, admin, user } = w;
-    const { call, apply } = policySets(gateway, admin.token);
-    const echo = file({ name: 'Echo', resource_pattern: '^(echo|get-sum)$' });
-    await apply({ 'echo.yaml': echo });
-    const client = await modernClient(t, w.mcp, w.token);
-    await client.listTools();
-    for (let n = 0; n < 3; n++) await client.callTool({ name: 'echo', arguments: { message: 'x' } });
-    for (let n = 0; n < 2; n++) await t.throwsAsync(client.callTool({ name: 'get-env', arguments: {} }));
-    await t.throwsAsync(client.readResource({ uri: 'demo://a/../b' }));
+eachEngine(test.serial, 'a replay shows changed decisions, the users concerned and what it cannot tell', async (t, at) => {
+  const w = await world(t, at.url);
+  const { gateway, admin, user } = w;
+  const { call, apply } = policySets(gateway, admin.token);
+  const echo = file({ name: 'Echo', resource_pattern: '^(echo|get-sum)$' });
+  await apply({ 'echo.yaml': echo });
+  const client = await modernClient(t, w.mcp, w.token);
+  await client.listTools();
+  for (let n = 0; n < 3; n++) await client.callTool({ name: 'echo', arguments: { message: 'x' } });
+  for (let n = 0; n < 2; n++) await t.throwsAsync(client.callTool({ name: 'get-env', arguments: {} }));
+  await t.throwsAsync(client.readResource({ uri: 'demo://a/../b' }));
 
-    const { body: logs } = await gateway.rest<{ id: string; reason: string }[]>(200, 'GET', '/api/logs', { token: admin.token });
-    const replay = async (body: object): Promise<Report> => (await call<Report>(200, 'POST', '/replay', { from, ...body })).body;
+  const { body: logs } = await gateway.rest<{ id: string; reason: string }[]>(200, 'GET', '/api/logs', { token: admin.token });
+  const replay = async (body: object): Promise<Report> => (await call<Report>(200, 'POST', '/replay', { from, ...body })).body;
 
-    const same = await replay({});
-    t.like(same, {
-      decisions: logs.length,
-      grants: 0,
-      refuses: 0,
-      already: 0,
-      changes: 0,
-      unlisted: 0,
-      flips: [],
-      unexercised: [],
-    });
-    t.is(same.not_replayed['not_canonical'], logs.filter(({ reason }) => reason === 'not_canonical').length);
-    t.is(same.replayed, same.decisions - 1);
-    t.true((same.coverage ?? 0) < 100 && (same.coverage ?? 0) > 50);
-    t.like(same.lists, { lists: 1, names: 2, hides: 0 });
-    t.true(same.lists.hidden > 0);
+  const same = await replay({});
+  t.like(same, {
+    decisions: logs.length,
+    grants: 0,
+    refuses: 0,
+    already: 0,
+    changes: 0,
+    unlisted: 0,
+    flips: [],
+    unexercised: [],
+  });
+  t.is(same.not_replayed['not_canonical'], logs.filter(({ reason }) => reason === 'not_canonical').length);
+  t.is(same.replayed, same.decisions - 1);
+  t.true((same.coverage ?? 0) < 100 && (same.coverage ?? 0) > 50);
+  t.like(same.lists, { lists: 1, names: 2, hides: 0 });
+  t.true(same.lists.hidden > 0);
 
-    const files = {
-      'echo.yaml': file({ name: 'Echo', resource_pattern: '^get-sum$' }),
-      'env.yaml': file({ name: 'Environment', resource_pattern: '^get-env$' }),
-      'never.yaml': file({ name: 'Never', resource_pattern: '^nobody asked$' }),
-    };
-    const would = await replay({ files });
-    t.deepEqual(flipsOf(would), [
-      'user@example.com listed echo: allow -> deny, 1x',
-      'user@example.com request echo: allow -> deny, 3x',
-      'user@example.com request get-env: deny -> allow by Environment, 2x',
-    ]);
-    t.like(would, { grants: 2, refuses: 3, already: 0, changes: 3, unlisted: 0 });
-    t.is(would.lists.hides, 1);
-    t.deepEqual(would.unexercised, [{ id: null, name: 'Never', priority: 10, file: 'never.yaml' }] as unknown as Ref[]);
-    const [most] = would.flips;
-    t.like(most, {
-      count: 3,
-      now: 'allow',
-      recorded: { effect: 'allow', policy: { name: 'Echo' } },
-      target: { name: 'everything' },
-    });
-    t.true((most?.first.id ?? '') < (most?.last.id ?? ''));
-    t.is(most?.principal.sub, user.id);
+  const files = {
+    'echo.yaml': file({ name: 'Echo', resource_pattern: '^get-sum$' }),
+    'env.yaml': file({ name: 'Environment', resource_pattern: '^get-env$' }),
+    'never.yaml': file({ name: 'Never', resource_pattern: '^nobody asked$' }),
+  };
+  const would = await replay({ files });
+  t.deepEqual(flipsOf(would), [
+    'user@example.com listed echo: allow -> deny, 1x',
+    'user@example.com request echo: allow -> deny, 3x',
+    'user@example.com request get-env: deny -> allow by Environment, 2x',
+  ]);
+  t.like(would, { grants: 2, refuses: 3, already: 0, changes: 3, unlisted: 0 });
+  t.is(would.lists.hides, 1);
+  t.deepEqual(would.unexercised, [{ id: null, name: 'Never', priority: 10, file: 'never.yaml' }] as unknown as Ref[]);
+  const [most] = would.flips;
+  t.like(most, {
+    count: 3,
+    now: 'allow',
+    recorded: { effect: 'allow', policy: { name: 'Echo' } },
+    target: { name: 'everything' },
+  });
+  t.true((most?.first.id ?? '') < (most?.last.id ?? ''));
+  t.is(most?.principal.sub, user.id);
 
-    // Once it is so, the same flips are flips of the set as it is.
-    await apply(files);
-    const after = await replay({});
-    t.deepEqual(flipsOf(after), flipsOf(would));
-    t.is(after.already, 6);
-    t.deepEqual([after.grants, after.refuses], [2, 3]);
+  // Once it is so, the same flips are flips of the set as it is.
+  await apply(files);
+  const after = await replay({});
+  t.deepEqual(flipsOf(after), flipsOf(would));
+  t.is(after.already, 6);
+  t.deepEqual([after.grants, after.refuses], [2, 3]);
 
-    // Of a range nothing is counted that is outside; what is erased is not decided on what is left.
-    t.like(await replay({ to: '2020-01-02T00:00:00Z' }), { decisions: 0, coverage: null, flips: [] });
-    await gateway.rest(200, 'POST', '/api/logs/erase', { token: admin.token, body: { user_id: user.id } });
-    const erased = await replay({ files: { 'echo.yaml': echo } });
-    t.is(erased.replayed, 0);
-    t.is(erased.not_replayed['erased'], same.replayed);
-    t.deepEqual(erased.flips, []);
-  },
-);
+  // Decisions outside of the range do not count, and erased ones are not decided on the remaining data.
+  t.like(await replay({ to: '2020-01-02T00:00:00Z' }), { decisions: 0, coverage: null, flips: [] });
+  await gateway.rest(200, 'POST', '/api/logs/erase', { token: admin.token, body: { user_id: user.id } });
+  const erased = await replay({ files: { 'echo.yaml': echo } });
+  t.is(erased.replayed, 0);
+  t.is(erased.not_replayed['erased'], same.replayed);
+  t.deepEqual(erased.flips, []);
+});
 
-eachEngine(test.serial, 'a draft is tested, replayed, shadowed and activated, and changes nothing until then', async (t, at) => {
+eachEngine(test.serial, 'a draft is tested, replayed and shadowed without effect until it is activated', async (t, at) => {
   const w = await world(t, at.url);
   const { gateway, admin } = w;
   const { call, apply, revision, policies } = policySets(gateway, admin.token);
@@ -193,7 +189,7 @@ eachEngine(test.serial, 'a draft is tested, replayed, shadowed and activated, an
   );
 });
 
-test.serial('what is wrong with a draft or a replay is said', async (t) => {
+test.serial('a bad draft or replay is refused with its mistakes', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');

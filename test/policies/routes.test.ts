@@ -28,7 +28,7 @@ function api(gateway: TestGateway, admin: Person) {
   };
 }
 
-eachEngine(test.serial, 'a policy lives: created with defaults, read, changed, given subjects, deleted', async (t, at) => {
+eachEngine(test.serial, 'a policy can be created with defaults, read, changed, given subjects and deleted', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { call } = api(gateway, admin);
@@ -56,7 +56,7 @@ eachEngine(test.serial, 'a policy lives: created with defaults, read, changed, g
   });
   t.is(unchanged, 304);
 
-  // What was read can be put back, and is no change.
+  // A policy that was read can be written back, which is not a change.
   const same = await call<PolicyAnswer>(200, 'PUT', `/${id}`, read.body);
   t.deepEqual(same.body, read.body);
   t.is(same.headers.get('portcullis-revision'), '1');
@@ -125,7 +125,7 @@ eachEngine(test.serial, 'a policy lives: created with defaults, read, changed, g
   t.like(changes[0], { actor: { id: admin.id }, after: null, before: { id } });
 });
 
-eachEngine(test.serial, 'whatever is wrong is refused, named, and not stored', async (t, at) => {
+eachEngine(test.serial, 'every mistake in a policy is named, and the policy is not stored', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const { call, create, refused } = api(gateway, await person(gateway, 'admin@example.com'));
   const stays = await create({ resource_pattern: '^echo$', subjects: [{ subject_type: 'role', subject_value: 'dev' }] });
@@ -197,7 +197,7 @@ eachEngine(test.serial, 'whatever is wrong is refused, named, and not stored', a
   t.deepEqual((await call(200, 'GET', '')).body, [stays]);
 });
 
-eachEngine(test.serial, 'patterns that are affordable one by one are refused when a bucket is full', async (t, at) => {
+eachEngine(test.serial, 'a pattern that is affordable alone is refused if its bucket is full', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { refused } = api(gateway, admin);
@@ -215,7 +215,7 @@ eachEngine(test.serial, 'patterns that are affordable one by one are refused whe
   t.deepEqual(await refused('', 'POST', policyBody({ resource_pattern: expensive(999) })), ['resource_pattern']);
 });
 
-eachEngine(test.serial, 'of concurrent changes to what was read, one wins', async (t, at) => {
+eachEngine(test.serial, 'one of several concurrent changes to the same version wins', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { call, create } = api(gateway, admin);
@@ -245,7 +245,7 @@ eachEngine(test.serial, 'of concurrent changes to what was read, one wins', asyn
   await call(204, 'DELETE', `/${id}`, undefined, { 'if-match': `"other", ${now}` });
 });
 
-eachEngine(test.serial, 'the list is whole or page by page', async (t, at) => {
+eachEngine(test.serial, 'the list is complete, or read page by page', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { call, create } = api(gateway, admin);
@@ -274,7 +274,7 @@ eachEngine(test.serial, 'the list is whole or page by page', async (t, at) => {
   t.deepEqual(seen, all);
 });
 
-test.serial('only administrators, only with a token', async (t) => {
+test.serial('only administrators with a token may use the policy routes', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');

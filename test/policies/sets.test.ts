@@ -29,7 +29,7 @@ const starterFiles = (): Files =>
   );
 const places = ({ errors = [] }: ProblemAnswer) => errors.map((e) => `${e.file}:${e.line}:${e.column}`);
 
-test('what the change feed says of many policies is made one by one', (t) => {
+test('the change feed has one change for each of many policies', (t) => {
   const [before, after] = [policy('a'), policy('a', { name: 'changed' })];
   const steps = recordsOf([
     { before: null, after },
@@ -121,7 +121,7 @@ eachEngine(test.serial, 'files are applied in one change, and applied again chan
     { revision: 2, created: 1, updated: 1, deleted: 1, policy: null, reason: null, actor: { email: 'admin@example.com' } },
     { revision: 1, created: count, updated: 0, deleted: 0, reason: 'first – ever' },
   ]);
-  // What stays keeps its id, and its subjects theirs.
+  // Policies that stay keep their ids, and so do their subjects.
   const was = stored.find(({ managed_as }) => managed_as === 'default/developers-read-resources');
   const is = (await policies()).find(({ id }) => id === was?.id);
   t.deepEqual(is, was && { ...was, priority: 51, updated_at: is?.updated_at ?? '' });
@@ -129,7 +129,7 @@ eachEngine(test.serial, 'files are applied in one change, and applied again chan
 
 eachEngine(
   test.serial,
-  'what was made over the API is exported under its name, adopted only when told, and pruned never',
+  'a policy made over the API is exported under its name, adopted only on request, and never pruned',
   async (t, at) => {
     const gateway = await startGateway(t, at.url);
     const admin = await person(gateway, 'admin@example.com');
@@ -156,7 +156,7 @@ eachEngine(
     t.like(await apply(files, { prune: true }), { revision: 6, changes: [], unchanged: 6, unmanaged: 6 });
     t.true((await policies()).every(({ managed_as }) => managed_as === null));
 
-    // A file that differs from a policy of nobody is not taken for its own.
+    // A file that differs from a policy without an owner does not adopt that policy.
     const changed = { 'policy-con.yaml': (files['policy-con.yaml'] ?? '').replace('priority: 10', 'priority: 11') };
     const refusal = await refused(400, changed);
     t.deepEqual(places(refusal), ['policy-con.yaml:1:1']);
@@ -197,7 +197,7 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'owners have names of their own, and remove what is theirs', async (t, at) => {
+eachEngine(test.serial, 'each owner has its own file names, and removes only its own policies', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { apply, exported, policies } = policySets(gateway, admin.token);
@@ -216,7 +216,7 @@ eachEngine(test.serial, 'owners have names of their own, and remove what is thei
   t.is((await policies()).length, 1);
 });
 
-eachEngine(test.serial, 'whatever is wrong in a file is refused at its place, and nothing is stored', async (t, at) => {
+eachEngine(test.serial, 'every mistake in a file is refused with its place, and nothing is stored', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const { call, refused, revision, policies } = policySets(gateway, admin.token);
@@ -274,7 +274,7 @@ eachEngine(test.serial, 'whatever is wrong in a file is refused at its place, an
   t.deepEqual(await policies(), []);
 });
 
-eachEngine(test.serial, 'who applies says what they saw, and must still be an administrator', async (t, at) => {
+eachEngine(test.serial, 'an apply names the expected revision, and its caller must still be an administrator', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const admin = await person(gateway, 'admin@example.com');
   const other = await person(gateway, 'other@example.com');
@@ -286,7 +286,7 @@ eachEngine(test.serial, 'who applies says what they saw, and must still be an ad
   t.regex(late.detail, /at revision 1, not 0/);
   await call(412, 'POST', '/rollback', { revision: 0, expected_revision: 0 });
 
-  // Of many that saw the same, one wins.
+  // One of several applies of the same revision wins.
   const answers = await Promise.all(
     Array.from({ length: 6 }, async (_, i) => {
       const answer = await fetch(`${gateway.url}/api/policies/apply`, {
@@ -317,7 +317,7 @@ eachEngine(test.serial, 'who applies says what they saw, and must still be an ad
   t.is((await policies()).length, 1);
 });
 
-eachEngine(test.serial, 'a set exported here and applied elsewhere is exported the same', async (t, at) => {
+eachEngine(test.serial, 'a set that is applied to another gateway has the same export', async (t, at) => {
   const here = await startGateway(t, at.url);
   const admin = await person(here, 'admin@example.com');
   const one = policySets(here, admin.token);
@@ -377,7 +377,7 @@ eachEngine(test.serial, 'a set exported here and applied elsewhere is exported t
 
 eachEngine(
   test.serial,
-  'history: each change with who and why; any revision whole; any two compared; back to any',
+  'history shows each change with its author and reason, each revision and each comparison, and allows rollback',
   async (t, at) => {
     const gateway = await startGateway(t, at.url);
     const admin = await person(gateway, 'admin@example.com');
@@ -466,13 +466,13 @@ eachEngine(
     t.like((await call<RevisionAnswer[]>(200, 'GET', '/history')).body, [
       { revision: 5, reason: 'rollback to revision 2', created: 1, deleted: 2 },
     ]);
-    // Where it is already.
+    // A rollback to the current revision.
     t.like((await call(200, 'POST', '/rollback', { revision: 2 })).body, { revision: 5, changes: [] });
     t.is((await call<ProblemAnswer>(404, 'POST', '/rollback', { revision: 6 })).body.code, 'not_found');
     for (const body of [{}, { revision: -1 }, { revision: '1' }, { revision: 1.5 }, { revision: 1, x: 1 }])
       await call(400, 'POST', '/rollback', body);
 
-    // What a set names may be gone.
+    // A target that an old set names may have been deleted.
     await call(200, 'POST', '/rollback', { revision: 0, reason: 'none' });
     await gateway.rest(204, 'DELETE', `/api/targets/${target}`, { token: admin.token });
     const gone = (await call<ProblemAnswer>(400, 'POST', '/rollback', { revision: 2 })).body;
@@ -485,7 +485,7 @@ eachEngine(
   },
 );
 
-test.serial('a reason is kept as it was given, or refused', async (t) => {
+test.serial('a reason is stored unchanged or refused', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { call } = policySets(gateway, admin.token);
@@ -511,7 +511,7 @@ test.serial('a reason is kept as it was given, or refused', async (t) => {
   );
 });
 
-eachEngine(test.serial, 'who is no administrator any more when the change is made does not make it', async (t, at) => {
+eachEngine(test.serial, 'a caller that is no longer administrator at the time of the change cannot make it', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const admin = { id: uuidv7(), email: 'a@example.com', role: 'admin', groups: [], enabled: true };
@@ -550,46 +550,42 @@ eachEngine(test.serial, 'who is no administrator any more when the change is mad
   t.is((await changes.position()).revision, 1);
 });
 
-eachEngine(
-  test.serial,
-  'an edit between the look and the lock counts: the plan is made again on what is there then',
-  async (t, at) => {
-    const database = await openTestDatabase(t, at);
-    const changes = await createChanges(database, Date.now);
-    const administer: Administer = (_caller, _right, work) =>
-      changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
-    const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
-    let meanwhile: () => Promise<unknown> = async () => undefined;
-    const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
-    const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
-    const sets = createPolicySets({
-      ...parts,
-      readFiles,
-      targets: async () => [],
-      tryPolicies: () => {
-        const work = meanwhile();
-        meanwhile = async () => undefined;
-        return work;
-      },
-    });
-    const request = { owner: 'default', prune: true, adopt: false, expectedRevision: null };
-    const files = (priority: number) => new Map([['a.yaml', file({ priority })]]);
-    const { result } = await sets.apply(caller, { ...request, files: files(1) });
-    const id = result.plan.changes[0]?.after?.id ?? '';
+eachEngine(test.serial, 'an apply makes its plan again if an edit came between reading and locking', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) =>
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
+  const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
+  let meanwhile: () => Promise<unknown> = async () => undefined;
+  const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
+  const sets = createPolicySets({
+    ...parts,
+    readFiles,
+    targets: async () => [],
+    tryPolicies: () => {
+      const work = meanwhile();
+      meanwhile = async () => undefined;
+      return work;
+    },
+  });
+  const request = { owner: 'default', prune: true, adopt: false, expectedRevision: null };
+  const files = (priority: number) => new Map([['a.yaml', file({ priority })]]);
+  const { result } = await sets.apply(caller, { ...request, files: files(1) });
+  const id = result.plan.changes[0]?.after?.id ?? '';
 
-    meanwhile = () => edits.update(caller, id, readPolicyUpdate({ priority: 2, name: 'other' }), undefined);
-    const { result: second } = await sets.apply(caller, { ...request, files: files(3) });
-    t.like(second.plan.changes[0]?.before, { priority: 2, name: 'other' });
-    t.like((await policyStore(database.knex).all())[0], { id, priority: 3, name: 'Everyone may echo' });
+  meanwhile = () => edits.update(caller, id, readPolicyUpdate({ priority: 2, name: 'other' }), undefined);
+  const { result: second } = await sets.apply(caller, { ...request, files: files(3) });
+  t.like(second.plan.changes[0]?.before, { priority: 2, name: 'other' });
+  t.like((await policyStore(database.knex).all())[0], { id, priority: 3, name: 'Everyone may echo' });
 
-    meanwhile = () => edits.delete(caller, id, undefined);
-    const late = sets.apply(caller, { ...request, files: files(4), expectedRevision: 3 });
-    t.is((await t.throwsAsync<AppError>(late, { instanceOf: AppError }))?.code, 'precondition_failed');
-    t.deepEqual(await policyStore(database.knex).all(), []);
-  },
-);
+  meanwhile = () => edits.delete(caller, id, undefined);
+  const late = sets.apply(caller, { ...request, files: files(4), expectedRevision: 3 });
+  t.is((await t.throwsAsync<AppError>(late, { instanceOf: AppError }))?.code, 'precondition_failed');
+  t.deepEqual(await policyStore(database.knex).all(), []);
+});
 
-test.serial('many files leave turns to other work, and each pattern is looked at once, not again under the lock', async (t) => {
+test.serial('applying many files lets other work run, and checks each pattern once and outside the lock', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);

@@ -4,7 +4,7 @@ import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { policy } from './policies.ts';
 
-eachEngine(test.serial, 'what is stored is read back, each policy with its own subjects', async (t, at) => {
+eachEngine(test.serial, 'stored policies are read back, each with its own subjects', async (t, at) => {
   const store = policyStore((await openTestDatabase(t, at)).knex);
   const full = policy('b', {
     name: 'Ä "quoted" \\ \u{1f600}',
@@ -37,36 +37,32 @@ eachEngine(test.serial, 'what is stored is read back, each policy with its own s
   t.false(await store.namesTarget('T'));
 });
 
-eachEngine(
-  test.serial,
-  'every policy is read, a bounded number at a time, whether or not it begins behind one',
-  async (t, at) => {
-    const { knex } = await openTestDatabase(t, at);
-    const store = policyStore(knex);
-    const ids = Array.from({ length: 1_100 }, (_, i) => String(1_000 + i));
-    await store.change(ids.map((id) => ({ before: null, after: policy(id) })));
-    const read: number[] = [];
-    const note = (rows: unknown, query: { sql: string }): void => {
-      if (query.sql.startsWith('select')) read.push((rows as unknown[]).length);
-    };
-    knex.on('query-response', note);
-    const whole = await store.page(null, null);
-    const rest = await store.page(null, '1004');
-    knex.off('query-response', note);
-    t.deepEqual(
-      whole.map(({ id }) => id),
-      ids,
-    );
-    t.deepEqual(
-      rest.map(({ id }) => id),
-      ids.slice(5),
-    );
-    t.is(read.length, 6);
-    t.true(Math.max(...read) <= 500, read.join());
-  },
-);
+eachEngine(test.serial, 'every policy is read in batches of limited size, from the start or after a given id', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = policyStore(knex);
+  const ids = Array.from({ length: 1_100 }, (_, i) => String(1_000 + i));
+  await store.change(ids.map((id) => ({ before: null, after: policy(id) })));
+  const read: number[] = [];
+  const note = (rows: unknown, query: { sql: string }): void => {
+    if (query.sql.startsWith('select')) read.push((rows as unknown[]).length);
+  };
+  knex.on('query-response', note);
+  const whole = await store.page(null, null);
+  const rest = await store.page(null, '1004');
+  knex.off('query-response', note);
+  t.deepEqual(
+    whole.map(({ id }) => id),
+    ids,
+  );
+  t.deepEqual(
+    rest.map(({ id }) => id),
+    ids.slice(5),
+  );
+  t.is(read.length, 6);
+  t.true(Math.max(...read) <= 500, read.join());
+});
 
-eachEngine(test.serial, 'an update keeps the subjects that stay; a deletion leaves nothing', async (t, at) => {
+eachEngine(test.serial, 'an update keeps unchanged subjects, and a deletion leaves no rows', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = policyStore(knex);
   const other = policy('z', { subjects: [{ id: 'o', subject_type: 'role', subject_value: 'x' }] });
@@ -93,7 +89,7 @@ eachEngine(test.serial, 'an update keeps the subjects that stay; a deletion leav
   t.is((await knex('policy_subjects')).length, 1);
 });
 
-eachEngine(test.serial, 'a thousand subjects', async (t, at) => {
+eachEngine(test.serial, 'a policy with a thousand subjects is stored and read back', async (t, at) => {
   const store = policyStore((await openTestDatabase(t, at)).knex);
   const subjects = Array.from({ length: 1000 }, (_, i) => ({
     id: String(i).padStart(4, '0'),
@@ -104,7 +100,7 @@ eachEngine(test.serial, 'a thousand subjects', async (t, at) => {
   t.deepEqual((await store.find('a'))?.subjects, subjects);
 });
 
-eachEngine(test.serial, 'thousands of changes at once are made in few statements of bounded size', async (t, at) => {
+eachEngine(test.serial, 'thousands of changes are made in few statements of limited size', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = policyStore(knex);
   const many = 1_500;
@@ -148,7 +144,7 @@ eachEngine(test.serial, 'thousands of changes at once are made in few statements
   await t.throwsAsync(store.change([{ before: null, after: policy(id(1)) }]), undefined, 'what is there is not made again');
 });
 
-eachEngine(test.serial, 'a row that no edit can have made stops the load', async (t, at) => {
+eachEngine(test.serial, 'an impossible row stops the load', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   await policyStore(knex).insert(policy('a'));
   await knex('policies').where('id', 'a').update({ effect: 'Allow' });

@@ -38,7 +38,7 @@ const refused = (text: string): string[] => {
   return 'errors' in parsed ? parsed.errors.map(({ line, column, message }) => `${line}:${column}: ${message}`) : [];
 };
 
-test('every principal makes every request, and what is not listed is expected to be denied', (t) => {
+test('every principal makes every request, and a request that is not listed must be denied', (t) => {
   const cases = casesOf(MATRIX);
   t.deepEqual(
     cases.map(({ principal, request, target, expected, line }) => ({ principal, request, target, expected, line })),
@@ -57,7 +57,7 @@ test('every principal makes every request, and what is not listed is expected to
   t.is(cases[2]?.object, null);
 });
 
-test('mistakes are refused with their places', (t) => {
+test('a test file is refused with the places of its mistakes', (t) => {
   const change = (from: string, to: string): string[] => refused(MATRIX.replace(from, to));
   t.deepEqual(change('principals: [developer]', 'principals: [developr]'), ['12:22: "developr" is not one of the principals']);
   t.deepEqual(change('requests: [read]', 'requests: [nothing]'), ['13:20: "nothing" is not one of the requests']);
@@ -76,7 +76,7 @@ test('mistakes are refused with their places', (t) => {
   t.regex(change('    expect:', '    expected:')[0] ?? '', /^11:5: tests\.0\.expected is not an allowed key/);
 });
 
-test('a file cannot make more cases than are allowed, however short it is', (t) => {
+test('a short file cannot make more than the allowed number of cases', (t) => {
   const many = (count: number, of: string): string => Array.from({ length: count }, (_, i) => `  n${i}: ${of}\n`).join('');
   const text = (tests: string): string =>
     `target: files\nprincipals:\n${many(200, '{ role: a }')}requests:\n${many(200, '{ tool: a }')}tests:\n${tests}`;
@@ -86,7 +86,7 @@ test('a file cannot make more cases than are allowed, however short it is', (t) 
   t.is(refused(text(part.repeat(51))).length, 1);
 });
 
-test('whatever a file holds, it is taken or refused with places, and never throws', (t) => {
+test('every file is accepted or refused with places, and reading never throws', (t) => {
   const pieces = [
     'principals:',
     'requests:',
@@ -122,7 +122,7 @@ async function run(cases: readonly TestCase[], files: Readonly<Record<string, st
   return runTests(cases, { engine, ...set, isStored: () => false });
 }
 
-test('effects and deciding policies are those of the engine, and coverage counts who decided', async (t) => {
+test('results come from the engine, and coverage counts the deciding policies', async (t) => {
   const developers = { subjects: [{ subject_type: 'role', subject_value: 'developer' }] } as const;
   const files = {
     'read-files.yaml': file({ name: 'Reading', target: 'files', resource_pattern: '^read$', ...developers }),
@@ -164,7 +164,7 @@ test('effects and deciding policies are those of the engine, and coverage counts
   ]);
 });
 
-test('offline, what a gateway would refuse is refused', (t) => {
+test('the offline run refuses everything that a gateway would refuse', (t) => {
   const set = offlineSet(
     new Map([
       ['a.yaml', file({ resource_pattern: '(' })],
@@ -176,7 +176,7 @@ test('offline, what a gateway would refuse is refused', (t) => {
   t.deepEqual('errors' in set && set.errors.map((error) => error.file), ['a.yaml', 'B.yaml']);
 });
 
-test('JUnit holds what names hold, as text', (t) => {
+test('JUnit output shows names as text, whatever they hold', (t) => {
   const bad = '"<&>\' \ufffe';
   const report: TestReport = {
     passed: 0,

@@ -25,7 +25,7 @@ const mistakes = (text: string): string[] => {
   return 'errors' in result ? result.errors.map(describePolicyFileError) : [];
 };
 
-test('a file says what it must; the rest has defaults', (t) => {
+test('a file needs only the required members, and the others have defaults', (t) => {
   t.deepEqual(parsed(minimal), {
     name: 'Everyone may echo',
     description: null,
@@ -39,7 +39,7 @@ test('a file says what it must; the rest has defaults', (t) => {
   });
 });
 
-test('subjects read like a sentence, each once', (t) => {
+test('subjects have a short form, and each is read once', (t) => {
   const text = minimal.replace(
     '[everyone]',
     '[role: admin, {group: "a b"}, role: admin, user: 0190163d-8694-739b-aea5-966c26f8ad90, role: everyone]',
@@ -52,7 +52,7 @@ test('subjects read like a sentence, each once', (t) => {
   ]);
 });
 
-test('a pattern needs no quotes and keeps its backslashes', (t) => {
+test('a pattern may be written without quotes and keeps its backslashes', (t) => {
   t.is(parsed(`${minimal}resource_pattern: ^get-\\w+$\n`).resource_pattern, '^get-\\w+$');
 });
 
@@ -115,8 +115,8 @@ for (const [title, text, place] of [
   });
 }
 
-test('files that are deep or long are refused in time', (t) => {
-  // Of this process alone: others may have the machine for a while.
+test('deep or long files are refused quickly', (t) => {
+  // CPU time of this process only, because other processes may use the machine.
   const before = process.cpuUsage();
   t.true(mistakes('['.repeat(60_000)).length > 0);
   t.true(mistakes('a: '.repeat(20_000)).length > 0);
@@ -179,7 +179,7 @@ const anyFile: fc.Arbitrary<PolicyFile> = fc.record({
   subjects: fc.uniqueArray(subject, { maxLength: 5, selector: (s) => JSON.stringify(s) }),
 });
 
-test('what is formatted is read back the same', (t) => {
+test('a formatted policy is read back unchanged', (t) => {
   fc.assert(
     fc.property(anyFile, (policy) => {
       const text = formatPolicyFile(policy);
@@ -213,14 +213,14 @@ subjects:
 `;
 const FLOW = '{ name: a, resource_type: tool, effect: deny, priority: 1, subjects: [everyone, role: x] } # in one line\n';
 
-test('a file that somebody wrote stays as it is as long as it says the same', (t) => {
+test('a handwritten file stays unchanged if it describes the same policy', (t) => {
   for (const text of [COMMENTED, FLOW, `\r\n${minimal.replaceAll('\n', '\r\n')}`, `---\n${minimal}...\n`]) {
     t.is(formatPolicyFile(parsed(text), text), text);
     t.is(formatPolicyFile({ ...parsed(text), subjects: parsed(text).subjects.toReversed() }, text), text);
   }
 });
 
-test('where it says something else, comments and order stay', (t) => {
+test('a handwritten file keeps its comments and order if the policy changes', (t) => {
   const was = parsed(COMMENTED);
   const text = formatPolicyFile({ ...was, priority: 17, resource_pattern: '^x$', enabled: true }, COMMENTED);
   t.is(
@@ -253,7 +253,7 @@ const sortedSubjects = (policy: PolicyFile): PolicyFile => ({
   subjects: policy.subjects.toSorted((a, b) => (subjectKey(a) < subjectKey(b) ? -1 : 1)),
 });
 
-test('the starter policies are read, their patterns admitted, and their names differ', (t) => {
+test('the starter policies are readable, with admitted patterns and different names', (t) => {
   const files = readdirSync(starters).filter((name) => name.endsWith('.yaml'));
   t.true(files.length >= 4);
   const policies = files.map((name) => {

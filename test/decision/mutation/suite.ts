@@ -49,7 +49,7 @@ export function trials(count: number): Trial[] {
     });
 }
 
-/** What the policy covers and, by a character or a line break, what it does not, asked by one whom it speaks of. */
+/** Requests of a subject of the policy: names that it covers, and names that it misses by a character or a line break. */
 function meant({ subjects, target_id, resource_type }: Policy, sample: string): Asked[] {
   const near = [
     ...['', 'x', 'xyz', '\n', sample.slice(0, 4)].map((before) => before + sample),

@@ -246,7 +246,7 @@ for (const [what, policies, findings, known] of CASES) {
   test(`found: ${what}`, (t) => t.deepEqual(said(policies, known).sort(), [...findings].sort()));
 }
 
-test('a finding says whom to ask what, and what is answered with the policy and without', (t) => {
+test('a finding shows a request, and its answers with and without the policy', (t) => {
   const { findings } = analyse(
     [
       policyWith({ id: 'a', priority: 20, name: 'Write', ...named('^(read|write)$'), ...role('dev') }),
@@ -271,12 +271,12 @@ test('a finding says whom to ask what, and what is answered with the policy and 
   });
 });
 
-test('an example of what an unanchored pattern fits begins otherwise', (t) => {
+test('an example for an unanchored pattern begins with other characters', (t) => {
   const { findings } = analyse([policyWith({ id: 'a', ...named('^read|write$') })]);
   t.is(only(findings, 'unanchored_allow').witness?.resource_name, 'xwrite');
 });
 
-test('an example of a resource looks like a URI where it can', (t) => {
+test('an example of a resource looks like a URI if possible', (t) => {
   const uriOf = (pattern: string | null): string | null | undefined =>
     compare([], [policyWith({ id: 'a', resource_type: 'resource', resource_pattern: pattern })]).looser?.resource_name;
   t.is(uriOf(null), 'xx://x');
@@ -289,7 +289,7 @@ test('an example of a resource looks like a URI where it can', (t) => {
   t.is(uriOf('^[^:]*$'), '{');
 });
 
-test('what an example of a resource looks like is a URI of one reading', (t) => {
+test('an example of a resource is a URI with one reading', (t) => {
   fc.assert(
     fc.property(fc.stringMatching(new RegExp(URI_LIKE)), (uri) => {
       t.true(isCanonicalUri(uri), uri);
@@ -298,7 +298,7 @@ test('what an example of a resource looks like is a URI of one reading', (t) => 
   );
 });
 
-test('every canonical URI is looked for, and few texts that are none', (t) => {
+test('the search covers every canonical URI, and few other texts', (t) => {
   const pieces = [
     ...[
       'file://',
@@ -356,7 +356,7 @@ test('every canonical URI is looked for, and few texts that are none', (t) => {
   t.true(counts.canonical > 1_000 && counts.taken < counts.canonical * 1.2);
 });
 
-test('a pattern for resources that no URI fits is found', (t) => {
+test('a resource pattern that matches no URI is found', (t) => {
   const codes = (resource_pattern: string, over: object = {}): string[] =>
     analyse([policyWith({ id: 'a', resource_type: 'resource', resource_pattern, ...over })]).findings.map(({ code }) => code);
   for (const pattern of [
@@ -382,7 +382,7 @@ test('a pattern for resources that no URI fits is found', (t) => {
   t.deepEqual(codes('^README$'), ['shadowed', 'matches_no_uri']);
 });
 
-test('nobody whom a policy names is taken for somebody else', (t) => {
+test('a witness does not use roles, users or targets of narrower policies', (t) => {
   const { findings } = analyse([
     policyWith({ id: 'a' }),
     policyWith({ id: 'b', ...named('^zzz$'), ...role('some-role'), target_id: 'some-target' }),
@@ -394,7 +394,7 @@ test('nobody whom a policy names is taken for somebody else', (t) => {
   t.not(witness?.target, 'some-target');
 });
 
-test('a question that takes too long is left open, and said to be', (t) => {
+test('a question that takes too long stays open and is reported as open', (t) => {
   const policies = [
     policyWith({ id: 'a', priority: 1, ...named('(a|b).{9}a.{9}$') }),
     policyWith({ id: 'b', ...named('a.{12}$'), ...role('dev') }),
@@ -405,7 +405,7 @@ test('a question that takes too long is left open, and said to be', (t) => {
   t.is(compare(policies, policies.slice(0, 1), { bounds: { steps: 50 } }).verdict, 'unknown');
 });
 
-test('progress goes to the end, and other work may run between', (t) => {
+test('progress is reported to the end, and other work runs in between', (t) => {
   const policies = Array.from({ length: 300 }, (_, i) => policyWith({ id: `p${i}`, ...named(`^read_${i}$`) }));
   const told: Progress[] = [];
   analyse(policies, {}, { onProgress: (progress) => told.push(progress) });
@@ -422,14 +422,14 @@ test('progress goes to the end, and other work may run between', (t) => {
   t.deepEqual(compared.at(-1), { done: 1, total: 1 });
 });
 
-test('what cannot be read is analysed as the engine reads it', (t) => {
+test('an unreadable policy is analysed as the engine reads it', (t) => {
   const broken = policyWith({ id: 'd', ...deny, resource_type: 'all', ...named('(') });
   t.deepEqual(said([policyWith({ id: 'a', ...named('^read$') }), broken]), ['unreachable a d', 'contradiction a d']);
   const { analysed } = analyse([policyWith({ id: 'a', ...named('(') })]);
   t.is(analysed, 0);
 });
 
-test('the starter policies have nothing to hide', (t) => {
+test('the starter policies have no findings', (t) => {
   const folder = join(import.meta.dirname, '../../../policies');
   const files = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
   const policies = files.map((name) => {
@@ -445,7 +445,7 @@ test('the starter policies have nothing to hide', (t) => {
   );
 });
 
-test('sets compare', (t) => {
+test('two policy sets are compared as equal, stricter, looser or incomparable', (t) => {
   const read = policyWith({ id: 'a', ...named('^read$'), ...role('dev') });
   const write = policyWith({ id: 'b', ...named('^write$'), ...role('dev') });
   t.is(compare([read], [read]).verdict, 'equal');
@@ -467,14 +467,14 @@ test('sets compare', (t) => {
   t.is(compare([read], [write]).verdict, 'incomparable');
 });
 
-test('whether a target may be used counts when sets are compared', (t) => {
+test('the comparison of sets includes whether a target may be used', (t) => {
   const nothing = policyWith({ id: 'a', ...named('x$y'), ...role('dev') });
   const { verdict, stricter } = compare([nothing], []);
   t.is(verdict, 'stricter');
   t.is(stricter?.resource_type, null);
 });
 
-test('each policy that means something else has the flips that it decides', (t) => {
+test('each changed policy has the changed decisions that it makes', (t) => {
   const read = policyWith({ id: 'read', ...named('^(read|list)$'), ...role('dev') });
   const all = policyWith({ id: 'all', priority: -1, resource_type: 'all', ...role('dev') });
   const never = policyWith({ id: 'never', ...deny, ...named('^drop$') });
@@ -497,7 +497,7 @@ test('each policy that means something else has the flips that it decides', (t) 
   t.deepEqual(names([read], [{ ...read, id: 'deny', effect: 'deny' }]), { read: ['read', null], deny: ['read', null] });
 });
 
-test('differences are of targets that exist, where they can be', (t) => {
+test('differences name existing targets if possible', (t) => {
   const one = policyWith({ id: 'a', target_id: 't1', ...named('^x$') });
   const every = policyWith({ id: 'b', ...named('^x$') });
   const target = (policies: readonly Policy[], targets: readonly string[]) =>
@@ -517,7 +517,7 @@ test('differences are of targets that exist, where they can be', (t) => {
   );
 });
 
-test('what is not looked for is left open', (t) => {
+test('a question that is not searched stays open', (t) => {
   const allows = Array.from({ length: 5 }, (_, i) => policyWith({ id: `p${i}`, ...named(`^x${i}$`) }));
   const open = (before: readonly Policy[], after: readonly Policy[], bounds: object) => {
     const { verdict, flips } = compare(before, after, { bounds });

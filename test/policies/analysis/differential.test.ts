@@ -108,7 +108,7 @@ async function hold<T>(property: fc.IAsyncProperty<T>, parameters: fc.Parameters
   if (failed) throw new Error(`ANALYSIS_SEED=${seed}: ${errorInstance instanceof Error ? errorInstance.stack : errorInstance}`);
 }
 
-test('each policy is reported rightly, or shown to matter', async (t) => {
+test('each policy is reported correctly, or has a request that shows its effect', async (t) => {
   t.timeout(120_000 + RUNS * 400);
   const counts = new Map<string, number>();
   const count = (what: string): void => void counts.set(what, (counts.get(what) ?? 0) + 1);
@@ -176,7 +176,7 @@ test('each policy is reported rightly, or shown to matter', async (t) => {
         }
       }
 
-      // What is said to be needless changes nothing.
+      // Removing a policy that is reported as needless changes nothing.
       const live = policies.filter(({ id }) => !unreachable.has(id));
       const liveEngine = await build(live);
       for (const request of requests) {
@@ -195,7 +195,7 @@ test('each policy is reported rightly, or shown to matter', async (t) => {
         check(ask(rest, request, matches).effect === answer.effect, 'not redundant', request, policies);
       }
 
-      // What is not said to be needless is needed.
+      // A policy that is not reported as needless is needed.
       for (const policy of policies) {
         if (!policy.enabled || policy.subjects.length === 0) continue;
         const rest = policies.filter(({ id }) => id !== policy.id);
@@ -236,7 +236,7 @@ function checkDifference(
   check(before.effect !== after.effect, 'no difference', request);
 }
 
-test('two sets compare as their decisions do', async (t) => {
+test('the comparison of two sets agrees with their decisions', async (t) => {
   t.timeout(120_000 + RUNS * 400);
   const verdicts = new Map<string, number>();
   const count = (what: string): void => void verdicts.set(what, (verdicts.get(what) ?? 0) + 1);

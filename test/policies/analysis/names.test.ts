@@ -51,7 +51,7 @@ test('an automaton accepts what the regular expression matches', (t) => {
   t.true(matched > asked / 10 && matched < (asked * 9) / 10);
 });
 
-/** What refa can be asked: nothing but anchors at the ends looks around. null: it cannot. */
+/** The pattern in the form that refa can read, with anchors at the ends only. null: refa cannot read it. */
 function readByRefa({ js }: Pattern): NFA | null {
   const [, start = '', body = '', end = ''] = /^(\^?)(.*?)(\$?)$/su.exec(js.replaceAll('(?i)', '')) ?? [];
   if (/\\$/.test(body) || /\(\?[<=!]|\\b/.test(body) || /(?<!\\|\[)\^|(?<!\\)\$/.test(body)) return null;
@@ -71,7 +71,7 @@ function hasOuterBranch(source: string): boolean {
   return false;
 }
 
-test('refa finds the same patterns within others, and apart', (t) => {
+test('refa finds the same containments and overlaps of patterns', (t) => {
   t.timeout(120_000 + RUNS * 100);
   const all = readByRefa({ re2: '', js: '^[ -~\\u{a0}-\\u{d7ff}\\u{e000}-\\u{10ffff}]+$', sample: '' });
   if (all === null) return t.fail();
@@ -107,7 +107,7 @@ test('refa finds the same patterns within others, and apart', (t) => {
   t.true(verdicts.left < RUNS * 0.7);
 });
 
-test('a name is looked for within the lengths that can be asked', (t) => {
+test('the search for a name keeps within the allowed lengths', (t) => {
   const shortestOf = (re2: string, type: 'tool' | 'resource', but: string | null = null): string | null =>
     shortest([library(re2).automaton()], but === null ? [] : [library(but).automaton()], domainOf(type), plenty());
   t.is(shortestOf('^a{256}$', 'tool'), 'a'.repeat(256));
@@ -149,13 +149,13 @@ for (const [pattern, fits, fitsNot] of EDGES) {
   });
 }
 
-test('texts as an automaton are these texts', (t) => {
+test('an automaton for texts accepts exactly these texts', (t) => {
   const texts = textsAutomaton(['ab', 'abc', 'é']);
   for (const name of ['ab', 'abc', 'é']) t.true(accepts(texts, name));
   for (const name of ['a', 'abcd', 'x', 'éé', 'b']) t.false(accepts(texts, name));
 });
 
-test('what takes too long is given up', (t) => {
+test('a search that takes too long is given up', (t) => {
   const automaton = library('(?:a|b).*a.{12}$').automaton();
   t.throws(() => shortest([automaton], [library('a.{12}$').automaton()], domain, { left: 100 }));
 });
