@@ -75,7 +75,7 @@ test('a link inside a folder that leads to policies is refused, too, and one tha
   for (const name of ['one', 'two']) symlinkSync(join(dir, 'team'), join(dir, 'team', 'deep', name));
   t.deepEqual([...readPolicyFolder(dir).keys()], ['a.yaml']);
   symlinkSync(elsewhere, join(dir, 'team', 'deep', 'shared'));
-  t.throws(() => readPolicyFolder(dir), { message: /team is a folder with YAML files, and folders are not read/ });
+  t.throws(() => readPolicyFolder(dir), { message: /team is a folder with YAML files, and subfolders are not read/ });
 });
 
 test('a file of a policy that cannot be written is named, with the reason', (t) => {
