@@ -34,7 +34,7 @@ export interface AppParts {
   /** The bytes of large bodies in flight, by principal, for the whole process. */
   readonly bodies: Stock;
   readonly unread: UnreadLimits;
-  /** Routers for callers without a token, under `/api`. */
+  /** Routers under `/api` for callers without a token. */
   readonly open: readonly Mount[];
   /** Routers under `/api` behind authentication, in the order in which they are tried. */
   readonly protected: readonly ProtectedMount[];
@@ -94,7 +94,7 @@ export function createApp(parts: AppParts): Express {
   return app;
 }
 
-/** What holds for every answer: an id, headers, a line in the log, and that the request is addressed to this gateway. */
+/** Does what every request needs: an id, headers and a log line, and a check that the request is addressed to this gateway. */
 function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): RequestHandler {
   return (req, res, next) => {
     const requestId = uuidv7();

@@ -6,9 +6,9 @@ import type { Socket } from 'node:net';
 const MAX_AHEAD = 32;
 
 /**
- * Begins each request of a connection when the one before it is answered and taken: a packet holds more than a thousand requests, which
- * node hands over at once. A client that sends too many ahead is closed. What comes behind an answer that ends the connection is not
- * begun: its own answer would never be sent, and node would never tell that it is over.
+ * Starts each request of a connection when the client has received the answer to the previous one. One packet can hold more than
+ * a thousand requests, and node delivers them all at once. A client that pipelines too many is disconnected. Requests behind an
+ * answer that ends the connection are not started: their answers could never be sent, and node would never report their end.
  */
 export function inTurn(handle: RequestListener): RequestListener {
   const lines = new WeakMap<Socket, (() => void)[]>();

@@ -1,19 +1,19 @@
-/** Answers that wait in this process for clients that do not take them: bounded in time and in memory. */
+/** Limits the time and memory for answers that wait in this process because their clients do not read them. */
 import type { ServerResponse } from 'node:http';
 import type { Log } from '../log.ts';
 import { createStock, isOverdrawn, type Stock } from '../mcp/budgets.ts';
 import type { OutboxLimits } from '../mcp/outbox.ts';
 
 export interface UnreadLimits {
-  /** How long a client may take nothing of its answer. */
+  /** How long a client may stop reading its answer, in milliseconds. */
   readonly stallMs: number;
-  /** Bytes that wait, by owner: one stock for the process. */
+  /** The waiting bytes by owner, for the whole process. */
   readonly waiting: Stock;
-  /** What one answer counts at most: the list of an administrator may be larger than what many answers together may be. */
+  /** The most that one answer counts. A list for an administrator may be larger than the limit of many answers together. */
   readonly bytesOfAnswer: number;
 }
 
-/** Those of answers at `/mcp`, counted apart from them. */
+/** Returns the same limits as for answers at `/mcp`, with a separate count. */
 export function createUnreadLimits({
   waitingBytesOfPrincipal: perKey,
   waitingBytesOfAll: all,
@@ -22,14 +22,15 @@ export function createUnreadLimits({
   return { stallMs, waiting: createStock('answers that clients have not taken', { perKey, all }), bytesOfAnswer: perKey / 2 };
 }
 
-/** To be told before anything is answered. `ownerOf` is asked when the answer is written. */
+/** Call this before anything is answered. `ownerOf` is called when the answer is written. */
 export function limitUnread(res: ServerResponse, ownerOf: () => string, limits: UnreadLimits, log: Log): void {
   const { stallMs, waiting, bytesOfAnswer } = limits;
   const close = (why: string): void => {
     log.warn({ owner: ownerOf(), bytes: res.writableLength }, `client closed: ${why}`);
     res.req.socket.destroy();
   };
-  // Node begins anew with every part that the client takes. A request that is still worked on is no stalled answer.
+  // Node restarts this timeout with every part that the client reads. A request that is still being handled is not a stalled
+  // answer.
   res.setTimeout(stallMs, () => {
     if (res.writableLength > 0) close(`it took nothing of its answer for ${stallMs / 1_000} s`);
   });
