@@ -222,19 +222,22 @@ eachOwnServer(
   },
 );
 
-test.serial('disk full: refused in bounded time, nothing lost, and well again without a restart [sqlite]', async (t) => {
-  const disk = await smallDisk(guarded(), SQLITE_MEGABYTES).catch((error: Error) => error.message);
-  if (typeof disk === 'string') return noDisk(t, disk);
-  const data = `${disk.folder}/data`;
-  const load = await startLoad(t, { DATA_DIR: data, DATABASE_URL: `sqlite:${data}/portcullis.db` }, disk.within);
-  await endures(t, load, { strike: disk.fill, lift: disk.free });
-  const said = load.gateway
-    .output()
-    .split('\n')
-    .filter((line) => line.includes('SQLITE_FULL'));
-  t.is(said.length, 1, 'one line a minute, and not one for each refused request');
-  t.true(said[0]?.includes('"disk_full":true'));
-});
+test.serial(
+  'disk full: requests are refused in limited time, nothing is lost, and the gateway recovers without a restart [sqlite]',
+  async (t) => {
+    const disk = await smallDisk(guarded(), SQLITE_MEGABYTES).catch((error: Error) => error.message);
+    if (typeof disk === 'string') return noDisk(t, disk);
+    const data = `${disk.folder}/data`;
+    const load = await startLoad(t, { DATA_DIR: data, DATABASE_URL: `sqlite:${data}/portcullis.db` }, disk.within);
+    await endures(t, load, { strike: disk.fill, lift: disk.free });
+    const said = load.gateway
+      .output()
+      .split('\n')
+      .filter((line) => line.includes('SQLITE_FULL'));
+    t.is(said.length, 1, 'one line a minute, and not one for each refused request');
+    t.true(said[0]?.includes('"disk_full":true'));
+  },
+);
 
 eachOwnServer('a gateway with a frozen database shuts down in limited time, and nothing is lost', async (t, server, { url }) => {
   const drainMs = 500;

@@ -74,7 +74,7 @@ test.serial('the caller learns that a target redirects, and the administrator al
 });
 
 for (const scheme of ['', 'Bearer ', 'Basic ', 'token ']) {
-  test.serial(`the administrator is not shown what may be secret in the address of a redirection: ${scheme}`, async (t) => {
+  test.serial(`parts of a redirection that may be secret are not shown to the administrator: ${scheme}`, async (t) => {
     const url = await upstreamOf(t, ({ headers }, res) => {
       const token = String(headers['x-upstream-key']).slice(scheme.length);
       res.writeHead(307, { location: `https://me:${token}@b.example/${token}/mcp?key=${token}#x` }).end();

@@ -131,7 +131,7 @@ test('whoever missed a target because it could not be reached once is told when 
   t.deepEqual(recovered, [target.id]);
 });
 
-test('a try whose call goes on for long keeps nobody from a target that can be reached', async (t) => {
+test('a probe whose call takes long does not block others from a target that can be reached', async (t) => {
   const { health, pass } = setUp();
   let send: (request: UpstreamRequest) => Promise<UpstreamFault | UpstreamAnswer> = async () => ({ fault: 'unreachable' });
   const upstream = health.watched({ send: (request) => send(request), close: async () => undefined });
