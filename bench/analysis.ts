@@ -4,9 +4,9 @@
  */
 import { cpus, loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
+import type { Policy } from '../src/engine/compile/policy.ts';
 import { analyseInSteps } from '../src/policies/analysis/analyse.ts';
 import { compare } from '../src/policies/analysis/compare.ts';
-import type { Policy } from '../src/policies/document.ts';
 import type { Bar } from './bars.ts';
 import { columns, number, verdictLine } from './print.ts';
 import { createWorkload, MIXES } from './workload.ts';

@@ -6,7 +6,7 @@
 import { cpus, loadavg } from 'node:os';
 import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { loadPolicyModule, type PolicyModule } from '../src/decision/engine.ts';
+import { loadPolicyModule, type PolicyModule } from '../src/engine/engine.ts';
 import { type Bar, bars, type Row } from './bars.ts';
 import { measure } from './measure.ts';
 import { loop, naive, portcullis } from './peers/embedded.ts';

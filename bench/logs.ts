@@ -2,8 +2,9 @@
  * `npm run bench:logs`: how long a page of `GET /api/logs` takes in a log of ten million decisions, for every filter, on each database.
  * `--json` prints every figure as JSON, `--quick` asks a log of a million. `--only=sqlite,mariadb,mysql` leaves out the others.
  */
+
+import { type AuditPage, type AuditStore, auditStore } from '../src/audit/decision-store.ts';
 import type { LogFilter } from '../src/audit/filter.ts';
-import { type AuditPage, type AuditStore, auditStore } from '../src/audit/store.ts';
 import type { Database } from '../src/db/database.ts';
 import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';

@@ -1,6 +1,6 @@
 /** The oracle's answers, and the order in which policies are read. */
-import type { Policy } from '../src/policies/document.ts';
-import { decide } from '../test/decision/oracle.ts';
+import type { Policy } from '../src/engine/compile/policy.ts';
+import { decide } from '../test/engine/oracle.ts';
 import type { Answer } from './peers/peer.ts';
 import type { Question } from './workload.ts';
 

@@ -5,7 +5,7 @@
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Database } from '../src/db/database.ts';
-import { createEngine, loadPolicyModule } from '../src/decision/engine.ts';
+import { createEngine, loadPolicyModule } from '../src/engine/engine.ts';
 import { replay } from '../src/policies/replay/replay.ts';
 import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';

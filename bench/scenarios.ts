@@ -1,7 +1,7 @@
 /** What is measured besides single decisions: lists, cached decisions, and a rebuild while decisions go on. */
 import { setImmediate } from 'node:timers/promises';
-import { createDecisionCache } from '../src/decision/cache.ts';
-import { createEngine, type PolicyModule } from '../src/decision/engine.ts';
+import { createDecisionCache } from '../src/engine/cache.ts';
+import { createEngine, type PolicyModule } from '../src/engine/engine.ts';
 import { type Figures, figuresOf } from './measure.ts';
 import { ask, loop } from './peers/embedded.ts';
 import type { Answer } from './peers/peer.ts';

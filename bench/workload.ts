@@ -1,6 +1,7 @@
 /** Policy sets and questions for the benchmark: the same for every engine, the same in every run. */
-import type { NamedObject, PrincipalFacts } from '../src/decision/decision.ts';
-import type { Policy } from '../src/policies/document.ts';
+
+import type { Policy } from '../src/engine/compile/policy.ts';
+import type { NamedObject, PrincipalFacts } from '../src/engine/decision.ts';
 
 export const TARGETS = 20;
 export const ROLES = 10;

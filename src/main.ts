@@ -1,6 +1,6 @@
 /** The gateway's process: reads the configuration, starts the gateway and shuts it down gracefully. */
 import { setFlagsFromString } from 'node:v8';
-import { ConfigError, configFromProcess } from './config.ts';
+import { ConfigError, configFromProcess } from './config/config.ts';
 import { createGateway } from './gateway.ts';
 
 // Requests leave little garbage. Parallel collector threads would spend more time on coordination than the collection takes.

@@ -3,11 +3,11 @@
  * first.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { tokenStore } from './auth/store.ts';
+import { tokenStore } from './auth/token-store.ts';
+import type { Log } from './base/log.ts';
+import { repeat } from './base/repeat.ts';
 import { removeChanges } from './db/changes.ts';
 import type { Database } from './db/database.ts';
-import type { Log } from './log.ts';
-import { repeat } from './repeat.ts';
 
 export interface UpkeepParts {
   readonly database: Database;

@@ -2,9 +2,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test from 'ava';
-import { ERRORS } from '../src/errors.ts';
-import { PATHS } from '../src/http/openapi/document.ts';
+import { ERRORS } from '../src/base/errors.ts';
 import { readPolicy } from '../src/policies/schema.ts';
+import { PATHS } from '../src/rest/contract.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
@@ -25,7 +25,7 @@ const codes = (cell: string): string[] => [...cell.matchAll(/`([^`]+)`/g)].map((
 
 /** Name -> default, where that is a plain value; null where there is none, or it follows from something else. */
 function variables(): Map<string, string | null> {
-  const [, schema = ''] = read('src/config.ts').split('const schema = Joi.object<Environment>({\n');
+  const [, schema = ''] = read('src/config/config.ts').split('const schema = Joi.object<Environment>({\n');
   const entries = (schema.split('\n});')[0] ?? '').split(/^ {2}(?=[A-Z_]+:)/m).filter((entry) => /^[A-Z_]+:/.test(entry));
   return new Map(
     entries.map((entry) => {

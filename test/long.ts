@@ -20,7 +20,7 @@ const { values } = parseArgs({
 });
 const root = join(import.meta.dirname, '..');
 const typescript = ['--import', 'ts-blank-space/register'];
-/** Requests to each policy set in `test/decision/differential.test.ts`. */
+/** Requests to each policy set in `test/engine/differential.test.ts`. */
 const PER_RUN = 20;
 
 interface Step {
@@ -34,9 +34,9 @@ function cluster(kind: string): string[] {
 
 const STEPS: Readonly<Record<string, Step>> = {
   mutants: { args: [...typescript, 'test/mutants.ts', '--seeds=50'] },
-  growth: { args: [...typescript, 'test/decision/growth.ts', `--decisions=${values.decisions}`] },
+  growth: { args: [...typescript, 'test/engine/growth.ts', `--decisions=${values.decisions}`] },
   differential: {
-    args: ['node_modules/ava/entrypoints/cli.mjs', 'test/decision/differential.test.ts'],
+    args: ['node_modules/ava/entrypoints/cli.mjs', 'test/engine/differential.test.ts'],
     env: { DIFFERENTIAL_RUNS: String(Math.ceil(Number(values.requests) / PER_RUN)) },
   },
   analysis: {

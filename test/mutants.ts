@@ -3,7 +3,7 @@
  * `--seeds=n` makes n mutants of each kind of fault in documents (default 10).
  */
 import { parseArgs } from 'node:util';
-import { runMutants } from './decision/mutation/run.ts';
+import { runMutants } from './engine/mutation/run.ts';
 
 const { values } = parseArgs({ options: { seeds: { type: 'string', default: '10' } } });
 const began = performance.now();

@@ -1,12 +1,12 @@
 import test from 'ava';
-import { readIdentities } from '../src/auth/identities.ts';
-import { tokenStore } from '../src/auth/store.ts';
+import { tokenStore } from '../src/auth/token-store.ts';
 import { type Change, createChanges, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
 import type { Database } from '../src/db/database.ts';
-import { createCurrent } from '../src/decision/current.ts';
-import type { Engine } from '../src/decision/decision.ts';
+import type { Engine } from '../src/engine/decision.ts';
+import { readIdentities } from '../src/state/identity-store.ts';
+import { createCurrent } from '../src/state/live-state.ts';
 import { createUpkeep } from '../src/upkeep.ts';
-import { userStore } from '../src/users/store.ts';
+import { userStore } from '../src/users/user-store.ts';
 import { openTestDatabase } from './support/database.ts';
 import { eachEngine } from './support/databases/engines.ts';
 

@@ -4,10 +4,10 @@
  */
 import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
-import { createChainKey } from '../../src/audit/chain.ts';
+import { createChainKey } from '../../src/audit/chain/chain.ts';
 import type { DecisionRecord } from '../../src/audit/event.ts';
 import { createAuditWriter, type GroupCommitWriter } from '../../src/audit/writer.ts';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import type { Engine } from '../../test/support/databases/engines.ts';
 import { figuresOf, median } from '../measure.ts';

@@ -4,7 +4,7 @@ import { cpus, loadavg } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { createConnection } from 'mysql2/promise';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { type Engine, engines } from '../../test/support/databases/engines.ts';
 import type { Guardian } from '../../test/support/databases/guardian.ts';

@@ -3,7 +3,7 @@
  * common, some are rare, and some are long gone. Not a chain that could be verified.
  */
 
-import { firstIdOf, resourceKey } from '../../src/audit/chain.ts';
+import { firstIdOf, resourceKey } from '../../src/audit/chain/chain.ts';
 import type { LogFilter } from '../../src/audit/filter.ts';
 import type { Database } from '../../src/db/database.ts';
 

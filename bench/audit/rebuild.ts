@@ -4,9 +4,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { Client } from 'undici';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
-import { policyStore } from '../../src/policies/store.ts';
+import { policyStore } from '../../src/policies/policy-store.ts';
 import type { Engine } from '../../test/support/databases/engines.ts';
 import { type Guardian, killGroup } from '../../test/support/databases/guardian.ts';
 import { openSession } from '../../test/support/mcp.ts';

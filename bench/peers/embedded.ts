@@ -1,8 +1,9 @@
 /** What runs in this process and needs no installation: the plain loop, our engine, and the rule that reviewers read. */
-import type { PrincipalFacts } from '../../src/decision/decision.ts';
-import { createEngine, type LoadedEngine, type PolicyModule } from '../../src/decision/engine.ts';
-import { loadInstance, readResult } from '../../src/decision/instance.ts';
-import type { PolicySubject } from '../../src/policies/document.ts';
+
+import type { PolicySubject } from '../../src/engine/compile/policy.ts';
+import type { PrincipalFacts } from '../../src/engine/decision.ts';
+import { createEngine, type LoadedEngine, type PolicyModule } from '../../src/engine/engine.ts';
+import { loadInstance, readResult } from '../../src/engine/instance.ts';
 import type { Question } from '../workload.ts';
 import type { Answer, Peer } from './peer.ts';
 

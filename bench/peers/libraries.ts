@@ -1,5 +1,5 @@
 /** Engines from npm that are asked in this process: casbin and Cedar. `bench/package.json` pins them. */
-import type { Policy } from '../../src/policies/document.ts';
+import type { Policy } from '../../src/engine/compile/policy.ts';
 import { isInstalled } from './installed.ts';
 import type { Answer, Peer } from './peer.ts';
 

@@ -1,5 +1,5 @@
 /** What the benchmark asks of every engine. */
-import type { Policy } from '../../src/policies/document.ts';
+import type { Policy } from '../../src/engine/compile/policy.ts';
 import type { Question } from '../workload.ts';
 
 export interface Answer {

@@ -1,7 +1,7 @@
 /**
  * Limits the denials of a principal per minute: each is a row in the log, so a client that is always denied could fill the disk.
  */
-import type { Log } from '../log.ts';
+import type { Log } from '../base/log.ts';
 
 export interface Denials {
   /** Counts a recorded denial of this principal. */

@@ -1,5 +1,5 @@
 /** The JSON of a decision in the API. */
-import type { AuditEntry } from './store.ts';
+import type { AuditEntry } from './decision-store.ts';
 
 export type LogJson = ReturnType<typeof logJson>;
 

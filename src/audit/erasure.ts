@@ -5,8 +5,8 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
-import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from './chain.ts';
-import { chainStore } from './chains/store.ts';
+import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from './chain/chain.ts';
+import { chainStore } from './chain/chain-store.ts';
 
 export interface Erasure {
   /**

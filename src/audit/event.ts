@@ -1,7 +1,7 @@
 /** The records of the audit log: one decision per request, the items of a list, and how the request ended. */
 import type { Principal } from '../auth/principal.ts';
-import type { Decision, DecisionReason } from '../decision/decision.ts';
-import type { Effect, ResourceType } from '../policies/document.ts';
+import type { Effect, ResourceType } from '../engine/compile/policy.ts';
+import type { Decision, DecisionReason } from '../engine/decision.ts';
 
 /** A decision. It is durable before it takes effect (law 5) and never changes afterwards. */
 export interface DecisionRecord {

@@ -1,6 +1,7 @@
 /** Exports as streams of text. */
+
+import { type AuditLine, lineText } from './chain/lines.ts';
 import type { LogJson } from './entry.ts';
-import { type AuditLine, lineText } from './lines.ts';
 
 /** A row of `/api/logs` with its position in the chain. */
 export type ExportedEntry = LogJson & { readonly chain_id: string | null; readonly chain_seq: number | null };

@@ -1,9 +1,9 @@
 /** Reads the query parameters that filter the log, and turns them into SQL conditions. Pure. */
 import Joi from 'joi';
-import type { FieldError } from '../errors.ts';
-import { instant } from '../http/validate.ts';
-import { EFFECTS, RESOURCE_TYPES } from '../policies/document.ts';
-import { firstIdOf, resourceKey } from './chain.ts';
+import type { FieldError } from '../base/errors.ts';
+import { instant } from '../base/validate.ts';
+import { EFFECTS, RESOURCE_TYPES } from '../engine/compile/policy.ts';
+import { firstIdOf, resourceKey } from './chain/chain.ts';
 import { AUDIT_REASONS } from './event.ts';
 
 /** A row matches if it meets every condition. Names are compared byte for byte. */

@@ -3,13 +3,12 @@
  * into the next commit, so load makes batches larger and not the wait longer. Records enter the chain only here.
  */
 import { v7 as uuidv7 } from 'uuid';
+import { AppError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
-import { AppError } from '../errors.ts';
-import type { Log } from '../log.ts';
-import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head, nextStamp } from './chain.ts';
-import { chainStore } from './chains/store.ts';
-import type { AuditWriter, OutcomeRecord } from './event.ts';
+import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head, nextStamp } from './chain/chain.ts';
+import { chainStore } from './chain/chain-store.ts';
 import {
   type AuditStore,
   auditStore,
@@ -22,7 +21,8 @@ import {
   storedDecision,
   storedOutcome,
   storedShown,
-} from './store.ts';
+} from './decision-store.ts';
+import type { AuditWriter, OutcomeRecord } from './event.ts';
 
 export interface AuditWriterParts {
   readonly database: Database;

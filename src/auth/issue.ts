@@ -1,8 +1,8 @@
 /** Makes tokens and their records. A token is invalid until its record is stored. */
 import { v7 as uuidv7 } from 'uuid';
-import type { User } from '../users/store.ts';
+import type { User } from '../users/user-store.ts';
 import type { KeyRing } from './keys.ts';
-import type { TokenRecord } from './store.ts';
+import type { TokenRecord } from './token-store.ts';
 import { LOGIN_TOKEN_MS, type TokenRules } from './verify.ts';
 
 /** Makes the record of a token, then signs the token. */

@@ -1,9 +1,9 @@
 /** The keys that sign tokens (ES256), and the key that seals session ids. They are stored encrypted under the master key. */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
 import { CompactSign, type JWTPayload, SignJWT } from 'jose';
+import { AppError } from '../base/errors.ts';
 import type { Connection, Transaction } from '../db/database.ts';
-import { AppError } from '../errors.ts';
-import { type SecretKeyRow, secretKeyStore } from './store.ts';
+import { type SecretKeyRow, secretKeyStore } from './token-store.ts';
 import type { Vault } from './vault.ts';
 
 /** `typ` in the protected header of every token. */

@@ -1,14 +1,15 @@
 /** Makes and revokes the login tokens and API tokens of a user. */
-import type { Config } from '../config.ts';
+
+import { AppError, invalidRequest } from '../base/errors.ts';
+import type { Config } from '../config/config.ts';
 import type { Change } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
-import { AppError, invalidRequest } from '../errors.ts';
-import { ADMIN, type User, userStore } from '../users/store.ts';
-import type { Administer, Caller } from './administer.ts';
+import { ADMIN, type User, userStore } from '../users/user-store.ts';
+import type { Administer, Caller } from './caller.ts';
 import type { DraftToken } from './issue.ts';
 import type { Passwords } from './passwords.ts';
-import { type TokenRecord, tokenStore } from './store.ts';
+import { type TokenRecord, tokenStore } from './token-store.ts';
 
 export interface LoginParts {
   readonly database: Database;

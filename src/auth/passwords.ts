@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { hash, type Options, verify } from '@node-rs/argon2';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 
 export interface Passwords {
   /** Throws AppError `too_many_requests` if too many callers wait. `verify` does the same. */

@@ -1,5 +1,5 @@
 /** Reads the claims of a verified token, which identify the caller. Pure. */
-import type { PrincipalFacts } from '../decision/decision.ts';
+import type { PrincipalFacts } from '../engine/decision.ts';
 
 /** The claims that the gateway reads from every JWT. Their types are checked. */
 export interface TokenClaims {

@@ -1,11 +1,11 @@
 /** Decides who may register, and makes the first user the administrator. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
-import type { Config } from '../config.ts';
+import { AppError } from '../base/errors.ts';
+import type { Config } from '../config/config.ts';
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
-import { AppError } from '../errors.ts';
-import { ADMIN, claimFirstAdministrator, type User, userStore } from '../users/store.ts';
+import { ADMIN, claimFirstAdministrator, type User, userStore } from '../users/user-store.ts';
 import type { Passwords } from './passwords.ts';
 import type { Vault } from './vault.ts';
 

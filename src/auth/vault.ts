@@ -2,7 +2,7 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 
 const IV_BYTES = 12;
 const TAG_BYTES = 16;

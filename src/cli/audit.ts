@@ -3,14 +3,14 @@ import { createReadStream, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
-import { createChainKey } from '../audit/chain.ts';
-import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/checkpoint.ts';
-import { type AuditLine, auditLines, readLine } from '../audit/lines.ts';
-import { createVerification, type Problem, type Report, type Verification } from '../audit/verify.ts';
+import { createChainKey } from '../audit/chain/chain.ts';
+import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
+import { type AuditLine, auditLines, readLine } from '../audit/chain/lines.ts';
+import { createVerification, type Problem, type Report, type Verification } from '../audit/chain/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
-import { type Config, configFromProcess } from '../config.ts';
+import { AppError } from '../base/errors.ts';
+import { type Config, configFromProcess } from '../config/config.ts';
 import { openDatabase } from '../db/database.ts';
-import { AppError } from '../errors.ts';
 import { reproduceCommand } from './bundle.ts';
 
 const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--since CHECKPOINT] [--json]

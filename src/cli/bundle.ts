@@ -3,8 +3,8 @@
  */
 import { writeFileSync } from 'node:fs';
 import type { LogJson } from '../audit/entry.ts';
-import type { Decision } from '../decision/decision.ts';
-import { createEngine, loadPolicyModule } from '../decision/engine.ts';
+import type { Decision } from '../engine/decision.ts';
+import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
 import { type Command, CommandError, type CommandGroup, runGroup, type Terminal, UsageError } from './command.ts';

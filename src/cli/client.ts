@@ -1,8 +1,8 @@
 /** The client of a gateway's REST API, for commands. */
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
-import { clientConfigFromProcess } from '../config.ts';
-import type { FieldError } from '../errors.ts';
+import type { FieldError } from '../base/errors.ts';
+import { clientConfigFromProcess } from '../config/config.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
 
 export const CLIENT_OPTIONS = {

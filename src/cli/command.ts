@@ -1,7 +1,7 @@
 /** What all commands with subcommands share: help, options, exit codes, and output as text or as JSON. */
 import { parseArgs } from 'node:util';
-import { ConfigError } from '../config.ts';
-import { AppError, type FieldError } from '../errors.ts';
+import { AppError, type FieldError } from '../base/errors.ts';
+import { ConfigError } from '../config/config.ts';
 
 /** The streams to which a command writes. Tests replace the process. */
 export interface Terminal {

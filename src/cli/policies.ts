@@ -1,10 +1,10 @@
 /** `portcullis policies`: policies as files in git, and their history, over the REST API of a gateway. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { policyFileSchemaText, testFileSchemaText } from '../policies/file-schema.ts';
-import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files.ts';
+import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files/file.ts';
+import { policyFileSchemaText, testFileSchemaText } from '../policies/files/file-schema.ts';
+import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/files/yaml.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
-import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/yaml.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from './client.ts';
 import {
   type Command,
@@ -17,7 +17,7 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
-import { type DecisionChangesJson, flipsText } from './flips.ts';
+import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';

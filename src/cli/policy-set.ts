@@ -1,8 +1,8 @@
 /** The policy set that a command is about, and the texts of policies and answers. */
 import { join } from 'node:path';
-import { DEFAULT_OWNER } from '../policies/files.ts';
-import type { PolicyRef } from '../policies/test-run.ts';
-import { describePolicyFileError } from '../policies/yaml.ts';
+import { DEFAULT_OWNER } from '../policies/files/file.ts';
+import type { PolicyRef } from '../policies/files/test-run.ts';
+import { describePolicyFileError } from '../policies/files/yaml.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
 

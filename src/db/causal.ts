@@ -2,7 +2,7 @@
  * Makes reads causal: they see every commit that was acknowledged before they began, on any member of a cluster (law 4). A single
  * server does that by itself. Each kind of cluster has its own setting for it, per connection.
  */
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 
 /** Runs a statement on the connection that is being prepared and resolves with its rows. */
 export type Ask = (sql: string) => Promise<unknown>;

@@ -3,7 +3,7 @@
  * The transaction of a change writes both, so neither exists without the other.
  */
 import { randomBytes } from 'node:crypto';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 import { batches, bytesOfRow } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
 import { statement } from './statement.ts';

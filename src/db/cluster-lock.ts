@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Knex } from 'knex';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 import { transact } from './transact.ts';
 
 /**

@@ -2,8 +2,8 @@
 import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import knex, { type Knex } from 'knex';
-import type { DatabaseConfig } from '../config.ts';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
+import type { DatabaseConfig } from '../config/config.ts';
 import { makeCausal } from './causal.ts';
 import { migrate } from './migrate.ts';
 import { boundedMysql } from './mysql-client.ts';

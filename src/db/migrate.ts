@@ -1,6 +1,6 @@
 /** Migrates the schema. If several replicas start, one of them migrates at a time. */
 import type { Knex } from 'knex';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 import { withClusterLock } from './cluster-lock.ts';
 import * as initial from './migrations/0001-initial.ts';
 import * as targets from './migrations/0002-targets.ts';

@@ -1,5 +1,5 @@
 /** Runs one piece of work at a time. Principals take turns, so that one does not wait behind all the work of another. */
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
 
 /** How many pieces of work of one principal may wait. */
 const MOST_WAITING = 100;

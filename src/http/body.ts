@@ -1,10 +1,10 @@
 /** Reads request bodies: limited in size, JSON only, and with only one possible interpretation (law 9). */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler, Response } from 'express';
-import { AppError, type FieldError, invalidRequest } from '../errors.ts';
-import { isOverdrawn, type Overdrawn, type Stock } from '../mcp/budgets.ts';
+import { isOverdrawn, type Overdrawn, type Stock } from '../base/budgets.ts';
+import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
+import { readJson } from '../base/json/json.ts';
 import { contextOf } from './context.ts';
-import { readJson } from './json.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 

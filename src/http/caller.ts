@@ -1,7 +1,7 @@
 /** Returns who makes an authenticated request, and why. */
 import type { Response } from 'express';
-import type { Caller } from '../auth/administer.ts';
-import { invalidRequest } from '../errors.ts';
+import type { Caller } from '../auth/caller.ts';
+import { invalidRequest } from '../base/errors.ts';
 import { admissionOf, contextOf } from './context.ts';
 
 export const REASON_HEADER = 'Portcullis-Reason';

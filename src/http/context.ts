@@ -1,7 +1,7 @@
 /** What the middlewares learn about a request, with types. */
 import type { Response } from 'express';
-import type { Admission } from '../auth/admission.ts';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
+import type { Admission } from '../state/admission.ts';
 
 export interface RequestContext {
   /** The id in the `X-Request-Id` header of the answer, in the log, and in the record of changes. */

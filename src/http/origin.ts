@@ -2,8 +2,8 @@
  * Checks which host names the gateway answers to and which web pages may call it. This protects every route from DNS rebinding.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Config } from '../config.ts';
-import { AppError } from '../errors.ts';
+import { AppError } from '../base/errors.ts';
+import type { Config } from '../config/config.ts';
 
 type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 

@@ -1,8 +1,8 @@
 /** Pagination of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import type { Request, Response } from 'express';
-import { invalidRequest } from '../errors.ts';
-import { joinInSlices } from '../slices.ts';
-import { UUID } from './validate.ts';
+import { invalidRequest } from '../base/errors.ts';
+import { joinInSlices } from '../base/slices.ts';
+import { UUID } from '../base/validate.ts';
 
 export interface Page {
   /** The maximum number of items; null: the whole list. */

@@ -1,7 +1,7 @@
 /** Maps errors to responses, for the whole gateway: application/problem+json (RFC 9457). */
 import type { ServerResponse } from 'node:http';
-import { AppError, ERRORS, type ErrorCode, type FieldError } from '../errors.ts';
-import type { Log } from '../log.ts';
+import { AppError, ERRORS, type ErrorCode, type FieldError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
 import { endAnswer } from './body.ts';
 
 export interface ProblemDocument {

@@ -1,8 +1,8 @@
 /** Rate limits for callers, counted in this process. */
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
-import type { Config } from '../config.ts';
-import { AppError } from '../errors.ts';
-import { addressGroup } from './address.ts';
+import { AppError } from '../base/errors.ts';
+import type { Config } from '../config/config.ts';
+import { addressGroup } from './client-address.ts';
 
 export interface RateLimits {
   /**

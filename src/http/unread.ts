@@ -1,8 +1,8 @@
 /** Limits the time and memory for answers that wait in this process because their clients do not read them. */
 import type { ServerResponse } from 'node:http';
-import type { Log } from '../log.ts';
-import { createStock, isOverdrawn, type Stock } from '../mcp/budgets.ts';
-import type { OutboxLimits } from '../mcp/outbox.ts';
+import { createStock, isOverdrawn, type Stock } from '../base/budgets.ts';
+import type { Log } from '../base/log.ts';
+import type { OutboxLimits } from './outbox.ts';
 
 export interface UnreadLimits {
   /** How long a client may stop reading its answer, in milliseconds. */

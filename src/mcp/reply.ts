@@ -1,10 +1,10 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
 import { setImmediate as immediate } from 'node:timers/promises';
+import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
-import type { Answer, OutEvent } from './answer.ts';
-import type { Recipient } from './outbox.ts';
-import { formatEvent, KEEP_ALIVE } from './sse.ts';
+import type { Answer, OutEvent } from './protocol/answer.ts';
+import { formatEvent, KEEP_ALIVE } from './protocol/sse.ts';
 
 export interface ReplyContext extends ProblemContext {
   readonly keepAliveMs: number;

@@ -1,8 +1,8 @@
 /** Who can use what. It asks the engine about every subject with every object, one by one. */
 import { csvCell } from '../audit/export.ts';
-import type { Engine, NamedObject, PrincipalFacts } from '../decision/decision.ts';
-import { createPause } from '../slices.ts';
-import type { Policy, ResourceType, SubjectType } from './document.ts';
+import { createPause } from '../base/slices.ts';
+import type { Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
+import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
 import { decideOne } from './questions.ts';
 
 /** A caller whose access is listed. */

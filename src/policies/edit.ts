@@ -2,15 +2,16 @@
  * Changes to the policy set. Each change is checked against the whole set before it is stored, so that two changes together
  * cannot make a set that would be refused.
  */
-import type { Administer, Caller } from '../auth/administer.ts';
+import type { Administer, Caller } from '../auth/caller.ts';
+import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
+import { etagOf, requireMatch } from '../base/etag.ts';
+import { inSlices } from '../base/slices.ts';
+import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
-import { AppError, type FieldError, invalidRequest } from '../errors.ts';
-import { etagOf, requireMatch } from '../http/etag.ts';
-import { readOnlyErrors } from '../http/validate.ts';
-import { inSlices } from '../slices.ts';
-import type { Policy, PolicySubject, StoredPolicy } from './document.ts';
-import { checkPolicySetInSteps, type PatternCheck } from './pattern.ts';
+import { checkPolicySetInSteps, type PatternCheck } from '../engine/compile/pattern.ts';
+import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
+import { type PolicyStore, policyStore } from './policy-store.ts';
 import {
   POLICY_LIMITS,
   type PolicyDocument,
@@ -20,7 +21,6 @@ import {
   sortedSubjects,
   subjectKey,
 } from './schema.ts';
-import { type PolicyStore, policyStore } from './store.ts';
 
 export interface PolicyEditParts {
   readonly database: Database;

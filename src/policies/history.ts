@@ -1,10 +1,11 @@
 /** Earlier states of the policy set. They are computed from the recorded changes, which are never altered. */
+
+import { AppError } from '../base/errors.ts';
 import { policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
-import { AppError } from '../errors.ts';
-import type { StoredPolicy } from './document.ts';
+import type { StoredPolicy } from '../engine/compile/policy.ts';
+import { policyStore } from './policy-store.ts';
 import { policyFromJson } from './schema.ts';
-import { policyStore } from './store.ts';
 
 /**
  * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current

@@ -1,9 +1,10 @@
 /** Answers questions about policies with the engine that decides requests. */
-import type { DecidingPolicy, DecisionReason, Engine } from '../decision/decision.ts';
-import type { Question } from '../decision/explain.ts';
-import { isDecidableResource } from '../mcp/uri.ts';
-import { createPause } from '../slices.ts';
-import type { Effect } from './document.ts';
+
+import { createPause } from '../base/slices.ts';
+import type { Effect } from '../engine/compile/policy.ts';
+import type { DecidingPolicy, DecisionReason, Engine } from '../engine/decision.ts';
+import type { Question } from '../engine/explain.ts';
+import { isDecidableResource } from '../mcp/protocol/uri.ts';
 
 export interface Answered {
   readonly effect: Effect;

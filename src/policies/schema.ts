@@ -1,6 +1,6 @@
 /** Policies in the REST API: what a request may contain, and how the API shows a policy. */
 import Joi from 'joi';
-import { type Hints, lines, text, uuid, validate } from '../http/validate.ts';
+import { type Hints, lines, text, uuid, validate } from '../base/validate.ts';
 import {
   EFFECTS,
   type Policy,
@@ -9,7 +9,7 @@ import {
   type StoredPolicy,
   SUBJECT_TYPES,
   type SubjectType,
-} from './document.ts';
+} from '../engine/compile/policy.ts';
 
 export const POLICY_LIMITS = { name: 256, description: 4096, pattern: 512, subjectValue: 256, subjects: 1000 } as const;
 

@@ -8,7 +8,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import { Agent, type Dispatcher, errors } from 'undici';
 import type { Vault } from '../auth/vault.ts';
-import type { Log } from '../log.ts';
+import type { Log } from '../base/log.ts';
 
 export interface Peer {
   readonly id: string;

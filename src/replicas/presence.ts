@@ -1,8 +1,8 @@
 /** Announces this process to the replicas that share the database, and finds the others. */
 import type { Vault } from '../auth/vault.ts';
+import type { Log } from '../base/log.ts';
 import type { Database } from '../db/database.ts';
-import type { Log } from '../log.ts';
-import { type ReplicaState, replicaStore } from './store.ts';
+import { type ReplicaState, replicaStore } from './replica-store.ts';
 
 export interface Presence {
   /** The id of this start of this process. */

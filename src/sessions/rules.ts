@@ -1,6 +1,6 @@
 /** What administrators have decided about sessions. It is part of the state that every request is checked against (law 4). */
 import type { Connection } from '../db/database.ts';
-import { sessionStore } from './store.ts';
+import { sessionStore } from './session-store.ts';
 
 /** The lifetime of a session, in milliseconds. Older sessions are rejected. */
 export const SESSION_LIFETIME_MS = 24 * 60 * 60 * 1000;

@@ -1,9 +1,9 @@
 /** Maintains the session rows: records when each session was last used, and deletes sessions that can no longer be used. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Log } from '../base/log.ts';
 import type { Database } from '../db/database.ts';
-import type { Log } from '../log.ts';
 import { SESSION_LIFETIME_MS } from './rules.ts';
-import { sessionStore } from './store.ts';
+import { sessionStore } from './session-store.ts';
 
 export interface SessionUpkeep {
   /** Records that a request has used the session. */

@@ -1,7 +1,7 @@
 /** Credentials in requests of the REST API: the header or variable, the subject, and the value. */
 import Joi from 'joi';
-import { invalidRequest } from '../errors.ts';
-import { text, validate } from '../http/validate.ts';
+import { invalidRequest } from '../base/errors.ts';
+import { text, validate } from '../base/validate.ts';
 import type { CredentialKey, Target } from './target.ts';
 
 export const CREDENTIAL_TYPES = ['bearer', 'header', 'env'] as const satisfies readonly CredentialKey['type'][];

@@ -8,8 +8,8 @@ import type { Vault } from '../auth/vault.ts';
 import type { Connection } from '../db/database.ts';
 import { accessor, type HeldCredential } from './access.ts';
 import { type CredentialInput, type CredentialSubject, fitsTransport, isSteeringVariable } from './credential-document.ts';
-import { type CredentialRow, type TargetStore, targetStore } from './store.ts';
 import type { CredentialKey, RoutedTarget, Target } from './target.ts';
+import { type CredentialRow, type TargetStore, targetStore } from './target-store.ts';
 
 const sha256 = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('hex');
 

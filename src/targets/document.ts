@@ -1,10 +1,10 @@
 /** Targets in the REST API: what a request may contain, and the JSON of an answer. */
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
-import { type FieldError, invalidRequest } from '../errors.ts';
-import { lines, text, uuid, validate } from '../http/validate.ts';
-import { isRequestMethod } from '../mcp/operation.ts';
-import { RESOURCE_TYPES } from '../policies/document.ts';
+import { type FieldError, invalidRequest } from '../base/errors.ts';
+import { lines, text, uuid, validate } from '../base/validate.ts';
+import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
+import { isRequestMethod } from '../mcp/protocol/operation.ts';
 import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
 import {
   type ArgumentCapture,

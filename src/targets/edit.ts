@@ -1,12 +1,12 @@
 /** Edits of targets and their credentials. Each edit is one administrative change. */
-import type { Administer, Caller } from '../auth/administer.ts';
+import type { Administer, Caller } from '../auth/caller.ts';
 import type { Vault } from '../auth/vault.ts';
+import { AppError, invalidRequest } from '../base/errors.ts';
+import { etagOf, requireMatch } from '../base/etag.ts';
+import type { AddressRule } from '../base/network-address.ts';
+import { readOnlyErrors } from '../base/validate.ts';
 import type { Change } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
-import { AppError, invalidRequest } from '../errors.ts';
-import { etagOf, requireMatch } from '../http/etag.ts';
-import { readOnlyErrors } from '../http/validate.ts';
-import type { AddressRule } from './address.ts';
 import {
   type CredentialInput,
   type CredentialSubject,
@@ -16,8 +16,8 @@ import {
 } from './credential-document.ts';
 import { type CredentialJson, credentialJson, hasMoved, sealCredential } from './credentials.ts';
 import { changedDocument, type TargetDocument, type TargetUpdate, targetJson } from './document.ts';
-import { type CredentialRow, type TargetStore, targetStore } from './store.ts';
 import type { Target } from './target.ts';
+import { type CredentialRow, type TargetStore, targetStore } from './target-store.ts';
 
 export interface TargetEditParts {
   readonly administer: Administer;

@@ -1,6 +1,6 @@
 /** The type of a target, as the request path uses it. */
 import type { Principal } from '../auth/principal.ts';
-import type { ResourceType } from '../policies/document.ts';
+import type { ResourceType } from '../engine/compile/policy.ts';
 
 export const TRANSPORTS = ['streamable-http', 'sse', 'stdio'] as const;
 export type Transport = (typeof TRANSPORTS)[number];

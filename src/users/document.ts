@@ -1,7 +1,7 @@
 /** Users in the REST API: what a request may contain, and the JSON of an answer. */
 import Joi from 'joi';
-import { text } from '../http/validate.ts';
-import type { User } from './store.ts';
+import { text } from '../base/validate.ts';
+import type { User } from './user-store.ts';
 
 export interface UserDocument {
   readonly id: string;

@@ -1,7 +1,7 @@
 /** Large messages of one caller or target: they are refused before they are read, read in turns, and cost the others nothing. */
 import { connect, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits.ts';
+import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits/limits.ts';
 import { routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
 import { inSession, open, send } from '../mcp/raw.ts';
 import { answerText, byMethod, type RecordingUpstream, type Script, startRecording } from '../support/upstreams/recording.ts';

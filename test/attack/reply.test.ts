@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { createServer, get } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
-import { createLog } from '../../src/log.ts';
-import type { OutEvent } from '../../src/mcp/answer.ts';
+import { createLog } from '../../src/base/log.ts';
+import type { OutEvent } from '../../src/mcp/protocol/answer.ts';
 import { writeAnswer, writeProblem } from '../../src/mcp/reply.ts';
 
 async function* breaking(): AsyncGenerator<OutEvent> {

@@ -1,8 +1,8 @@
 /** Pages of a large log: found by an index in their order, and bounded where no index finds them. */
 import test from 'ava';
-import { firstIdOf } from '../../src/audit/chain.ts';
+import { firstIdOf } from '../../src/audit/chain/chain.ts';
+import { type AuditPage, auditStore, LOOKED_AT } from '../../src/audit/decision-store.ts';
 import { driversOf, type LogFilter, readFilter, unindexedOf } from '../../src/audit/filter.ts';
-import { type AuditPage, auditStore, LOOKED_AT } from '../../src/audit/store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { decision, stamper } from './records.ts';

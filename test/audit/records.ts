@@ -1,10 +1,10 @@
 import { v7 as uuidv7 } from 'uuid';
-import { createChainKey, type Head, nextStamp, type RecordKind } from '../../src/audit/chain.ts';
-import type { Checkpoint } from '../../src/audit/checkpoint.ts';
+import { createChainKey, type Head, nextStamp, type RecordKind } from '../../src/audit/chain/chain.ts';
+import type { Checkpoint } from '../../src/audit/chain/checkpoint.ts';
+import { auditLines } from '../../src/audit/chain/lines.ts';
+import { createVerification, type Report } from '../../src/audit/chain/verify.ts';
+import { type Chained, type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/decision-store.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/event.ts';
-import { auditLines } from '../../src/audit/lines.ts';
-import { type Chained, type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/store.ts';
-import { createVerification, type Report } from '../../src/audit/verify.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';
 

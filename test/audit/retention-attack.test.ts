@@ -1,9 +1,9 @@
 /** An attacker who can write every table, but has no key, tries to make the gateway remove young records. */
 import test from 'ava';
-import { createChainKey, retentionSignature } from '../../src/audit/chain.ts';
-import { chainStore } from '../../src/audit/chains/store.ts';
-import { type Checkpoint, checkpointMac } from '../../src/audit/checkpoint.ts';
-import { createRetention, type RetentionParts } from '../../src/audit/retention.ts';
+import { createChainKey, retentionSignature } from '../../src/audit/chain/chain.ts';
+import { chainStore } from '../../src/audit/chain/chain-store.ts';
+import { type Checkpoint, checkpointMac } from '../../src/audit/chain/checkpoint.ts';
+import { createRetention, type RetentionParts } from '../../src/audit/chain/retention.ts';
 import type { Connection, Database, Transaction } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';

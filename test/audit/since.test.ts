@@ -1,10 +1,10 @@
 /** Verification from a checkpoint on: what it reads, what it finds, and what it leaves to a verification of the whole log. */
 import test, { type ExecutionContext } from 'ava';
-import { chainStore } from '../../src/audit/chains/store.ts';
-import { type Checkpoint, checkpointMac } from '../../src/audit/checkpoint.ts';
-import { auditLines, lineText, readLine } from '../../src/audit/lines.ts';
-import { createRetention } from '../../src/audit/retention.ts';
-import { createVerification, type ProblemKind } from '../../src/audit/verify.ts';
+import { chainStore } from '../../src/audit/chain/chain-store.ts';
+import { type Checkpoint, checkpointMac } from '../../src/audit/chain/checkpoint.ts';
+import { auditLines, lineText, readLine } from '../../src/audit/chain/lines.ts';
+import { createRetention } from '../../src/audit/chain/retention.ts';
+import { createVerification, type ProblemKind } from '../../src/audit/chain/verify.ts';
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';

@@ -4,7 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import { v7 as uuidv7 } from 'uuid';
 import { createKeyRing, makeKeys } from '../../src/auth/keys.ts';
 import { isRefusal } from '../../src/auth/principal.ts';
-import { tokenStore } from '../../src/auth/store.ts';
+import { tokenStore } from '../../src/auth/token-store.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createVerifier } from '../../src/auth/verify.ts';
 import { openDatabase } from '../../src/db/database.ts';

@@ -1,8 +1,9 @@
 /** A gateway, as `src/main.ts` runs it. With the kind of the cluster as argument it reads its state as the servers have it where nobody asks for more. */
-import { readConfig } from '../../src/config.ts';
+
+import { createLog } from '../../src/base/log.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { createGateway } from '../../src/gateway.ts';
-import { createLog } from '../../src/log.ts';
 
 const UNDO: Readonly<Record<string, string>> = {
   galera: 'set session wsrep_sync_wait = 0',

@@ -1,8 +1,8 @@
 /** What a connection is told, by what its server says of itself. `npm run test:cluster` has the real ones. */
 import test from 'ava';
+import { AppError } from '../../src/base/errors.ts';
 import { makeCausal } from '../../src/db/causal.ts';
 import { transact } from '../../src/db/transact.ts';
-import { AppError } from '../../src/errors.ts';
 
 /** Statements after the question of what the server is. `state` null: it has no such member. */
 async function told(variables: Record<string, string>, state: string | Error | null = null): Promise<string[]> {

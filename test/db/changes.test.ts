@@ -4,7 +4,8 @@ import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { readConfig } from '../../src/config.ts';
+import { AppError } from '../../src/base/errors.ts';
+import { readConfig } from '../../src/config/config.ts';
 import {
   type Actor,
   type Change,
@@ -16,7 +17,6 @@ import {
   readPosition,
 } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
-import { AppError } from '../../src/errors.ts';
 import { eachEngine, eachServer, type TestDatabase } from '../support/databases/engines.ts';
 
 const actor: Actor = { id: 'admin-id', email: 'admin@example.com', request_id: 'request' };

@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream';
 import test from 'ava';
-import { createLog } from '../../src/log.ts';
+import { createLog } from '../../src/base/log.ts';
 import { person, rest, startGateway } from '../support/gateway.ts';
 import { listen, until } from '../support/listener.ts';
 import { call, openSession } from '../support/mcp.ts';

@@ -1,6 +1,6 @@
 /** The hourly removal of rows that are no longer needed. The long timers of the gateway are short here. */
 import test, { type ExecutionContext } from 'ava';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { createChanges, makeCounter } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';

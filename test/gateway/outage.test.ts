@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
-import { readConfig } from '../../src/config.ts';
-import { AppError } from '../../src/errors.ts';
+import { AppError } from '../../src/base/errors.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { createGateway } from '../../src/gateway.ts';
 import { cuttable } from '../support/cuttable.ts';
 import { eachServer } from '../support/databases/engines.ts';

@@ -1,9 +1,9 @@
 /** What the database does to a request is never told as a fault of the gateway. */
 import test, { type ExecutionContext } from 'ava';
 import knex, { type Knex } from 'knex';
+import type { Log } from '../../src/base/log.ts';
 import { boundedMysql } from '../../src/db/mysql-client.ts';
 import { problemOf } from '../../src/http/problem.ts';
-import type { Log } from '../../src/log.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachServer } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';

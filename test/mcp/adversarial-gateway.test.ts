@@ -5,7 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { v7 as uuid } from 'uuid';
 import { makeKeys } from '../../src/auth/keys.ts';
 import { createVault } from '../../src/auth/vault.ts';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { makeCounter } from '../../src/db/changes.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import test from 'ava';
-import { AppError } from '../../src/errors.ts';
+import { AppError } from '../../src/base/errors.ts';
 import type { McpDeps } from '../../src/mcp/endpoint.ts';
 import { byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { request } from 'node:http';
 import test from 'ava';
-import type { McpLimits } from '../../src/mcp/limits.ts';
+import type { McpLimits } from '../../src/mcp/limits/limits.ts';
 import {
   answerJson,
   answerText,

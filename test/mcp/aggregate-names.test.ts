@@ -1,7 +1,7 @@
 /** Names at the aggregate endpoint: each name is joined in one way and split in one way. */
 import test from 'ava';
 import fc from 'fast-check';
-import { type JsonObject, readJsonText } from '../../src/http/json.ts';
+import { type JsonObject, readJsonText } from '../../src/base/json/json.ts';
 import {
   aim,
   bareMeta,
@@ -13,8 +13,8 @@ import {
   splitToken,
   splitUri,
 } from '../../src/mcp/aggregate/names.ts';
-import { planRequest } from '../../src/mcp/aggregate/plan.ts';
-import type { RpcRequest } from '../../src/mcp/message.ts';
+import { planRequest } from '../../src/mcp/aggregate/route.ts';
+import type { RpcRequest } from '../../src/mcp/protocol/message.ts';
 
 const targetName = fc.stringMatching(/^[a-z][a-z0-9-]{0,62}$/);
 const anyText = fc.oneof(

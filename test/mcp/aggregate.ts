@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { ExecutionContext } from 'ava';
 import type { McpDeps } from '../../src/mcp/endpoint.ts';
-import type { McpLimits } from '../../src/mcp/limits.ts';
+import type { McpLimits } from '../../src/mcp/limits/limits.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type RecordingUpstream, type Script, startRecording } from '../support/upstreams/recording.ts';
 import { type Right, routed, startGateway, type TestGateway } from './gateway.ts';

@@ -1,8 +1,8 @@
 /** Requests that targets may send to their clients: what is announced, what reaches the client, and what does not. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import type { JsonObject } from '../../src/http/json.ts';
-import { isWithheldError, mayBeAsked, reduceClientCapabilities } from '../../src/mcp/capabilities.ts';
+import type { JsonObject } from '../../src/base/json/json.ts';
+import { isWithheldError, mayBeAsked, reduceClientCapabilities } from '../../src/mcp/protocol/capabilities.ts';
 import { ASKABLE, type Askable } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway } from './gateway.ts';

@@ -10,7 +10,7 @@ import {
   ToolListChangedNotificationSchema,
 } from '@modelcontextprotocol/sdk/types.js';
 import test, { type ExecutionContext } from 'ava';
-import type { NamedObject } from '../../src/decision/decision.ts';
+import type { NamedObject } from '../../src/engine/decision.ts';
 import { modernClient } from '../support/mcp.ts';
 import { type ModernUpstream, startModernOnly } from '../support/upstreams/modern-only.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';

@@ -1,8 +1,8 @@
 /** Large messages of targets that the bridge translates: they are read in steps, and never as a whole. */
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
-import { createUpstreamEras, type UpstreamEras } from '../../src/mcp/upstream/eras.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
+import { createUpstreamEras, type UpstreamEras } from '../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../src/mcp/upstream/unread.ts';
 import { ACCESS, type Driver, drive, httpTarget, LIMITS, succeeded } from '../support/upstreams/drive.ts';
 import { answerJson, answerText, startRecording } from '../support/upstreams/recording.ts';

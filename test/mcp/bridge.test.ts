@@ -1,8 +1,8 @@
 /** Sessions in front of a target that has none, driven through the port for targets. */
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
-import { createUpstreamEras } from '../../src/mcp/upstream/eras.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
+import { createUpstreamEras } from '../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../src/mcp/upstream/unread.ts';
 import type { Upstream, UpstreamLimits } from '../../src/mcp/upstream/upstream.ts';
 import {

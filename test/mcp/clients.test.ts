@@ -6,7 +6,7 @@ import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { ElicitRequestSchema, ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import test from 'ava';
 import { startEverything, type Upstream } from '../../demo/everything.ts';
-import type { NamedObject } from '../../src/decision/decision.ts';
+import type { NamedObject } from '../../src/engine/decision.ts';
 import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-era.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 

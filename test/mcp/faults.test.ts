@@ -1,7 +1,7 @@
 /** When a target fails, caller and administrator each learn what they may: the cause, the limit and its setting. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import type { McpLimits } from '../../src/mcp/limits.ts';
+import type { McpLimits } from '../../src/mcp/limits/limits.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import type { RoutedTarget, StdioTarget } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';

@@ -1,9 +1,15 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { isObject, type JsonObject, readJsonText } from '../../src/http/json.ts';
-import { type FilteredResult, filterInSteps, filterResult, RESULT_SPAN_DEPTH, type ResultContext } from '../../src/mcp/filter.ts';
-import { readOperation } from '../../src/mcp/operation.ts';
-import { atOnce } from '../../src/slices.ts';
+import { isObject, type JsonObject, readJsonText } from '../../src/base/json/json.ts';
+import { atOnce } from '../../src/base/slices.ts';
+import { readOperation } from '../../src/mcp/protocol/operation.ts';
+import {
+  type FilteredResult,
+  filterInSteps,
+  filterResult,
+  RESULT_SPAN_DEPTH,
+  type ResultContext,
+} from '../../src/mcp/requests/filter.ts';
 
 const uri = fc.constantFrom('x:ok', 'x:denied', 'x:other', 'X:not canonical', 'file:///a');
 const meta = fc.record({ ui: fc.record({ resourceUri: uri }) }, { requiredKeys: [] });

@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { createStock } from '../../src/mcp/budgets.ts';
-import { createCancellation } from '../../src/mcp/cancellation.ts';
+import { createStock } from '../../src/base/budgets.ts';
+import { createCancellation } from '../../src/base/cancellation.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
 import { createUnread, type Unread } from '../../src/mcp/upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';

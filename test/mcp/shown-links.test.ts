@@ -1,7 +1,7 @@
 /** Every place in the messages of a target where a URI of a resource, or a name of an object, stands, and what a client gets. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import type { JsonObject } from '../../src/http/json.ts';
+import type { JsonObject } from '../../src/base/json/json.ts';
 import { answerJson, byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, modern, open, send } from './raw.ts';

@@ -1,8 +1,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
-import { createLineReader, oversizedId, printable, readLine, type Skipped, toLine } from '../../src/mcp/upstream/lines.ts';
-import { createStderr, hideSecrets } from '../../src/mcp/upstream/stderr.ts';
+import { createLineReader, oversizedId, printable, readLine, type Skipped, toLine } from '../../src/mcp/upstream/stdio/lines.ts';
+import { createStderr, hideSecrets } from '../../src/mcp/upstream/stdio/stderr.ts';
 
 test('lines are the same wherever the bytes are split', (t) => {
   const lineText = fc.string({ unit: 'binary' }).map((text) => text.replace(/[\r\n]/g, ''));

@@ -1,6 +1,6 @@
 /** Stores in memory; the contract suites of those in tables hold them to the same. */
-import type { TaskStore } from '../../src/mcp/store.ts';
-import { TASK_LIFETIME_MS } from '../../src/mcp/tasks.ts';
+import type { TaskStore } from '../../src/mcp/sessions/task-store.ts';
+import { TASK_LIFETIME_MS } from '../../src/mcp/sessions/tasks.ts';
 import {
   EVERY_TARGET,
   type SessionEnd,
@@ -9,7 +9,7 @@ import {
   type SessionSetting,
   type SessionStore,
   type UpstreamRow,
-} from '../../src/sessions/store.ts';
+} from '../../src/sessions/session-store.ts';
 
 interface Stored<T> {
   readonly sessionId: string;

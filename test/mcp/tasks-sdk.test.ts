@@ -18,9 +18,9 @@ import {
   ListToolsRequestSchema,
 } from '@modelcontextprotocol/sdk/types.js';
 import test, { type ExecutionContext } from 'ava';
-import { createSeal } from '../../src/mcp/seal.ts';
-import { type TaskStore, taskStore } from '../../src/mcp/store.ts';
-import { openTask, sealTask, TASK_LIFETIME_MS, type TaskPlace, taskKey } from '../../src/mcp/tasks.ts';
+import { createSeal } from '../../src/mcp/sessions/seal.ts';
+import { type TaskStore, taskStore } from '../../src/mcp/sessions/task-store.ts';
+import { openTask, sealTask, TASK_LIFETIME_MS, type TaskPlace, taskKey } from '../../src/mcp/sessions/tasks.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { routed, startGateway } from './gateway.ts';

@@ -1,16 +1,16 @@
 /** Files that are applied only if their tests pass on exactly what is applied. */
 import test from 'ava';
 import { v7 as uuidv7 } from 'uuid';
-import type { Administer, Caller } from '../../src/auth/administer.ts';
+import type { Administer, Caller } from '../../src/auth/caller.ts';
+import { AppError } from '../../src/base/errors.ts';
 import { createChanges } from '../../src/db/changes.ts';
-import { loadPolicyModule } from '../../src/decision/engine.ts';
-import { AppError } from '../../src/errors.ts';
+import { loadPolicyModule } from '../../src/engine/engine.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
-import { readFiles, type TargetName } from '../../src/policies/planning.ts';
+import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy } from '../../src/policies/schema.ts';
-import { createPolicySets } from '../../src/policies/sets.ts';
-import { policyStore } from '../../src/policies/store.ts';
-import { createApplyTested, readTests, testSet } from '../../src/policies/test-set.ts';
+import { readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
+import { createPolicySets } from '../../src/policies/sets/sets.ts';
+import { createApplyTested, readTests, testSet } from '../../src/policies/sets/test-set.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';

@@ -1,13 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
 import { v7 as uuidv7 } from 'uuid';
-import type { Administer, Caller } from '../../src/auth/administer.ts';
+import type { Administer, Caller } from '../../src/auth/caller.ts';
+import { AppError } from '../../src/base/errors.ts';
+import { createWork } from '../../src/base/work/work.ts';
 import { createChanges } from '../../src/db/changes.ts';
-import { AppError } from '../../src/errors.ts';
-import type { Policy } from '../../src/policies/document.ts';
+import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
+import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
-import { policyStore } from '../../src/policies/store.ts';
-import { createWork } from '../../src/work/work.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 import { policyBody } from './policies.ts';
@@ -162,7 +162,7 @@ eachEngine(test.serial, 'one of two simultaneous edits is refused if both togeth
 
 eachEngine(test.serial, 'a transaction waits for no thread that waits for its connection', async (t, at) => {
   const database = await openTestDatabase(t, at);
-  const work = createWork({ thread: new URL('../work/jobs.ts', import.meta.url), limits: { atOnce: 1 } });
+  const work = createWork({ thread: new URL('../base/work/jobs.ts', import.meta.url), limits: { atOnce: 1 } });
   t.teardown(work.close);
   let plan: Promise<unknown> = Promise.resolve(null);
   const edit = createPolicyEdit({

@@ -2,12 +2,12 @@
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import express from 'express';
-import type { Admission } from '../../src/auth/admission.ts';
-import { AppError } from '../../src/errors.ts';
+import { AppError } from '../../src/base/errors.ts';
 import { openContext } from '../../src/http/context.ts';
-import { answerWork } from '../../src/policies/heavy/answer.ts';
 import type { AskedBy } from '../../src/policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../src/policies/heavy/jobs.ts';
+import { answerWork } from '../../src/rest/policy-sets/heavy-answer.ts';
+import type { Admission } from '../../src/state/admission.ts';
 import { person, rest, startGateway } from '../support/gateway.ts';
 import { dataDir, runGateway } from '../support/process.ts';
 import { policyBody } from './policies.ts';

@@ -1,4 +1,4 @@
-import type { StoredPolicy } from '../../src/policies/document.ts';
+import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import type { PolicyJson } from '../../src/policies/schema.ts';
 
 export type PolicyAnswer = PolicyJson;

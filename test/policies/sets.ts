@@ -1,6 +1,7 @@
 /** Policies as a whole over REST, for tests: what is asked of `/api/policies/plan` and its like. */
+
+import { formatPolicyFile, type PolicyFile } from '../../src/policies/files/yaml.ts';
 import type { PolicyJson } from '../../src/policies/schema.ts';
-import { formatPolicyFile, type PolicyFile } from '../../src/policies/yaml.ts';
 import type { Answer, TestGateway } from '../support/gateway.ts';
 
 export interface ChangeJson {

@@ -4,13 +4,13 @@ import { createServer, request as httpRequest, type IncomingMessage } from 'node
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { createVault } from '../../src/auth/vault.ts';
-import { readConfig } from '../../src/config.ts';
+import { createLog } from '../../src/base/log.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { createGateway } from '../../src/gateway.ts';
-import { createLog } from '../../src/log.ts';
 import { createPeers, type Peers } from '../../src/replicas/peers.ts';
 import { createPresence } from '../../src/replicas/presence.ts';
-import { replicaStore } from '../../src/replicas/store.ts';
+import { replicaStore } from '../../src/replicas/replica-store.ts';
 import { cuttable } from '../support/cuttable.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachServer } from '../support/databases/engines.ts';

@@ -1,17 +1,17 @@
 /** The targets' halves of sessions where targets and databases misbehave, and the streams that several sources make. */
 import test, { type ExecutionContext } from 'ava';
-import type { Admission } from '../../src/auth/admission.ts';
-import { createLog } from '../../src/log.ts';
-import { DEFAULT_LIMITS } from '../../src/mcp/limits.ts';
-import { createLinks, isLinkFailure, type LinkPlace, type Links } from '../../src/mcp/links.ts';
-import { createMerge } from '../../src/mcp/merge.ts';
-import { createSeal } from '../../src/mcp/seal.ts';
-import type { Session } from '../../src/mcp/sessions.ts';
+import { createLog } from '../../src/base/log.ts';
+import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
+import { createMerge } from '../../src/mcp/requests/merge.ts';
+import { createChanges, createWatch } from '../../src/mcp/requests/revalidation.ts';
+import { createLinks, isLinkFailure, type LinkPlace, type Links } from '../../src/mcp/requests/upstream-sessions.ts';
+import { createSeal } from '../../src/mcp/sessions/seal.ts';
+import type { Session } from '../../src/mcp/sessions/sessions.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import { createPace, MONOTONIC } from '../../src/mcp/upstream/pace.ts';
 import type { Upstream, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
-import { createChanges, createWatch } from '../../src/mcp/watch.ts';
-import type { SessionStore } from '../../src/sessions/store.ts';
+import type { SessionStore } from '../../src/sessions/session-store.ts';
+import type { Admission } from '../../src/state/admission.ts';
 import { noCredentials, routed } from '../mcp/gateway.ts';
 import { memorySessions } from '../mcp/stores.ts';
 import { until } from '../support/listener.ts';

@@ -1,6 +1,6 @@
 /** An open, migrated database for tests of stores. */
 import type { ExecutionContext } from 'ava';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { makeCounter } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import type { TestDatabase } from './databases/engines.ts';

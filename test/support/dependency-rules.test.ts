@@ -9,18 +9,21 @@ test.serial('this repository keeps the rules', (t) => {
 });
 
 const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegExp])[] = [
-  ['knex outside its room', { 'src/users/routes.ts': `import type { Knex } from 'knex';` }, /knex belongs/],
-  ['knex in a dynamic import', { 'src/users/routes.ts': `const k = await import('knex');` }, /knex belongs/],
+  ['knex outside its room', { 'src/rest/users/routes.ts': `import type { Knex } from 'knex';` }, /knex belongs/],
+  ['knex in a dynamic import', { 'src/rest/users/routes.ts': `const k = await import('knex');` }, /knex belongs/],
   ['a name that only ends like a store', { 'src/users/bookstore.ts': `import { knex } from 'knex';` }, /knex belongs/],
-  ['the engine outside its room', { 'src/decision/current.ts': `import opa from '@open-policy-agent/opa-wasm';` }, /engine\.ts/],
+  ['the engine outside its room', { 'src/state/live-state.ts': `import opa from '@open-policy-agent/opa-wasm';` }, /engine\.ts/],
   ['the environment', { 'src/main.ts': 'const port = process.env.PORT;' }, /environment/],
   ['the environment by another name', { 'src/main.ts': `import { argv, env } from 'node:process';` }, /environment/],
   ['tests from src', { 'src/main.ts': `import { gateway } from '../test/support/gateway.ts';` }, /nothing outside/],
-  ['a file in a pure module', { 'src/mcp/filter.ts': `import { readFileSync } from 'node:fs';` }, /is pure/],
-  ['a promise of files', { 'src/mcp/filter.ts': `import { readFile } from 'node:fs/promises';` }, /is pure/],
+  ['a file in a pure module', { 'src/mcp/requests/filter.ts': `import { readFileSync } from 'node:fs';` }, /is pure/],
+  ['a promise of files', { 'src/mcp/requests/filter.ts': `import { readFile } from 'node:fs/promises';` }, /is pure/],
   [
     'a server behind a pure module',
-    { 'src/mcp/operation.ts': `import {\n  a,\n} from './helper.ts';`, 'src/mcp/helper.ts': `export { x } from 'express';` },
+    {
+      'src/mcp/protocol/operation.ts': `import {\n  a,\n} from './helper.ts';`,
+      'src/mcp/helper.ts': `export { x } from 'express';`,
+    },
     /operation\.ts -> src\/mcp\/helper\.ts -> express/,
   ],
 ];
@@ -35,11 +38,11 @@ for (const [title, files, expected] of BROKEN) {
 
 test.serial('what is allowed', (t) => {
   const sources = {
-    'src/users/store.ts': `import type { Knex } from 'knex';\nimport { open } from '../db/knex.ts';`,
+    'src/users/user-store.ts': `import type { Knex } from 'knex';\nimport { open } from '../db/knex.ts';`,
     'src/db/knex.ts': `import knex from 'knex';`,
-    'src/decision/engine.ts': `import opa from '@open-policy-agent/opa-wasm';`,
-    'src/config.ts': 'export const env = process.env;',
-    'src/policies/compile.ts': `import type { Row } from '../users/store.ts';\nimport { createHash } from 'node:crypto';`,
+    'src/engine/engine.ts': `import opa from '@open-policy-agent/opa-wasm';`,
+    'src/config/config.ts': 'export const env = process.env;',
+    'src/engine/compile/compile.ts': `import type { Row } from '../users/store.ts';\nimport { createHash } from 'node:crypto';`,
   };
   t.deepEqual(violations(new Map(Object.entries(sources))), []);
 });

@@ -16,25 +16,25 @@ const ROOMS: readonly { readonly name: RegExp; readonly room: RegExp; readonly r
   {
     name: /^@open-policy-agent\/opa-wasm/,
     room: /^src\/decision\/engine\.ts$/,
-    rule: 'opa-wasm belongs in src/decision/engine.ts',
+    rule: 'opa-wasm belongs in src/engine/engine.ts',
   },
 ];
 
 /** Functions from values to values: they, and what they pull in, touch no server, database, engine, or file. */
 const PURE = [
-  'src/policies/compile.ts',
-  'src/policies/offline.ts',
-  'src/policies/test-file.ts',
-  'src/policies/files.ts',
-  'src/policies/plan.ts',
-  'src/policies/yaml.ts',
+  'src/engine/compile/compile.ts',
+  'src/policies/sets/offline.ts',
+  'src/policies/files/test-file.ts',
+  'src/policies/files/file.ts',
+  'src/policies/sets/plan.ts',
+  'src/policies/files/yaml.ts',
   'src/policies/analysis/analyse.ts',
   'src/policies/analysis/compare.ts',
-  'src/mcp/operation.ts',
-  'src/mcp/filter.ts',
-  'src/decision/decision.ts',
-  'src/decision/explain.ts',
-  'src/decision/input.ts',
+  'src/mcp/protocol/operation.ts',
+  'src/mcp/requests/filter.ts',
+  'src/engine/decision.ts',
+  'src/engine/explain.ts',
+  'src/engine/input.ts',
   'src/audit/event.ts',
   'src/auth/principal.ts',
 ];
@@ -42,7 +42,7 @@ const IMPURE =
   /^(express|knex|mysql2|libsql|undici|@open-policy-agent\/opa-wasm|node:(fs|http|https|http2|net|child_process|worker_threads))(\/|$)/;
 
 const OUTSIDE_SRC = /^(test|demo|bench)\//;
-const CONFIG = 'src/config.ts';
+const CONFIG = 'src/config/config.ts';
 const READS_ENVIRONMENT =
   /\bprocess\s*(\.|\?\.)\s*env\b|\bprocess\s*\[\s*['"`]env['"`]|import\s*(type\s*)?\{[^}]*\benv\b[^}]*\}\s*from\s*['"](node:)?process['"]/;
 

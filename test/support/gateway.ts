@@ -4,10 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { freePort } from '../../demo/everything.ts';
-import { type Config, readConfig } from '../../src/config.ts';
+import type { Log } from '../../src/base/log.ts';
+import { type Config, readConfig } from '../../src/config/config.ts';
 import type { openDatabase } from '../../src/db/database.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
-import type { Log } from '../../src/log.ts';
 import { createSqlite } from './databases/sqlite.ts';
 import { assertConforms } from './openapi.ts';
 

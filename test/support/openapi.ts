@@ -1,6 +1,6 @@
 /** Holds answers of the REST API against its own contract. */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import { openapiDocument } from '../../src/http/openapi/document.ts';
+import { openapiDocument } from '../../src/rest/contract.ts';
 
 const document = openapiDocument('http://127.0.0.1:8080');
 

@@ -1,10 +1,10 @@
 /** Credentials from their setting to the target: who may set which, what is told of them, and whose calls they go with. */
 import { Writable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
-import { createLog } from '../../src/log.ts';
+import { createLog } from '../../src/base/log.ts';
+import type { OwnCredentialJson } from '../../src/rest/targets/routes.ts';
 import type { CredentialJson } from '../../src/targets/credentials.ts';
 import type { TargetJson } from '../../src/targets/document.ts';
-import type { OwnCredentialJson } from '../../src/targets/routes.ts';
 import { policyBody } from '../policies/policies.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { AppError } from '../../src/errors.ts';
+import { AppError } from '../../src/base/errors.ts';
 import { isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
 import { changedDocument, extensionMethodProblem, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
 import { ASKABLE, type Target } from '../../src/targets/target.ts';

@@ -1,19 +1,19 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
-import { isObject, type JsonObject } from '../../http/json.ts';
-import { type LargeRules, readLargeJson } from '../../http/json-large.ts';
+import { isObject, type JsonObject } from '../../base/json/json.ts';
+import { type LargeRules, readLargeJson } from '../../base/json/large.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { type Answer, finalText, refuse, unavailable } from '../answer.ts';
-import type { Caller, ExchangeDeps } from '../context.ts';
-import { performRequest } from '../exchange.ts';
-import { askedAt } from '../links.ts';
-import { CODES, type RpcRequest, resultMessage } from '../message.ts';
-import { methodNotFound } from '../operation.ts';
-import type { Located } from '../rebuild.ts';
-import { TARGET_RULES } from '../selection.ts';
-import { placeOf, type Session } from '../sessions.ts';
-import { TASKS_REVISION } from '../tasks.ts';
+import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.ts';
+import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
+import { methodNotFound } from '../protocol/operation.ts';
+import type { Located } from '../protocol/rebuild.ts';
+import type { Caller, ExchangeDeps } from '../requests/context.ts';
+import { performRequest } from '../requests/handle-request.ts';
+import { askedAt } from '../requests/upstream-sessions.ts';
+import { placeOf, type Session } from '../sessions/sessions.ts';
+import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { renameLarge } from './names.ts';
-import type { Plan } from './plan.ts';
+import type { Plan } from './route.ts';
 import { askAmong, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
 
 /** The member of the result's `_meta` that names usable targets whose items are missing. */

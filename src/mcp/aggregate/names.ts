@@ -3,15 +3,22 @@
  * name of a target has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the
  * joined text. Pure.
  */
-import { isObject, type JsonObject, type JsonReading, type JsonSpan, type JsonValue, readJsonText } from '../../http/json.ts';
-import { LARGE_TEXT, readLargeJson } from '../../http/json-large.ts';
-import { UnreadFault } from '../../http/json-steps.ts';
+import {
+  isObject,
+  type JsonObject,
+  type JsonReading,
+  type JsonSpan,
+  type JsonValue,
+  readJsonText,
+} from '../../base/json/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
+import { CLIENT_RULES, TARGET_RULES } from '../../base/json/selection.ts';
+import { UnreadFault } from '../../base/json/steps.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
-import type { RpcNotification, RpcRequest } from '../message.ts';
-import type { Located } from '../rebuild.ts';
-import { CLIENT_RULES, TARGET_RULES } from '../selection.ts';
-import { RELATED_TASK } from '../tasks.ts';
-import { POINTERS } from '../visible.ts';
+import type { RpcNotification, RpcRequest } from '../protocol/message.ts';
+import type { Located } from '../protocol/rebuild.ts';
+import { POINTERS } from '../protocol/visible.ts';
+import { RELATED_TASK } from '../sessions/tasks.ts';
 
 export interface Aimed {
   readonly targetName: string;

@@ -1,21 +1,30 @@
 /** GET and DELETE at the aggregate endpoint: the standalone stream and the end of a session. */
-import type { Admission } from '../../auth/admission.ts';
-import { AppError } from '../../errors.ts';
-import { readLargeJson } from '../../http/json-large.ts';
+
+import { signalOf } from '../../base/cancellation.ts';
+import { AppError } from '../../base/errors.ts';
+import { readLargeJson } from '../../base/json/large.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
+import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { type Answer, type OutEvent, problem, problemUnavailable } from '../answer.ts';
-import { authorize, type Verdict } from '../authorize.ts';
-import { signalOf } from '../cancellation.ts';
-import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../context.ts';
-import { askedAt, isLinkFailure, type LinkPlace } from '../links.ts';
-import { createMerge } from '../merge.ts';
-import { relayStream } from '../relay.ts';
-import { TARGET_RULES } from '../selection.ts';
-import { type ClaimedSession, endSession, operationOf } from '../session-traffic.ts';
-import { LIST_KINDS, type Linked, openEventId, placeOf, type ResumePoint, type Session, versionOf } from '../sessions.ts';
-import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../standing.ts';
+import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
+import { authorize, type Verdict } from '../requests/authorize.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../requests/context.ts';
+import { createMerge } from '../requests/merge.ts';
+import { type ClaimedSession, endSession, operationOf } from '../requests/session-messages.ts';
+import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
+import { relayStream } from '../requests/upstream-messages.ts';
+import { askedAt, isLinkFailure, type LinkPlace } from '../requests/upstream-sessions.ts';
+import {
+  LIST_KINDS,
+  type Linked,
+  openEventId,
+  placeOf,
+  type ResumePoint,
+  type Session,
+  versionOf,
+} from '../sessions/sessions.ts';
 import { isFault } from '../upstream/upstream.ts';
-import { renamedEvents } from './everywhere.ts';
+import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
 import { halvesOf, isLive, placeAt, recordNobody, usableTargets } from './usable.ts';
 

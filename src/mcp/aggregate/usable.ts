@@ -1,11 +1,12 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
-import type { Admission } from '../../auth/admission.ts';
+
+import { signalOf } from '../../base/cancellation.ts';
+import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { authorize, mayUseTarget } from '../authorize.ts';
-import { signalOf } from '../cancellation.ts';
-import { type Caller, type ExchangeDeps, REVOKED } from '../context.ts';
-import { askedAt, type LinkPlace } from '../links.ts';
-import { EVERYWHERE, type Link, type Session } from '../sessions.ts';
+import { authorize, mayUseTarget } from '../requests/authorize.ts';
+import { type Caller, type ExchangeDeps, REVOKED } from '../requests/context.ts';
+import { askedAt, type LinkPlace } from '../requests/upstream-sessions.ts';
+import { EVERYWHERE, type Link, type Session } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
 

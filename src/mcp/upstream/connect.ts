@@ -4,7 +4,7 @@
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
-import type { AddressRule } from '../../targets/address.ts';
+import type { AddressRule } from '../../base/network-address.ts';
 
 /** A refused address. The message names the address, the reason, and the setting that allows it. */
 export class DeniedAddress extends Error {}

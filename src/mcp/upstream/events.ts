@@ -1,5 +1,5 @@
 /** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
-import type { SseEvent } from '../sse.ts';
+import type { SseEvent } from '../protocol/sse.ts';
 
 export interface EventQueue {
   /** The unread characters plus the memory that their events take. */

@@ -4,13 +4,13 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
-import { type AddressRule, createAddressRule } from '../../targets/address.ts';
+import type { Cancellable } from '../../base/cancellation.ts';
+import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
-import type { Cancellable } from '../cancellation.ts';
-import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../sse.ts';
+import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../protocol/sse.ts';
 import { createAgent, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
-import { ProcessFault } from './process.ts';
+import { ProcessFault } from './stdio/process.ts';
 import { BacklogFault, createUnread, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,

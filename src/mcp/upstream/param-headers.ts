@@ -2,8 +2,8 @@
  * The `Mcp-Param-*` headers of 2026-07-28 (Streamable HTTP, custom headers from tool parameters): which arguments of a call are
  * repeated in headers, according to the tool's schema, and with which values. Pure.
  */
-import { isObject, type JsonObject, type JsonValue } from '../../http/json.ts';
-import { encodeHeaderValue } from '../era.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { encodeHeaderValue } from '../protocol/mode.ts';
 import type { ModernHeaders } from './upstream.ts';
 
 export interface ParamHeader {

@@ -3,15 +3,15 @@
  * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
  */
 import { type Dispatcher, errors } from 'undici';
-import { type AddressRule, createAddressRule } from '../../targets/address.ts';
+import { type Cancellable, signalOf } from '../../base/cancellation.ts';
+import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { addressOf, type Credentials } from '../../targets/target.ts';
-import { type Cancellable, signalOf } from '../cancellation.ts';
-import { CODES, errorMessage, resultMessage } from '../message.ts';
-import { type SseEvent, SseFault } from '../sse.ts';
+import { CODES, errorMessage, resultMessage } from '../protocol/message.ts';
+import { type SseEvent, SseFault } from '../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
 import { createAgent } from './connect.ts';
+import { createMailbox, type Envelope, type Mailbox, type MailStream, readLargeEnvelope, type Unasked } from './demultiplexer.ts';
 import { eventsOf, faultOf } from './http.ts';
-import { createMailbox, type Envelope, type Mailbox, type MailStream, readLargeEnvelope, type Unasked } from './mailbox.ts';
 import { createUnread, type Unread } from './unread.ts';
 import {
   isFault,

@@ -1,5 +1,5 @@
 /** Bounds the data that targets have sent and no client has read yet: per target and for the process, across all transports. */
-import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../budgets.ts';
+import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../../base/budgets.ts';
 
 /** The first bytes of a stream or body are not counted. Nearly everything that targets send is smaller. */
 const FREE = 64 * 1024;

@@ -3,10 +3,11 @@
  * message and is answered with JSON or an event stream. `initialize` may open a session, GET opens its standalone stream, DELETE
  * ends it. An unknown session answers 404.
  */
+
+import type { Cancellable } from '../../base/cancellation.ts';
 import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
-import type { Cancellable } from '../cancellation.ts';
-import type { SessionRevision } from '../era.ts';
-import type { SseEvent } from '../sse.ts';
+import type { SessionRevision } from '../protocol/mode.ts';
+import type { SseEvent } from '../protocol/sse.ts';
 
 export interface Upstream {
   /** Sends a request. Never rejects. */

@@ -2,7 +2,7 @@
  * Finds what is wrong with a policy set, or looks wrong. The analysis is exact over all possible requests, for any callers and
  * any objects of the targets.
  */
-import type { Policy, ResourceType } from '../document.ts';
+import type { Policy, ResourceType } from '../../engine/compile/policy.ts';
 import { type Automaton, acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
 import { createLibrary, domainOf } from './names.ts';
 import { createIndex, EVERYONE, groupBy, type Index, type Question, readInOrder, type View, viewSets } from './requests.ts';

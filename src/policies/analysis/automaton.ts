@@ -4,8 +4,8 @@
  *
  * Names contain no control characters (names.ts), so the ends of lines are the ends of the name.
  */
-import { type Ranges, WORD } from '../characters.ts';
-import type { Node } from '../re2.ts';
+import { type Ranges, WORD } from '../../engine/compile/characters.ts';
+import type { Node } from '../../engine/compile/re2.ts';
 
 /** The state from which no continuation is accepted. */
 export const NOTHING = -1;

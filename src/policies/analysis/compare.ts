@@ -1,6 +1,6 @@
 /** Compares two policy sets. The comparison is exact over all possible requests. */
 
-import type { Effect, Policy } from '../document.ts';
+import type { Effect, Policy } from '../../engine/compile/policy.ts';
 import { createLibrary } from './names.ts';
 import { createIndex, PAUSE, readInOrder, type View, viewSets } from './requests.ts';
 import { BOUNDS, type Bounds, changes, drive, firstOf, type Progress, type Request, UNDECIDED } from './search.ts';

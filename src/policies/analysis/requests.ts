@@ -6,9 +6,9 @@
  * what these two require. The analysis need not look at sets of groups.
  * The same holds for targets: the fewest policies match a target that no policy names.
  */
-import { compileInSteps, type Rank, type ReadPolicy } from '../compile.ts';
-import { type Effect, type Policy, RESOURCE_TYPES, type ResourceType } from '../document.ts';
-import { readPattern } from '../pattern.ts';
+import { compileInSteps, type Rank, type ReadPolicy } from '../../engine/compile/compile.ts';
+import { readPattern } from '../../engine/compile/pattern.ts';
+import { type Effect, type Policy, RESOURCE_TYPES, type ResourceType } from '../../engine/compile/policy.ts';
 import type { Names } from './names.ts';
 
 /** A question about objects of a type, or about the use of the target. */

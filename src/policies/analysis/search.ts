@@ -1,7 +1,7 @@
 /** The one question behind all findings and comparisons: does a name exist that some policies match and others do not? */
 
-import { isTemplateText } from '../../mcp/uri.ts';
-import type { Rank } from '../compile.ts';
+import type { Rank } from '../../engine/compile/compile.ts';
+import { isTemplateText } from '../../mcp/protocol/uri.ts';
 import { type Budget, spend, TooLarge, textsAutomaton } from './automaton.ts';
 import { areApart, canBeAsked, type Names } from './names.ts';
 import { callersOf, commonTarget, firstFit, type Index, type Key, type Question, type Side, type View } from './requests.ts';

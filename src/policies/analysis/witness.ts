@@ -1,8 +1,9 @@
 /** Requests in the form that the engine takes, and its answers. */
-import type { PrincipalFacts } from '../../decision/decision.ts';
-import { isTemplateText } from '../../mcp/uri.ts';
-import type { ReadPolicy } from '../compile.ts';
-import type { Effect, ResourceType, SubjectType } from '../document.ts';
+
+import type { ReadPolicy } from '../../engine/compile/compile.ts';
+import type { Effect, ResourceType, SubjectType } from '../../engine/compile/policy.ts';
+import type { PrincipalFacts } from '../../engine/decision.ts';
+import { isTemplateText } from '../../mcp/protocol/uri.ts';
 import { firstFit, type Index, type Key, type View } from './requests.ts';
 import type { Request } from './search.ts';
 

@@ -3,7 +3,7 @@
  * replayed and shadowed.
  */
 import { createHash } from 'node:crypto';
-import type { ChainPositions } from '../../audit/recorded/store.ts';
+import type { ChainPositions } from '../../audit/recorded-store.ts';
 import type { TallyState } from '../replay/tally.ts';
 
 export const DRAFT_NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;

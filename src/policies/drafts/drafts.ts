@@ -1,15 +1,15 @@
 /** Saves, shadows and activates drafts. Each action is an administrative change, but only activation changes decisions. */
-import type { Administer, Caller } from '../../auth/administer.ts';
+import type { Administer, Caller } from '../../auth/caller.ts';
+import { AppError } from '../../base/errors.ts';
+import { requireMatch } from '../../base/etag.ts';
 import type { Change, Position } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
-import { AppError } from '../../errors.ts';
-import { requireMatch } from '../../http/etag.ts';
-import type { PolicyPlan } from '../plan.ts';
-import type { ApplyRequest, Planned, PolicySets } from '../sets.ts';
-import { type ApplyTested, readTests } from '../test-set.ts';
+import type { PolicyPlan } from '../sets/plan.ts';
+import type { ApplyRequest, Planned, PolicySets } from '../sets/sets.ts';
+import { type ApplyTested, readTests } from '../sets/test-set.ts';
 import { type Draft, type DraftContent, draftHash } from './draft.ts';
+import { draftStore, shadowStore } from './draft-store.ts';
 import { newShadow } from './shadow.ts';
-import { draftStore, shadowStore } from './store.ts';
 
 /** `bytes` limits the files and tests of one draft as JSON. Escaped, they must fit into one SQL statement. */
 const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;

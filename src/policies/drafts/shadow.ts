@@ -2,18 +2,18 @@
  * Evaluates drafts alongside the live set. The shadow reads each recorded decision from the log and evaluates it with the draft.
  * So requests wait for nothing. No decision of any replica is left out or counted twice, even if a process is killed in between.
  */
-import { recordedStore } from '../../audit/recorded/store.ts';
+import { recordedStore } from '../../audit/recorded-store.ts';
+import { AppError } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
-import { createEngine, type PolicyModule } from '../../decision/engine.ts';
-import { AppError } from '../../errors.ts';
-import type { Log } from '../../log.ts';
+import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import { createListNames, takePage } from '../replay/replay.ts';
 import { tallyPartsOf } from '../replay/report.ts';
 import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
-import type { Moments } from '../would-be.ts';
+import type { Moments } from '../sets/candidate-set.ts';
 import type { Shadow, ShadowProgress } from './draft.ts';
-import { shadowStore } from './store.ts';
+import { shadowStore } from './draft-store.ts';
 
 export interface ShadowParts {
   readonly database: Database;

@@ -1,21 +1,21 @@
 /** The interface to heavy work on policies. This file reads from the database what the thread needs. */
 
+import { AppError } from '../../base/errors.ts';
+import type { Progress } from '../../base/work/messages.ts';
+import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../base/work/work.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import { AppError } from '../../errors.ts';
-import { userStore } from '../../users/store.ts';
-import type { Progress } from '../../work/messages.ts';
-import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../work/work.ts';
-import type { Policy } from '../document.ts';
+import type { Policy } from '../../engine/compile/policy.ts';
+import { userStore } from '../../users/user-store.ts';
 import type { Draft } from '../drafts/draft.ts';
+import type { TestResult } from '../files/test-run.ts';
+import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { policiesAt } from '../history.ts';
-import type { TargetName } from '../planning.ts';
-import { policyStore } from '../store.ts';
-import type { TestResult } from '../test-run.ts';
-import type { SetToTest } from '../test-set.ts';
-import type { Holders } from '../unknown.ts';
+import { policyStore } from '../policy-store.ts';
+import type { TargetName } from '../sets/planning.ts';
+import type { SetToTest } from '../sets/test-set.ts';
+import type { Holders } from '../sets/unknown.ts';
 import { findUser } from '../users.ts';
-import type { ParsedPolicyFile } from '../yaml.ts';
 import type { ApplyRest, ApplyText, HeavyAnswer, Stored } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */

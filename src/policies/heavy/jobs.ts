@@ -1,31 +1,31 @@
 /** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
 
 import { v7 as uuidv7 } from 'uuid';
+import { AppError } from '../../base/errors.ts';
+import { inSlices, telling } from '../../base/slices.ts';
+import { validate } from '../../base/validate.ts';
+import type { Progress } from '../../base/work/messages.ts';
+import type { Desk } from '../../base/work/thread.ts';
 import type { Position } from '../../db/changes.ts';
-import { createEngine, loadPolicyModule, type PolicyModule } from '../../decision/engine.ts';
-import { AppError } from '../../errors.ts';
+import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
+import { createEngine, loadPolicyModule, type PolicyModule } from '../../engine/engine.ts';
 import { parseBody } from '../../http/body.ts';
-import { validate } from '../../http/validate.ts';
-import { inSlices, telling } from '../../slices.ts';
-import type { User } from '../../users/store.ts';
-import type { Progress } from '../../work/messages.ts';
-import type { Desk } from '../../work/thread.ts';
+import type { User } from '../../users/user-store.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
-import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../asked.ts';
-import type { Policy, StoredPolicy } from '../document.ts';
 import type { DraftContent } from '../drafts/draft.ts';
-import { fileNames, fileOf } from '../files.ts';
-import { decisionChanges } from '../flips.ts';
-import { lintJson } from '../lint-report.ts';
-import { changesBetween, setBefore } from '../plan.ts';
-import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../planning.ts';
+import { fileNames, fileOf } from '../files/file.ts';
+import { formatPolicyFile } from '../files/yaml.ts';
 import { type Answered, decideEach } from '../questions.ts';
-import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../set-bodies.ts';
-import { changesJson, planJson, withFlips } from '../set-json.ts';
-import { readTests, type SetToTest, testSet } from '../test-set.ts';
-import { type Holders, nobodyHas } from '../unknown.ts';
-import type { Moment } from '../would-be.ts';
-import { formatPolicyFile } from '../yaml.ts';
+import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../sets/bodies.ts';
+import type { Moment } from '../sets/candidate-set.ts';
+import { decisionChanges } from '../sets/decision-changes.ts';
+import { lintJson } from '../sets/lint-report.ts';
+import { changesBetween, setBefore } from '../sets/plan.ts';
+import { changesJson, planJson, withFlips } from '../sets/plan-json.ts';
+import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
+import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
+import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
+import { type Holders, nobodyHas } from '../sets/unknown.ts';
 
 /** The answer to a request: JSON in UTF-8, and the revision that it describes. */
 export interface HeavyAnswer {

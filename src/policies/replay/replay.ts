@@ -1,8 +1,8 @@
 /** Evaluates the recorded decisions of a time range again, with a different policy set. */
-import { firstIdOf, timeOf } from '../../audit/chain.ts';
-import { type RecordedPage, recordedStore } from '../../audit/recorded/store.ts';
+import { firstIdOf, timeOf } from '../../audit/chain/chain.ts';
+import { type RecordedPage, recordedStore } from '../../audit/recorded-store.ts';
+import { inSlices } from '../../base/slices.ts';
 import type { Connection } from '../../db/database.ts';
-import { inSlices } from '../../slices.ts';
 import { createTally, NOTHING_TALLIED, type Tally, type TallyParts, type TallyState } from './tally.ts';
 
 export interface ReplayRange {

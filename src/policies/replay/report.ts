@@ -1,11 +1,11 @@
 /** The report of a replay or a shadow, in the form of the API. */
-import { timeOf } from '../../audit/chain.ts';
-import { recordedStore } from '../../audit/recorded/store.ts';
+import { timeOf } from '../../audit/chain/chain.ts';
+import { recordedStore } from '../../audit/recorded-store.ts';
 import type { Connection } from '../../db/database.ts';
-import type { PolicyChange } from '../plan.ts';
+import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { timestamp } from '../schema.ts';
-import { type PolicyRef, policyRef } from '../test-run.ts';
-import type { Moment } from '../would-be.ts';
+import type { Moment } from '../sets/candidate-set.ts';
+import type { PolicyChange } from '../sets/plan.ts';
 import type { Counts, RecordedFlip, TallyParts, TallyState } from './tally.ts';
 
 export type ReplayReport = Awaited<ReturnType<typeof reportOf>>;

@@ -1,10 +1,10 @@
 /** Counts the recorded decisions that a different policy set would have decided differently. Pure. */
 import { hash } from 'node:crypto';
-import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/recorded/store.ts';
-import type { Engine, NamedObject, PrincipalFacts } from '../../decision/decision.ts';
-import type { Effect, ResourceType } from '../document.ts';
+import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/recorded-store.ts';
+import type { Effect, ResourceType } from '../../engine/compile/policy.ts';
+import type { Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
+import type { PolicyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
-import type { PolicyRef } from '../test-run.ts';
 
 /** Why a recorded decision says nothing about policies. */
 export type Unreplayable = 'no_target' | 'not_canonical' | 'error' | 'erased';

@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
-import { isCanonicalUri } from '../../../src/mcp/uri.ts';
+import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
+import { isCanonicalUri } from '../../../src/mcp/protocol/uri.ts';
 import {
   type AnalysisFinding,
   analyse,
@@ -14,9 +15,8 @@ import { compare } from '../../../src/policies/analysis/compare.ts';
 import { createLibrary } from '../../../src/policies/analysis/names.ts';
 import type { Progress } from '../../../src/policies/analysis/search.ts';
 import { URI_LIKE, URIS } from '../../../src/policies/analysis/uris.ts';
-import type { Policy, PolicySubject } from '../../../src/policies/document.ts';
-import { parsePolicyFile } from '../../../src/policies/yaml.ts';
-import { policyWith } from '../../decision/support.ts';
+import { parsePolicyFile } from '../../../src/policies/files/yaml.ts';
+import { policyWith } from '../../engine/support.ts';
 
 const subject = (subject_type: PolicySubject['subject_type'], subject_value: string | null = null): PolicySubject => ({
   id: 's',

@@ -1,11 +1,11 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { DFA, isDisjointWith, JS, NFA } from 'refa';
+import { parse } from '../../../src/engine/compile/re2.ts';
 import { accepts, patternAutomaton, shortestName, textsAutomaton } from '../../../src/policies/analysis/automaton.ts';
 import { areApart, canBeAsked, createLibrary, domainOf } from '../../../src/policies/analysis/names.ts';
 import { drive } from '../../../src/policies/analysis/search.ts';
-import { parse } from '../../../src/policies/re2.ts';
-import { matcher, type Pattern, pattern } from '../../decision/arbitraries.ts';
+import { matcher, type Pattern, pattern } from '../../engine/arbitraries.ts';
 
 const RUNS = Number(process.env.ANALYSIS_RUNS ?? 400);
 const library = createLibrary();

@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { ExecutionContext } from 'ava';
-import type { JsonObject } from '../../../src/http/json.ts';
-import { createStdioUpstream, type StdioLimits } from '../../../src/mcp/upstream/stdio.ts';
+import type { JsonObject } from '../../../src/base/json/json.ts';
+import { createStdioUpstream, type StdioLimits } from '../../../src/mcp/upstream/stdio/stdio.ts';
 import { createUnread } from '../../../src/mcp/upstream/unread.ts';
 import {
   isFault,

@@ -3,10 +3,10 @@
  * process and turns each of its requests into one of 2026-07-28. Requests to all other targets pass unchanged.
  */
 import { errors } from 'undici';
-import { LOG_LEVELS } from '../../era.ts';
-import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../message.ts';
+import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../protocol/message.ts';
+import { LOG_LEVELS } from '../../protocol/mode.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
-import type { UpstreamEras } from '../eras.ts';
+import type { UpstreamEras } from '../modes.ts';
 import type { Unread } from '../unread.ts';
 import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';

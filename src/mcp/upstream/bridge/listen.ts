@@ -2,9 +2,9 @@
  * Replaces standalone streams and subscriptions in 2026-07-28: one `subscriptions/listen` request for everything that a session
  * wants to hear. It is opened again when that changes, and when the target ends it.
  */
-import { isObject, type JsonObject, type JsonValue } from '../../../http/json.ts';
-import { MODERN_REVISION } from '../../era.ts';
-import { ACKNOWLEDGED, isHeard, LISTEN } from '../../listen.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
+import { ACKNOWLEDGED, isHeard, LISTEN } from '../../protocol/listen.ts';
+import { MODERN_REVISION } from '../../protocol/mode.ts';
 import { isFault, type Upstream, type UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
 

@@ -1,15 +1,23 @@
 /** Translates messages between the stateful revisions and 2026-07-28, in both directions. Pure. */
-import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../http/json.ts';
-import { LARGE_TEXT, readLargeJson } from '../../../http/json-large.ts';
-import { isUnread, UnreadFault } from '../../../http/json-steps.ts';
-import { laneSteps } from '../../../lane.ts';
-import { atOnce } from '../../../slices.ts';
-import { isOffered, reduceServerCapabilities } from '../../capabilities.ts';
-import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../../era.ts';
-import { CODES, errorMessage, type RpcId, type RpcMessage, type RpcRequest, readMessage, resultMessage } from '../../message.ts';
-import { type Located, memberText, rebuildResponse } from '../../rebuild.ts';
-import { BRIDGE_RULES } from '../../selection.ts';
-import type { SseEvent } from '../../sse.ts';
+import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../base/json/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
+import { BRIDGE_RULES } from '../../../base/json/selection.ts';
+import { isUnread, UnreadFault } from '../../../base/json/steps.ts';
+import { laneSteps } from '../../../base/lane.ts';
+import { atOnce } from '../../../base/slices.ts';
+import { isOffered, reduceServerCapabilities } from '../../protocol/capabilities.ts';
+import {
+  CODES,
+  errorMessage,
+  type RpcId,
+  type RpcMessage,
+  type RpcRequest,
+  readMessage,
+  resultMessage,
+} from '../../protocol/message.ts';
+import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../../protocol/mode.ts';
+import { type Located, memberText, rebuildResponse } from '../../protocol/rebuild.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
 import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
 
 export type Reading = JsonReading & { readonly ok: true };

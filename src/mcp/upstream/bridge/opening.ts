@@ -1,11 +1,11 @@
 /** Opens sessions of the bridge. That happens only if the target refuses a session of its own and speaks 2026-07-28. */
-import { isObject, type JsonObject, type JsonValue, readJson } from '../../../http/json.ts';
+import { isObject, type JsonObject, type JsonValue, readJson } from '../../../base/json/json.ts';
 import { addressOf } from '../../../targets/target.ts';
-import { SESSION_REVISIONS } from '../../era.ts';
-import { CODES, type RpcRequest, resultMessage } from '../../message.ts';
+import { CODES, type RpcRequest, resultMessage } from '../../protocol/message.ts';
+import { SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { jsonAnswer } from '../answers.ts';
-import { discoversModern, type UpstreamEras } from '../eras.ts';
 import { readAll } from '../http.ts';
+import { discoversModern, type UpstreamEras } from '../modes.ts';
 import {
   isFault,
   type Upstream,

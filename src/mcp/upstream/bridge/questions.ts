@@ -1,7 +1,7 @@
 /** Sends questions of a target to a session's client, on the stream of the client's own request, as stateful targets do. */
 import { errors } from 'undici';
-import type { RpcId } from '../../message.ts';
-import type { SseEvent } from '../../sse.ts';
+import type { RpcId } from '../../protocol/message.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
 import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from './messages.ts';
 
 export interface Questions {

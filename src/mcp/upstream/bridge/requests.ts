@@ -1,8 +1,8 @@
 /** Sends requests of 2026-07-28 to a target, and reads the messages that answer them. */
-import { isObject, type JsonObject } from '../../../http/json.ts';
-import { decodeInLane, LARGE_TEXT } from '../../../http/json-large.ts';
-import { MODERN_REVISION, nameHeader } from '../../era.ts';
-import type { RpcRequest } from '../../message.ts';
+import { isObject, type JsonObject } from '../../../base/json/json.ts';
+import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
+import type { RpcRequest } from '../../protocol/message.ts';
+import { MODERN_REVISION, nameHeader } from '../../protocol/mode.ts';
 import { faultOf, readAll } from '../http.ts';
 import {
   isFault,

@@ -1,9 +1,9 @@
 /** The sessions of the bridge: their state, and how long they are kept. */
 import { errors } from 'undici';
-import { isObject, type JsonObject } from '../../../http/json.ts';
+import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { addressOf } from '../../../targets/target.ts';
-import type { RpcId } from '../../message.ts';
-import { createMailbox, type Mailbox } from '../mailbox.ts';
+import type { RpcId } from '../../protocol/message.ts';
+import { createMailbox, type Mailbox } from '../demultiplexer.ts';
 import type { Unread } from '../unread.ts';
 import { silenceOf, type Upstream, type UpstreamLimits } from '../upstream.ts';
 import { createListener, type Listener, type Reach } from './listen.ts';

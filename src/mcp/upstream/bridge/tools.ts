@@ -1,5 +1,5 @@
 /** Remembers for a session which arguments of the target's tools go into headers. */
-import type { JsonValue } from '../../../http/json.ts';
+import type { JsonValue } from '../../../base/json/json.ts';
 import type { ParamHeader } from '../param-headers.ts';
 import { isFault, type Upstream, type UpstreamLimits } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';

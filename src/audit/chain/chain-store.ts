@@ -1,0 +1,276 @@
+/** The chains in the database: their headers, their records in order, and what was removed or erased. */
+import type { Connection } from '../../db/database.ts';
+import type { ChainRow, ErasureRow, Head, RecordKind, RetentionRow, Stamp } from './chain.ts';
+
+/** A record of a chain with every column of its table. The record of a list also has the listed names. */
+export interface ChainedRecord {
+  readonly kind: RecordKind;
+  readonly row: Readonly<Record<string, string | number | null>> & Stamp;
+}
+
+interface Extent {
+  readonly chain_id: string;
+  readonly first: number | null;
+  readonly last: number;
+}
+
+export interface ChainStore {
+  insertChain(row: ChainRow): Promise<void>;
+  /** Returns all chains, oldest first. */
+  chains(): Promise<ChainRow[]>;
+  /**
+   * Returns the first and last number of each chain. `first` null: no records are left. `last` includes records removed by age.
+   */
+  extents(): Promise<Extent[]>;
+  /** Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. */
+  openHeads(): Promise<Head[]>;
+  /** Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. */
+  records(chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]>;
+  /** Returns the first records with seq > `after`, in order, without the listed names. */
+  oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]>;
+  /** Returns the next chain id after `after` (null: the first) that any record names; null: there is none. */
+  nextNamedChain(after: string | null): Promise<string | null>;
+  /** Returns a record of the chain whose number is invalid; null: there is none. */
+  misnumbered(chainId: string): Promise<ChainedRecord | null>;
+  /** Counts the records that belong to no chain, because they are older than the first chain. */
+  countUnchained(): Promise<number>;
+  retention(chainId: string): Promise<RetentionRow | null>;
+  /** Locks the chain, so that one replica at a time removes its records; false: it is locked already. Needs a transaction. */
+  lockChain(chainId: string): Promise<boolean>;
+  /**
+   * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
+   * number of records. Needs a transaction.
+   */
+  removeUpTo(after: number, row: RetentionRow): Promise<number>;
+  /**
+   * Removes up to `limit` unchained decisions with ids below `before`, with their lists and outcomes. Returns how many decisions.
+   */
+  removeUnchained(before: string, limit: number): Promise<number>;
+  erasures(): Promise<ErasureRow[]>;
+  unfinishedErasures(): Promise<ErasureRow[]>;
+  insertErasure(row: ErasureRow): Promise<void>;
+  finishErasure(id: string, now: number): Promise<void>;
+  /**
+   * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
+   * `from`.
+   */
+  erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }>;
+}
+
+const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
+const KINDS = Object.keys(TABLES) as RecordKind[];
+
+const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
+const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
+
+/** SQLite accepts a text in a numeric column and sorts it after all numbers. This is the lowest text. */
+const FIRST_TEXT = '';
+
+const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
+
+export function chainStore(db: Connection): ChainStore {
+  const isMysql = db.client.dialect === 'mysql';
+
+  async function extents(): Promise<Extent[]> {
+    const ends = KINDS.flatMap((kind) =>
+      (['min', 'max'] as const).map((end) =>
+        db(`${TABLES[kind]} as t`)
+          .where('t.chain_id', db.ref('c.chain_id'))
+          .modify((rows) => void (isMysql || rows.where('t.chain_seq', '<', FIRST_TEXT)))
+          [end]('t.chain_seq')
+          .as(`${kind}_${end}`),
+      ),
+    );
+    const rows: Record<string, unknown>[] = await db('audit_chains as c')
+      .leftJoin('audit_retention as r', 'r.chain_id', 'c.chain_id')
+      .select('c.chain_id', 'r.seq', ...ends);
+    return rows.map((row) => {
+      const firsts = KINDS.map((kind) => numberOrNull(row[`${kind}_min`])).filter((seq) => seq !== null);
+      const lasts = KINDS.map((kind) => numberOrNull(row[`${kind}_max`]) ?? 0);
+      return {
+        chain_id: String(row['chain_id']),
+        first: firsts.length === 0 ? null : Math.min(...firsts),
+        last: Math.max(...lasts, numberOrNull(row['seq']) ?? 0),
+      };
+    });
+  }
+
+  const chains = (): Promise<ChainRow[]> =>
+    db('audit_chains')
+      .orderBy('started_at')
+      .orderBy('chain_id')
+      .select(...CHAIN_COLUMNS);
+
+  async function retention(chainId: string): Promise<RetentionRow | null> {
+    return (await db('audit_retention').where('chain_id', chainId).first<RetentionRow | undefined>()) ?? null;
+  }
+
+  async function readRecords(chainId: string, after: number, upTo: number, limit: number, names: boolean) {
+    const found: ChainedRecord[] = [];
+    for (const kind of KINDS) {
+      const query = db(`${TABLES[kind]} as t`)
+        .where('t.chain_id', chainId)
+        .andWhere('t.chain_seq', '>', after)
+        .andWhere('t.chain_seq', '<=', upTo)
+        .orderBy('t.chain_seq')
+        .limit(limit)
+        .select('t.*');
+      if (names && kind === 'shown') query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
+      for (const row of await query) found.push({ kind, row });
+    }
+    return found.sort((a, b) => a.row.chain_seq - b.row.chain_seq).slice(0, limit);
+  }
+
+  async function macAt(chainId: string, seq: number): Promise<string | null> {
+    for (const kind of KINDS) {
+      const at = { chain_id: chainId, chain_seq: seq };
+      const row = await db(TABLES[kind]).where(at).first<{ mac: string } | undefined>('mac');
+      if (row) return row.mac;
+    }
+    const removed = await retention(chainId);
+    return removed?.seq === seq ? removed.mac : null;
+  }
+
+  return {
+    async insertChain(row) {
+      await db('audit_chains').insert(row);
+    },
+    chains,
+    extents,
+
+    async openHeads() {
+      const rows = await chains();
+      const named = new Map<string, number>();
+      for (const { found } of rows) {
+        for (const [id, seq] of JSON.parse(found) as [string, number, string][]) named.set(id, Math.max(seq, named.get(id) ?? 0));
+      }
+      const macs = new Map(rows.map((row) => [row.chain_id, row.mac]));
+      const heads: Head[] = [];
+      for (const { chain_id, last: seq } of await extents()) {
+        if (named.get(chain_id) === seq) continue;
+        const mac = seq === 0 ? macs.get(chain_id) : await macAt(chain_id, seq);
+        // There is no MAC if the chain began, or its records were removed by age, after the rows were read.
+        if (mac != null) heads.push({ chain_id, seq, mac });
+      }
+      return heads;
+    },
+
+    records: (chainId, after, upTo, limit) => readRecords(chainId, after, upTo, limit, true),
+    oldest: (chainId, after, limit) => readRecords(chainId, after, Number.MAX_SAFE_INTEGER, limit, false),
+
+    async nextNamedChain(after) {
+      let next: string | null = null;
+      for (const kind of KINDS) {
+        const row = await db(TABLES[kind])
+          .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
+          .orderBy('chain_id')
+          .first<{ chain_id: string }>('chain_id');
+        if (row && (next === null || row.chain_id < next)) next = row.chain_id;
+      }
+      return next;
+    },
+
+    async misnumbered(chainId) {
+      for (const kind of KINDS) {
+        const row = await db(TABLES[kind])
+          .where('chain_id', chainId)
+          .andWhere((seq) => {
+            seq.whereNull('chain_seq').orWhere('chain_seq', '<', 1);
+            if (!isMysql) seq.orWhere('chain_seq', '>=', FIRST_TEXT);
+          })
+          .first<ChainedRecord['row'] | undefined>();
+        if (row) return { kind, row };
+      }
+      return null;
+    },
+
+    async countUnchained() {
+      let count = 0;
+      for (const kind of KINDS) {
+        const [row] = await db(TABLES[kind]).whereNull('chain_id').count<{ n: number }[]>({ n: '*' });
+        count += Number(row?.n);
+      }
+      return count;
+    },
+
+    retention,
+
+    async lockChain(chainId) {
+      if (!isMysql) return true;
+      return (await db('audit_chains').where('chain_id', chainId).forUpdate().skipLocked().first('chain_id')) !== undefined;
+    },
+
+    async removeUpTo(after, row) {
+      const among = (kind: RecordKind) =>
+        db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '>', after).andWhere('chain_seq', '<=', row.seq);
+      const sets: { set_hash: string }[] = await among('shown').distinct('set_hash');
+      let removed = 0;
+      for (const kind of KINDS) removed += await among(kind).delete();
+      await db('audit_retention').insert(row).onConflict('chain_id').merge();
+      const hashes = sets.map(({ set_hash }) => set_hash).sort();
+      if (hashes.length === 0) return removed;
+      // Lock the sets before the search for uses: a writer that wants to refer to one waits, and then sees that it was removed.
+      await db('audit_sets').whereIn('hash', hashes).orderBy('hash').forUpdate().select('hash');
+      // The search ends at the first use, because millions of lists may refer to the same names.
+      const unused: { hash: string }[] = await db('audit_sets as n')
+        .whereIn('n.hash', hashes)
+        .whereNotExists(db('audit_shown as s').where('s.set_hash', db.ref('n.hash')).select('s.set_hash'))
+        .select('n.hash');
+      if (unused.length > 0) {
+        await db('audit_sets')
+          .whereIn(
+            'hash',
+            unused.map(({ hash }) => hash),
+          )
+          .delete();
+      }
+      return removed;
+    },
+
+    async removeUnchained(before, limit) {
+      const rows: { id: string }[] = await db('audit_decisions')
+        .whereNull('chain_id')
+        .andWhere('id', '<', before)
+        .limit(limit)
+        .select('id');
+      const ids = rows.map(({ id }) => id);
+      if (ids.length === 0) return 0;
+      for (const kind of ['shown', 'outcome'] as const) {
+        await db(TABLES[kind]).whereIn('decision_id', ids).whereNull('chain_id').delete();
+      }
+      await db('audit_decisions').whereIn('id', ids).delete();
+      return ids.length;
+    },
+
+    erasures: () => db('audit_erasures').select(...ERASURE_COLUMNS),
+    unfinishedErasures: () =>
+      db('audit_erasures')
+        .whereNull('done_at')
+        .select(...ERASURE_COLUMNS),
+    async insertErasure(row) {
+      await db('audit_erasures').insert({ ...row, done_at: null });
+    },
+    async finishErasure(id, now) {
+      await db('audit_erasures').where({ id }).update({ done_at: now });
+    },
+
+    async erase(userId, from, before, limit) {
+      const rows: { id: string }[] = await db('audit_decisions')
+        .where('user_id', userId)
+        .andWhere('id', '>=', from)
+        .andWhere('id', '<', before)
+        .orderBy('id')
+        .limit(limit)
+        .select('id');
+      const ids = rows.map(({ id }) => id);
+      if (ids.length === 0) return { erased: 0, next: null };
+      const erased = await db('audit_decisions')
+        .whereIn('id', ids)
+        .andWhere((row) =>
+          row.whereNotNull('salt').orWhereNot('user_email', '').orWhereNot('user_groups', '[]').orWhereNotNull('arguments'),
+        )
+        .update({ user_email: '', user_groups: '[]', arguments: null, salt: null });
+      return { erased, next: ids.length < limit ? null : `${ids.at(-1)}0` };
+    },
+  };
+}

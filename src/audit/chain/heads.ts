@@ -1,0 +1,104 @@
+/** Copies the heads of the chains out of the database: to the process log, and to signed checkpoints. */
+import { type FileHandle, mkdir, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { KeyRing } from '../../auth/keys.ts';
+import { AppError } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import { repeat } from '../../base/repeat.ts';
+import { readPosition } from '../../db/changes.ts';
+import type { Database } from '../../db/database.ts';
+import type { ChainKey, Head } from './chain.ts';
+import { chainStore } from './chain-store.ts';
+import { CHECKPOINT_TYPE, checkpointLine, checkpointMac } from './checkpoint.ts';
+
+export interface HeadsParts {
+  readonly database: Database;
+  readonly key: ChainKey;
+  readonly keys: KeyRing;
+  readonly writer: { head(): Head | null };
+  /** The file to which checkpoints are appended. */
+  readonly file: string;
+  readonly checkpointMs: number;
+  readonly log: Pick<Log, 'info' | 'error'>;
+  readonly now: () => number;
+}
+
+export interface Heads {
+  /** Returns a checkpoint of this moment as a compact JWS. */
+  checkpoint(): Promise<string>;
+  /** Logs the head of the chain a last time, and appends a last checkpoint. */
+  stop(): Promise<void>;
+}
+
+const LOG_EVERY_MS = 60_000;
+
+/** Opens the file on each use, and creates it if a log rotation has moved it away. */
+async function openToAppend(file: string): Promise<FileHandle> {
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+  return open(file, 'a', 0o600);
+}
+
+/** Throws AppError `unavailable`, with a message for the operator, if no checkpoint can be appended to the file. */
+export async function checkCheckpoints(file: string): Promise<void> {
+  try {
+    await (await openToAppend(file)).close();
+  } catch (cause) {
+    const reason = (cause as Error).message;
+    throw new AppError(
+      'unavailable',
+      `Checkpoints of the audit log cannot be written: ${reason}. Set AUDIT_CHECKPOINTS to a file that the gateway may write.`,
+      { cause },
+    );
+  }
+}
+
+export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts): Heads {
+  let said: string | null = null;
+  /** False if the last line of the file may be cut off, because the disk was full or a process ended. */
+  let endsWhole = false;
+
+  function say(): void {
+    const head = writer.head();
+    if (head === null || head.mac === said) return;
+    said = head.mac;
+    log.info({ chain: head.chain_id, seq: head.seq, mac: head.mac }, 'head of the audit chain');
+  }
+
+  async function checkpoint(): Promise<string> {
+    const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+    const { revision } = await readPosition(database.knex);
+    const content = { time: now(), revision, heads };
+    const signer = await keys.signer();
+    return signer.signAs(CHECKPOINT_TYPE, { ...content, key_id: key.id, mac: checkpointMac(key, content) });
+  }
+
+  async function append(): Promise<void> {
+    const line = checkpointLine(await checkpoint());
+    const handle = await openToAppend(file);
+    try {
+      const { size } = await handle.stat();
+      const begin = endsWhole || size === 0 ? '' : '\n';
+      endsWhole = false;
+      await handle.appendFile(`${begin}${line}\n`);
+      await handle.sync();
+      endsWhole = true;
+    } finally {
+      await handle.close();
+    }
+  }
+  const failed = (err: unknown): void => log.error({ err, file }, 'writing a checkpoint of the audit log failed');
+
+  say();
+  const saying = setInterval(say, LOG_EVERY_MS).unref();
+  const appending = repeat(append, { everyMs: checkpointMs }, failed);
+
+  return {
+    checkpoint,
+    async stop() {
+      clearInterval(saying);
+      await appending.stop();
+      say();
+      await append().catch(failed);
+    },
+  };
+}

@@ -1,0 +1,383 @@
+/**
+ * Verifies a log: every record is as it was written, no record was added, and none is missing except those removed by age.
+ * Pure.
+ */
+import {
+  type ChainKey,
+  type ChainRow,
+  chainMac,
+  type ErasureRow,
+  erasureSignature,
+  firstIdOf,
+  MIN_RETENTION_DAYS,
+  type RecordKind,
+  type RetentionRow,
+  recordMac,
+  retentionVersion,
+  unprovenOf,
+} from './chain.ts';
+import type { ChainedRecord } from './chain-store.ts';
+import { type Checkpoint, checkpointMac } from './checkpoint.ts';
+import { contentFault, isErased } from './contents.ts';
+import type { AuditLine } from './lines.ts';
+import { createSightings, foundBy, type Start, startsAt } from './sightings.ts';
+
+/**
+ * `altered`: the content is not what was written. `missing`: records between others are missing, or a whole chain. `cut_off`:
+ * records at the end are missing. `added`: the record fits nowhere in its chain. `unknown_key`: the chain was written under a
+ * master key that was not given, or its header was altered.
+ */
+export type ProblemKind = 'altered' | 'missing' | 'cut_off' | 'added' | 'unknown_key';
+
+export interface Problem {
+  readonly problem: ProblemKind;
+  readonly chain: string | null;
+  readonly seq: number | null;
+  /** The kind of the record, and the decision to which it belongs. */
+  readonly record: RecordKind | null;
+  readonly decision_id: string | null;
+  readonly detail: string;
+}
+
+export interface Report {
+  readonly intact: boolean;
+  readonly chains: number;
+  readonly records: Readonly<Record<RecordKind, number>>;
+  /** Records older than the first chain. Only their number can be checked. */
+  readonly unchained: number;
+  /** Decisions whose personal data was erased. */
+  readonly erased: number;
+  /** Chains whose first records were removed by age. */
+  readonly shortened: number;
+  /** Shortened chains from which an old version removed records without checking their age. */
+  readonly unproven: number;
+  /** The time of the checkpoint after which records were checked; null: all records were checked. */
+  readonly since: number | null;
+  /** The first problem of each chain. */
+  readonly problems: readonly Problem[];
+}
+
+export interface Verification {
+  /** Adds the heads of a checkpoint that was kept outside the database. Call it before `take`. */
+  expect(checkpoint: Checkpoint): void;
+  /** Checks only records after the checkpoint, and that the chains continue from it. Call it before `take`. */
+  since(checkpoint: Checkpoint): void;
+  take(line: AuditLine): void;
+  /** Returns how many records of the chain need not be read. Call it after `take` got the lines of all chains. */
+  skips(chain: string): number;
+  /** Returns the number of records so far. */
+  taken(): number;
+  /** Call it after the last line. `keyFits` is false if no chain was written under the given keys. */
+  finish(): { readonly report: Report; readonly keyFits: boolean };
+}
+
+/** Allows for the time that a record waited to be written, and for clocks that differ. */
+const SLACK_MS = 24 * 60 * 60 * 1000;
+const MIN_RETENTION_MS = MIN_RETENTION_DAYS * 24 * 60 * 60 * 1000;
+
+const spanText = (first: number, last: number): string =>
+  first === last ? `record ${first} is` : `records ${first} to ${last} are`;
+
+interface Walk {
+  readonly row: ChainRow;
+  /** null: the key of the chain was not given, so the chain cannot be checked. */
+  readonly key: ChainKey | null;
+  /** The head at the checkpoint. Records up to it are not checked. */
+  start: Start | null;
+  seq: number;
+  mac: string;
+  retention: RetentionRow | null;
+  unproven: boolean;
+  state: 'before' | 'in' | 'done' | 'bad';
+}
+
+export function createVerification(keys: readonly ChainKey[]): Verification {
+  const keyOf = new Map(keys.map((key) => [key.id, key]));
+  const sightings = createSightings();
+  const walks = new Map<string, Walk>();
+  const strangers = new Set<string>();
+  const problems: Problem[] = [];
+  const records = { decision: 0, shown: 0, outcome: 0 };
+  /** The newest erased row of each user who has any. */
+  const erasedOf = new Map<string, { readonly id: string; readonly chain: string; readonly seq: number }>();
+  const erasures: ErasureRow[] = [];
+  let from: Checkpoint | null = null;
+  let starts: ReadonlyMap<string, Start> | null = null;
+  let taken = 0;
+  let current: Walk | null = null;
+  let unchained = 0;
+  let erased = 0;
+  let fitting = 0;
+  let ended: number | null = null;
+
+  function report(problem: ProblemKind, detail: string, at: Partial<Problem> = {}): void {
+    problems.push({ chain: null, seq: null, record: null, decision_id: null, ...at, problem, detail });
+  }
+
+  function fail(walk: Walk, problem: ProblemKind, detail: string, at: Partial<Problem> = {}): void {
+    if (walk.state === 'bad') return;
+    walk.state = 'bad';
+    report(problem, detail, { chain: walk.row.chain_id, ...at });
+  }
+
+  function takeChain(row: ChainRow): void {
+    const key = keyOf.get(row.key_id) ?? null;
+    const walk: Walk = { row, key, start: null, seq: 0, mac: row.mac, retention: null, unproven: false, state: 'before' };
+    if (walks.has(row.chain_id)) {
+      report('added', 'the header of the chain occurs twice', { chain: row.chain_id });
+      return;
+    }
+    walks.set(row.chain_id, walk);
+    if (key === null) {
+      fail(walk, 'unknown_key', 'the chain was written under a master key that was not given, or its header was altered');
+      return;
+    }
+    fitting++;
+    if (chainMac(key, row) !== row.mac) {
+      fail(walk, 'altered', 'the header of the chain is not what was written', { seq: 0 });
+      return;
+    }
+    const [time, by] = [row.started_at, `chain ${row.chain_id}`];
+    sightings.add(row.chain_id, { seq: 0, mac: row.mac, time, by: 'its own header' });
+    for (const [chain, seq, mac] of foundBy(row)) sightings.add(chain, { seq, mac, time, by });
+  }
+
+  /** Returns the head of the chain at the checkpoint; null: the chain began later, or the whole chain is checked. */
+  function startOf(chain: string): Start | null {
+    if (from === null) return null;
+    starts ??= startsAt(
+      from,
+      [...walks.values()].flatMap(({ row, state }) => (state === 'bad' ? [] : [row])),
+    );
+    return starts.get(chain) ?? null;
+  }
+
+  function takeRetention(row: RetentionRow): void {
+    const walk = walks.get(row.chain_id);
+    if (!walk) {
+      report('missing', 'the chain is missing, although records of it were removed by age', { chain: row.chain_id });
+      return;
+    }
+    enter(walk);
+    const key = keyOf.get(row.key_id);
+    if (!key) {
+      fail(walk, 'unknown_key', 'the removal by age was signed under a master key that was not given');
+      return;
+    }
+    const version = retentionVersion(key, row);
+    if (version === null) {
+      fail(walk, 'altered', 'the record of the removal by age is not what was written', { seq: row.seq });
+      return;
+    }
+    walk.retention = row;
+    const unproven = unprovenOf(version, row);
+    walk.unproven = unproven !== null;
+    // Version 1 did not record the age of the removed records. It only claimed that they were old enough.
+    if (unproven !== null) checkAge(walk, unproven.seq, unproven.removed_at - MIN_RETENTION_MS, unproven.removed_at);
+    if (version === 2 && row.newest !== null) checkAge(walk, row.seq, row.newest, row.removed_at);
+  }
+
+  /** Checks that no removed record, up to `seq`, was newer than `newest`: no sighting may show that one was written later. */
+  function checkAge(walk: Walk, seq: number, newest: number, removedAt: number): void {
+    const last = sightings.lastWithout(walk.row.chain_id, seq, removedAt);
+    if (last === null || last.time <= newest + SLACK_MS) return;
+    const [claimed, seen] = [newest, last.time].map((time) => new Date(time).toISOString());
+    const detail = `the removal of the records up to ${seq} claims that none was newer than ${claimed}, but ${last.by} shows that not all of them existed at ${seen}: they were too young to be removed`;
+    fail(walk, 'missing', detail, { seq: last.seq + 1 });
+  }
+
+  function enter(walk: Walk): void {
+    if (current === walk) return;
+    if (current) leave(current);
+    current = walk;
+    if (walk.state !== 'before') return;
+    walk.state = 'in';
+    walk.start = startOf(walk.row.chain_id);
+    if (walk.start !== null) walk.seq = Math.max(0, walk.start.seq - 1);
+  }
+
+  /** At the end of a chain: reports records that should be there but are not. */
+  function leave(walk: Walk): void {
+    if (walk.state === 'bad') return;
+    const { retention } = walk;
+    const head = sightings.furthest(walk.row.chain_id);
+    const seq = Math.max(walk.seq, retention?.seq ?? 0);
+    if (head && head.seq > seq) {
+      fail(walk, 'cut_off', `${spanText(seq + 1, head.seq)} missing at the end; ${head.by} shows that they existed`, {
+        seq: seq + 1,
+      });
+      return;
+    }
+    if (head && head.seq === seq && head.mac !== (seq === walk.seq ? walk.mac : retention?.mac)) {
+      fail(walk, 'altered', `the last record of the chain is not the one that ${head.by} names`, { seq });
+      return;
+    }
+    walk.state = 'done';
+  }
+
+  function takeRecord(record: ChainedRecord): void {
+    const { kind, row } = record;
+    taken++;
+    const decision_id = String(kind === 'decision' ? row['id'] : row['decision_id']);
+    const at = { seq: row.chain_seq, record: kind, decision_id };
+    const walk = walks.get(row.chain_id);
+    if (!walk) {
+      if (!strangers.has(row.chain_id)) {
+        const gone = sightings.furthest(row.chain_id) !== undefined;
+        strangers.add(row.chain_id);
+        const what = gone ? 'the header of the chain is missing' : 'the record belongs to a chain that never existed';
+        report(gone ? 'missing' : 'added', what, { chain: row.chain_id, ...at });
+      }
+      return;
+    }
+    if (walk.state === 'done') {
+      fail(walk, 'added', 'the record is outside its chain', at);
+      return;
+    }
+    enter(walk);
+    if (!Number.isSafeInteger(row.chain_seq) || row.chain_seq < 1) {
+      fail(walk, 'added', 'the record has no number that is valid in a chain', at);
+      return;
+    }
+    const { start, retention } = walk;
+    if (start !== null && row.chain_seq < start.seq) return;
+    if (start === null || row.chain_seq > start.seq) records[kind]++;
+    if (walk.state === 'bad' || walk.key === null) return;
+    if (retention !== null && retention.seq > walk.seq && row.chain_seq === retention.seq + 1) {
+      walk.seq = retention.seq;
+      walk.mac = retention.mac;
+    }
+    if (row.chain_seq <= walk.seq) {
+      fail(walk, 'added', 'a different record already has this position in the chain', at);
+      return;
+    }
+    if (row.chain_seq > walk.seq + 1) {
+      fail(walk, 'missing', `${spanText(walk.seq + 1, row.chain_seq - 1)} missing before this one`, at);
+      return;
+    }
+    if (start !== null && row.chain_seq === start.seq) {
+      // The MAC cannot be computed without the record before it, so it is only compared.
+      if (row.mac !== start.mac) {
+        fail(walk, 'altered', 'the record is not the one that the checkpoint names', at);
+        return;
+      }
+    } else if (recordMac(walk.key, walk.row.version, row.chain_id, row.chain_seq, walk.mac, kind, row) !== row.mac) {
+      fail(walk, 'altered', 'the record, or its position in the chain, is not what was written', at);
+      return;
+    } else {
+      const wrong = contentFault(record);
+      if (wrong !== null) {
+        fail(walk, wrong.problem, wrong.detail, at);
+        return;
+      }
+      if (isErased(record)) noteErased(String(row['user_id']), decision_id, row);
+    }
+    walk.seq = row.chain_seq;
+    walk.mac = row.mac;
+  }
+
+  function noteErased(user: string, id: string, { chain_id, chain_seq }: ChainedRecord['row']): void {
+    erased++;
+    const newest = erasedOf.get(user);
+    if (newest === undefined || newest.id < id) erasedOf.set(user, { id, chain: chain_id, seq: chain_seq });
+  }
+
+  /** Reports personal data that is missing without a signed erasure: only the gateway can sign one. */
+  function checkErasures(): void {
+    for (const [user, { id, chain, seq }] of erasedOf) {
+      const signed = erasures.some((row) => {
+        const key = keyOf.get(row.key_id);
+        return key && row.user_id === user && id < firstIdOf(row.erased_at) && erasureSignature(key, row) === row.signature;
+      });
+      if (signed) continue;
+      const at = { chain, seq, record: 'decision', decision_id: id } as const;
+      report('altered', 'personal data is missing, but no erasure of this user was recorded', at);
+    }
+  }
+
+  /** Adds the heads of a checkpoint. Returns whether its MAC is valid. */
+  function expect({ time, revision, key_id, heads, mac }: Checkpoint): boolean {
+    const key = keyOf.get(key_id);
+    const when = new Date(time).toISOString();
+    if (!key) {
+      report('unknown_key', `the checkpoint of ${when} was made under a master key that was not given`);
+      return false;
+    }
+    if (checkpointMac(key, { time, revision, heads }) !== mac) {
+      report('altered', `the checkpoint of ${when} is not what was written`);
+      return false;
+    }
+    for (const [chain, seq, head] of heads) sightings.add(chain, { seq, mac: head, time, by: `the checkpoint of ${when}` });
+    return true;
+  }
+
+  return {
+    expect,
+
+    since(checkpoint) {
+      if (expect(checkpoint)) from = checkpoint;
+    },
+
+    skips: (chain) => Math.max(0, (startOf(chain)?.seq ?? 0) - 1),
+
+    take(line) {
+      switch (line.kind) {
+        case 'audit':
+          return;
+        case 'chain':
+          takeChain(line.row);
+          return;
+        case 'unchained':
+          unchained = line.count;
+          return;
+        case 'retention':
+          takeRetention(line.row);
+          return;
+        case 'decision':
+        case 'shown':
+        case 'outcome':
+          takeRecord(line);
+          return;
+        case 'erasure':
+          erasures.push(line.row);
+          return;
+        case 'end':
+          ended = line.records;
+      }
+    },
+
+    taken: () => taken,
+
+    finish() {
+      if (current) leave(current);
+      for (const walk of walks.values()) if (walk.state === 'before') leave(walk);
+      for (const [chain, head] of sightings.chains()) {
+        if (walks.has(chain) || strangers.has(chain)) continue;
+        report('missing', `the whole chain is missing; ${head.by} shows that it had ${head.seq} records`, { chain });
+      }
+      checkErasures();
+      const signed = [...walks.values()].filter(({ row, key }) => key !== null && chainMac(key, row) === row.mac);
+      const allowed = Math.min(...signed.map(({ row }) => row.unchained));
+      if (unchained > allowed) {
+        report('added', `${unchained} records belong to no chain, but there were only ${allowed} when the chains began`);
+      }
+      if (ended !== null && ended !== taken)
+        report('missing', `${taken} records were found, but the last line of the export counts ${ended}`);
+      if (ended === null) report('cut_off', 'the last line of the export is missing: the export was cut off');
+      return {
+        report: {
+          intact: problems.length === 0,
+          chains: walks.size,
+          records,
+          unchained,
+          erased,
+          shortened: [...walks.values()].filter(({ retention }) => retention !== null).length,
+          unproven: [...walks.values()].filter(({ unproven }) => unproven).length,
+          since: from?.time ?? null,
+          problems,
+        },
+        keyFits: fitting > 0 || walks.size === 0,
+      };
+    },
+  };
+}

@@ -1,0 +1,98 @@
+/** Validation: turns an untrusted value into a domain value, or throws a problem that names every wrong member. */
+import Joi from 'joi';
+import { AppError, type FieldError, invalidRequest } from './errors.ts';
+
+/** The form of ids: lower case, so that comparing the texts compares the ids. */
+export const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+const CONTROL = /\p{Cc}/u;
+/** Control characters except tabs and line breaks. */
+const CONTROL_IN_LINES = /(?!\r?\n|\t)\p{Cc}/u;
+
+/**
+ * A string of 1 to `max` code points without control characters. It is compared byte for byte: nothing is trimmed or normalized.
+ */
+export const text = (max: number): Joi.StringSchema => textWithout(CONTROL, 'must not contain control characters', max);
+
+/** Like `text`, but line breaks and tabs are allowed. */
+export const lines = (max: number): Joi.StringSchema =>
+  textWithout(CONTROL_IN_LINES, 'must not contain control characters other than line breaks and tabs', max);
+
+function textWithout(refused: RegExp, refusal: string, max: number): Joi.StringSchema {
+  return Joi.string().custom((value: string, helpers) => {
+    if (!value.isWellFormed()) return helpers.message({ custom: 'must be well-formed Unicode' });
+    if (refused.test(value)) return helpers.message({ custom: refusal });
+    if ([...value].length > max) return helpers.message({ custom: `must have at most ${max} characters` });
+    return value;
+  });
+}
+
+export const uuid = (): Joi.StringSchema =>
+  Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
+
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
+
+/** A point in time. The value becomes milliseconds since the epoch. */
+export const instant = (): Joi.StringSchema =>
+  Joi.string().custom((value: string, helpers) => {
+    const ms = TIME.test(value) ? Date.parse(value) : Number.NaN;
+    return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
+  });
+
+/** Joi's messages begin with the name of the member, which is already in `path`. The root has no name and is called the body. */
+function fieldErrors(error: Joi.ValidationError, hints: Hints): FieldError[] {
+  return error.details.map(({ path, type, message }) => ({
+    path: path.join('.'),
+    message:
+      type === 'object.unknown'
+        ? ['is not a member of this object', ...(hints.get(String(path.at(-1))) ?? [])].join(': ')
+        : message.replace(/^"[^"]*" /, path.length === 0 ? 'the body ' : ''),
+  }));
+}
+
+/** For a member that does not exist here but has a different name elsewhere: what to write instead, by that member's name. */
+export type Hints = ReadonlyMap<string, readonly [string]>;
+const NO_HINTS: Hints = new Map();
+
+/** Returns the validated value, or throws AppError `invalid_request`. Nothing is converted: "1" is not a number. */
+export function validate<T>(schema: Joi.Schema<T>, value: unknown, hints: Hints = NO_HINTS): T {
+  const result = schema.validate(value, { abortEarly: false, convert: false, errors: { wrap: { label: '"' } } });
+  if (result.error) throw invalidRequest(fieldErrors(result.error, hints));
+  return result.value as T;
+}
+
+/**
+ * Returns one error for each read-only member of `given` whose value differs from the current one. So a client may send back what
+ * it read.
+ */
+export function readOnlyErrors<Name extends string>(
+  names: readonly Name[],
+  given: Readonly<Partial<Record<Name, unknown>>>,
+  shown: Readonly<Record<Name, unknown>>,
+): FieldError[] {
+  return names
+    .filter((name) => given[name] !== undefined && given[name] !== shown[name])
+    .map((path) => ({ path, message: 'cannot be changed: leave it out, or send the value that you read' }));
+}
+
+/** Returns a path segment that must be an id. Throws AppError `not_found` if it cannot be one. */
+export function pathId(value: unknown): string {
+  if (uuid().required().validate(value).error) throw new AppError('not_found', 'No resource has this id.');
+  return value as string;
+}
+
+/** Reads the query: only these parameters, each at most once and in its format. Throws AppError `invalid_request`. */
+export function readQuery<Name extends string>(
+  query: object,
+  forms: Readonly<Record<Name, RegExp>>,
+): Partial<Record<Name, string>> {
+  const errors = Object.entries(query).flatMap(([path, value]) => {
+    const form = Object.hasOwn(forms, path) ? forms[path as Name] : undefined;
+    if (form === undefined) return [{ path, message: 'unknown query parameter' }];
+    return typeof value === 'string' && form.test(value)
+      ? []
+      : [{ path, message: `must match the format ${form.source}, and may appear only once` }];
+  });
+  if (errors.length > 0) throw invalidRequest(errors);
+  return query as Partial<Record<Name, string>>;
+}

@@ -1,0 +1,455 @@
+/** The configuration, read once from the environment. Nothing else reads `process.env`. */
+import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
+import { hostname } from 'node:os';
+import { isAbsolute, resolve } from 'node:path';
+import Joi from 'joi';
+import { MIN_RETENTION_DAYS } from '../audit/chain/chain.ts';
+import { isNetwork } from '../base/network-address.ts';
+
+export type DatabaseConfig =
+  | { readonly kind: 'sqlite'; readonly path: string }
+  | { readonly kind: 'mysql'; readonly url: string; readonly allowWeakDurability: boolean; readonly poolSize: number };
+
+export interface Config {
+  readonly host: string;
+  readonly port: number;
+  /** The origin at which clients reach the gateway, without a trailing slash. */
+  readonly publicUrl: string;
+  /** The origin at which the other replicas reach this one. */
+  readonly replicaUrl: string;
+  readonly database: DatabaseConfig;
+  /** The folder for the SQLite file and, unless `masterKey` is given, for the master key file. */
+  readonly dataDir: string;
+  /** 32 bytes; null: the gateway uses `<dataDir>/master.key`, and creates it if it is missing. */
+  readonly masterKey: Buffer | null;
+  /** Keys under which values may still be sealed. The gateway re-encrypts them under `masterKey` when it starts. */
+  readonly previousMasterKeys: readonly Buffer[];
+  /** Host names, without a port, that the Host header of a request may have. */
+  readonly allowedHosts: readonly string[];
+  /** Origins (scheme, host, port) from which browsers may call. */
+  readonly allowedOrigins: readonly string[];
+  readonly registration: 'open' | 'closed';
+  /** Whether the first registration needs the setup code. */
+  readonly setupCodeRequired: boolean;
+  readonly trustProxy: boolean;
+  readonly logLevel: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
+  readonly rateLimits: {
+    /** Registrations and logins per minute and IP address. */
+    readonly login: number;
+    /** Requests on `/mcp` per minute, principal and IP address. */
+    readonly mcp: number;
+    /** API tokens that a user may make per minute, and own credentials that a user may set or delete per minute. */
+    readonly changes: number;
+    /** API tokens that a user may have. */
+    readonly apiTokens: number;
+    /** Denials per minute and principal. Beyond this, requests of the principal are refused without a decision. */
+    readonly denials: number;
+  };
+  /** How many days changes are kept, except changes of policies; 0: for ever. */
+  readonly changesRetentionDays: number;
+  readonly audit: {
+    /** How many days rows are kept; 0: for ever. */
+    readonly retentionDays: number;
+    /** The file to which signed checkpoints are appended. */
+    readonly checkpoints: string;
+    readonly checkpointMinutes: number;
+  };
+  /** How old the state of a decision may be, in milliseconds; 0: at least as new as the request. */
+  readonly freshnessMs: number;
+  /** How long a target may be silent during a request, in milliseconds. A target may have its own value. */
+  readonly upstreamTimeoutMs: number;
+  /** Largest answer of a target, and largest single event or line, in bytes. */
+  readonly upstreamAnswerBytes: number;
+  /** Addresses and networks that targets may have although the gateway denies them by default. */
+  readonly allowedAddresses: readonly string[];
+  readonly stdio: {
+    /** The absolute paths of the executables that stdio targets may run, compared byte for byte. */
+    readonly allowed: readonly string[];
+    /** How many processes of targets may run at a time. */
+    readonly maxProcesses: number;
+    /** How long a process may be idle, and how long it may run, in milliseconds. */
+    readonly idleMs: number;
+    readonly lifetimeMs: number;
+  };
+  /** The bearer token of Prometheus, accepted from any host; null: no such token is accepted. */
+  readonly metricsToken: string | null;
+  /** How long the gateway still accepts requests after SIGTERM, while it reports that it is not ready, in milliseconds. */
+  readonly drainDelayMs: number;
+  /** How long open requests may take after the gateway stops accepting new ones, in milliseconds. */
+  readonly drainMs: number;
+}
+
+const LOOPBACK_HOSTS = ['localhost', '127.0.0.1', '[::1]'];
+
+/** Lists every mistake of the configuration, one line each. */
+export class ConfigError extends Error {
+  readonly mistakes: readonly string[];
+
+  constructor(mistakes: readonly string[]) {
+    super(mistakes.join('\n'));
+    this.name = 'ConfigError';
+    this.mistakes = mistakes;
+  }
+}
+
+const items = (value: string): string[] =>
+  value
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '');
+const hostNames = (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every((item) => /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/i.test(item)) ? items(value) : helpers.error('any.invalid');
+const origin = (value: string, helpers: Joi.CustomHelpers) => {
+  if (!URL.canParse(value)) return helpers.error('any.invalid');
+  const url = new URL(value);
+  if (
+    !/^https?:$/.test(url.protocol) ||
+    (url.pathname !== '/' && url.pathname !== '') ||
+    url.search !== '' ||
+    url.hash !== '' ||
+    url.username !== ''
+  ) {
+    return helpers.error('any.invalid');
+  }
+  return url.origin;
+};
+const masterKey = (value: string, helpers: Joi.CustomHelpers) => {
+  const bytes = Buffer.from(value, 'base64');
+  return bytes.length === 32 && bytes.toString('base64') === value ? bytes : helpers.error('any.invalid');
+};
+const masterKeys = (value: string, helpers: Joi.CustomHelpers) => {
+  const keys = items(value).map((item) => masterKey(item, helpers));
+  return keys.every((key) => Buffer.isBuffer(key)) ? keys : helpers.error('any.invalid');
+};
+const networks = (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every(isNetwork) ? items(value) : helpers.error('any.invalid');
+const absolutePaths = (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every((item) => isAbsolute(item) && !/\p{Cc}/u.test(item)) ? items(value) : helpers.error('any.invalid');
+const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
+  if (/^sqlite:.+/.test(value)) return value;
+  if (!URL.canParse(value)) return helpers.error('any.invalid');
+  const url = new URL(value);
+  const unknown = [...url.searchParams.keys()].filter((key) => key !== 'tls');
+  return url.protocol === 'mysql:' && url.pathname.length > 1 && unknown.length === 0 ? value : helpers.error('any.invalid');
+};
+
+/** Returns milliseconds; NaN: the value is invalid. */
+const freshnessMs = (value: string): number =>
+  value === 'strict' ? 0 : Number(/^bounded:([1-9][0-9]{0,4})$/.exec(value)?.[1] ?? Number.NaN);
+
+interface Environment {
+  HOST: string;
+  PORT: number;
+  PUBLIC_URL?: string;
+  REPLICA_URL?: string;
+  DATA_DIR: string;
+  DATABASE_URL?: string;
+  DATABASE_POOL: number;
+  ALLOW_WEAK_DURABILITY: boolean;
+  MASTER_KEY?: Buffer;
+  MASTER_KEY_PREVIOUS: Buffer[];
+  ALLOWED_HOSTS: string[];
+  ALLOWED_ORIGINS: string[];
+  REGISTRATION: 'open' | 'closed';
+  FIRST_ADMIN: 'code' | 'open';
+  TRUST_PROXY: boolean;
+  LOG_LEVEL: Config['logLevel'];
+  LOGIN_RATE_LIMIT: number;
+  MCP_RATE_LIMIT: number;
+  API_TOKEN_LIMIT: number;
+  CHANGE_RATE_LIMIT: number;
+  DENIAL_RATE_LIMIT: number;
+  AUDIT_RETENTION_DAYS: number;
+  CHANGES_RETENTION_DAYS: number;
+  AUDIT_CHECKPOINTS?: string;
+  AUDIT_CHECKPOINT_MINUTES: number;
+  FRESHNESS: string;
+  UPSTREAM_TIMEOUT_MS: number;
+  UPSTREAM_ANSWER_BYTES: number;
+  UPSTREAM_ALLOWED_ADDRESSES: string[];
+  STDIO_ALLOWED: string[];
+  STDIO_MAX_PROCESSES: number;
+  STDIO_IDLE_MS: number;
+  STDIO_LIFETIME_MS: number;
+  METRICS_TOKEN?: string;
+  DRAIN_DELAY_MS: number;
+  DRAIN_MS: number;
+}
+
+/** The longest time that a timer of Node can wait. A longer timer fires at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+/** Each answer is kept in memory while it is read and filtered. */
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+
+const must = (what: string) => ({ '*': what });
+
+const schema = Joi.object<Environment>({
+  HOST: Joi.string().hostname().default('127.0.0.1').messages(must('HOST must be a host name or an IP address')),
+  PORT: Joi.number().integer().min(1).max(65535).default(8080).messages(must('PORT must be a number from 1 to 65535')),
+  PUBLIC_URL: Joi.string()
+    .custom(origin)
+    .messages(must('PUBLIC_URL must be an http or https origin such as https://gateway.example.com')),
+  REPLICA_URL: Joi.string()
+    .custom(origin)
+    .messages(must('REPLICA_URL must be an http or https origin such as http://10.0.0.5:8080')),
+  DATA_DIR: Joi.string().default('data').messages(must('DATA_DIR must be the path of a folder')),
+  DATABASE_URL: Joi.string()
+    .custom(databaseUrl)
+    .messages(
+      must('DATABASE_URL must be sqlite:<file> or mysql://user:password@host:port/database, with ?tls=true as the only option'),
+    ),
+  DATABASE_POOL: Joi.number()
+    .integer()
+    .min(3)
+    .max(100)
+    .default(10)
+    .messages(must('DATABASE_POOL must be a number from 3 to 100')),
+  ALLOW_WEAK_DURABILITY: Joi.boolean().default(false).messages(must('ALLOW_WEAK_DURABILITY must be true or false')),
+  MASTER_KEY: Joi.string().custom(masterKey).messages(must('MASTER_KEY must be 32 bytes in base64 (openssl rand -base64 32)')),
+  MASTER_KEY_PREVIOUS: Joi.string()
+    .custom(masterKeys)
+    .default([])
+    .messages(must('MASTER_KEY_PREVIOUS must be keys of 32 bytes in base64, separated by commas')),
+  ALLOWED_HOSTS: Joi.string()
+    .custom(hostNames)
+    .default([])
+    .messages(must('ALLOWED_HOSTS must be host names without ports, separated by commas')),
+  ALLOWED_ORIGINS: Joi.string()
+    .custom((value: string, helpers: Joi.CustomHelpers) => {
+      const origins = items(value).map((item) => origin(item, helpers));
+      return origins.every((item) => typeof item === 'string') ? origins : helpers.error('any.invalid');
+    })
+    .default([])
+    .messages(must('ALLOWED_ORIGINS must be origins such as https://app.example.com, separated by commas')),
+  REGISTRATION: Joi.valid('open', 'closed').default('open').messages(must('REGISTRATION must be open or closed')),
+  FIRST_ADMIN: Joi.valid('code', 'open').default('code').messages(must('FIRST_ADMIN must be code or open')),
+  TRUST_PROXY: Joi.boolean().default(false).messages(must('TRUST_PROXY must be true or false')),
+  LOG_LEVEL: Joi.valid('trace', 'debug', 'info', 'warn', 'error', 'silent')
+    .default('info')
+    .messages(must('LOG_LEVEL must be trace, debug, info, warn, error or silent')),
+  LOGIN_RATE_LIMIT: Joi.number().integer().min(1).default(60).messages(must('LOGIN_RATE_LIMIT must be a positive number')),
+  MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
+  CHANGE_RATE_LIMIT: Joi.number().integer().min(1).default(30).messages(must('CHANGE_RATE_LIMIT must be a positive number')),
+  API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
+  FRESHNESS: Joi.string()
+    .custom((value: string, helpers: Joi.CustomHelpers) => (freshnessMs(value) <= 60_000 ? value : helpers.error('any.invalid')))
+    .default('strict')
+    .messages(must('FRESHNESS must be strict, or bounded:<milliseconds> with 1 to 60000')),
+  DENIAL_RATE_LIMIT: Joi.number().integer().min(1).default(600).messages(must('DENIAL_RATE_LIMIT must be a positive number')),
+  AUDIT_RETENTION_DAYS: Joi.number()
+    .integer()
+    .min(MIN_RETENTION_DAYS)
+    .max(36_500)
+    .allow(0)
+    .default(0)
+    .messages(
+      must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`),
+    ),
+  CHANGES_RETENTION_DAYS: Joi.number()
+    .integer()
+    .min(MIN_RETENTION_DAYS)
+    .max(36_500)
+    .allow(0)
+    .default(0)
+    .messages(
+      must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`),
+    ),
+  AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be the path of a file')),
+  AUDIT_CHECKPOINT_MINUTES: Joi.number()
+    .integer()
+    .min(1)
+    .max(1440)
+    .default(10)
+    .messages(must('AUDIT_CHECKPOINT_MINUTES must be a number from 1 to 1440')),
+  UPSTREAM_TIMEOUT_MS: Joi.number()
+    .integer()
+    .min(100)
+    .max(MAX_TIMER_MS)
+    .default(600_000)
+    .messages(must(`UPSTREAM_TIMEOUT_MS must be a number from 100 to ${MAX_TIMER_MS}`)),
+  UPSTREAM_ANSWER_BYTES: Joi.number()
+    .integer()
+    .min(64 * 1024)
+    .max(MAX_ANSWER_BYTES)
+    .default(16_777_216)
+    .messages(must(`UPSTREAM_ANSWER_BYTES must be a number from 65536 to ${MAX_ANSWER_BYTES}`)),
+  UPSTREAM_ALLOWED_ADDRESSES: Joi.string()
+    .custom(networks)
+    .default([])
+    .messages(must('UPSTREAM_ALLOWED_ADDRESSES must be addresses or networks such as 169.254.7.0/24, separated by commas')),
+  STDIO_ALLOWED: Joi.string()
+    .custom(absolutePaths)
+    .default([])
+    .messages(must('STDIO_ALLOWED must be absolute paths of executables, separated by commas')),
+  STDIO_MAX_PROCESSES: Joi.number()
+    .integer()
+    .min(1)
+    .max(100_000)
+    .default(100)
+    .messages(must('STDIO_MAX_PROCESSES must be a number from 1 to 100000')),
+  STDIO_IDLE_MS: Joi.number()
+    .integer()
+    .min(1_000)
+    .max(MAX_TIMER_MS)
+    .default(600_000)
+    .messages(must(`STDIO_IDLE_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
+  STDIO_LIFETIME_MS: Joi.number()
+    .integer()
+    .min(1_000)
+    .max(MAX_TIMER_MS)
+    .default(86_400_000)
+    .messages(must(`STDIO_LIFETIME_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
+  METRICS_TOKEN: Joi.string()
+    .pattern(/^[A-Za-z0-9._~+/-]{16,256}=*$/)
+    .messages(must('METRICS_TOKEN must be 16 to 256 letters, digits and -._~+/ (openssl rand -hex 24)')),
+  DRAIN_DELAY_MS: Joi.number()
+    .integer()
+    .min(0)
+    .max(600_000)
+    .default(5_000)
+    .messages(must('DRAIN_DELAY_MS must be a number of milliseconds from 0 to 600000')),
+  DRAIN_MS: Joi.number().integer().min(0).default(10_000).messages(must('DRAIN_MS must be a number of milliseconds')),
+});
+
+const isLoopback = (host: string): boolean =>
+  host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+
+const isAnyAddress = (host: string): boolean => host === '0.0.0.0' || host === '::';
+
+const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host);
+
+/** Variables with secrets. `<name>_FILE` can name a file with the value instead, as Docker and Kubernetes mount it. */
+const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL', 'METRICS_TOKEN'] as const;
+
+type Variables = Readonly<Record<string, string | undefined>>;
+
+/** Returns the variables, with the values from the files. */
+function readFiles(environment: Variables): { readonly variables: Variables; readonly mistakes: readonly string[] } {
+  const variables: Record<string, string | undefined> = { ...environment };
+  const mistakes: string[] = [];
+  for (const name of FROM_FILES) {
+    const file = environment[`${name}_FILE`];
+    if (file === undefined || file === '') continue;
+    if (environment[name] !== undefined && environment[name] !== '')
+      mistakes.push(`${name} and ${name}_FILE must not both be set`);
+    try {
+      const value = readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
+      // An empty variable counts as unset, so the gateway would use a different key or database.
+      if (value === '') mistakes.push(`${name}_FILE must name a file that is not empty`);
+      variables[name] = value;
+    } catch (error) {
+      mistakes.push(`${name}_FILE must name a file that the gateway can read (${(error as NodeJS.ErrnoException).code})`);
+    }
+  }
+  return { variables, mistakes };
+}
+
+/** Throws ConfigError with all mistakes at once. Ignores unknown variables, because an environment has many. */
+export function readConfig(environment: Variables): Config {
+  const { variables, mistakes } = readFiles(environment);
+  const set = Object.fromEntries(Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''));
+  const { value, error } = schema.validate(set, { abortEarly: false, stripUnknown: true });
+  const all = [...mistakes, ...(error?.details ?? []).map((detail) => detail.message)];
+  if (all.length > 0) throw new ConfigError([...new Set(all)]);
+  const env: Environment = value;
+
+  const dataDir = resolve(env.DATA_DIR);
+  const ownName = isLoopback(env.HOST) ? env.HOST : 'localhost';
+  const publicUrl = env.PUBLIC_URL ?? `http://${urlHost(ownName)}:${env.PORT}`;
+  const publicName = new URL(publicUrl).hostname.replace(/^\[|\]$/g, '');
+  const database: DatabaseConfig = env.DATABASE_URL?.startsWith('mysql:')
+    ? { kind: 'mysql', url: env.DATABASE_URL, allowWeakDurability: env.ALLOW_WEAK_DURABILITY, poolSize: env.DATABASE_POOL }
+    : { kind: 'sqlite', path: resolve(env.DATABASE_URL?.slice('sqlite:'.length) ?? `${dataDir}/portcullis.db`) };
+
+  return Object.freeze({
+    host: env.HOST,
+    port: env.PORT,
+    publicUrl,
+    replicaUrl: env.REPLICA_URL ?? `http://${urlHost(isAnyAddress(env.HOST) ? hostname() : env.HOST)}:${env.PORT}`,
+    database,
+    dataDir,
+    masterKey: env.MASTER_KEY ?? null,
+    previousMasterKeys: env.MASTER_KEY_PREVIOUS,
+    allowedHosts: [...LOOPBACK_HOSTS, new URL(publicUrl).hostname, ...env.ALLOWED_HOSTS],
+    allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
+    registration: env.REGISTRATION,
+    // Through a proxy, clients outside can reach the loopback address, too.
+    setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
+    trustProxy: env.TRUST_PROXY,
+    logLevel: env.LOG_LEVEL,
+    rateLimits: {
+      login: env.LOGIN_RATE_LIMIT,
+      mcp: env.MCP_RATE_LIMIT,
+      changes: env.CHANGE_RATE_LIMIT,
+      apiTokens: env.API_TOKEN_LIMIT,
+      denials: env.DENIAL_RATE_LIMIT,
+    },
+    changesRetentionDays: env.CHANGES_RETENTION_DAYS,
+    audit: {
+      retentionDays: env.AUDIT_RETENTION_DAYS,
+      checkpoints: resolve(env.AUDIT_CHECKPOINTS ?? `${dataDir}/checkpoints.jsonl`),
+      checkpointMinutes: env.AUDIT_CHECKPOINT_MINUTES,
+    },
+    freshnessMs: freshnessMs(env.FRESHNESS),
+    upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
+    upstreamAnswerBytes: env.UPSTREAM_ANSWER_BYTES,
+    allowedAddresses: env.UPSTREAM_ALLOWED_ADDRESSES,
+    stdio: {
+      allowed: env.STDIO_ALLOWED,
+      maxProcesses: env.STDIO_MAX_PROCESSES,
+      idleMs: env.STDIO_IDLE_MS,
+      lifetimeMs: env.STDIO_LIFETIME_MS,
+    },
+    metricsToken: env.METRICS_TOKEN ?? null,
+    drainDelayMs: env.DRAIN_DELAY_MS,
+    drainMs: env.DRAIN_MS,
+  });
+}
+
+/** The configuration of this process. */
+export function configFromProcess(): Config {
+  return readConfig(process.env);
+}
+
+/** The URL and the token with which the `portcullis` command calls a gateway. */
+export interface ClientConfig {
+  /** The origin of the gateway. */
+  readonly url: string;
+  readonly token: string | null;
+}
+
+interface ClientEnvironment {
+  PORTCULLIS_URL: string;
+  PORTCULLIS_TOKEN?: string;
+}
+
+const clientSchema = Joi.object<ClientEnvironment>({
+  PORTCULLIS_URL: Joi.string()
+    .custom(origin)
+    .default('http://127.0.0.1:8080')
+    .messages(must('PORTCULLIS_URL (or --server) must be an http or https origin such as https://gateway.example.com')),
+  // The token goes only into the Authorization header, and never into a message.
+  PORTCULLIS_TOKEN: Joi.string()
+    .pattern(/^[\w-]+\.[\w-]+\.[\w-]+$/)
+    .messages(must('PORTCULLIS_TOKEN is not a token: set it to an API token from POST /api/auth/tokens')),
+});
+
+/** Throws ConfigError with all mistakes at once. `server` takes precedence over the variable. */
+export function readClientConfig(
+  environment: Readonly<Record<string, string | undefined>>,
+  server: string | undefined,
+): ClientConfig {
+  const given = { ...environment, ...(server === undefined ? {} : { PORTCULLIS_URL: server }) };
+  const set = Object.fromEntries(
+    Object.entries(given).flatMap(([name, value]) => (value === undefined || value.trim() === '' ? [] : [[name, value.trim()]])),
+  );
+  const { value, error } = clientSchema.validate(set, { abortEarly: false, stripUnknown: true });
+  if (error) throw new ConfigError([...new Set(error.details.map((detail) => detail.message))]);
+  const env: ClientEnvironment = value;
+  return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null };
+}
+
+export function clientConfigFromProcess(server: string | undefined): ClientConfig {
+  return readClientConfig(process.env, server);
+}

@@ -1,0 +1,328 @@
+/**
+ * Compiles policies to the document that the Rego in `rego/` reads. Pure and canonical: the same policies give the same bytes, in
+ * any order. The head of `rego/gateway.rego` describes the form of the document.
+ */
+import { createHash } from 'node:crypto';
+import { atOnce } from '../../base/slices.ts';
+import type { Guard, Screen, Shape } from './lower.ts';
+import { type PatternCheck, readPattern } from './pattern.ts';
+import {
+  EFFECTS,
+  type Effect,
+  type Policy,
+  type PolicyResourceType,
+  type PolicySubject,
+  RESOURCE_TYPES,
+  type ResourceType,
+  SUBJECT_TYPES,
+  type SubjectType,
+} from './policy.ts';
+
+/** A policy as `rego/reference.rego` reads it. */
+export interface ReadPolicy {
+  readonly effect: Effect;
+  readonly id: string;
+  readonly name: string;
+  readonly pattern: string | null;
+  readonly priority: number;
+  /** `["everyone"]`, or type and value. */
+  readonly subjects: readonly (readonly string[])[];
+  readonly target: string | null;
+  readonly type: PolicyResourceType;
+}
+
+/** The position of a policy in the order of evaluation, from 0. The matching policy with the least rank decides. */
+export type Rank = number;
+type Table<T> = Record<string, T>;
+
+export interface Bucket {
+  any?: Rank;
+  exact?: Table<Rank>;
+  /** Groups by length. */
+  edges?: EdgeGroup[];
+  tests?: NameTest[];
+}
+
+/**
+ * `[least rank, length, table]`. The table leads from characters to the tests of the names that begin with them, or that end with
+ * them if the length is negative.
+ */
+export type EdgeGroup = readonly [Rank, length: number, Table<NameTest[]>];
+
+/** A test of a name. Every name that matches contains the text. Lists of tests are sorted by rank. */
+export type NameTest = readonly [Rank, PlainForm, text: string] | RegexTest;
+export type RegexTest = readonly [Rank, 'regex', text: string, pattern: string];
+type PlainForm = `${'' | 'line '}${Exclude<Shape['kind'], 'exact'>}`;
+
+export type BySubject<T> = Readonly<Record<SubjectType, Table<T>>>;
+export type IndexNode = { readonly use: BySubject<Rank> } & Readonly<Record<ResourceType, BySubject<Bucket>>>;
+
+export interface CompiledDocument {
+  readonly index: { readonly every: IndexNode; readonly targets: Readonly<Table<IndexNode>> };
+  /** Effect and id by rank. */
+  readonly order: readonly (readonly [Effect, string])[];
+  /** The policies by rank. The reference rule reads only these. */
+  readonly policies: readonly ReadPolicy[];
+  /** One more than the last rank: no policy matches. */
+  readonly unmatched: Rank;
+}
+
+/**
+ * A problem in a stored policy that the API would have refused. Decisions continue, with the strictest possible meaning of the
+ * policy.
+ */
+export interface Finding {
+  readonly policyId: string;
+  readonly policyName: string;
+  readonly message: string;
+}
+
+export interface Compiled {
+  readonly document: CompiledDocument;
+  /** Canonical JSON: sorted members, no white space. */
+  readonly json: string;
+  /** SHA-256 (hex) of `json`. */
+  readonly hash: string;
+  /** In the order of ids. */
+  readonly findings: readonly Finding[];
+}
+
+export interface CompileOptions {
+  /** Asks the engine that will run the patterns, as the API does. */
+  readonly checkPattern: PatternCheck;
+}
+
+export function compile(policies: readonly Policy[], options: CompileOptions): Compiled {
+  return atOnce(compileInSteps(policies, options));
+}
+
+/** Like `compile`, but pauses every few hundred policies so that the caller can let other work run. */
+export function* compileInSteps(policies: readonly Policy[], { checkPattern }: CompileOptions): Generator<undefined, Compiled> {
+  const findings: Finding[] = [];
+  const read: ReadPolicy[] = [];
+  for (const [i, policy] of policies.entries()) {
+    if (i % 50 === 49) yield;
+    if (!policy.enabled) continue;
+    const strict = readStrictly(policy, checkPattern, (message) =>
+      findings.push({ policyId: policy.id, policyName: policy.name, message }),
+    );
+    if (strict !== null) read.push(strict);
+  }
+  yield;
+  read.sort(byReadingOrder);
+  yield;
+
+  const index = { every: newNode(), targets: newTable<IndexNode>() };
+  for (const [rank, policy] of read.entries()) {
+    if (rank % 50 === 49) yield;
+    let node = index.every;
+    if (policy.target !== null) {
+      node = index.targets[policy.target] ?? newNode();
+      index.targets[policy.target] = node;
+    }
+    place(node, policy, rank);
+  }
+  const document: CompiledDocument = {
+    index,
+    order: read.map(({ effect, id }) => [effect, id]),
+    policies: read,
+    unmatched: read.length,
+  };
+  yield;
+
+  const hash = createHash('sha256');
+  let json = '';
+  for (const piece of canonicalPieces(document)) {
+    json += piece;
+    hash.update(piece);
+    yield;
+  }
+  return { document, json, hash: hash.digest('hex'), findings: findings.sort((a, b) => compareText(a.policyId, b.policyId)) };
+}
+
+/**
+ * Returns the policy as the rules will read it. Each unreadable part is a finding. A deny then covers everything that it could
+ * have meant. An allow then grants nothing: the function returns null, or omits the unreadable subject.
+ */
+function readStrictly(policy: Policy, checkPattern: PatternCheck, report: (message: string) => void): ReadPolicy | null {
+  let whole = true;
+  const isKnown = EFFECTS.includes(policy.effect);
+  if (!isKnown) report('The effect is neither allow nor deny, so it counts as deny.');
+  const effect = isKnown ? policy.effect : 'deny';
+  /** Returns `value` if it is good, otherwise the widest possible value. */
+  function widen<T>(good: boolean, value: T, widest: T, what: string): T {
+    if (good) return value;
+    whole = false;
+    report(
+      `${what} ${effect === 'deny' ? 'It is a deny, so it covers everything that it could mean.' : 'It is an allow, so it grants nothing.'}`,
+    );
+    return widest;
+  }
+
+  const { priority, resource_type, resource_pattern, target_id } = policy;
+  const problem = resource_pattern === null ? null : checkPattern(resource_pattern);
+  const reading: ReadPolicy = {
+    effect,
+    id: wellFormed(policy.id),
+    name: wellFormed(policy.name),
+    pattern: widen(problem === null, resource_pattern, null, `The pattern cannot be compiled. ${problem}`),
+    priority: widen((priority | 0) === priority, priority, 0x7fffffff, 'The priority is not a 32-bit integer.'),
+    subjects: [],
+    target: widen(target_id === null || isText(target_id), target_id, null, 'The target is not a valid id.'),
+    type: widen(
+      resource_type === 'all' || RESOURCE_TYPES.includes(resource_type),
+      resource_type,
+      'all',
+      'The resource type is unknown.',
+    ),
+  };
+  if (!whole && effect === 'allow') return null;
+
+  const subjects = new Map<string, string[]>();
+  for (const subject of policy.subjects) {
+    const key = widen(isSubject(subject), subjectKey(subject), ['everyone'], 'A subject is invalid.');
+    if (effect === 'deny' || isSubject(subject)) subjects.set(JSON.stringify(key), key);
+  }
+  return { ...reading, subjects: [...subjects.keys()].sort(compareText).map((key) => subjects.get(key) ?? []) };
+}
+
+function isSubject({ subject_type, subject_value }: PolicySubject): boolean {
+  return subject_type === 'everyone' ? subject_value === null : SUBJECT_TYPES.includes(subject_type) && isText(subject_value);
+}
+
+const subjectKey = ({ subject_type, subject_value }: PolicySubject): string[] =>
+  subject_value === null ? [subject_type] : [subject_type, subject_value];
+
+const isText = (value: unknown): value is string => typeof value === 'string' && !/\p{Surrogate}/u.test(value);
+const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, '\ufffd');
+
+/** Law 1: the order of evaluation. */
+export function inReadingOrder(a: ReadingOrder, b: ReadingOrder): number {
+  if (a.priority !== b.priority) return b.priority - a.priority;
+  if (a.effect !== b.effect) return a.effect === 'deny' ? -1 : 1;
+  return compareText(a.id, b.id);
+}
+
+type ReadingOrder = Pick<ReadPolicy, 'priority' | 'effect' | 'id'>;
+
+/** Ids are unique. Whole policies are compared only so that a table without unique ids cannot change the order. */
+const byReadingOrder = (a: ReadPolicy, b: ReadPolicy): number => inReadingOrder(a, b) || compareText(canonical(a), canonical(b));
+
+const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** The table has no prototype, so that names such as `__proto__` are ordinary keys. */
+const newTable = <T>(): Table<T> => Object.create(null) as Table<T>;
+const newSubjects = <T>(): BySubject<T> => ({ everyone: newTable(), group: newTable(), role: newTable(), user: newTable() });
+const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects(), tool: newSubjects(), use: newSubjects() });
+
+/** Call this in the order of evaluation: what a node already contains decides first. */
+function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
+  const form = policy.pattern === null ? ANY_NAME : formOf(policy.pattern);
+  const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
+  const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];
+  for (const [kind, value = ''] of policy.subjects as readonly [SubjectType, string?][]) {
+    if (speaksOfTarget) node.use[kind][value] ??= rank;
+    for (const type of types) {
+      node[type][kind][value] ??= {};
+      const bucket = node[type][kind][value];
+      if (bucket.any !== undefined) continue;
+      if ('shapes' in form) for (const shape of form.shapes) placeShape(bucket, shape, rank);
+      else placeRegex(bucket, form.pattern, form.screen, rank);
+    }
+  }
+}
+
+type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly screen: Screen };
+const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }] };
+
+function formOf(pattern: string): Form {
+  const reading = readPattern(pattern);
+  // This cannot happen: `readStrictly` has already accepted the pattern.
+  if (typeof reading === 'string') throw new Error(reading);
+  const { shapes, screen } = reading;
+  return shapes === null ? { pattern, screen: screen ?? { guard: null, needs: '' } } : { shapes };
+}
+
+function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {
+  if (kind === 'exact') {
+    bucket.exact ??= newTable();
+    bucket.exact[text] ??= rank;
+  } else if (text === '' && !oneLine) {
+    bucket.any ??= rank;
+  } else {
+    const test: NameTest = [rank, oneLine ? `line ${kind}` : kind, text];
+    if (kind === 'contains' || text === '') addToTests(bucket, test);
+    else addAtEdge(bucket, kind === 'prefix' ? 'start' : 'end', text, test);
+  }
+}
+
+function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: Screen, rank: Rank): void {
+  const test = [rank, 'regex', needs, pattern] as const;
+  if (guard === null) addToTests(bucket, test);
+  else for (const text of guard.texts) addAtEdge(bucket, guard.side, text, test);
+}
+
+/** Few different lengths need few lookups. The tests compare the characters that are cut off here. */
+const shorten = (length: number): number => (length < 4 ? length : length - (length % 4));
+
+function addAtEdge(bucket: Bucket, side: Guard['side'], text: string, test: NameTest): void {
+  const characters = [...text];
+  const size = shorten(characters.length);
+  const length = side === 'start' ? size : -size;
+  const key = (side === 'start' ? characters.slice(0, size) : characters.slice(-size)).join('');
+  bucket.edges ??= [];
+  let group = bucket.edges.find((known) => known[1] === length);
+  if (group === undefined) {
+    group = [test[0], length, newTable()];
+    bucket.edges.push(group);
+  }
+  group[2][key] ??= [];
+  addTest(group[2][key], test);
+}
+
+function addToTests(bucket: Bucket, test: NameTest): void {
+  bucket.tests ??= [];
+  addTest(bucket.tests, test);
+}
+
+/** The tests of each list, without their ranks: the same test with a later rank could never decide. */
+const held = new WeakMap<NameTest[], Set<string>>();
+
+function addTest(list: NameTest[], test: NameTest): void {
+  const known = held.get(list) ?? new Set();
+  held.set(list, known);
+  const key = test.slice(1).join('\0');
+  if (!known.has(key)) list.push(test);
+  known.add(key);
+}
+
+/** JSON with members sorted by code unit and without white space (RFC 8785, as far as integers and well-formed texts need it). */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const members = Object.entries(value).sort(([a], [b]) => compareText(a, b));
+  return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${canonical(member)}`).join(',')}}`;
+}
+
+/** Yields `canonical(document)` in pieces. */
+function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocument): Generator<string> {
+  yield `{"index":{"every":${canonical(index.every)},"targets":{`;
+  for (const [i, target] of Object.keys(index.targets).sort(compareText).entries()) {
+    yield `${i === 0 ? '' : ','}${JSON.stringify(target)}:${canonical(index.targets[target])}`;
+  }
+  yield '}},"order":[';
+  yield* listPieces(order);
+  yield '],"policies":[';
+  yield* listPieces(policies);
+  yield `],"unmatched":${unmatched}}`;
+}
+
+function* listPieces(list: readonly unknown[]): Generator<string> {
+  for (let from = 0; from < list.length; from += 500) {
+    yield (from === 0 ? '' : ',') +
+      list
+        .slice(from, from + 500)
+        .map(canonical)
+        .join(',');
+  }
+}

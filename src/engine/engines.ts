@@ -1,0 +1,35 @@
+/** Engines for questions about policy sets, separate from the engine that decides requests. */
+import { createHash } from 'node:crypto';
+import { inSlices } from '../base/slices.ts';
+import type { Policy } from './compile/policy.ts';
+import { createEngine, type LoadedEngine, type PolicyModule } from './engine.ts';
+
+/**
+ * Builds the engine of a stored set, and caches the last one: compiling takes long, and most questions are about the same set as
+ * the previous question.
+ */
+export type SetEngines = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
+
+export function createSetEngines(module: PolicyModule): SetEngines {
+  let last: { readonly hash: string; readonly engine: Promise<LoadedEngine> } | null = null;
+  return async (policies, revision) => {
+    const hash = await inSlices(hashInSteps(policies, revision));
+    if (last?.hash === hash) return last.engine;
+    const engine = createEngine({ module, policies, revision });
+    const made = { hash, engine };
+    last = made;
+    engine.catch(() => {
+      if (last === made) last = null;
+    });
+    return engine;
+  };
+}
+
+function* hashInSteps(policies: readonly Policy[], revision: number): Generator<undefined, string> {
+  const hash = createHash('sha256').update(String(revision));
+  for (const policy of policies) {
+    hash.update(JSON.stringify(policy));
+    yield;
+  }
+  return hash.digest('base64');
+}

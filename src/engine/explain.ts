@@ -1,0 +1,95 @@
+/**
+ * Why a request is decided as it is: the policy that decides, each policy evaluated before it, and why that one does not match.
+ * Pure.
+ */
+import { inReadingOrder, type ReadPolicy } from './compile/compile.ts';
+import type { Policy } from './compile/policy.ts';
+import type { NamedObject, PrincipalFacts } from './decision.ts';
+
+/** A null `object` asks whether the caller may use the target at all. */
+export interface Question {
+  readonly principal: PrincipalFacts;
+  readonly targetId: string;
+  readonly object: NamedObject | null;
+}
+
+/**
+ * The reasons why a policy does not match, in the order in which they are checked: the first one counts.
+ * - `unreadable`: the policy is an allow in a stored form that the gateway does not accept, so it grants nothing.
+ * - For a question about the target, a deny that covers only a type or a pattern does not match.
+ */
+export const MISFITS = ['enabled', 'unreadable', 'target', 'resource_type', 'subject', 'pattern'] as const;
+export type Misfit = (typeof MISFITS)[number];
+
+/** How far one policy matches, before its pattern is tested against the name. */
+export interface Reading {
+  readonly policy: Policy;
+  /** null: the policy matches if its pattern does. */
+  readonly misfit: Misfit | null;
+  /** The pattern to test against the name; null: none. */
+  readonly pattern: string | null;
+}
+
+export interface Explanation {
+  /** The first policy that matches; null: none. */
+  readonly policy: Policy | null;
+  /** All policies evaluated before it, in the order of evaluation. */
+  readonly passedOver: readonly { readonly policy: Policy; readonly misfit: Misfit }[];
+}
+
+/**
+ * Returns a reading of every policy, in the order of evaluation. `read` is the compiler's output for `policies`, which the engine
+ * uses.
+ */
+export function readingsFor(policies: readonly Policy[], read: readonly ReadPolicy[], question: Question): Reading[] {
+  const readById = new Map(read.map((policy) => [policy.id, policy]));
+  return policies
+    .map((policy) => ({ policy, as: readById.get(policy.id) }))
+    .sort((a, b) => inReadingOrder(a.as ?? a.policy, b.as ?? b.policy))
+    .map(({ policy, as }): Reading => {
+      if (as === undefined) return { policy, misfit: policy.enabled ? 'unreadable' : 'enabled', pattern: null };
+      const misfit = misfitOf(as, question);
+      return { policy, misfit, pattern: misfit === null && question.object !== null ? as.pattern : null };
+    });
+}
+
+function misfitOf({ target, type, subjects, pattern, effect }: ReadPolicy, question: Question): Misfit | null {
+  const { principal, targetId, object } = question;
+  const onTarget = object === null;
+  if (target !== null && target !== targetId) return 'target';
+  if (onTarget ? effect === 'deny' && type !== 'all' : type !== 'all' && type !== object.resource_type) return 'resource_type';
+  if (!subjects.some((subject) => fitsSubject(subject, principal))) return 'subject';
+  return onTarget && effect === 'deny' && pattern !== null ? 'pattern' : null;
+}
+
+function fitsSubject([kind, value = '']: readonly string[], { sub, role, groups }: PrincipalFacts): boolean {
+  switch (kind) {
+    case 'everyone':
+      return true;
+    case 'role':
+      return value === role;
+    case 'group':
+      return groups.includes(value);
+    case 'user':
+      return value === sub;
+    default:
+      return false;
+  }
+}
+
+/** Returns the distinct patterns that must be tested. Patterns after a policy that matches without one are left out. */
+export function patternsToTry(readings: readonly Reading[]): string[] {
+  const certain = readings.findIndex(({ misfit, pattern }) => misfit === null && pattern === null);
+  const before = certain === -1 ? readings : readings.slice(0, certain);
+  return [...new Set(before.flatMap(({ pattern }) => (pattern === null ? [] : [pattern])))];
+}
+
+/** `fitting`: those of `patternsToTry` that match the name. */
+export function explain(readings: readonly Reading[], fitting: ReadonlySet<string>): Explanation {
+  const passedOver: { policy: Policy; misfit: Misfit }[] = [];
+  for (const { policy, misfit, pattern } of readings) {
+    if (misfit === null && (pattern === null || fitting.has(pattern))) return { policy, passedOver };
+    passedOver.push({ policy, misfit: misfit ?? 'pattern' });
+  }
+  return { policy: null, passedOver };
+}

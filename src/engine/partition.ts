@@ -1,0 +1,105 @@
+/** Distributes a compiled document over WASM instances. */
+import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
+import { RESOURCE_TYPES, SUBJECT_TYPES } from './compile/policy.ts';
+import type { DataPiece } from './instance.ts';
+
+/**
+ * No instance holds more than 99 patterns: OPA's regex cache frees patterns that are still in use once a heap has seen 100
+ * different ones (`reuse()` in OPA's regex.cc).
+ */
+export const MAX_PATTERNS = 99;
+
+/** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */
+const PIECE_BYTES = 500_000;
+
+export interface Layout {
+  /** Everything except the regexes of the other instances. In place of such a regex stands the number of its instance. */
+  readonly main: () => Iterable<DataPiece>;
+  /** The regexes of each further instance, in the order of the numbers in `elsewhere`. */
+  readonly others: readonly (() => Iterable<DataPiece>)[];
+}
+
+/** Where a pattern is held: the number of the further instance, and the pattern's number in it. */
+type Home = readonly [instance: number, number: number];
+
+export function layOut(document: CompiledDocument, maxPatterns: number): Layout {
+  // The main instance answers every question, so it holds as many patterns as it can.
+  const here = new Set<string>();
+  const elsewhere = new Map<string, Home>();
+  const others: string[][] = [];
+  for (const pattern of patternsOf(document)) {
+    if (here.has(pattern) || elsewhere.has(pattern)) continue;
+    if (here.size < maxPatterns) {
+      here.add(pattern);
+      continue;
+    }
+    // Keep the patterns of one bucket together: they come one after the other.
+    if ((others.at(-1)?.length ?? maxPatterns) === maxPatterns) others.push([]);
+    elsewhere.set(pattern, [others.length - 1, (others.at(-1)?.push(pattern) ?? 0) - 1]);
+  }
+  const placed = (tests: readonly NameTest[]): unknown[] =>
+    tests.map((test) => {
+      const home = test[1] === 'regex' ? elsewhere.get(test[3]) : undefined;
+      return home === undefined ? test : [test[0], home[0], test[2], home[1]];
+    });
+  const shown = ({ tests, edges, ...rest }: Bucket): object => ({
+    ...rest,
+    ...(tests === undefined ? {} : { tests: placed(tests) }),
+    ...(edges === undefined ? {} : { edges: edges.map(([least, length, table]) => [least, length, mapValues(table, placed)]) }),
+  });
+  return {
+    main: () => mainPieces(document, elsewhere.size === 0 ? (bucket) => bucket : shown),
+    others: others.map((patterns) => () => [{ path: [], value: JSON.stringify({ patterns }) }]),
+  };
+}
+
+function* patternsOf(document: CompiledDocument): Generator<string> {
+  for (const [, node] of nodes(document)) {
+    for (const type of RESOURCE_TYPES) {
+      for (const kind of SUBJECT_TYPES) {
+        for (const { tests = [], edges = [] } of Object.values(node[type][kind])) {
+          const all = [...tests, ...edges.flatMap(([, , table]) => Object.values(table).flat())];
+          for (const test of all) if (test[1] === 'regex') yield test[3];
+        }
+      }
+    }
+  }
+}
+
+function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[], node: IndexNode]> {
+  yield [['index', 'every'], index.every];
+  for (const [target, node] of Object.entries(index.targets)) yield [['index', 'targets', target], node];
+}
+
+function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => object): Generator<DataPiece> {
+  const { order, unmatched } = document;
+  yield { path: [], value: `{"index":{"every":{},"targets":{}},"order":${JSON.stringify(order)},"unmatched":${unmatched}}` };
+  for (const [path, node] of nodes(document)) {
+    const display = (by: BySubject<Bucket>) => mapValues(by, (table) => mapValues(table, shown));
+    yield* pieces(path, {
+      use: node.use,
+      tool: display(node.tool),
+      resource: display(node.resource),
+      prompt: display(node.prompt),
+    });
+  }
+}
+
+/** Yields the value as one piece, or member by member if the piece would be too long. */
+function* pieces(path: readonly string[], value: object): Generator<DataPiece> {
+  const json = JSON.stringify(value);
+  const deepest = 6;
+  if (json.length <= PIECE_BYTES || Array.isArray(value) || path.length >= deepest) yield { path, value: json };
+  else for (const [key, member] of Object.entries(value)) yield* pieces([...path, key], member);
+}
+
+function mapValues<T, U>(from: Readonly<Record<string, T>>, change: (value: T) => U): Record<string, U> {
+  return tableOf(Object.entries(from).map(([key, value]) => [key, change(value)]));
+}
+
+/** The table has no prototype, so that names such as `__proto__` are ordinary keys. */
+function tableOf<T>(entries: Iterable<readonly [string, T]>): Record<string, T> {
+  const table = Object.create(null) as Record<string, T>;
+  for (const [key, value] of entries) table[key] = value;
+  return table;
+}

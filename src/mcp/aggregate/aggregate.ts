@@ -1,0 +1,277 @@
+/**
+ * The aggregate endpoint: one session with the client, and an upstream session at each target that the caller may use. Each
+ * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
+ */
+
+import { EVERY_TARGET } from '../../sessions/session-store.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../protocol/answer.ts';
+import { mergeServerCapabilities } from '../protocol/capabilities.ts';
+import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../protocol/message.ts';
+import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../protocol/mode.ts';
+import type { Located } from '../protocol/rebuild.ts';
+import { authorize, type Verdict } from '../requests/authorize.ts';
+import type { Caller, ExchangeDeps } from '../requests/context.ts';
+import { performRequest } from '../requests/handle-request.ts';
+import { performNotification, performResponse } from '../requests/session-messages.ts';
+import { recordSession } from '../requests/session-requests.ts';
+import { isLinkFailure, settingOf } from '../requests/upstream-sessions.ts';
+import { EVERYWHERE, LIST_KINDS, type Session, sealSession } from '../sessions/sessions.ts';
+import { TASKS_REVISION } from '../sessions/tasks.ts';
+import { listEverywhere } from './lists.ts';
+import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
+import type { Plan } from './route.ts';
+import { askAmong, halvesOf, isLive, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
+
+const SERVER_INFO = { name: 'portcullis', version: '1' };
+/** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
+const LISTS = { tools: {}, prompts: {}, resources: {} };
+
+/** Handles `initialize`. The session covers every target that the caller may use, now and later. */
+export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
+  const { principal, snapshot } = caller.admission;
+  const targets = usableTargets(caller.admission);
+  const verdicts = await decideAll(deps, caller, targets);
+  if (verdicts === null) return unavailable(id);
+  const asked = params?.protocolVersion;
+  const session: Session = {
+    id: deps.newId(),
+    place: EVERYWHERE,
+    binding: '',
+    upstreamId: null,
+    revision: isSessionRevision(asked) ? asked : SESSION_REVISIONS[0],
+    lists: LIST_KINDS,
+    holder: deps.replicaId,
+    issuedAt: deps.now(),
+  };
+  try {
+    await recordSession(deps, caller, session, null, params);
+  } catch (err) {
+    deps.log.error({ err }, 'recording a session failed; it is not opened');
+    return unavailable(id);
+  }
+  if (targets.length > 0) deps.links.hold(session);
+  const hellos = await Promise.all(
+    targets.map(async (target) => {
+      const failed = isLinkFailure(await deps.links.joined(placeAt(caller.admission, session, target)));
+      finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
+      return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
+    }),
+  );
+  const result = {
+    protocolVersion: session.revision,
+    capabilities: mergeServerCapabilities([LISTS, ...hellos], session.revision === TASKS_REVISION ? 'capability' : 'none'),
+    serverInfo: SERVER_INFO,
+  };
+  const sealed = sealSession(deps.seal, principal, EVERYWHERE, session);
+  deps.log.debug(
+    { session: session.id, targets: targets.length, revision: snapshot.engine.revision },
+    'aggregate session opened',
+  );
+  const text = resultMessage(id, JSON.stringify(result));
+  return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
+}
+
+/**
+ * Records a decision for each target before the session is opened there, or one row if there are no targets. null: not recorded.
+ */
+async function decideAll(
+  deps: ExchangeDeps,
+  caller: Caller,
+  targets: readonly RoutedTarget[],
+): Promise<ReadonlyMap<string, Verdict> | null> {
+  const { admission } = caller;
+  const method = 'initialize';
+  if (targets.length === 0) return (await recordNobody(deps, caller, method)) ? new Map() : null;
+  try {
+    const verdicts = targets.map(async ({ name }) => {
+      const verdict = await authorize(deps, { admission, targetName: name, method, operation: { kind: 'target' } });
+      return [name, verdict] as const;
+    });
+    return new Map(await Promise.all(verdicts));
+  } catch (err) {
+    deps.log.error({ err }, 'recording a decision failed; the request is refused');
+    return null;
+  }
+}
+
+function finish(deps: ExchangeDeps, caller: Caller, verdict: Verdict | undefined, outcome: 'ok' | 'upstream_error'): void {
+  if (verdict === undefined) return;
+  deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+}
+
+/** Handles a request. `claimed`: the caller's session at the aggregate endpoint, which may have ended. */
+export async function performEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  claimed: Session | null,
+  message: RpcRequest,
+  plan: Plan,
+  located: Located,
+): Promise<Answer> {
+  const { id } = message;
+  const session = await live(deps, caller, claimed);
+  if (session === 'unreadable') return unavailable(id);
+  // A client that sends a request is ready, even if it has not said so.
+  if (session !== null && plan.kind !== 'own') await deps.links.begin(session, caller.admission);
+  switch (plan.kind) {
+    case 'own':
+      return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
+    case 'one': {
+      const manner = { era: 'session', session: session ?? 'unknown' } as const;
+      const aimed = { ...caller, targetName: plan.targetName };
+      const done = deps.aims.note(session?.id ?? '', message, plan.targetName);
+      let streams = false;
+      try {
+        const answer = await performRequest(deps, aimed, manner, plan.message, plan.operation, located);
+        streams = answer.kind === 'stream';
+        return await renamed(plan.targetName, message.method, answer, done);
+      } finally {
+        if (!streams) done();
+      }
+    }
+    case 'list':
+      return session === null ? noSession(id) : listEverywhere(deps, caller, session, message, plan, located);
+    case 'level':
+      return session === null ? noSession(id) : setLevel(deps, caller, session, message, plan, located);
+  }
+}
+
+/** The session, or null if it has ended. */
+async function live(deps: ExchangeDeps, { admission }: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
+  if (claimed === null) return null;
+  try {
+    return (await isLive(deps, admission, claimed)) ? claimed : null;
+  } catch (err) {
+    deps.log.error({ err }, 'looking up a session failed; the message is refused');
+    return 'unreadable';
+  }
+}
+
+async function setLevel(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session,
+  message: RpcRequest,
+  plan: Plan & { readonly kind: 'level' },
+  located: Located,
+): Promise<Answer> {
+  const said = settingOf(message.method, message.params);
+  if (said === null || !LOG_LEVELS.includes(said.setting.value))
+    return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
+  const targets = usableTargets(caller.admission);
+  if (targets.length === 0 && !(await recordNobody(deps, caller, message.method))) return unavailable(message.id);
+  try {
+    await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
+  } catch (err) {
+    deps.log.error({ err }, 'storing a log level failed; the request is refused');
+    return unavailable(message.id);
+  }
+  const noted = noting(deps);
+  // A target without logging answers with an error, which is ignored. Each target gets its audit row.
+  await Promise.all(
+    targets.map((target) =>
+      askAmong(noted.deps, caller, placeAt(caller.admission, session, target), message.method, async (among, aimed) =>
+        finalText(await performRequest(among, aimed, { era: 'session', session }, message, plan.operation, located)),
+      ),
+    ),
+  );
+  if (noted.isUnrecorded()) return unavailable(message.id);
+  return { kind: 'message', status: 200, text: resultMessage(message.id, '{}') };
+}
+
+export async function notifyEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  claimed: Session | null,
+  message: RpcNotification,
+  located: Located,
+): Promise<Answer> {
+  const session = await live(deps, caller, claimed);
+  if (session === 'unreadable') return unavailable(null);
+  if (session === null) return noSession(null);
+  const noted = noting(deps);
+  const send = (targetName: string, own: RpcNotification, through = noted.deps): Promise<Answer> =>
+    performNotification(through, { ...caller, targetName }, session, own, located);
+  const { method, params } = message;
+  if (method === 'notifications/cancelled') {
+    const requestId = params?.requestId;
+    const targetName =
+      typeof requestId === 'string' || typeof requestId === 'number' ? deps.aims.of(session.id, 'id', requestId) : null;
+    return targetName === null ? ACCEPTED : send(targetName, bareMeta(message, targetName));
+  }
+  if (method === 'notifications/progress') {
+    const split = splitToken(params?.progressToken);
+    if (split === null) return ACCEPTED;
+    const own = bareMeta(message, split.targetName);
+    return send(split.targetName, { ...own, params: { ...own.params, progressToken: split.token } });
+  }
+  if (method === 'notifications/initialized') {
+    // It completes the opening of the session, which has already been decided and recorded.
+    await deps.links.begin(session, caller.admission);
+    return ACCEPTED;
+  }
+  if (method !== 'notifications/roots/list_changed') return ACCEPTED;
+  try {
+    const halves = await halvesOf(deps, caller.admission, session);
+    await Promise.all(
+      halves.map(([target]) =>
+        askAmong(noted.deps, caller, placeAt(caller.admission, session, target), method, (among) =>
+          send(target.name, bareMeta(message, target.name), among),
+        ),
+      ),
+    );
+    return noted.isUnrecorded() ? unavailable(null) : ACCEPTED;
+  } catch (err) {
+    deps.log.error({ err }, 'looking up upstream sessions failed; the message is refused');
+    return unavailable(null);
+  }
+}
+
+/** Sends the client's answer to the target that asked. The id begins with the name of that target. */
+export async function answerEverywhere(
+  deps: ExchangeDeps,
+  caller: Caller,
+  claimed: Session | null,
+  message: RpcResponse,
+  located: Located,
+): Promise<Answer> {
+  const session = await live(deps, caller, claimed);
+  if (session === 'unreadable') return unavailable(null);
+  if (session === null) return noSession(null);
+  const aimed = splitName(message.id);
+  if (aimed === null) {
+    return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
+  }
+  const { targetName, name } = aimed;
+  return performResponse(
+    deps,
+    { ...caller, targetName },
+    session,
+    { ...message, id: name },
+    await bareResponse(targetName, located),
+  );
+}
+
+/** Joins the names in an answer with the name of its target. `done`: called when a streamed answer has ended. */
+async function renamed(targetName: string, method: string, answer: Answer, done: () => void): Promise<Answer> {
+  if (answer.kind === 'message') return { ...answer, text: await renameLarge(targetName, method, answer.text) };
+  if (answer.kind !== 'stream') return answer;
+  return { ...answer, events: renamedEvents(targetName, method, answer.events, done) };
+}
+
+export async function* renamedEvents(
+  targetName: string,
+  method: string,
+  events: AsyncIterable<OutEvent>,
+  done?: () => void,
+): AsyncGenerator<OutEvent> {
+  try {
+    for await (const event of events) {
+      const id = event.id === undefined ? undefined : joinName(targetName, event.id);
+      yield { ...event, data: event.data === '' ? '' : await renameLarge(targetName, method, event.data), id };
+    }
+  } finally {
+    done?.();
+  }
+}

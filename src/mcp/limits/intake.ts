@@ -1,0 +1,131 @@
+/**
+ * Reads the body of a request. The sender of a large body is admitted before it is read: a state from before the last byte may
+ * refuse a request, but never allows one, because the caller is admitted again after the last byte. A stock limits the bytes
+ * under way, and a flow limits the bytes and values that are read, both per principal.
+ */
+import type { IncomingMessage } from 'node:http';
+import { createFlow, createStock, type Flow, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../../base/budgets.ts';
+import { AppError } from '../../base/errors.ts';
+import { isObject, type JsonReading, type JsonValue, NOT_UTF8 } from '../../base/json/json.ts';
+import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
+import { CLIENT_RULES } from '../../base/json/selection.ts';
+import { isUnread } from '../../base/json/steps.ts';
+import { bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
+import { type Answer, problem } from '../protocol/answer.ts';
+import { OPAQUE } from '../protocol/rebuild.ts';
+import type { McpLimits } from './limits.ts';
+
+export interface Intake {
+  /** Bytes of large bodies under way, by principal. */
+  readonly bodies: Stock;
+  /** Values that were read, by principal. */
+  readonly reading: Flow;
+}
+
+export interface Received {
+  readonly body: Buffer;
+  /** Call when the request is answered. */
+  readonly giveBack: () => void;
+}
+
+/** Messages up to this length are not charged and never wait for a debt. */
+export const FREE_LENGTH = 4 * 1024;
+/** This many bytes cost as much as one value. */
+const BYTES_PER_VALUE = 128;
+
+/** Bytes of large bodies under way, on every route, by `principalKey`. */
+export function createBodies({ bodyBytesOfPrincipal: perKey, bodyBytesOfAll: all }: McpLimits): Stock {
+  return createStock('bodies of requests', { perKey, all });
+}
+
+export function createIntake(limits: McpLimits, bodies: Stock, now: () => number): Intake {
+  return {
+    bodies,
+    reading: createFlow({ perKey: limits.readingOfPrincipal, all: limits.readingOfAll }, now),
+  };
+}
+
+/** The cost of reading a text, in values. */
+export function costOf(bytes: number, reading: JsonReading): number {
+  // If a text was refused, the number of values that were read is not known.
+  return Math.ceil(bytes / BYTES_PER_VALUE) + (reading.ok ? reading.values : Math.ceil(bytes / 16));
+}
+
+const SHOWN_LENGTH = 64;
+
+/** Receives the body, or returns the refusal. `admit`: null, or the answer that refuses the caller. */
+export async function receive(
+  { bodies, reading }: Intake,
+  limits: McpLimits,
+  req: IncomingMessage,
+  principal: string,
+  admit: () => Promise<Answer | null>,
+): Promise<Received | Answer> {
+  const length = bodyLength(req);
+  if (length === null || length > FREE_LENGTH) {
+    const wait = reading.wait(principal);
+    if (wait > 0)
+      return tooMuch(
+        `You have sent more values and bytes than the gateway reads for one caller (${limits.readingOfPrincipal.perSecond} values a second)`,
+        wait,
+      );
+  }
+  if (length !== null && length <= FREE_LENGTH) return read(req, limits.bodyBytes, null);
+  const refused = length === null || length > LARGE_BODY ? await admit() : null;
+  if (refused !== null) return refused;
+  const taken = bodies.take(principal, 0);
+  return isOverdrawn(taken) ? overdrawn(taken) : read(req, limits.bodyBytes, taken);
+}
+
+async function read(req: IncomingMessage, limit: number, taken: Taken | null): Promise<Received | Answer> {
+  let refused: Overdrawn | null = null;
+  const count = (bytes: number): AppError | null => {
+    refused = taken?.grow(bytes) ?? null;
+    return refused === null ? null : new AppError('too_many_requests', overdrawnText(refused), { retryAfter: 1 });
+  };
+  try {
+    const body = await readBytes(req, limit, count);
+    return { body, giveBack: () => taken?.giveBack() };
+  } catch (error) {
+    taken?.giveBack();
+    if (error instanceof AppError) return problem(error);
+    throw error;
+  }
+}
+
+function overdrawnText({ overdrawn, budget, limit }: Overdrawn): string {
+  const whose = overdrawn === 'key' ? 'of yours' : 'of all callers';
+  return `Too many bytes are under way in ${budget} ${whose}: the limit is ${limit}. Try again when other requests have ended.`;
+}
+
+function overdrawn(refusal: Overdrawn): Answer {
+  return problem(new AppError('too_many_requests', overdrawnText(refusal), { retryAfter: 1 }));
+}
+
+function tooMuch(what: string, wait: number): Answer {
+  const retryAfter = Math.ceil(wait);
+  return problem(new AppError('too_many_requests', `${what}. Try again in ${retryAfter} s.`, { retryAfter }));
+}
+
+/** Reads the body as JSON and charges the principal. */
+export async function readBody({ reading }: Intake, principal: string, body: Buffer): Promise<JsonReading> {
+  const text = await decodeLarge(body, principal);
+  if (text === null) return NOT_UTF8;
+  const read = await readLargeJson(text, CLIENT_RULES, principal);
+  if (body.length > FREE_LENGTH) reading.charge(principal, costOf(body.length, read));
+  const unread = read.ok ? unreadParam(read.value) : null;
+  if (unread === null) return read;
+  const reason = `more than ${CLIENT_RULES.selection.itemValues} values in params.${unread.slice(0, SHOWN_LENGTH)}`;
+  return { ok: false, reason, repeated: null };
+}
+
+/** The name of a parameter with too many values that the gateway must read; null: none. Opaque members are forwarded as text. */
+function unreadParam(value: JsonValue): string | null {
+  for (const message of Array.isArray(value) ? value : [value]) {
+    const params = isObject(message) && !isUnread(message) ? message.params : undefined;
+    if (!isObject(params) || isUnread(params)) continue;
+    const found = Object.keys(params).find((name) => isUnread(params[name]) && !OPAQUE.includes(name));
+    if (found !== undefined) return found;
+  }
+  return null;
+}

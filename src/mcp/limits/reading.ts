@@ -1,0 +1,45 @@
+/** Reads messages of targets strictly, in short steps if they are large, and charges the cost to the target and its caller. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Flow } from '../../base/budgets.ts';
+import type { JsonReading, JsonRules } from '../../base/json/json.ts';
+import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
+import { type BacklogFault, createUnread, type Unread } from '../upstream/unread.ts';
+import { costOf, FREE_LENGTH } from './intake.ts';
+
+/** The longest wait of a message because earlier messages for the same caller were expensive. */
+const MAX_WAIT_S = 30;
+
+export interface TargetReader {
+  /**
+   * Reserves memory for a message until it is read. Returns a function that gives it back, or a fault: the unread messages of
+   * the target already take too much memory.
+   */
+  hold(targetId: string, length: number): BacklogFault | (() => void);
+  /** Bytes that are not UTF-8 become U+FFFD. */
+  decode(charged: string, bytes: Buffer): string | Promise<string>;
+  /** `charged`: target and caller as one key. If that key is in debt, the message is read later. */
+  read(charged: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
+}
+
+export function createTargetReader(flow: Flow, unread: Unread = createUnread()): TargetReader {
+  async function readCounted(charged: string, text: string, rules: LargeRules): Promise<JsonReading> {
+    const wait = flow.wait(charged);
+    if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
+    const reading = await readLargeJson(text, rules, charged);
+    flow.charge(charged, costOf(text.length, reading));
+    return reading;
+  }
+  return {
+    hold(targetId, length) {
+      const account = unread.open(targetId);
+      return account.set(length) ?? account.close;
+    },
+    decode: (charged, bytes) =>
+      bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, charged, true).then((text) => text ?? ''),
+    read(charged, text, rules = {}) {
+      const all = { ...TARGET_RULES, ...rules };
+      return text.length <= FREE_LENGTH ? readLargeJson(text, all, charged) : readCounted(charged, text, all);
+    },
+  };
+}

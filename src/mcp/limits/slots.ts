@@ -1,0 +1,34 @@
+/**
+ * Concurrency slots: limits the calls of one principal in flight in this process, so that none takes all connections to a target.
+ */
+import type { TokenClaims } from '../../auth/principal.ts';
+
+export interface Places {
+  /** Takes a slot. Returns a function that frees it, which may be called more than once. null: the principal has no slot left. */
+  take(claims: TokenClaims): (() => void) | null;
+}
+
+/** The key of a principal: issuer and subject, never the e-mail. */
+export function principalKey({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): string {
+  return JSON.stringify([iss, sub]);
+}
+
+export function createPlaces(limit: number): Places {
+  const taken = new Map<string, number>();
+  return {
+    take(claims) {
+      const key = principalKey(claims);
+      const before = taken.get(key) ?? 0;
+      if (before >= limit) return null;
+      taken.set(key, before + 1);
+      let left = false;
+      return () => {
+        if (left) return;
+        left = true;
+        const now = (taken.get(key) ?? 1) - 1;
+        if (now === 0) taken.delete(key);
+        else taken.set(key, now);
+      };
+    },
+  };
+}

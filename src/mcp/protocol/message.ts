@@ -1,0 +1,189 @@
+/** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+
+export type RpcId = string | number;
+
+export interface RpcRequest {
+  readonly kind: 'request';
+  readonly id: RpcId;
+  readonly method: string;
+  readonly params: JsonObject | undefined;
+}
+export interface RpcNotification {
+  readonly kind: 'notification';
+  readonly method: string;
+  readonly params: JsonObject | undefined;
+}
+export interface RpcResponse {
+  readonly kind: 'response';
+  /** null: the sender could not read the id of the request that it answers. */
+  readonly id: RpcId | null;
+  readonly outcome: 'result' | 'error';
+}
+export interface RpcInvalid {
+  readonly kind: 'invalid';
+  readonly reason: string;
+  /** The id, if it can be read, so that the refusal reaches the request that waits. */
+  readonly id: RpcId | null;
+}
+export type RpcMessage = RpcRequest | RpcNotification | RpcResponse;
+
+/** A refusal in JSON-RPC form together with its HTTP status. */
+export interface Rejection {
+  readonly status: number;
+  readonly code: number;
+  readonly message: string;
+  readonly data?: JsonValue;
+}
+
+export const CODES = {
+  parse: -32700,
+  invalidRequest: -32600,
+  methodNotFound: -32601,
+  invalidParams: -32602,
+  internal: -32603,
+  /** SDK servers send it with HTTP 404 for an unknown session. */
+  sessionNotFound: -32001,
+  /** SDK servers send it with HTTP 400 for a request without its session. */
+  badSession: -32000,
+  /** Up to 2025-11-25; 2026-07-28 uses invalidParams. */
+  resourceNotFound: -32002,
+  headerMismatch: -32020,
+  missingCapability: -32021,
+  unsupportedVersion: -32022,
+  urlElicitationRequired: -32042,
+  denied: 403,
+  noTarget: 404,
+} as const;
+
+const MAX_ID_LENGTH = 1024;
+
+export function isId(value: JsonValue | undefined): value is RpcId {
+  if (typeof value === 'string') return value.length <= MAX_ID_LENGTH;
+  return Number.isSafeInteger(value);
+}
+
+/**
+ * Reads a message in the only way that the gateway accepts. Unknown members are refused rather than dropped: two receivers
+ * that disagree about them would disagree about the message.
+ */
+export function readMessage(value: JsonValue): RpcMessage | RpcInvalid {
+  if (!isObject(value)) return { kind: 'invalid', reason: 'the message is not an object', id: null };
+  const id = isId(value.id) ? value.id : null;
+  const invalid = (reason: string): RpcInvalid => ({ kind: 'invalid', reason, id });
+  const folded = foldedName(value, ENVELOPE);
+  if (folded !== null) return invalid(`the member ${JSON.stringify(folded)} imitates a protocol member`);
+  if (value.jsonrpc !== '2.0') return invalid('jsonrpc must be "2.0"');
+  if (typeof value.method === 'string') return readCall(value, value.method, invalid);
+  if ('method' in value) return invalid('method must be a string');
+  return readResponse(value, invalid);
+}
+
+function readCall(value: JsonObject, method: string, invalid: (reason: string) => RpcInvalid): RpcMessage | RpcInvalid {
+  for (const name of Object.keys(value)) {
+    if (name !== 'jsonrpc' && name !== 'id' && name !== 'method' && name !== 'params') return invalid('unknown member');
+  }
+  const { params } = value;
+  if (params !== undefined && !isObject(params)) return invalid('params must be an object');
+  if (params !== undefined) {
+    const imitation = imitatedParam(params);
+    if (imitation !== null) return invalid(`the member ${JSON.stringify(imitation)} imitates a protocol member`);
+    if ('_meta' in params && !isObject(params._meta)) return invalid('params._meta must be an object');
+  }
+  if (!('id' in value)) return { kind: 'notification', method, params };
+  if (!isId(value.id)) return invalid('id must be a string or an integer within 2^53');
+  return { kind: 'request', id: value.id, method, params };
+}
+
+function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid): RpcResponse | RpcInvalid {
+  for (const name of Object.keys(value)) {
+    if (name !== 'jsonrpc' && name !== 'id' && name !== 'result' && name !== 'error') return invalid('unknown member');
+  }
+  if ('result' in value === 'error' in value) return invalid('neither request, notification nor response');
+  if ('result' in value) {
+    if (!isId(value.id)) return invalid('id must be a string or an integer within 2^53');
+    return isObject(value.result) ? { kind: 'response', id: value.id, outcome: 'result' } : invalid('result must be an object');
+  }
+  if (value.id !== undefined && value.id !== null && !isId(value.id)) return invalid('id must be a string or an integer');
+  const { error } = value;
+  if (!isObject(error) || !Number.isInteger(error.code) || typeof error.message !== 'string') {
+    return invalid('error needs an integer code and a message');
+  }
+  return { kind: 'response', id: value.id ?? null, outcome: 'error' };
+}
+
+const ENVELOPE = names('jsonrpc', 'id', 'method', 'params', 'result', 'error');
+const PARAMS = names(
+  'name arguments uri cursor _meta ref argument context task taskId requestState inputResponses protocolVersion capabilities',
+  'clientInfo level requestId reason progressToken progress total message notifications mode',
+);
+const META = names(
+  'progressToken io.modelcontextprotocol/protocolVersion io.modelcontextprotocol/clientCapabilities',
+  'io.modelcontextprotocol/clientInfo io.modelcontextprotocol/logLevel io.modelcontextprotocol/related-task',
+  'io.modelcontextprotocol/subscriptionId',
+);
+const NESTED: ReadonlyMap<string, ReadonlyMap<string, string>> = new Map([
+  ['_meta', META],
+  ['ref', names('type name uri')],
+  ['argument', names('name value')],
+  ['context', names('arguments')],
+  ['task', names('ttl taskId')],
+  ['notifications', names('toolsListChanged promptsListChanged resourcesListChanged resourceSubscriptions taskIds')],
+]);
+
+function imitatedParam(params: JsonObject): string | null {
+  const direct = foldedName(params, PARAMS);
+  if (direct !== null) return direct;
+  for (const [member, known] of NESTED) {
+    const nested = Object.hasOwn(params, member) ? params[member] : undefined;
+    const found = isObject(nested) ? foldedName(nested, known) : null;
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+function names(...lists: string[]): ReadonlyMap<string, string> {
+  return new Map(lists.flatMap((list) => list.split(' ')).map((name) => [fold(name), name]));
+}
+
+/** Whether a member is one of these names only for a reader that matches names case-insensitively. */
+export function isImitated(value: JsonObject, members: readonly string[]): boolean {
+  return foldedName(value, names(...members)) !== null;
+}
+
+/**
+ * Finds a name that is a protocol name only after case folding: such a name is an attack, not data. Some receivers match
+ * member names case-insensitively and read `"Name"` as `"name"`. Go's encoding/json does, with Unicode folding: U+017F is an
+ * `s`, U+212A a `k`.
+ */
+function foldedName(value: JsonObject, known: ReadonlyMap<string, string>): string | null {
+  for (const name of Object.keys(value)) {
+    const meant = known.get(fold(name));
+    if (meant !== undefined && meant !== name) return name;
+  }
+  return null;
+}
+
+/** The same check as a function of one name, for the members of many values. */
+export function imitationOf(...lists: string[]): (name: string) => boolean {
+  const known = names(...lists);
+  return (name) => {
+    const meant = known.get(fold(name));
+    return meant !== undefined && meant !== name;
+  };
+}
+
+function fold(name: string): string {
+  return /[^a-z_]/.test(name) ? name.toUpperCase().toLowerCase() : name;
+}
+
+/** `id` undefined: leaves the member out, as revision 2026-07-28 requires if the request's id could not be read. */
+export function errorMessage(id: RpcId | null | undefined, error: { code: number; message: string; data?: JsonValue }): string {
+  const { code, message, data } = error;
+  return JSON.stringify({ jsonrpc: '2.0', id, error: { code, message, data } });
+}
+
+/** `result` is JSON text that has been verified. */
+export function resultMessage(id: RpcId, result: string): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${result}}`;
+}

@@ -1,0 +1,179 @@
+/**
+ * Finds the mode (stateful or stateless) and the protocol revision of a message, and checks that its HTTP headers agree with
+ * its body. Pure. The body decides, as in the SDKs: `initialize`, or no per-request envelope, means a session revision
+ * (stateful); an envelope in `params._meta` means 2026-07-28 (stateless). Headers may only agree.
+ */
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { CODES, type Rejection, type RpcMessage } from './message.ts';
+
+export const MODERN_REVISION = '2026-07-28';
+/** Newest first. */
+export const SESSION_REVISIONS = ['2025-11-25', '2025-06-18', '2025-03-26'] as const;
+export type SessionRevision = (typeof SESSION_REVISIONS)[number];
+/** The only revision that has JSON-RPC batches. */
+export const BATCH_REVISION: SessionRevision = '2025-03-26';
+
+export type Era = 'session' | 'modern';
+
+export const META_KEYS = {
+  version: 'io.modelcontextprotocol/protocolVersion',
+  capabilities: 'io.modelcontextprotocol/clientCapabilities',
+  clientInfo: 'io.modelcontextprotocol/clientInfo',
+  logLevel: 'io.modelcontextprotocol/logLevel',
+} as const;
+
+export interface ProtocolHeaders {
+  readonly version: string | undefined;
+  readonly method: string | undefined;
+  readonly name: string | undefined;
+}
+
+export type EraOutcome = { readonly era: 'session' } | { readonly era: 'modern'; readonly revision: string } | Rejection;
+
+export function isSessionRevision(version: JsonValue | undefined): version is SessionRevision {
+  return (SESSION_REVISIONS as readonly JsonValue[]).includes(version ?? null);
+}
+
+/** Revisions are dates, so later ones compare greater. 2026-07-28 and all later ones are stateless. */
+function isModern(version: string | undefined): boolean {
+  return version !== undefined && version >= MODERN_REVISION;
+}
+
+export function classifyEra(message: RpcMessage, headers: ProtocolHeaders): EraOutcome {
+  if (message.kind === 'response') return { era: 'session' };
+  const claim = envelope(message.params);
+  if (message.kind === 'notification') return classifyNotification(message.method, claim, headers);
+  if (message.method === 'initialize' && !isValidModernClaim(claim)) {
+    return isModern(headers.version)
+      ? mismatch('initialize opens a session, which the version header rules out')
+      : { era: 'session' };
+  }
+  if (claim !== null) {
+    const problem = envelopeProblem(claim);
+    if (problem !== null) return { status: 400, code: CODES.invalidParams, message: `Invalid _meta: ${problem}` };
+    const revision = claim[META_KEYS.version] as string;
+    if (headers.version !== undefined && headers.version !== revision) return mismatch('MCP-Protocol-Version differs from _meta');
+    if (headers.method !== undefined && headers.method !== message.method) return mismatch('Mcp-Method differs from method');
+    return { era: 'modern', revision };
+  }
+  if (isModern(headers.version)) {
+    return {
+      status: 400,
+      code: CODES.invalidParams,
+      message: `Invalid params: _meta lacks ${META_KEYS.version}, which the MCP-Protocol-Version header calls for`,
+    };
+  }
+  return { era: 'session' };
+}
+
+function classifyNotification(method: string, claim: JsonObject | null, headers: ProtocolHeaders): EraOutcome {
+  const claimed = claim?.[META_KEYS.version];
+  if (claim !== null && typeof claimed !== 'string') {
+    return { status: 400, code: CODES.invalidParams, message: `Invalid _meta: ${META_KEYS.version} must be a string` };
+  }
+  const revision = claim === null ? headers.version : (claimed as string);
+  if (claim !== null && headers.version !== undefined && headers.version !== revision) {
+    return mismatch('MCP-Protocol-Version differs from _meta');
+  }
+  if (claim === null && !isModern(revision)) return { era: 'session' };
+  if (isModern(revision) && headers.method !== undefined && headers.method !== method) {
+    return mismatch('Mcp-Method differs from method');
+  }
+  return { era: 'modern', revision: revision as string };
+}
+
+/** The `_meta` of a message, if it names a revision; otherwise null. */
+function envelope(params: JsonObject | undefined): JsonObject | null {
+  const meta = params?._meta;
+  return isObject(meta) && META_KEYS.version in meta ? meta : null;
+}
+
+export function hasEnvelope(message: RpcMessage): boolean {
+  return message.kind !== 'response' && envelope(message.params) !== null;
+}
+
+function isValidModernClaim(claim: JsonObject | null): boolean {
+  const version = claim?.[META_KEYS.version];
+  return claim !== null && typeof version === 'string' && isModern(version) && envelopeProblem(claim) === null;
+}
+
+export const LOG_LEVELS: readonly JsonValue[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
+
+function envelopeProblem(meta: JsonObject): string | null {
+  if (typeof meta[META_KEYS.version] !== 'string') return `${META_KEYS.version} must be a string`;
+  if (!isObject(meta[META_KEYS.capabilities])) return `${META_KEYS.capabilities} must be an object`;
+  const info = meta[META_KEYS.clientInfo];
+  if (info !== undefined && !(isObject(info) && typeof info.name === 'string' && typeof info.version === 'string')) {
+    return `${META_KEYS.clientInfo} must have name and version`;
+  }
+  const level = meta[META_KEYS.logLevel];
+  if (level !== undefined && !LOG_LEVELS.includes(level)) return `${META_KEYS.logLevel} must be a log level`;
+  return null;
+}
+
+/**
+ * The member of `params` that the header `Mcp-Name` repeats, by method (2026-07-28, Streamable HTTP, standard request headers).
+ */
+const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
+  ['tools/call', 'name'],
+  ['prompts/get', 'name'],
+  ['resources/read', 'uri'],
+  // SEP-2663, routing headers.
+  ['tasks/get', 'taskId'],
+  ['tasks/update', 'taskId'],
+  ['tasks/cancel', 'taskId'],
+]);
+
+/** Checks the headers that 2026-07-28 requires on every request. null: all are present and agree with the body. */
+export function checkModernHeaders(method: string, params: JsonObject | undefined, headers: ProtocolHeaders): Rejection | null {
+  if (headers.version === undefined) return mismatch('the MCP-Protocol-Version header is missing');
+  if (headers.method === undefined) return mismatch('the Mcp-Method header is missing');
+  const member = NAMED_BY.get(method);
+  const named = member === undefined ? undefined : params?.[member];
+  if (typeof named !== 'string') return null;
+  if (headers.name === undefined) return mismatch('the Mcp-Name header is missing');
+  const decoded = decodeHeaderValue(headers.name);
+  if (decoded === null) return mismatch('the Mcp-Name header is not valid Base64');
+  return decoded === named ? null : mismatch(`Mcp-Name differs from params.${member}`);
+}
+
+/** The value of `Mcp-Name` for a request that the gateway sends. */
+export function nameHeader(method: string, params: JsonObject | undefined): string | undefined {
+  const member = NAMED_BY.get(method);
+  const named = member === undefined ? undefined : params?.[member];
+  return typeof named === 'string' ? encodeHeaderValue(named) : undefined;
+}
+
+const SENTINEL = /^=\?base64\?(.*)\?=$/s;
+const PLAIN = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/;
+const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+export function encodeHeaderValue(value: string): string {
+  return PLAIN.test(value) && !SENTINEL.test(value) ? value : `=?base64?${Buffer.from(value, 'utf8').toString('base64')}?=`;
+}
+
+/** null: the Base64 in the sentinel is not canonical, so it has more than one reading. */
+function decodeHeaderValue(value: string): string | null {
+  const encoded = SENTINEL.exec(value)?.[1];
+  if (encoded === undefined) return value;
+  const bytes = Buffer.from(encoded, 'base64');
+  if (bytes.toString('base64') !== encoded) return null;
+  try {
+    return strictUtf8.decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+function mismatch(what: string): Rejection {
+  return { status: 400, code: CODES.headerMismatch, message: `Header mismatch: ${what}` };
+}
+
+export function unsupportedVersion(requested: string, supported: readonly string[]): Rejection {
+  return {
+    status: 400,
+    code: CODES.unsupportedVersion,
+    message: `Unsupported protocol version: ${requested.slice(0, 64)}`,
+    data: { supported: [...supported], requested: requested.slice(0, 64) },
+  };
+}

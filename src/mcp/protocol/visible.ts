@@ -1,0 +1,191 @@
+/**
+ * Removes links to resources that the caller may not read from what a target sends. Each function returns the value itself if
+ * nothing changes, and undefined if nothing of it may be shown. Pure.
+ */
+
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import type { NamedObject } from '../../engine/decision.ts';
+import { imitationOf } from './message.ts';
+import { isCanonicalUri } from './uri.ts';
+
+/** Decides on URIs while a value is walked. */
+export interface Sight {
+  /** Whether to keep a link that is content. It is counted as listed or hidden. */
+  link(uri: JsonValue | undefined): boolean;
+  /** Whether to keep a pointer in `_meta`. It is not counted. */
+  pointer(uri: JsonValue | undefined): boolean;
+  /** Counts a value as hidden: it has more than one reading, or names nothing that can be read. */
+  hide(): undefined;
+}
+
+export interface Looked<T> {
+  readonly result: T;
+  /** URIs of the links that were kept. */
+  readonly names: readonly string[];
+  readonly hidden: number;
+}
+
+type Decide = (objects: readonly NamedObject[]) => boolean[];
+
+/** How many objects one answer may name. They are decided in steps. */
+export const MAX_DECIDED = 10_000;
+/** How many objects are decided in one step, while nothing else runs: about 20 us each. */
+export const MAX_AT_ONCE = 1_000;
+
+/** Walks as if every canonical URI were allowed, to collect the URIs. */
+export function survey<T>(walk: (sight: Sight) => T): { readonly looked: Looked<T>; readonly uris: ReadonlySet<string> } {
+  const uris = new Set<string>();
+  const looked = lookWith(walk, (uri) => uris.add(uri) !== undefined);
+  return { looked, uris };
+}
+
+/** Walks with one decision per URI, all made together. null: there are too many URIs. */
+export function look<T>(walk: (sight: Sight) => T, decide: Decide): Looked<T> | null {
+  const { looked, uris } = survey(walk);
+  return uris.size === 0 ? looked : lookAt(walk, uris, decide);
+}
+
+export function lookAt<T>(walk: (sight: Sight) => T, uris: ReadonlySet<string>, decide: Decide): Looked<T> | null {
+  if (uris.size > MAX_AT_ONCE) return null;
+  const objects = [...uris].map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const);
+  const allowed = decide(objects);
+  const readable = new Set(objects.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name));
+  return lookWith(walk, (uri) => readable.has(uri));
+}
+
+function lookWith<T>(walk: (sight: Sight) => T, mayRead: (uri: string) => boolean): Looked<T> {
+  const names: string[] = [];
+  let hidden = 0;
+  const sees = (uri: JsonValue | undefined): uri is string => typeof uri === 'string' && isCanonicalUri(uri) && mayRead(uri);
+  const result = walk({
+    link(uri) {
+      const isSeen = sees(uri);
+      if (isSeen) names.push(uri);
+      else hidden++;
+      return isSeen;
+    },
+    pointer: sees,
+    hide() {
+      hidden++;
+      return undefined;
+    },
+  });
+  return { result, names, hidden };
+}
+
+const imitatesBlock = imitationOf('type uri content resource _meta');
+const imitatesHolder = imitationOf('_meta');
+const imitatesContents = imitationOf('uri _meta');
+const imitatesMessage = imitationOf('content _meta');
+const imitatesAsked = imitationOf('messages tools _meta');
+const imitatesError = imitationOf('code message data');
+
+/**
+ * Members of `_meta` with the URI of a resource that renders the object to which the `_meta` belongs. Older clients use these
+ * two; MCP Apps uses `ui.resourceUri`.
+ */
+export const POINTERS = ['ui/resourceUri', 'openai/outputTemplate'];
+const imitatesPointer = imitationOf('ui', ...POINTERS);
+const imitatesUi = imitationOf('resourceUri');
+
+/** The members of a `_meta` that must change; undefined: remove the member. */
+export function changedPointers(meta: JsonObject, sight: Sight): { [name: string]: JsonObject | undefined } {
+  const changed: { [name: string]: JsonObject | undefined } = {};
+  for (const name of Object.keys(meta)) if (imitatesPointer(name)) changed[name] = undefined;
+  for (const name of POINTERS) if (Object.hasOwn(meta, name) && !sight.pointer(meta[name])) changed[name] = undefined;
+  const { ui } = meta;
+  if (!isObject(ui)) return changed;
+  const hidden = Object.keys(ui).filter((name) => imitatesUi(name) || (name === 'resourceUri' && !sight.pointer(ui.resourceUri)));
+  if (hidden.length > 0) changed.ui = Object.fromEntries(Object.entries(ui).filter(([name]) => !hidden.includes(name)));
+  return changed;
+}
+
+/** The object without those pointers in its `_meta` that the caller may not follow. */
+export function visibleHolder(value: JsonValue, sight: Sight): JsonValue | undefined {
+  if (!isObject(value)) return value;
+  return imitates(value, imitatesHolder) ? sight.hide() : withVisibleMeta(value, sight);
+}
+
+function withVisibleMeta(value: JsonObject, sight: Sight): JsonObject {
+  const meta = value._meta;
+  if (!isObject(meta)) return value;
+  const changed = changedPointers(meta, sight);
+  if (Object.keys(changed).length === 0) return value;
+  return { ...value, _meta: Object.fromEntries(Object.entries({ ...meta, ...changed }).filter(isThere)) };
+}
+
+function isThere(entry: [string, JsonValue | undefined]): entry is [string, JsonValue] {
+  return entry[1] !== undefined;
+}
+
+/** A block of content. A link to a hidden resource is removed. The result of a tool keeps the visible part of its content. */
+export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefined {
+  if (!isObject(block)) return block;
+  if (imitates(block, imitatesBlock)) return sight.hide();
+  if (block.type === 'resource_link' && !sight.link(block.uri)) return undefined;
+  let seen = withVisibleMeta(block, sight);
+  const { content, resource } = block;
+  if (content !== undefined) seen = withMember(seen, 'content', visibleSome(content, sight, visibleBlock) ?? []);
+  if (resource === undefined) return seen;
+  const embedded = visibleHolder(resource, sight);
+  return embedded === undefined ? undefined : withMember(seen, 'resource', embedded);
+}
+
+type See = (item: JsonValue, sight: Sight) => JsonValue | undefined;
+
+/** A value that is one item or an array of items. */
+function visibleSome(value: JsonValue, sight: Sight, see: See): JsonValue | undefined {
+  if (!Array.isArray(value)) return see(value, sight);
+  const seen = value.map((item) => see(item, sight));
+  return seen.every((item, index) => item === value[index]) ? value : seen.filter((item) => item !== undefined);
+}
+
+/** A message of a prompt, or of a conversation for which a target requests sampling. */
+export function visibleMessage(message: JsonValue, sight: Sight): JsonValue | undefined {
+  if (!isObject(message)) return message;
+  if (imitates(message, imitatesMessage)) return sight.hide();
+  const seen = withVisibleMeta(message, sight);
+  if (message.content === undefined) return seen;
+  const content = visibleSome(message.content, sight, visibleBlock);
+  return content === undefined ? undefined : withMember(seen, 'content', content);
+}
+
+/** One of the contents of a resource. `asked`: the requested URI, which has already been decided. */
+export function visibleContents(contents: JsonValue, asked: JsonValue | undefined, sight: Sight): JsonValue | undefined {
+  if (!isObject(contents) || imitates(contents, imitatesContents)) return sight.hide();
+  return isAsked(contents.uri, asked) || sight.link(contents.uri) ? withVisibleMeta(contents, sight) : undefined;
+}
+
+/** Parameters of a request of a target to its client; undefined: they have more than one reading. */
+export function visibleAsked(params: JsonObject, sight: Sight): JsonObject | undefined {
+  if (imitates(params, imitatesAsked)) return sight.hide();
+  const { messages, tools } = params;
+  let seen = withVisibleMeta(params, sight);
+  if (messages !== undefined) seen = withMember(seen, 'messages', visibleSome(messages, sight, visibleMessage) ?? []);
+  if (tools !== undefined) seen = withMember(seen, 'tools', visibleSome(tools, sight, visibleHolder) ?? []);
+  return seen;
+}
+
+/** An error of a target. Its data may name the missing resource. `asked`: the URI that the caller named. */
+export function visibleError(error: JsonObject, asked: JsonValue | undefined, sight: Sight): JsonObject {
+  const { data, ...rest } = error;
+  if (imitates(error, imitatesError)) return Object.fromEntries(Object.entries(rest).filter(([name]) => !imitatesError(name)));
+  if (!isObject(data)) return error;
+  const hidden = Object.keys(data).filter(
+    (name) => imitatesContents(name) || (name === 'uri' && !isAsked(data.uri, asked) && !sight.link(data.uri)),
+  );
+  if (hidden.length === 0) return error;
+  return { ...rest, data: Object.fromEntries(Object.entries(data).filter(([name]) => !hidden.includes(name))) };
+}
+
+function isAsked(uri: JsonValue | undefined, asked: JsonValue | undefined): boolean {
+  return typeof asked === 'string' && uri === asked;
+}
+
+function withMember(object: JsonObject, name: string, value: JsonValue): JsonObject {
+  return object[name] === value ? object : { ...object, [name]: value };
+}
+
+function imitates(value: JsonObject, isImitation: (name: string) => boolean): boolean {
+  return Object.keys(value).some(isImitation);
+}

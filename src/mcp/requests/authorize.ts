@@ -1,0 +1,110 @@
+/** The only step on the path of a request that asks the policies. It records the decision before anything follows from it. */
+
+import { captureArguments } from '../../audit/arguments.ts';
+import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord } from '../../audit/event.ts';
+import type { JsonObject } from '../../base/json/json.ts';
+import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
+import type { Admission } from '../../state/admission.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import type { Operation } from '../protocol/operation.ts';
+
+export interface Question {
+  readonly admission: Admission;
+  readonly targetName: string;
+  /** The method as the audit log shows it. */
+  readonly method: string;
+  readonly operation: Operation;
+  /** Parameters of the request. The target may want its arguments recorded. */
+  readonly params?: JsonObject | undefined;
+  readonly cause?: DecisionCause;
+}
+
+export type Verdict =
+  | { readonly allowed: true; readonly decisionId: string; readonly target: RoutedTarget }
+  /** `no_target`: the target does not exist, or the caller may not use it at all. Both get the same answer. */
+  | {
+      readonly allowed: false;
+      readonly decisionId: string;
+      readonly answer: 'no_target' | 'denied';
+      readonly reason: AuditReason;
+    };
+
+export interface AuthorizeDeps {
+  readonly audit: AuditWriter;
+  readonly now: () => number;
+  readonly newId: () => string;
+}
+
+const DENY = { effect: 'deny', policy: null } as const;
+
+/** Decides and records. Rejects when the decision cannot be made durable: then nothing may follow from it. */
+export async function authorize(deps: AuthorizeDeps, question: Question): Promise<Verdict> {
+  const { admission, targetName, method, operation, params, cause = 'request' } = question;
+  const { principal, snapshot } = admission;
+  const target = snapshot.targets.get(targetName);
+  const object = operation.kind === 'object' ? operation.object : null;
+  const decision =
+    target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
+  const allowed = target !== undefined && decision.effect === 'allow';
+  const usable = allowed || (target !== undefined && object !== null && mayUseTarget(snapshot.engine, principal, target));
+  // Check access first: otherwise the time spent on large arguments would reveal that the target exists (law 10).
+  const capture = usable ? target.capture_arguments : null;
+  const decisionId = deps.newId();
+  await deps.audit.decision(
+    decisionRecord(
+      decisionId,
+      deps.now(),
+      {
+        principal,
+        target: { id: target?.id ?? null, name: targetName },
+        method,
+        resource_type: object?.resource_type ?? null,
+        resource_name: object?.resource_name ?? null,
+        arguments: capture === null ? null : captureArguments(capture.mask, method, params),
+      },
+      decision,
+      snapshot.engine,
+    ),
+    cause,
+  );
+  if (allowed) return { allowed, decisionId, target };
+  return { allowed: false, decisionId, answer: usable ? 'denied' : 'no_target', reason: decision.reason };
+}
+
+function decide(
+  engine: Engine,
+  principal: PrincipalFacts,
+  target: RoutedTarget,
+  operation: Operation,
+): Omit<Decision, 'reason'> & { readonly reason: AuditReason } {
+  try {
+    if (operation.kind !== 'object') return engine.decideTarget(principal, target.id);
+    // Policies match text. If several texts mean the same object, a decision on one of them says nothing about the object.
+    if (!operation.canonical) return { ...DENY, reason: 'not_canonical' };
+    return engine.decide(principal, target.id, operation.object);
+  } catch {
+    return { ...DENY, reason: 'error' };
+  }
+}
+
+/** Whether the caller may use the target at all. A fault counts as a deny. */
+export function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: RoutedTarget): boolean {
+  try {
+    return engine.decideTarget(principal, target.id).effect === 'allow';
+  } catch {
+    return false;
+  }
+}
+
+/** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */
+export function decideShown(admission: Admission, targetId: string): (objects: readonly NamedObject[]) => boolean[] {
+  return (objects) => {
+    if (objects.length === 0) return [];
+    try {
+      const decisions = admission.snapshot.engine.decideMany(admission.principal, targetId, objects);
+      return objects.map((_, index) => decisions.length === objects.length && decisions[index]?.effect === 'allow');
+    } catch {
+      return objects.map(() => false);
+    }
+  };
+}

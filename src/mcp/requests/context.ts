@@ -1,0 +1,106 @@
+/** What the steps of one request share: the caller, the awaited request, and the services of the gateway. */
+import type { AuditWriter, Outcome } from '../../audit/event.ts';
+import type { TokenClaims } from '../../auth/principal.ts';
+import type { Cancellable } from '../../base/cancellation.ts';
+import type { JsonObject } from '../../base/json/json.ts';
+import type { Log } from '../../base/log.ts';
+import type { SessionStore } from '../../sessions/session-store.ts';
+import type { Admission, Admit } from '../../state/admission.ts';
+import type { Access, RoutedTarget } from '../../targets/target.ts';
+import type { Deliveries } from '../limits/deliveries.ts';
+import type { McpLimits } from '../limits/limits.ts';
+import type { TargetReader } from '../limits/reading.ts';
+import type { Places } from '../limits/slots.ts';
+import type { RpcId } from '../protocol/message.ts';
+import type { Era, SessionRevision } from '../protocol/mode.ts';
+import type { Operation } from '../protocol/operation.ts';
+import type { Seal } from '../sessions/seal.ts';
+import type { Linked } from '../sessions/sessions.ts';
+import type { TaskStore } from '../sessions/task-store.ts';
+import type { Task } from '../sessions/tasks.ts';
+import type { Health } from '../upstream/health.ts';
+import type { UpstreamEras } from '../upstream/modes.ts';
+import type { Pace } from '../upstream/pace.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { Aims } from './in-flight.ts';
+import type { Observe } from './observe.ts';
+import type { Changes } from './revalidation.ts';
+import type { Links } from './upstream-sessions.ts';
+
+export interface ExchangeDeps {
+  readonly admit: Admit;
+  readonly audit: AuditWriter;
+  readonly seal: Seal;
+  readonly upstream: Upstream;
+  readonly links: Links;
+  readonly aims: Aims;
+  readonly sessions: SessionStore;
+  /** The id of this process. Sessions name their owner by it. */
+  readonly replicaId: string;
+  readonly eras: UpstreamEras;
+  readonly health: Health;
+  readonly pace: Pace;
+  readonly tasks: TaskStore;
+  /** Concurrency slots for calls. A call keeps its slot until it has ended at the target, even if the client has left. */
+  readonly calls: Places;
+  readonly deliveries: Deliveries;
+  readonly reader: TargetReader;
+  readonly limits: McpLimits;
+  readonly observe: Observe;
+  readonly now: () => number;
+  readonly newId: () => string;
+  readonly log: Log;
+}
+
+/** One authenticated HTTP request. */
+export interface Caller {
+  readonly claims: TokenClaims;
+  readonly admission: Admission;
+  readonly targetName: string;
+  readonly arrivedAt: number;
+  /** When the last byte of the request arrived, by `performance.now`. */
+  readonly wholeAt: number;
+  /** The revision that the version header names, if it is a session revision. */
+  readonly version: SessionRevision | undefined;
+  /** Aborted when the client is gone, or, with the reason REVOKED, when the caller has lost its access. */
+  readonly gone: Cancellable;
+  /** For a standalone stream: reports each new state in which the stream may stay open. */
+  readonly changes: Changes | null;
+}
+
+export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
+
+/** The request whose answer is awaited. */
+export interface Awaited {
+  readonly id: RpcId;
+  readonly method: string;
+  /** undefined on a resumed stream: the gateway knows only the sealed origin of the request. */
+  readonly params: JsonObject | undefined;
+  readonly operation: Operation;
+  /** The caller's task that the request names. */
+  readonly task?: Task | null;
+  readonly decisionId: string;
+  /** Records the outcome. */
+  readonly end: (outcome: Outcome) => void;
+}
+
+export interface RelayContext {
+  readonly caller: Caller;
+  readonly target: RoutedTarget;
+  readonly access: Access;
+  readonly era: Era;
+  /** null in stateless mode (2026-07-28) and while a session is being opened. */
+  readonly linked: Linked | null;
+  /** null on the standalone stream of a session. */
+  readonly awaited: Awaited | null;
+  /** The stream may stay open for long, so the caller's access is checked again for each message. */
+  readonly standing: boolean;
+  /** For a `subscriptions/listen`: the filter that was sent to the target. */
+  readonly listening?: JsonObject;
+  /** For a `subscriptions/listen`: the caller's tasks in that filter, by the ids that the target gave them. */
+  readonly tasks?: ReadonlyMap<string, Task>;
+  /** Called with the part of that filter that the target has acknowledged. */
+  readonly acknowledged?: (notifications: JsonObject) => void;
+  /** The ids under which the client knows the target's requests, by the target's own ids. Cancellations need them. */
+  readonly asked: Map<RpcId, string>;
+}

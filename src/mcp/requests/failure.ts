@@ -1,0 +1,176 @@
+/** The answers that a client gets when its target fails. */
+import { isObject } from '../../base/json/json.ts';
+import type { Access, Target } from '../../targets/target.ts';
+import type { McpLimits } from '../limits/limits.ts';
+import { type Answer, refuse, rpcError } from '../protocol/answer.ts';
+import { isWithheldError } from '../protocol/capabilities.ts';
+import { CODES } from '../protocol/message.ts';
+import { unsupportedVersion } from '../protocol/mode.ts';
+import { rebuildResponse } from '../protocol/rebuild.ts';
+import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
+import { hideSecrets } from '../upstream/stdio/stderr.ts';
+import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
+import { decideShown } from './authorize.ts';
+import type { Awaited, ExchangeDeps, RelayContext } from './context.ts';
+import { filterError } from './filter.ts';
+
+export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
+
+/**
+ * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and
+ * is relayed; any other failure is described in the gateway's words. `read`: the error, if the answer has already been read.
+ */
+export async function relayFailure(
+  deps: ExchangeDeps,
+  context: RelayContext,
+  awaited: Awaited,
+  answer: UpstreamAnswer,
+  read?: OwnError | null,
+): Promise<Answer> {
+  const { id } = awaited;
+  const error = read === undefined ? await ownError(answer, id) : read;
+  answer.discard();
+  // A target that keeps losing its session is broken, but the client's session is not.
+  const lost = context.linked !== null && isLostSession(answer.status, error);
+  if (error !== null && !lost) {
+    awaited.end('error');
+    if (context.era === 'modern' && error.error.code === CODES.badSession) deps.eras.forget(context);
+    if (isWithheldError(error.error, context.era, context.target.may_ask, awaited.params))
+      return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
+    const supported = servedVersions(error);
+    if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
+    const changed = filterError(error.error, awaited.params, decideShown(context.caller.admission, context.target.id));
+    return { kind: 'message', status: answer.status, text: rebuildResponse(id, 'error', error.located, changed) };
+  }
+  awaited.end('upstream_error');
+  if (context.era === 'modern') deps.eras.forget(context);
+  const { target } = context;
+  const location = answer.location ? shownLocation(answer.location, context.access) : undefined;
+  deps.log.warn({ target: target.name, status: answer.status, location }, 'target answered with a failure');
+  const isSse =
+    awaited.method === 'initialize' && NO_SUCH_POST.includes(answer.status) && (await isSseServer(deps.upstream, context));
+  const text = isSse ? IS_SSE : errorTextFor(answer.status);
+  deps.health.note(target, 'http', location === undefined ? text : `${text}: it redirects to ${location}`, null);
+  const failure = rpcError(id, CODES.internal, `The target \`${target.name}\` ${text}`);
+  if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
+  return { ...failure, headers: { 'retry-after': answer.retryAfter } };
+}
+
+/** The address to which a target redirects, for administrators, without user, query and credential, which may be secret. */
+function shownLocation(location: string, { credentials }: Access): string {
+  // Of `Basic` and its like, what follows is the secret, too.
+  const values =
+    credentials === 'unusable' ? [] : credentials.headers.flatMap(([, value]) => [value, value.replace(/^\S+ +/, '')]);
+  return hideSecrets(values)
+    .hide(location)
+    .replace(/[?#].*/s, '?[redacted]')
+    .replace(/\/\/[^/]*@/, '//[redacted]@');
+}
+
+function requestedVersion({ error }: OwnError): string {
+  const requested = isObject(error.data) ? error.data.requested : undefined;
+  return typeof requested === 'string' ? requested : 'unknown';
+}
+
+/** Whether the target no longer knows the session: HTTP 404 by the specification, 400 in server-everything and SDK examples. */
+export function isLostSession(status: number, own: OwnError | null): boolean {
+  return status === 404 || (status === 400 && own !== null && /\bsession\b/i.test(String(own.error.message)));
+}
+
+/** Describes a status without repeating the target's words: its challenges and locations concern only the gateway. */
+function errorTextFor(status: number): string {
+  if (status === 401 || status === 403) return `refuses the gateway's credential (HTTP ${status})`;
+  if (status === 429) return 'is limiting the rate of requests';
+  if (status >= 300 && status < 400) {
+    return 'redirects, which the gateway does not follow: an administrator must set the address that it redirects to';
+  }
+  return `failed (HTTP ${status})`;
+}
+
+/** The statuses with which servers refuse a POST. */
+const NO_SUCH_POST = [400, 404, 405, 406];
+const IS_SSE = 'speaks HTTP with SSE, not Streamable HTTP: an administrator must set its transport to `sse`';
+const PROBE_MS = 3_000;
+
+/** Whether the target answers a GET with a stream that begins with an `endpoint` event (2025-11-25, backwards compatibility). */
+async function isSseServer(upstream: Upstream, { target, access }: Pick<RelayContext, 'target' | 'access'>): Promise<boolean> {
+  if (target.transport !== 'streamable-http') return false;
+  const answer = await upstream.send({ method: 'GET', target, access, signal: AbortSignal.timeout(PROBE_MS) });
+  if (isFault(answer)) return false;
+  try {
+    if (answer.type !== 'stream') return false;
+    for await (const [first] of answer.events) return first?.event === 'endpoint';
+    return false;
+  } catch {
+    return false;
+  } finally {
+    answer.discard();
+  }
+}
+
+/**
+ * Describes a fault to a caller: its kind, the limit, and the setting of that limit. The text has no address, and nothing
+ * that the target said or printed. `opening`: the fault occurred while a session was being opened.
+ */
+export function faultText(
+  limits: McpLimits,
+  target: Pick<Target, 'timeout_ms'>,
+  { fault, until, withinMs }: UpstreamFault,
+  opening: boolean,
+): string {
+  const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
+  switch (fault) {
+    case 'credential':
+      return 'has an unusable credential: an administrator must set it again';
+    case 'transport':
+      return 'uses a transport or a command that this gateway does not serve: an administrator must change it';
+    case 'timeout':
+      return opening || withinMs !== undefined
+        ? `did not open a session within ${seconds(withinMs ?? openingOf(target, limits))}`
+        : `did not answer in time: it may be silent for ${seconds(silenceOf(target, limits))} (\`timeout_ms\` of the target, or UPSTREAM_TIMEOUT_MS)`;
+    case 'aborted':
+      return 'did not answer before the request was cancelled';
+    case 'unreachable':
+      return 'cannot be reached';
+    case 'denied_address':
+      return 'has an address that the gateway does not connect to: an administrator must change it';
+    case 'crashed':
+      return 'ended before it answered';
+    case 'broken_off':
+      return 'closed the connection before its answer was complete';
+    case 'malformed':
+      return 'sent no valid answer';
+    case 'too_large':
+      return `sent an answer that is too large: at most ${limits.answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`;
+    case 'busy':
+      return 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later';
+    case 'suspended':
+      return until === undefined
+        ? 'does not answer at the moment: the gateway keeps trying'
+        : `failed before; the gateway does not ask it again before ${new Date(until).toISOString()}`;
+  }
+}
+
+export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, fault: UpstreamFault): Answer {
+  awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
+  const text = noteFault(deps, context, fault, awaited.method);
+  const answer = rpcError(awaited.id, CODES.internal, text);
+  if (fault.fault !== 'suspended') return answer;
+  const wait = Math.max(1, Math.ceil(((fault.until ?? 0) - deps.now()) / 1_000));
+  return { ...answer, headers: { 'retry-after': String(wait) } };
+}
+
+/** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
+export function noteFault(
+  deps: ExchangeDeps,
+  { target }: RelayContext,
+  fault: UpstreamFault,
+  method: string | undefined,
+): string {
+  const text = faultText(deps.limits, target, fault, method === 'initialize');
+  if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {
+    deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'target could not be used');
+    deps.health.note(target, fault.fault, text, fault.cause);
+  }
+  return `The target \`${target.name}\` ${text}`;
+}

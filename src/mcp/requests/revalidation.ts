@@ -1,0 +1,120 @@
+/**
+ * Re-validates streams and calls in flight (law 4). A request is decided once, but its answer, or a standalone stream, may
+ * last for hours. A token that is revoked meanwhile must end it, even if no message is delivered on it.
+ */
+
+import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
+import type { Admission, Admit } from '../../state/admission.ts';
+
+export interface Watched {
+  readonly claims: TokenClaims;
+  /**
+   * Whether a standalone stream may stay open in this state. null: a call; once allowed, it runs to its end if policies change.
+   */
+  readonly mayGoOn: ((admission: Admission) => boolean) | null;
+  /** Called with each new state in which it may go on. */
+  readonly changed?: ((admission: Admission) => void) | undefined;
+  end(): void;
+}
+
+export interface Watch {
+  /** Returns a function that ends the re-validation. */
+  add(watched: Watched): () => void;
+  stop(): void;
+}
+
+interface Entry {
+  readonly watched: Watched;
+  /** The admission at the last check. */
+  admission: Admission | null;
+  goodAt: number;
+}
+
+/** If the state cannot be read for this long, standalone streams are ended: the gateway cannot tell who may still listen. */
+const PATIENCE_MS = 5_000;
+
+export function createWatch(admit: Admit, everyMs: number): Watch {
+  const entries = new Set<Entry>();
+  let looking = false;
+
+  async function examine(entry: Entry): Promise<void> {
+    const { claims, mayGoOn, end } = entry.watched;
+    let admission: Awaited<ReturnType<Admit>>;
+    try {
+      admission = await admit(claims);
+    } catch {
+      if (mayGoOn !== null && performance.now() - entry.goodAt >= PATIENCE_MS) end();
+      return;
+    }
+    entry.goodAt = performance.now();
+    if (isRefusal(admission)) return end();
+    if (entry.admission !== null && isAlike(entry.admission, admission)) return;
+    entry.admission = admission;
+    if (!goesOn(entry.watched, admission)) end();
+  }
+
+  const timer = setInterval(() => {
+    if (looking || entries.size === 0) return;
+    looking = true;
+    void Promise.all([...entries].map(examine)).finally(() => {
+      looking = false;
+    });
+  }, everyMs).unref();
+
+  /** A fault counts as a deny (law 6). */
+  function goesOn({ mayGoOn, changed }: Watched, admission: Admission): boolean {
+    try {
+      if (mayGoOn?.(admission) === false) return false;
+      changed?.(admission);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  return {
+    add(watched) {
+      const entry: Entry = { watched, admission: null, goodAt: performance.now() };
+      entries.add(entry);
+      return () => void entries.delete(entry);
+    },
+    stop: () => clearInterval(timer),
+  };
+}
+
+/** Whether nothing relevant here has changed: changes to other users also make a new snapshot. */
+function isAlike(a: Admission, b: Admission): boolean {
+  return (
+    a.snapshot.engine === b.snapshot.engine &&
+    a.snapshot.targets === b.snapshot.targets &&
+    a.snapshot.sessions === b.snapshot.sessions &&
+    a.principal.role === b.principal.role &&
+    a.principal.groups === b.principal.groups
+  );
+}
+
+/** Reports each new state while the stream may stay open. */
+export interface Changes {
+  /** Sets the only listener. Returns a function that unsubscribes. */
+  listen(listener: (admission: Admission) => void): () => void;
+  emit(admission: Admission): void;
+}
+
+export function createChanges(): Changes {
+  let current: ((admission: Admission) => void) | null = null;
+  let last: Admission | null = null;
+  return {
+    listen(listener) {
+      current = listener;
+      // A change that came while the stream was being opened.
+      if (last !== null) listener(last);
+      return () => {
+        if (current === listener) current = null;
+      };
+    },
+    emit(admission) {
+      last = admission;
+      current?.(admission);
+    },
+  };
+}

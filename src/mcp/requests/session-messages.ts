@@ -1,0 +1,304 @@
+/** Session messages besides requests: notifications, answers to the target's requests, the standalone stream, and DELETE. */
+
+import { signalOf } from '../../base/cancellation.ts';
+import { AppError } from '../../base/errors.ts';
+import { isObject, type JsonValue } from '../../base/json/json.ts';
+import { LARGE_TEXT } from '../../base/json/large.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import {
+  ACCEPTED,
+  type Answer,
+  noSession,
+  noTargetText,
+  problem,
+  problemUnavailable,
+  refuse,
+  unavailable,
+} from '../protocol/answer.ts';
+import { CODES, type RpcNotification, type RpcResponse } from '../protocol/message.ts';
+import { type Operation, readOperation } from '../protocol/operation.ts';
+import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../protocol/rebuild.ts';
+import { isSessionAt, type Link, openAskedId, openEventId, placeOf, type Session, versionOf } from '../sessions/sessions.ts';
+import { inwardMeta } from '../sessions/tasks.ts';
+import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
+import { authorize, type Verdict } from './authorize.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { taskPlace } from './resolve.ts';
+import { sendInSession } from './session-requests.ts';
+import { standingStream } from './standalone-stream.ts';
+import { ENDED, isLinkFailure, type LinkFailure, type LinkPlace } from './upstream-sessions.ts';
+
+const TARGET: Operation = { kind: 'target' };
+/** Forwarded only to targets that may ask for the roots; other targets know of none. */
+const ROOTS_CHANGED = 'notifications/roots/list_changed';
+
+/** Forwards a notification. Its sender gets no answer, so a denied one is recorded and dropped. */
+export async function performNotification(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  message: RpcNotification,
+  located: Located,
+): Promise<Answer> {
+  const target = caller.admission.snapshot.targets.get(caller.targetName);
+  if (message.method === ROOTS_CHANGED && target?.may_ask.includes('roots') === false) return ACCEPTED;
+  const meta = message.params?._meta;
+  const place = taskPlace(caller, deps.seal, deps.now());
+  const replaced = isObject(meta) && place !== null ? { _meta: inwardMeta(meta, place) } : {};
+  return post(deps, caller, session, message.method, rebuildCall(message, located, replaced), null);
+}
+
+/** Forwards the client's answer to a request that the target sent on this very session. Any other answer is refused. */
+export async function performResponse(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  message: RpcResponse,
+  located: Located,
+): Promise<Answer> {
+  // In a session that does not exist, the target cannot have sent a request.
+  if (session === null) return noSession(null);
+  const { principal, snapshot } = caller.admission;
+  const target = snapshot.targets.get(caller.targetName);
+  const asked =
+    message.id === null || target === undefined ? null : openAskedId(deps.seal, principal, placeOf(target), session, message.id);
+  if (asked === null) {
+    return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
+  }
+  // The answer goes only to the upstream session that asked.
+  const link: Link = { upstreamId: asked.upstreamId, revision: session.revision };
+  const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(deps, caller, located));
+  return post(deps, caller, session, asked.method, body, link);
+}
+
+/** The client names the task of its answer (2025-11-25, related task metadata). The target gets its own id of that task. */
+function ownTaskOf({ seal, now }: ExchangeDeps, caller: Caller, located: Located): MemberTexts {
+  const text = located.span.members?.get('result')?.members?.get('_meta');
+  // A `_meta` of this size is not parsed just to find a task; it is removed.
+  if (text !== undefined && text.end - text.start > LARGE_TEXT) return { _meta: null };
+  const meta: JsonValue = text === undefined ? null : (JSON.parse(located.text.slice(text.start, text.end)) as JsonValue);
+  const place = taskPlace(caller, seal, now());
+  return isObject(meta) && place !== null ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
+}
+
+/** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
+async function post(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: Session | null,
+  method: string,
+  body: string,
+  to: Link | null,
+): Promise<Answer> {
+  let verdict: Verdict;
+  try {
+    verdict = await ask(deps, caller, method);
+  } catch (err) {
+    deps.log.error({ err }, 'recording a decision failed; the message is refused');
+    return unavailable(null);
+  }
+  if (!verdict.allowed) {
+    finish(deps, caller, verdict, 'denied');
+    return ACCEPTED;
+  }
+  const { target } = verdict;
+  if (session === null || !isSessionAt(session, target, caller.admission.snapshot.sessions)) return lost(deps, caller, verdict);
+  const place = placeAt(caller, target, session);
+  const link = to ?? (await deps.links.current(place));
+  if (link === ENDED) return lost(deps, caller, verdict);
+  if (isLinkFailure(link)) return missed(deps, caller, verdict, link);
+  const version = versionOf(caller, { session, link });
+  const answer = await deps.upstream.send({ method: 'POST', target, access: place.access, session: link, version, body });
+  if (isFault(answer)) return missed(deps, caller, verdict, answer);
+  answer.discard();
+  if (answer.status === 404 && link.upstreamId !== null && to === null) {
+    // The message was meant for the lost upstream session and is not repeated. The next message finds the successor.
+    const successor = await deps.links.replace(place, link);
+    if (successor === ENDED) return lost(deps, caller, verdict);
+  }
+  finish(deps, caller, verdict, answer.status < 300 ? 'ok' : 'upstream_error');
+  return ACCEPTED;
+}
+
+function placeAt(caller: Caller, target: RoutedTarget, session: Session): LinkPlace {
+  const { admission } = caller;
+  return { session, target, access: target.accessOf(admission.principal), admission };
+}
+
+function missed(deps: ExchangeDeps, caller: Caller, verdict: Verdict, failure: LinkFailure): Answer {
+  if ('fault' in failure) {
+    deps.log.warn({ target: caller.targetName, fault: failure.fault, err: failure.cause }, 'message did not reach its target');
+  }
+  finish(deps, caller, verdict, 'upstream_error');
+  return ACCEPTED;
+}
+
+function lost(deps: ExchangeDeps, caller: Caller, verdict: Verdict): Answer {
+  finish(deps, caller, verdict, 'upstream_error');
+  return noSession(null);
+}
+
+function ask(deps: ExchangeDeps, caller: Caller, method: string): Promise<Verdict> {
+  return authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation: TARGET });
+}
+
+function finish(deps: ExchangeDeps, caller: Caller, { decisionId }: Verdict, outcome: Parameters<Awaited['end']>[0]): void {
+  deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+}
+
+const SESSION_GONE = new AppError('not_found', 'Session not found');
+const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
+
+/** Opens the standalone stream of a session, or resumes a stream that broke off. */
+export async function performGet(
+  deps: ExchangeDeps,
+  caller: Caller,
+  claimed: ClaimedSession,
+  lastEventId: string | undefined,
+): Promise<Answer> {
+  const passed = await pass(deps, caller, claimed, 'GET');
+  if ('kind' in passed) return passed;
+  const { verdict, target, session } = passed;
+  const { principal } = caller.admission;
+  const place = placeAt(caller, target, session);
+  const link = await deps.links.current(place);
+  if (isLinkFailure(link)) return refusal(deps, caller, verdict, link);
+  const resume =
+    lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
+  if (lastEventId !== undefined && resume === null) {
+    finish(deps, caller, verdict, 'error');
+    return problem(new AppError('not_found', 'The event id is not one of this session'));
+  }
+  const connection = new AbortController();
+  const signal = AbortSignal.any([signalOf(caller.gone), connection.signal]);
+  const from = resume?.eventId ?? null;
+  const sent = { method: 'GET', target, access: place.access, signal } as const;
+  const reached = await sendInSession(deps, caller, place, from === null ? sent : { ...sent, lastEventId: from }, null);
+  if ('ended' in reached || 'fault' in reached) return refusal(deps, caller, verdict, reached);
+  const { answer, linked } = reached;
+  if (answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
+  finish(deps, caller, verdict, 'ok');
+  const origin = linked.link === link ? (resume?.origin ?? null) : null;
+  const awaited: Awaited | null = origin && {
+    ...origin,
+    params: undefined,
+    operation: operationOf(origin.method),
+    end: (outcome) => {
+      if (outcome !== 'cancelled') finish(deps, caller, { ...verdict, decisionId: origin.decisionId }, outcome);
+    },
+  };
+  const context: RelayContext = {
+    caller,
+    target,
+    access: place.access,
+    era: 'session',
+    linked,
+    awaited,
+    standing: true,
+    asked: new Map(),
+  };
+  const standing = { caller, target, session };
+  return { kind: 'stream', events: standingStream(deps, standing, context, answer, connection), drain: false };
+}
+
+/** The operation by which a resumed answer is filtered. Only lists need more than the method's name. */
+export function operationOf(method: string): Operation {
+  const operation = readOperation('session', method, undefined);
+  return 'kind' in operation ? operation : TARGET;
+}
+
+export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+  const passed = await pass(deps, caller, claimed, 'DELETE');
+  if ('kind' in passed) return passed;
+  try {
+    return await performEnd(deps, caller, passed);
+  } catch (err) {
+    deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
+    finish(deps, caller, passed.verdict, 'error');
+    return problemUnavailable(err);
+  }
+}
+
+async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): Promise<Answer> {
+  const { verdict, target, session } = passed;
+  const place = placeAt(caller, target, session);
+  // If there is no upstream session for the caller's current access, the target has nothing to end.
+  const link = await deps.links.newest(place);
+  if (link !== null) {
+    const version = versionOf(caller, { session, link });
+    const answer = await deps.upstream.send({ method: 'DELETE', target, access: place.access, session: link, version });
+    // If the target refuses to end its session, the client's session stays. If the target has lost its session, both end.
+    const over = !isFault(answer) && ((answer.status >= 200 && answer.status <= 299) || answer.status === 404);
+    if (!over) return refusal(deps, caller, verdict, answer);
+    answer.discard();
+  }
+  const ended = await endSession(deps, session);
+  finish(deps, caller, verdict, ended ? 'ok' : 'error');
+  return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
+}
+
+/** Ends the session. False: it had already ended. */
+export async function endSession(deps: ExchangeDeps, session: Session): Promise<boolean> {
+  deps.links.forget(session);
+  const ended = await deps.sessions.end(session.id, 'client', deps.now());
+  if (ended) deps.observe.sessionEnded(deps.now() - session.issuedAt);
+  return ended;
+}
+
+/** The session that a request names in its header. null: this caller has no such session on this target. */
+export type ClaimedSession = Session | 'missing' | null;
+
+interface Passed {
+  readonly verdict: Verdict & { allowed: true };
+  readonly target: (Verdict & { allowed: true })['target'];
+  readonly session: Session;
+}
+
+/** Decides on the target first, for a method without a JSON-RPC message, and only then checks the session. */
+async function pass(
+  deps: ExchangeDeps,
+  caller: Caller,
+  session: ClaimedSession,
+  method: 'GET' | 'DELETE',
+): Promise<Passed | Answer> {
+  let verdict: Verdict;
+  try {
+    verdict = await ask(deps, caller, method);
+  } catch (cause) {
+    deps.log.error({ err: cause }, 'recording a decision failed; the request is refused');
+    return problemUnavailable(cause);
+  }
+  if (!verdict.allowed) {
+    finish(deps, caller, verdict, 'denied');
+    return problem(new AppError('not_found', noTargetText(caller.targetName)));
+  }
+  const { target } = verdict;
+  if (session !== null && session !== 'missing' && isSessionAt(session, target, caller.admission.snapshot.sessions)) {
+    return { verdict, target, session };
+  }
+  finish(deps, caller, verdict, 'error');
+  return problem(session === 'missing' ? SESSION_MISSING : SESSION_GONE);
+}
+
+/** The answer for a failed GET or DELETE. HTTP 405 and 404 of the target are passed on; the rest is in the gateway's words. */
+function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | LinkFailure): Answer {
+  if ('ended' in answer) {
+    finish(deps, caller, verdict, 'error');
+    return problem(SESSION_GONE);
+  }
+  finish(deps, caller, verdict, isFault(answer) && answer.fault === 'aborted' ? 'cancelled' : 'upstream_error');
+  if (isFault(answer)) {
+    if (answer.fault !== 'aborted') {
+      deps.log.warn({ target: caller.targetName, fault: answer.fault, err: answer.cause }, 'target could not be used');
+    }
+    return problem(new AppError('unavailable', `The target \`${caller.targetName}\` cannot be used`, { retryAfter: 5 }));
+  }
+  answer.discard();
+  if (answer.status === 405) {
+    return problem(new AppError('method_not_allowed', 'The target does not offer this'), { allow: 'POST' });
+  }
+  if (answer.status === 404) return problem(SESSION_GONE);
+  return problem(
+    new AppError('unavailable', `The target \`${caller.targetName}\` failed (HTTP ${answer.status})`, { retryAfter: 5 }),
+  );
+}

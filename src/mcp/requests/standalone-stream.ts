@@ -1,0 +1,190 @@
+/**
+ * The standalone stream of a session. When the caller's rights change, the gateway tells the client that its lists may have
+ * changed. When the upstream session is replaced, the stream continues on its successor.
+ */
+
+import { type Cancellable, signalOf } from '../../base/cancellation.ts';
+import type { JsonObject } from '../../base/json/json.ts';
+import type { Admission } from '../../state/admission.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import type { OutEvent } from '../protocol/answer.ts';
+import { farewell, listChanges } from '../protocol/listen.ts';
+import { resultMessage } from '../protocol/message.ts';
+import { bindingOf, type Linked, type ListKind, type Session } from '../sessions/sessions.ts';
+import { toolOf } from '../sessions/tasks.ts';
+import type { UpstreamStream } from '../upstream/upstream.ts';
+import { decideShown } from './authorize.ts';
+import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { createMerge } from './merge.ts';
+import { sendInSession } from './session-requests.ts';
+import { relayStream } from './upstream-messages.ts';
+import { isLinkFailure, type LinkPlace } from './upstream-sessions.ts';
+
+export const listChanged = (kind: ListKind): string =>
+  JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
+
+/** Everything on which a caller's lists depend, policies included. If the text changes, the lists may have changed. */
+export function rightsOf({ principal, snapshot }: Admission, target: RoutedTarget): string {
+  const { role, groups } = principal;
+  return JSON.stringify([role, groups, snapshot.engine.revision, bindingNow({ principal, snapshot }, target)]);
+}
+
+/** The binding that the upstream session must have now. */
+export function bindingNow({ principal, snapshot }: Admission, target: RoutedTarget): string {
+  return bindingOf(target.accessOf(principal), snapshot.sessions.epochOf(principal.sub, target.id));
+}
+
+export interface Standing {
+  readonly caller: Caller;
+  readonly target: RoutedTarget;
+  readonly session: Session;
+}
+
+/** `first`: the stream of `session` that `context` describes; `connection` aborts it. */
+export async function* standingStream(
+  deps: ExchangeDeps,
+  { caller, target, session }: Standing,
+  context: RelayContext,
+  first: UpstreamStream,
+  connection: AbortController,
+): AsyncGenerator<OutEvent> {
+  const merged = createMerge<OutEvent>();
+  let current = connection;
+  let rights = rightsOf(caller.admission, target);
+  let binding = bindingNow(caller.admission, target);
+  const follow = (stream: UpstreamStream, within: RelayContext, own: AbortController): void => {
+    void merged.add(relayStream(deps, within, stream)).then(() => {
+      // If the target ended the stream, the client opens it again.
+      if (current === own) merged.end();
+    });
+  };
+  const reconnect = async (admission: Admission, moved: RoutedTarget): Promise<void> => {
+    const own = new AbortController();
+    const before = current;
+    current = own;
+    before.abort();
+    const access = moved.accessOf(admission.principal);
+    const place: LinkPlace = { session, target: moved, access, admission };
+    const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
+    if (current !== own) return;
+    // If the target offers no stream, the client still gets the gateway's own notifications.
+    if (reached === 'none') return;
+    // The stream ends, so that the client opens it again.
+    if (reached === null) return merged.end();
+    follow(
+      reached.stream,
+      { ...context, caller: { ...caller, admission }, target: moved, access, linked: reached.linked, awaited: null },
+      own,
+    );
+  };
+  const leave = caller.changes?.listen((admission) => {
+    const moved = admission.snapshot.targets.get(target.name);
+    if (moved === undefined) return;
+    const rightsNow = rightsOf(admission, moved);
+    if (rightsNow === rights) return;
+    rights = rightsNow;
+    for (const kind of session.lists) merged.push({ data: listChanged(kind) }, kind);
+    const next = bindingNow(admission, moved);
+    if (next === binding) return;
+    binding = next;
+    void reconnect(admission, moved);
+  });
+  const stop = (): void => merged.end();
+  caller.gone.addEventListener('abort', stop, { once: true });
+  if (caller.gone.aborted) stop();
+  follow(first, context, connection);
+  try {
+    yield* merged.items;
+  } finally {
+    leave?.();
+    caller.gone.removeEventListener('abort', stop);
+    current.abort();
+  }
+}
+
+/**
+ * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter,
+ * the stream ends with its result, so that the client can listen again for the rest.
+ */
+export async function* listeningStream(
+  deps: ExchangeDeps,
+  context: RelayContext & { readonly listening: JsonObject; readonly awaited: Awaited },
+  stream: UpstreamStream,
+): AsyncGenerator<OutEvent> {
+  const { caller, target, awaited } = context;
+  const merged = createMerge<OutEvent>();
+  let rights = rightsOf(caller.admission, target);
+  const binding = bindingNow(caller.admission, target);
+  let acknowledged: JsonObject = {};
+  const leave = caller.changes?.listen((admission) => {
+    const moved = admission.snapshot.targets.get(target.name);
+    if (moved === undefined) return;
+    const rightsNow = rightsOf(admission, moved);
+    if (rightsNow === rights) return;
+    rights = rightsNow;
+    // The stream must not continue with credentials that are no longer the caller's.
+    if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
+      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
+      return;
+    }
+    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
+    merged.end();
+  });
+  const within = {
+    ...context,
+    acknowledged: (notifications: JsonObject) => {
+      acknowledged = notifications;
+    },
+  };
+  void merged.add(relayStream(deps, within, stream)).then(() => merged.end());
+  try {
+    yield* merged.items;
+  } finally {
+    leave?.();
+    stream.discard();
+    awaited.end('ok');
+  }
+}
+
+function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: RelayContext): boolean {
+  const subscribed = listening?.['resourceSubscriptions'];
+  const uris = Array.isArray(subscribed) ? subscribed : [];
+  const objects = [
+    ...uris.map((uri) => ({ resource_type: 'resource', resource_name: String(uri) }) as const),
+    ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
+  ];
+  return decideShown(admission, target.id)(objects).every(Boolean);
+}
+
+export interface Connected {
+  readonly stream: UpstreamStream;
+  readonly linked: Linked;
+}
+
+/** HTTP statuses after which the target may offer its stream later. */
+const BUSY = [409, 429];
+
+/**
+ * Opens the standalone stream of the upstream session. `none`: the target offers no stream. null: it cannot be opened now.
+ * `after` returns the id of the event after which the stream resumes.
+ */
+export async function connectAt(
+  deps: ExchangeDeps,
+  caller: Caller,
+  place: LinkPlace,
+  signal: Cancellable,
+  after: (linked: Linked) => string | null = () => null,
+): Promise<Connected | 'none' | null> {
+  const { target, access, session } = place;
+  const link = await deps.links.current(place);
+  if (isLinkFailure(link)) return 'ended' in link ? 'none' : null;
+  const lastEventId = after({ session, link });
+  const sent = { method: 'GET', target, access, signal } as const;
+  const reached = await sendInSession(deps, caller, place, lastEventId === null ? sent : { ...sent, lastEventId }, null);
+  if ('ended' in reached) return 'none';
+  if ('fault' in reached) return null;
+  const { answer, linked } = reached;
+  if (answer.status === 200 && answer.type === 'stream') return { stream: answer, linked };
+  answer.discard();
+  return BUSY.includes(answer.status) || answer.status >= 500 ? null : 'none';
+}

@@ -1,0 +1,283 @@
+/**
+ * Handles that clients keep for the gateway: session ids, ids of the target's requests, event ids and request state. All are
+ * sealed: any replica can open them, and only their principal can use them, on their target. Pure except for the seal.
+ */
+import { createHash } from 'node:crypto';
+import type { Principal } from '../../auth/principal.ts';
+import type { JsonValue } from '../../base/json/json.ts';
+import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
+import { type Access, addressOf, type Target } from '../../targets/target.ts';
+import type { RpcId } from '../protocol/message.ts';
+import type { SessionRevision } from '../protocol/mode.ts';
+import type { Seal } from './seal.ts';
+
+/**
+ * A session of one principal with one target, or with all of them at the aggregate endpoint. It does not authenticate: the
+ * token is checked on every request.
+ */
+export interface Session {
+  readonly id: string;
+  /** The target fingerprint (`placeOf`), or EVERYWHERE for a session at the aggregate endpoint. */
+  readonly place: string;
+  /** The credentials and epoch with which the upstream session was opened (`bindingOf`). */
+  readonly binding: string;
+  /** null: the target keeps no session. */
+  readonly upstreamId: string | null;
+  readonly revision: SessionRevision;
+  /** Kinds of lists whose changes may be announced to the client. */
+  readonly lists: readonly ListKind[];
+  /** The owner: the replica in whose memory the session was opened. null: any replica can serve it. */
+  readonly holder: string | null;
+  readonly issuedAt: number;
+}
+
+/** The upstream session. It may be replaced while the client's session continues. */
+export interface Link {
+  readonly upstreamId: string | null;
+  readonly revision: SessionRevision;
+}
+
+export const LIST_KINDS = ['tools', 'prompts', 'resources'] as const;
+export type ListKind = (typeof LIST_KINDS)[number];
+
+export const EVERYWHERE = '*';
+
+/** The request whose answer a stream carries, so that a resumed stream is checked like the one that broke off. */
+export interface StreamOrigin {
+  readonly id: RpcId;
+  readonly method: string;
+  readonly decisionId: string;
+}
+
+type Owner = Pick<Principal, 'issuer' | 'sub'>;
+
+const STATE_LIFETIME_MS = 10 * 60 * 1000;
+const MAX_SEALED_LENGTH = 4096;
+
+const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
+const ofSession = (owner: Owner, targetName: string, session: Session): string =>
+  JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
+
+/** Fingerprints by target. A `Target` object never changes, so each is computed once. */
+const places = new WeakMap<Target, string>();
+
+/** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
+export function placeOf(target: Target): string {
+  const known = places.get(target);
+  if (known !== undefined) return known;
+  const place = createHash('sha256')
+    .update(JSON.stringify([target.id, addressOf(target)]))
+    .digest('base64url');
+  places.set(target, place);
+  return place;
+}
+
+/**
+ * Whether the session is still valid here. Its name may now belong to a different target, the target may have moved, or an
+ * administrator may have ended it.
+ */
+export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
+  return (session.place === EVERYWHERE || session.place === placeOf(target)) && !rules.ended.has(session.id);
+}
+
+/** The revision for the version header: the client's, unless the upstream session was replaced by one of a different revision. */
+export function versionOf(
+  caller: { readonly version: SessionRevision | undefined },
+  { session, link }: Linked,
+): SessionRevision | undefined {
+  return link.revision === session.revision ? caller.version : link.revision;
+}
+
+/** What an upstream session depends on besides the target fingerprint: credentials, and the epoch, which recycling increases. */
+export function bindingOf({ binding }: Access, epoch: number): string {
+  return epoch === 0
+    ? binding
+    : createHash('sha256')
+        .update(JSON.stringify([binding, epoch]))
+        .digest('base64url');
+}
+
+export function sealSession(seal: Seal, owner: Owner, targetName: string, session: Session): string {
+  const { id, place, binding, upstreamId, revision, lists, holder, issuedAt } = session;
+  const content: SessionContent = { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt };
+  return seal.seal('session', ofTarget(owner, targetName), content);
+}
+
+/** null for every text that is not a valid session of this principal on this target: foreign, edited, expired or malformed. */
+export function openSession(seal: Seal, owner: Owner, targetName: string, text: string, now: number): Session | null {
+  if (text.length > MAX_SEALED_LENGTH) return null;
+  const content = openedBefore(seal, owner, targetName, text);
+  if (content === null || now - content.a > SESSION_LIFETIME_MS) return null;
+  const { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt } = content;
+  return { id, place, binding, upstreamId, revision, lists, holder, issuedAt };
+}
+
+/** Opened session ids, because each request of a session repeats its id. */
+const opened = new WeakMap<Seal, Map<string, Opened>>();
+const OPENED_KEPT = 10_000;
+
+/** A sealed text opens for only one principal and target, so the text alone is the key. */
+interface Opened extends Owner {
+  readonly targetName: string;
+  readonly content: SessionContent;
+}
+
+function openedBefore(seal: Seal, { issuer, sub }: Owner, targetName: string, text: string): SessionContent | null {
+  const known = opened.get(seal) ?? new Map<string, Opened>();
+  opened.set(seal, known);
+  const before = known.get(text);
+  if (before !== undefined) {
+    return before.issuer === issuer && before.sub === sub && before.targetName === targetName ? before.content : null;
+  }
+  const content = seal.open('session', ofTarget({ issuer, sub }, targetName), text) as SessionContent | null;
+  if (content === null) return null;
+  const oldest = known.keys().next().value;
+  if (known.size >= OPENED_KEPT && oldest !== undefined) known.delete(oldest);
+  known.set(text, { issuer, sub, targetName, content });
+  return content;
+}
+
+interface SessionContent {
+  readonly i: string;
+  readonly t: string;
+  readonly b: string;
+  readonly u: string | null;
+  readonly v: SessionRevision;
+  readonly l: readonly ListKind[];
+  readonly h: string | null;
+  readonly a: number;
+}
+
+/** A session together with its upstream session in use. */
+export interface Linked {
+  readonly session: Session;
+  readonly link: Link;
+}
+
+/**
+ * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `place`:
+ * the target fingerprint (`placeOf`), because a server that has replaced the target must not get the answer.
+ */
+export interface AskedRequest {
+  readonly id: RpcId;
+  readonly method: string;
+}
+
+export function sealAskedId(seal: Seal, owner: Owner, place: string, { session, link }: Linked, asked: AskedRequest): string {
+  const content: AskedContent = { i: asked.id, m: asked.method, u: link.upstreamId };
+  return seal.seal('asked', ofSession(owner, place, session), content);
+}
+
+/** `upstreamId`: the upstream session that asked. It may have been replaced since. */
+export function openAskedId(
+  seal: Seal,
+  owner: Owner,
+  place: string,
+  session: Session,
+  id: RpcId,
+): (AskedRequest & { readonly upstreamId: string | null }) | null {
+  if (typeof id !== 'string') return null;
+  const content = seal.open('asked', ofSession(owner, place, session), id) as AskedContent | null;
+  return content && { id: content.i, method: content.m, upstreamId: content.u };
+}
+
+interface AskedContent {
+  readonly i: RpcId;
+  readonly m: string;
+  readonly u: string | null;
+}
+
+/** The target's event ids address a stream. They are sealed, so that they cannot replay the stream of a different session. */
+export function sealEventId(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  { session, link }: Linked,
+  eventId: string,
+  origin: StreamOrigin | null,
+): string {
+  const content: EventContent = {
+    e: eventId,
+    u: link.upstreamId,
+    ...(origin && { i: origin.id, m: origin.method, d: origin.decisionId }),
+  };
+  return seal.seal('event', ofSession(owner, targetName, session), content);
+}
+
+/** `eventId` null: the upstream session of that stream has been replaced, so the stream starts from the beginning. */
+export interface ResumePoint {
+  readonly eventId: string | null;
+  readonly origin: StreamOrigin | null;
+}
+
+export function openEventId(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  { session, link }: Linked,
+  text: string,
+): ResumePoint | null {
+  if (text.length > MAX_SEALED_LENGTH) return null;
+  const content = seal.open('event', ofSession(owner, targetName, session), text) as EventContent | null;
+  if (content === null) return null;
+  const { e: eventId, u: upstreamId, i: id, m: method, d: decisionId } = content;
+  if (upstreamId !== link.upstreamId) return { eventId: null, origin: null };
+  return {
+    eventId,
+    origin: id === undefined || method === undefined || decisionId === undefined ? null : { id, method, decisionId },
+  };
+}
+
+interface EventContent {
+  readonly e: string;
+  readonly u: string | null;
+  readonly i?: RpcId;
+  readonly m?: string;
+  readonly d?: string;
+}
+
+/** What a `requestState` of 2026-07-28 is bound to: a retry must be the same request of the same principal. */
+export interface StateBinding {
+  readonly place: string;
+  readonly method: string;
+  readonly name: string | null;
+  readonly arguments: JsonValue | undefined;
+}
+
+export function sealState(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  binding: StateBinding,
+  state: string,
+  now: number,
+): string {
+  return seal.seal('state', ofTarget(owner, targetName), { s: state, b: bindingDigest(binding), x: now + STATE_LIFETIME_MS });
+}
+
+/** The target's own state, unchanged. null: it belongs to a different principal or request, or has expired. */
+export function openState(
+  seal: Seal,
+  owner: Owner,
+  targetName: string,
+  binding: StateBinding,
+  text: string,
+  now: number,
+): string | null {
+  const content = seal.open('state', ofTarget(owner, targetName), text) as { s: string; b: string; x: number } | null;
+  return content !== null && content.b === bindingDigest(binding) && now <= content.x ? content.s : null;
+}
+
+function bindingDigest(binding: StateBinding): string {
+  const { place, method, name } = binding;
+  const text = canonical([place, method, name, binding.arguments ?? null]);
+  return createHash('sha256').update(text).digest('base64url');
+}
+
+/** The order of members is not part of a value: a client may serialize its retry in a different order. */
+function canonical(value: JsonValue): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const members = Object.keys(value).sort();
+  return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(value[name] ?? null)}`).join()}}`;
+}

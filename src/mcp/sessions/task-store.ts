@@ -1,0 +1,38 @@
+/** Stores tasks that targets made for calls through the gateway, to find the client's id by the target's id. */
+import type { Connection } from '../../db/database.ts';
+import { TASK_LIFETIME_MS } from './tasks.ts';
+
+export interface TaskStore {
+  /** Stores the handle, durably when the promise resolves. */
+  remember(key: string, handle: string, now: number): Promise<void>;
+  /** The stored handles, by key. Unknown keys are left out. */
+  handles(keys: readonly string[]): Promise<ReadonlyMap<string, string>>;
+}
+
+const FORGET_EVERY_MS = 60 * 60 * 1000;
+const KEYS_PER_QUERY = 500;
+
+export function taskStore(db: Connection): TaskStore {
+  let forgotAt = Number.NEGATIVE_INFINITY;
+  return {
+    async remember(key, handle, now) {
+      if (now - forgotAt >= FORGET_EVERY_MS) {
+        forgotAt = now;
+        await db('tasks')
+          .where('created_at', '<', now - TASK_LIFETIME_MS)
+          .delete();
+      }
+      await db('tasks').insert({ id: key, handle, created_at: now }).onConflict('id').merge();
+    },
+    async handles(keys) {
+      const found = new Map<string, string>();
+      for (let from = 0; from < keys.length; from += KEYS_PER_QUERY) {
+        const rows = await db('tasks')
+          .whereIn('id', keys.slice(from, from + KEYS_PER_QUERY))
+          .select<{ id: string; handle: string }[]>('id', 'handle');
+        for (const { id, handle } of rows) found.set(id, handle);
+      }
+      return found;
+    },
+  };
+}

@@ -1,0 +1,46 @@
+/** Sends each request over the transport of its target, and records each target's mode (stateful or stateless). */
+import type { AddressRule } from '../base/network-address.ts';
+import { createBridge } from './upstream/bridge/bridge.ts';
+import type { Health } from './upstream/health.ts';
+import { createHttpUpstream } from './upstream/http.ts';
+import { createUpstreamEras, type UpstreamEras } from './upstream/modes.ts';
+import { createSseUpstream } from './upstream/sse.ts';
+import { createStdioUpstream, type StdioDeps } from './upstream/stdio/stdio.ts';
+import { createUnread } from './upstream/unread.ts';
+import type { Upstream } from './upstream/upstream.ts';
+
+export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
+  /** The addresses that connections must not use. */
+  readonly addresses: AddressRule;
+  readonly health: Health;
+}
+
+export function createUpstreams(deps: UpstreamDeps): {
+  readonly upstream: Upstream;
+  readonly eras: UpstreamEras;
+  /** Returns how many processes of `stdio` targets exist. */
+  readonly processes: () => number;
+} {
+  const { limits, addresses, health, newId, now } = deps;
+  const unread = createUnread();
+  const http = health.watched(createHttpUpstream(limits, addresses, unread));
+  const stdio = createStdioUpstream({ ...deps, unread });
+  const byTransport = {
+    'streamable-http': http,
+    sse: health.watched(createSseUpstream(limits, newId, addresses, unread)),
+    stdio: health.watched(stdio),
+  };
+  // The bridge itself looks up the mode of a target, so mode probes must not go through the bridge.
+  const eras = createUpstreamEras(routed(byTransport), now);
+  const bridge = createBridge({ http, eras, limits, newId, now, unread });
+  return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras, processes: stdio.processes };
+}
+
+function routed(byTransport: Readonly<Record<'streamable-http' | 'sse' | 'stdio', Upstream>>): Upstream {
+  return {
+    send: (request) => byTransport[request.target.transport].send(request),
+    async close() {
+      await Promise.all(Object.values(byTransport).map((upstream) => upstream.close()));
+    },
+  };
+}

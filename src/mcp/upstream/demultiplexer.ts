@@ -1,0 +1,316 @@
+/**
+ * Demultiplexes the single channel of a target into the streams of Streamable HTTP. Each request has a stream for its progress
+ * and answer. Other messages go to the standalone stream. If that is closed, the stream of the newest request carries them; if
+ * there is none, they wait.
+ */
+import { errors } from 'undici';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
+import { UnreadFault } from '../../base/json/steps.ts';
+import { isId, type RpcId } from '../protocol/message.ts';
+import type { SseEvent } from '../protocol/sse.ts';
+import { createEventQueue } from './events.ts';
+import type { UnreadAccount } from './unread.ts';
+
+export interface Mailbox {
+  /** Routes a message of the target, as text. The reader of the stream validates it. Returns a request that no client can see. */
+  push(text: string, envelope?: Envelope): Unasked | null;
+  /**
+   * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is in
+   * use.
+   */
+  request(asked: MailRequest): MailStream | null;
+  /** Opens the standalone stream. null: it is already open. */
+  stand(): MailStream | null;
+  /** Resolves when the streams accept more; null if they do now. Do not push until then. */
+  room(): Promise<void> | null;
+  /** Whether all streams are closed. */
+  isQuiet(): boolean;
+  /** Ends all open streams with this cause. */
+  fail(cause: Error): void;
+}
+
+export interface MailRequest {
+  readonly id: RpcId;
+  readonly progressToken: RpcId | undefined;
+  /** Whether its stream may carry messages that belong to no request. The stream of `initialize` may not. */
+  readonly takesOthers: boolean;
+}
+
+export interface MailStream {
+  /** The events, for a single reader. */
+  readonly events: AsyncIterable<readonly SseEvent[]>;
+  /** Resolves when there is something to read, which may be the end of the stream. */
+  readonly arrived: Promise<void>;
+  /** Closes the stream, because its reader has left. */
+  close(): void;
+  /** Ends the stream at once; the reader gets the cause. */
+  abort(cause: Error): void;
+}
+
+/** A request of the target that no client will see. The owner of the channel has to answer it. */
+export interface Unasked {
+  readonly id: RpcId;
+  readonly method: string;
+}
+
+/** How many characters may wait to be read. One more message of any size may follow. */
+const ROOM = 1024 * 1024;
+const MAX_WAITING = 100;
+/** For how many requests of the target the stream is remembered, to route their cancellation. */
+const MAX_ASKED = 1_000;
+
+interface Lane extends MailStream {
+  put(text: string): void;
+  /** Ends the stream after the answer. */
+  end(): void;
+  /** Fails the stream, unless it is already answered. */
+  breakOff(cause: Error): void;
+}
+
+interface Waiting {
+  readonly text: string;
+  readonly isRequest: boolean;
+}
+
+/** `idleMs`: how long the stream of a request may stay silent. `quiet` is called when the last stream closes. */
+export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined): Mailbox {
+  /** Ordered by age, oldest first. */
+  const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: MailRequest }>();
+  const lanes = new Set<Lane>();
+  const askedOn = new Map<RpcId, Lane>();
+  const waiting: Waiting[] = [];
+  let waitingLength = 0;
+  let standing: Lane | null = null;
+  let unread = 0;
+  let awaited: { readonly room: Promise<void>; readonly settle: () => void } | null = null;
+
+  function count(length: number): void {
+    unread += length;
+    const fault = account.set(unread + waitingLength);
+    if (fault !== null) fail(fault);
+    if (unread <= ROOM) settleRoom();
+  }
+
+  function fail(cause: Error): void {
+    for (const lane of lanes) lane.breakOff(cause);
+    settleRoom();
+  }
+
+  function settleRoom(): void {
+    awaited?.settle();
+    awaited = null;
+  }
+
+  function open(laneIdleMs: number | null, left: (lane: Lane) => void): Lane {
+    let isAnswered = false;
+    let timer: NodeJS.Timeout | undefined;
+    let tellArrived = (): void => undefined;
+    const arrived = new Promise<void>((resolve) => {
+      tellArrived = resolve;
+    });
+    const queue = createEventQueue({
+      moved: count,
+      closed() {
+        clearTimeout(timer);
+        tellArrived();
+        left(lane);
+        lanes.delete(lane);
+        for (const [id, on] of askedOn) if (on === lane) askedOn.delete(id);
+        if (lanes.size === 0) quiet();
+      },
+    });
+    function wait(): void {
+      clearTimeout(timer);
+      if (laneIdleMs === null) return;
+      timer = setTimeout(
+        () => queue.fail(new errors.BodyTimeoutError('the target sent nothing for too long')),
+        laneIdleMs,
+      ).unref();
+    }
+    const lane: Lane = {
+      events: queue.events,
+      arrived,
+      close: queue.close,
+      abort: queue.fail,
+      put(text) {
+        if (isAnswered) return;
+        wait();
+        queue.push(text);
+        tellArrived();
+      },
+      end() {
+        isAnswered = true;
+        clearTimeout(timer);
+        queue.end();
+      },
+      breakOff(cause) {
+        if (!isAnswered) queue.fail(cause);
+      },
+    };
+    wait();
+    lanes.add(lane);
+    return lane;
+  }
+
+  function takeWaiting(lane: Lane): void {
+    for (const { text } of waiting.splice(0)) putOther(lane, text, readEnvelope(text));
+    waitingLength = 0;
+  }
+
+  function putOther(lane: Lane, text: string, { id }: Envelope): void {
+    if (id !== undefined) {
+      const [oldest] = askedOn.keys();
+      if (askedOn.size >= MAX_ASKED && oldest !== undefined) askedOn.delete(oldest);
+      askedOn.set(id, lane);
+    }
+    lane.put(text);
+  }
+
+  /**
+   * Keeps a message until a stream opens. Notifications are evicted for later messages. A request that does not fit is returned,
+   * because no client will see it.
+   */
+  function keep(text: string, unasked: Unasked | null): Unasked | null {
+    const { length } = text;
+    if (length > ROOM) return unasked;
+    while (waiting.length >= MAX_WAITING || waitingLength + length > ROOM) {
+      const at = waiting.findIndex(({ isRequest }) => !isRequest);
+      if (at === -1) return unasked;
+      waitingLength -= waiting[at]?.text.length ?? 0;
+      waiting.splice(at, 1);
+    }
+    waiting.push({ text, isRequest: unasked !== null });
+    waitingLength += length;
+    return null;
+  }
+
+  function forOthers(): Lane | null {
+    return standing ?? [...requests.values()].findLast(({ asked }) => asked.takesOthers)?.lane ?? null;
+  }
+
+  return {
+    push(text, envelope = readEnvelope(text)) {
+      const { id, method } = envelope;
+      if (method === undefined) {
+        // An error without an id belongs to the only request in flight, if there is exactly one. Other answers without a request
+        // are dropped.
+        const [only] = requests.keys();
+        const answered = id ?? (envelope.isError && requests.size === 1 ? only : undefined);
+        const lane = answered === undefined ? undefined : requests.get(answered)?.lane;
+        if (answered !== undefined) requests.delete(answered);
+        lane?.put(text);
+        lane?.end();
+        return null;
+      }
+      if (id === undefined && method === 'notifications/progress') {
+        const { progressToken: token } = envelope;
+        const of = [...requests.values()].find(({ asked }) => token !== undefined && asked.progressToken === token);
+        of?.lane.put(text);
+        return null;
+      }
+      if (id === undefined && method === 'notifications/cancelled') {
+        if (envelope.requestId !== undefined) askedOn.get(envelope.requestId)?.put(text);
+        return null;
+      }
+      const unasked = id === undefined ? null : { id, method };
+      const lane = forOthers();
+      // A ping is not kept, because its answer would come too late.
+      if (lane === null) return method === 'ping' ? unasked : keep(text, unasked);
+      putOther(lane, text, envelope);
+      return null;
+    },
+    request(asked) {
+      const { id, takesOthers } = asked;
+      if (requests.has(id)) return null;
+      const lane = open(idleMs, (left) => {
+        if (requests.get(id)?.lane === left) requests.delete(id);
+      });
+      requests.set(id, { lane, asked });
+      if (takesOthers && standing === null) takeWaiting(lane);
+      return lane;
+    },
+    stand() {
+      if (standing !== null) return null;
+      const lane = open(null, () => {
+        standing = null;
+      });
+      standing = lane;
+      takeWaiting(lane);
+      return lane;
+    },
+    room() {
+      if (unread <= ROOM) return null;
+      if (awaited === null) {
+        let settle = (): void => undefined;
+        const room = new Promise<void>((resolve) => {
+          settle = resolve;
+        });
+        awaited = { room, settle };
+      }
+      return awaited.room;
+    },
+    isQuiet: () => lanes.size === 0,
+    fail(cause) {
+      waiting.length = 0;
+      waitingLength = 0;
+      fail(cause);
+      account.close();
+    },
+  };
+}
+
+/** The members of a message that tell which stream it belongs to. */
+export interface Envelope {
+  readonly id: RpcId | undefined;
+  readonly method: string | undefined;
+  readonly progressToken: RpcId | undefined;
+  readonly isError: boolean;
+  readonly hasResult: boolean;
+  /** The request that a cancellation names. */
+  readonly requestId: RpcId | undefined;
+}
+
+/** Reads the envelope for routing only. The reader of the stream parses the message strictly. */
+export function readEnvelope(text: string): Envelope {
+  return envelopeOf(parse(text));
+}
+
+/** Like `readEnvelope`, for a text of any size. null: a large text that cannot be read. */
+export async function readLargeEnvelope(text: string, owner: string): Promise<Envelope | null> {
+  if (text.length <= LARGE_TEXT) return readEnvelope(text);
+  const reading = await readLargeJson(text, TARGET_RULES, owner);
+  try {
+    return reading.ok && isObject(reading.value) ? envelopeOf(reading.value) : null;
+  } catch (cause) {
+    if (cause instanceof UnreadFault) return null;
+    throw cause;
+  }
+}
+
+function envelopeOf(message: JsonObject): Envelope {
+  const params = isObject(message.params) ? message.params : {};
+  const holder = message.id !== undefined && isObject(params._meta) ? params._meta : params;
+  return {
+    id: idOf(message.id),
+    method: typeof message.method === 'string' ? message.method : undefined,
+    progressToken: idOf(holder.progressToken),
+    isError: isObject(message.error),
+    hasResult: 'result' in message,
+    requestId: idOf(params.requestId),
+  };
+}
+
+function idOf(value: JsonValue | undefined): RpcId | undefined {
+  return isId(value) ? value : undefined;
+}
+
+function parse(text: string): JsonObject {
+  try {
+    const value = JSON.parse(text) as JsonValue;
+    return isObject(value) ? value : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * Finds out which targets are stateless (speak 2026-07-28). If a target is not, a stateless client must be told to open a
+ * session.
+ */
+
+import type { Cancellable } from '../../base/cancellation.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
+import { isUnread } from '../../base/json/steps.ts';
+import { addressOf } from '../../targets/target.ts';
+import { TASKS_EXTENSION } from '../protocol/capabilities.ts';
+import { META_KEYS, MODERN_REVISION } from '../protocol/mode.ts';
+import { readAll } from './http.ts';
+import { ownError, servedVersions } from './own-error.ts';
+import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
+
+const PROBE_ANSWER_BYTES = 1024 * 1024;
+const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
+/** Short: until it expires, the gateway keeps using an upgraded target in stateful mode without a sign. */
+const SESSIONS_TTL_MS = 10 * 60 * 1000;
+
+/** A target may answer differently for different credentials, so what one caller learns is not used for others. */
+export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
+
+const KEPT = 10_000;
+
+export interface UpstreamEras {
+  /** Whether `speaksModern` can answer without asking the target. */
+  isKnown(at: Reached): boolean;
+  /** Whether the target is stateless. Asks the target if this is not known yet. */
+  speaksModern(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
+  /** Whether the target supports tasks (SEP-2663). True if unknown: the target then answers for itself. */
+  hasTasks(at: Reached): boolean;
+  /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
+  learn(at: Reached, modern: boolean, discovered?: JsonValue): void;
+  /** Forgets the mode, after a failure that a change of the target may explain. */
+  forget(at: Reached): void;
+}
+
+export function createUpstreamEras(upstream: Upstream, now: () => number): UpstreamEras {
+  const known = new Map<string, { readonly modern: boolean; readonly tasks: boolean; readonly until: number }>();
+  const keyOf = ({ target, access }: Reached): string => JSON.stringify([target.id, addressOf(target), access.binding]);
+  const learn = (at: Reached, modern: boolean, discovered?: JsonValue): void => {
+    const tasks = discovered === undefined || discoversTasks(discovered);
+    const oldest = known.keys().next().value;
+    if (known.size >= KEPT && oldest !== undefined) known.delete(oldest);
+    known.set(keyOf(at), { modern, tasks, until: now() + (modern ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
+  };
+  const entryOf = (at: Reached) => {
+    const entry = known.get(keyOf(at));
+    return entry !== undefined && now() < entry.until ? entry : null;
+  };
+  return {
+    learn,
+    isKnown: (at) => entryOf(at) !== null,
+    hasTasks: (at) => known.get(keyOf(at))?.tasks ?? true,
+    forget: (at) => void known.delete(keyOf(at)),
+    async speaksModern(at, signal) {
+      const entry = entryOf(at);
+      if (entry !== null) return entry.modern;
+      const answer = await upstream.send({ ...probe(at), signal });
+      if (isFault(answer)) return answer;
+      const probed = await readProbe(answer, at.target.id);
+      if ('fault' in probed) return probed;
+      learn(at, probed.modern, probed.discovered);
+      return probed.modern;
+    },
+  };
+}
+
+const PROBE_ID = 'portcullis';
+const PROBE_META: JsonObject = {
+  [META_KEYS.version]: MODERN_REVISION,
+  [META_KEYS.clientInfo]: { name: 'portcullis', version: '0' },
+  [META_KEYS.capabilities]: {},
+};
+
+function probe({ target, access }: Reached): UpstreamRequest {
+  const method = 'server/discover';
+  return {
+    method: 'POST',
+    target,
+    access,
+    body: JSON.stringify({ jsonrpc: '2.0', id: PROBE_ID, method, params: { _meta: PROBE_META } }),
+    modern: { version: MODERN_REVISION, method, name: undefined, params: [] },
+  };
+}
+
+interface Probed {
+  readonly modern: boolean;
+  readonly discovered?: JsonValue;
+}
+
+async function readProbe(answer: UpstreamAnswer, targetId: string): Promise<Probed | UpstreamFault> {
+  if (answer.status === 200 && answer.type === 'json') {
+    const bytes = await readAll(answer, PROBE_ANSWER_BYTES);
+    if (isFault(bytes)) return bytes;
+    const text = await decodeLarge(bytes, targetId);
+    const reading = text === null ? null : await readLargeJson(text, TARGET_RULES, targetId);
+    const value = reading?.ok && isObject(reading.value) && !isUnread(reading.value) ? reading.value : {};
+    const discovered = value.result ?? null;
+    return { modern: discoversModern(discovered), discovered };
+  }
+  const supported = servedVersions(await ownError(answer, PROBE_ID));
+  answer.discard();
+  if (supported !== null) return { modern: supported.includes(MODERN_REVISION) };
+  if (isWrongEra(answer.status)) return { modern: false };
+  return { fault: 'malformed', cause: new Error(`server/discover was answered with HTTP ${answer.status}`) };
+}
+
+/** Whether a stateful target answers a 2026-07-28 request with this status, because it lacks a session, method or path for it. */
+export function isWrongEra(status: number): boolean {
+  return status === 200 || status === 400 || status === 404 || status === 405 || status === 406;
+}
+
+function discoversTasks(result: JsonValue): boolean {
+  const capabilities = isObject(result) ? result.capabilities : undefined;
+  const extensions = isObject(capabilities) ? capabilities.extensions : undefined;
+  return isObject(extensions) && isObject(extensions[TASKS_EXTENSION]);
+}
+
+export function discoversModern(result: JsonObject[string] | undefined): boolean {
+  return isObject(result) && Array.isArray(result.supportedVersions) && result.supportedVersions.includes(MODERN_REVISION);
+}

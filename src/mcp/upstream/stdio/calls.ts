@@ -1,0 +1,180 @@
+/**
+ * The requests in flight at one process. The gateway gives each its own id and progress token: two sessions may use equal ones,
+ * and a late answer must not reach a different request.
+ */
+
+import type { Cancellable } from '../../../base/cancellation.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
+import type { RpcId, RpcNotification, RpcRequest } from '../../protocol/message.ts';
+import { type Located, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
+import { SseFault, TooLarge } from '../../protocol/sse.ts';
+import type { EventQueue } from '../events.ts';
+import type { UpstreamFault } from '../upstream.ts';
+import type { Line } from './lines.ts';
+import { ProcessFault, type TargetProcess } from './process.ts';
+
+export interface Calls {
+  readonly underWay: number;
+  /** Sends a request and returns the events of its stream, the answer last. `gone`: the process no longer takes requests. */
+  ask(owner: string, request: RpcRequest, located: Located, signal?: Cancellable): EventQueue | UpstreamFault | 'gone';
+  /** Delivers an answer or a progress notification of the process to the session that asked. */
+  receive(line: Exclude<Line, { kind: 'garbage' }>): void;
+  /** Cancels a request of this session because its client sent a cancellation. */
+  cancel(owner: string, notification: RpcNotification): void;
+  /** Returns the stream of the newest request in flight. */
+  latest(): EventQueue | null;
+  /** Cancels all requests of this session. */
+  leave(owner: string): void;
+  fail(cause: Error): void;
+}
+
+interface Call {
+  readonly owner: string;
+  readonly clientId: RpcId;
+  readonly token: JsonValue | undefined;
+  readonly method: string;
+  readonly isTask: boolean;
+  readonly queue: EventQueue;
+  timer: NodeJS.Timeout;
+}
+
+const TASK_TOKENS = 256;
+
+export const ABORTED = new DOMException('The request was not waited for', 'AbortError');
+
+export interface CallHooks {
+  createQueue(owner: string, closed: () => void): EventQueue;
+  /** Whether the queue accepts no more progress notifications until some are read. */
+  isCrowded(queue: EventQueue): boolean;
+  /** Reports progress of a task. Its token stays valid after the answer that created the task (2025-11-25, task progress). */
+  taskProgress(text: string): void;
+}
+
+/** How long a process may be silent during a request, in milliseconds. */
+export interface Patience {
+  readonly openingMs: number;
+  readonly silenceMs: number;
+}
+
+export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks): Calls {
+  const calls = new Map<RpcId, Call>();
+  /** The progress tokens of the most recent calls that created a task. */
+  const taskTokens = new Map<RpcId, JsonValue>();
+  let lastId = 0;
+
+  function drop(id: RpcId, call: Call, cause: Error): void {
+    if (calls.get(id) !== call) return;
+    forget(id, call);
+    // The specification does not allow `initialize` to be cancelled.
+    if (call.method !== 'initialize') process.send(cancellation(id));
+    call.queue.fail(cause);
+  }
+
+  function forget(id: RpcId, call: Call): void {
+    clearTimeout(call.timer);
+    calls.delete(id);
+  }
+
+  function expiry(id: RpcId, ms: number): NodeJS.Timeout {
+    const expire = (): void => {
+      const call = calls.get(id);
+      if (call !== undefined) drop(id, call, new ProcessFault('timeout', 'the process did not answer in time'));
+    };
+    return setTimeout(expire, ms).unref();
+  }
+
+  function answer(id: RpcId, text: (call: Call) => string): void {
+    const call = calls.get(id);
+    if (call === undefined) return;
+    forget(id, call);
+    if (call.isTask && call.token !== undefined) {
+      taskTokens.set(id, call.token);
+      const [oldest] = taskTokens.keys();
+      if (taskTokens.size > TASK_TOKENS && oldest !== undefined) taskTokens.delete(oldest);
+    }
+    call.queue.push(text(call));
+    call.queue.end();
+  }
+
+  function progress({ method, params = {} }: RpcNotification): void {
+    const id = typeof params.progressToken === 'number' ? params.progressToken : -1;
+    const call = calls.get(id);
+    const token = call === undefined ? taskTokens.get(id) : call.token;
+    if (token === undefined) return;
+    const text = JSON.stringify({ jsonrpc: '2.0', method, params: { ...params, progressToken: token } });
+    if (call === undefined) {
+      hooks.taskProgress(text);
+      return;
+    }
+    clearTimeout(call.timer);
+    call.timer = expiry(id, patience.silenceMs);
+    if (!hooks.isCrowded(call.queue)) call.queue.push(text);
+  }
+
+  return {
+    get underWay() {
+      return calls.size;
+    },
+    ask(owner, request, located, signal) {
+      if (signal?.aborted) return { fault: 'aborted' };
+      const id = ++lastId;
+      const meta = request.params?._meta;
+      const token = isObject(meta) ? meta.progressToken : undefined;
+      const ownMeta = isObject(meta) && token !== undefined ? { _meta: { ...meta, progressToken: id } } : {};
+      const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta));
+      if (sent !== 'sent') return sent === 'full' ? { fault: 'busy' } : 'gone';
+      const abort = (): void => {
+        drop(id, call, ABORTED);
+        call.queue.fail(ABORTED);
+      };
+      const queue = hooks.createQueue(owner, () => {
+        signal?.removeEventListener('abort', abort);
+        drop(id, call, ABORTED);
+      });
+      const { method, params } = request;
+      const isTask = params?.task !== undefined;
+      const timer = expiry(id, method === 'initialize' ? patience.openingMs : patience.silenceMs);
+      const call: Call = { owner, clientId: request.id, token, method, isTask, queue, timer };
+      calls.set(id, call);
+      signal?.addEventListener('abort', abort, { once: true });
+      return queue;
+    },
+    receive(line) {
+      if (line.kind !== 'message') {
+        const call = calls.get(line.id);
+        if (call === undefined) return;
+        forget(line.id, call);
+        return call.queue.fail(line.kind === 'broken' ? new SseFault(line.reason) : new TooLarge(line.reason));
+      }
+      const { message, located } = line;
+      if (message.kind === 'notification') return progress(message);
+      if (message.kind === 'request') return;
+      // A process that could not read the id answers with null. If exactly one request is in flight, that one is meant.
+      const [first] = calls.keys();
+      const id = message.id ?? (calls.size === 1 ? (first ?? null) : null);
+      if (id !== null) answer(id, ({ clientId }) => rebuildResponse(clientId, message.outcome, located));
+    },
+    cancel(owner, { params }) {
+      const own = [...calls].filter(([, call]) => call.owner === owner && call.clientId === params?.requestId).at(-1);
+      if (own === undefined) return;
+      const [id, call] = own;
+      forget(id, call);
+      process.send(cancellation(id, params));
+      call.queue.fail(ABORTED);
+    },
+    latest: () => [...calls.values()].at(-1)?.queue ?? null,
+    leave(owner) {
+      for (const [id, call] of calls) if (call.owner === owner) drop(id, call, ABORTED);
+    },
+    fail(cause) {
+      for (const [id, call] of calls) {
+        forget(id, call);
+        call.queue.fail(cause);
+      }
+    },
+  };
+}
+
+function cancellation(requestId: RpcId, params: JsonObject = {}): string {
+  return JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { ...params, requestId } });
+}

@@ -1,0 +1,158 @@
+/** Reads and writes messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
+import { isObject, type JsonValue, readJsonText } from '../../../base/json/json.ts';
+import { readLargeJson } from '../../../base/json/large.ts';
+import { TARGET_RULES } from '../../../base/json/selection.ts';
+import { UnreadFault } from '../../../base/json/steps.ts';
+import { isId, type RpcId, type RpcMessage, readMessage } from '../../protocol/message.ts';
+import type { Located } from '../../protocol/rebuild.ts';
+
+export interface LineReader {
+  /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. */
+  push(bytes: Buffer): boolean;
+}
+
+/** A line that was too large to keep. */
+export interface Skipped {
+  readonly bytes: number;
+  readonly head: Buffer;
+  readonly tail: Buffer;
+}
+
+/** How many bytes of both ends of a skipped line are kept. */
+const END_BYTES = 4 * 1024;
+/** A line that exceeds the limit this many times is assumed never to end. */
+const ENDLESS = 16;
+
+/** Lines end in LF or CRLF. Chunks may end anywhere, even inside a character. */
+export function createLineReader(maxBytes: number, take: (line: Buffer) => void, skip: (skipped: Skipped) => void): LineReader {
+  let parts: Buffer[] = [];
+  let size = 0;
+  /** Both ends of a line that exceeds the limit. null: the line is kept. */
+  let skipping: { readonly head: Buffer; tail: Buffer } | null = null;
+
+  function add(bytes: Buffer): void {
+    size += bytes.length;
+    if (skipping !== null) skipping.tail = endOf([skipping.tail, bytes]);
+    else if (size <= maxBytes) parts.push(bytes);
+    else {
+      const line = Buffer.concat([...parts, bytes]);
+      skipping = { head: Buffer.from(line.subarray(0, END_BYTES)), tail: endOf([line]) };
+      parts = [];
+    }
+  }
+
+  function finish(): void {
+    const [only] = parts;
+    const line = parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
+    const skipped = skipping && { ...skipping, bytes: size };
+    parts = [];
+    size = 0;
+    skipping = null;
+    if (skipped !== null) skip(skipped);
+    else take(line.at(-1) === 0x0d ? line.subarray(0, -1) : line);
+  }
+
+  return {
+    push(bytes) {
+      let from = 0;
+      for (let at = bytes.indexOf(0x0a); at !== -1; at = bytes.indexOf(0x0a, from)) {
+        if (at > from) add(bytes.subarray(from, at));
+        finish();
+        from = at + 1;
+      }
+      if (from < bytes.length) add(bytes.subarray(from));
+      return size <= ENDLESS * maxBytes;
+    },
+  };
+}
+
+function endOf(parts: readonly Buffer[]): Buffer {
+  return Buffer.from(Buffer.concat(parts).subarray(-END_BYTES));
+}
+
+/** Both patterns match members of the outermost object only: inside a string, a backslash precedes every quotation mark. */
+const FIRST_MEMBERS = /^\s*\{((?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[0-9]+)\s*,)*)\s*"(?:result|error)"/;
+const LAST_MEMBERS = /\}((?:\s*,\s*"(?:jsonrpc|id)"\s*:\s*(?:"[^"\\]*"|[0-9]+))+)\s*\}\s*$/;
+const ID = /"id"\s*:\s*([0-9]{1,15})\s*(?:,|$)/;
+
+/**
+ * Returns the gateway's id of the request that a skipped message answers. null: it is not an answer, or its id cannot be
+ * determined.
+ */
+export function oversizedId({ head, tail }: Skipped): number | null {
+  const first = FIRST_MEMBERS.exec(head.toString('latin1'))?.[1];
+  if (first === undefined || first.includes('"method"')) return null;
+  const last = LAST_MEMBERS.exec(tail.toString('latin1'))?.[1] ?? '';
+  const id = ID.exec(first) ?? ID.exec(last);
+  return id === null ? null : Number(id[1]);
+}
+
+/**
+ * Makes a message a single line. JSON has line breaks only between tokens (RFC 8259 section 7), so a space can replace them.
+ * Other characters that some readers treat as line ends (Node's `readline`, Python's `splitlines`) occur only in strings and are
+ * escaped.
+ */
+export function toLine(text: string): string {
+  const oneLine = text.replace(/[\r\n]+/g, ' ');
+  return `${oneLine.replace(/[\u0085\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}\n`;
+}
+
+export type Line =
+  | { readonly kind: 'message'; readonly message: RpcMessage; readonly located: Located }
+  /** An answer that is ambiguous or invalid. Its id is known, so the waiting caller gets an error. */
+  | { readonly kind: 'broken'; readonly id: RpcId; readonly reason: string }
+  /** An answer that was too large to read. */
+  | { readonly kind: 'oversized'; readonly id: RpcId; readonly reason: string }
+  /** Output that is not a message, such as a banner. Processes print it although the specification forbids it. */
+  | { readonly kind: 'garbage' };
+
+const GARBAGE: Line = { kind: 'garbage' };
+/** The same rules as for other answers of targets: their content is not used for decisions. */
+const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 1 };
+
+export function readLine(text: string): Line {
+  if (!/^\s*\{/.test(text)) return GARBAGE;
+  const reading = readJsonText(text, RULES);
+  if (!reading.ok) return broken(looselyRead(text), reading.reason);
+  const message = readMessage(reading.value);
+  return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
+}
+
+/** Like `readLine`, for a line of any size. Large messages share the thread in turns, by `owner`. */
+export async function readLargeLine(text: string, owner: string): Promise<Line> {
+  if (!/^\s*\{/.test(text.slice(0, HEAD_LENGTH))) return GARBAGE;
+  const reading = await readLargeJson(text, { ...TARGET_RULES, ...RULES }, owner);
+  try {
+    if (!reading.ok) return broken(headOf(text), reading.reason);
+    const message = readMessage(reading.value);
+    return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
+  } catch (cause) {
+    if (cause instanceof UnreadFault) return broken(headOf(text), cause.message);
+    throw cause;
+  }
+}
+
+const HEAD_LENGTH = 4 * 1024;
+
+/** Returns what the beginning of an unreadable text tells: the id of the request that it answers. */
+function headOf(text: string): JsonValue {
+  const id = /^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*([0-9]{1,15})\s*,/.exec(text.slice(0, HEAD_LENGTH))?.[1];
+  return id === undefined ? null : { id: Number(id) };
+}
+
+function looselyRead(text: string): JsonValue {
+  try {
+    return JSON.parse(text) as JsonValue;
+  } catch {
+    return null;
+  }
+}
+
+function broken(value: JsonValue, reason: string): Line {
+  return isObject(value) && !('method' in value) && isId(value.id) ? { kind: 'broken', id: value.id, reason } : GARBAGE;
+}
+
+/** Makes process output safe for a terminal: escapes everything that moves the cursor or looks like a line break. */
+export function printable(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => (c === '\t' ? ' ' : `\\u{${(c.codePointAt(0) ?? 0).toString(16)}}`));
+}

@@ -1,0 +1,315 @@
+/**
+ * Runs a process of a target. It inherits nothing from the gateway, exchanges lines of JSON, and is ended together with
+ * everything that it started.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, openSync, readdirSync, readFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
+import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
+import type { Log } from '../../../base/log.ts';
+import type { UpstreamFault } from '../upstream.ts';
+import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
+import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
+
+/** How long each step of ending a process waits: closed stdin, SIGTERM, SIGKILL. */
+const GRACE_MS = 2_000;
+/** How long to read the pipes of a process that has ended. A pipe that another process holds open never ends. */
+const DRAIN_MS = 500;
+const INPUT_BYTES = 8 * 1024 * 1024;
+const GARBAGE_BYTES = 1024 * 1024;
+const SHOWN_LENGTH = 500;
+/** How many characters of standard error a fault carries. */
+const CAUSE_LENGTH = 2_000;
+
+/** Computed when the gateway starts: node itself closes the descriptors that it opens later. */
+const NO_OTHERS = coverDescriptors();
+
+export interface ProcessSpec {
+  /** The target's name. */
+  readonly name: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  /** null: the process gets a temporary folder. */
+  readonly cwd: string | null;
+  /** The complete environment. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Values that must never be logged. */
+  readonly secrets: readonly string[];
+}
+
+export interface ProcessHandlers {
+  line(line: Exclude<Line, { kind: 'garbage' }>): void;
+  /** Called once, also if the process could not be started. No line follows. */
+  ended(why: ProcessFault): void;
+}
+
+export interface TargetProcess {
+  /** undefined: the process could not be started. */
+  readonly pid: number | undefined;
+  /** `full`: the process does not read its input. `closed`: it has ended, or is about to. */
+  send(text: string): 'sent' | 'full' | 'closed';
+  /** Stops reading its output, which makes the process wait. */
+  pause(): void;
+  resume(): void;
+  /** Closes stdin, then sends SIGTERM, then SIGKILL. */
+  end(why: string): void;
+  /** Sends SIGKILL at once, because the process misbehaved. */
+  kill(why: string): void;
+  /** Resolves when the process, its process group and its folder are gone. */
+  readonly gone: Promise<void>;
+}
+
+export class ProcessFault extends Error {
+  readonly fault: UpstreamFault['fault'];
+  /** The end of the process's standard error. */
+  readonly stderr: string;
+
+  constructor(
+    fault: UpstreamFault['fault'],
+    message: string,
+    { stderr = '', ...options }: ErrorOptions & { stderr?: string } = {},
+  ) {
+    super(message, options);
+    this.fault = fault;
+    this.stderr = stderr;
+  }
+}
+
+export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: ProcessHandlers, log: Log): TargetProcess {
+  let folder: string | null = null;
+  let child: ChildProcessByStdio<Writable, Readable, Readable>;
+  try {
+    // mkdtemp creates the folder with mode 0700.
+    if (spec.cwd === null) folder = mkdtempSync(join(tmpdir(), 'portcullis-target-'));
+    child = spawn(spec.command, [...spec.args], {
+      cwd: spec.cwd ?? folder ?? undefined,
+      // node passes this variable on unless it is set here.
+      env: { NODE_V8_COVERAGE: undefined, ...spec.env },
+      stdio: ['pipe', 'pipe', 'pipe', ...NO_OTHERS],
+      // Its own process group, so that everything it starts can be ended with it.
+      detached: true,
+      shell: false,
+    }) as ChildProcessByStdio<Writable, Readable, Readable>;
+    child.on('error', nothing);
+    // If no file descriptor is left, node creates no pipes, although the types say otherwise.
+    if ((child.stdin as Writable | undefined) === undefined) throw new Error('no file descriptors are left');
+  } catch (cause) {
+    const removed = remove(folder, spec, log);
+    queueMicrotask(() => handlers.ended(new ProcessFault('unreachable', 'the process could not be started', { cause })));
+    return { pid: undefined, send: () => 'closed', pause: nothing, resume: nothing, end: nothing, kill: nothing, gone: removed };
+  }
+
+  const { pid, stdin, stdout } = child;
+  const about = { target: spec.name, pid: pid ?? 0 };
+  const hiding = hideSecrets(spec.secrets);
+  const logLine = createLineLog(about, log);
+  const stderr = createStderr(hiding, logLine);
+  const startedAt = performance.now();
+  /** Why the gateway ends the process. */
+  let ending: { readonly why: string; readonly expected: boolean } | null = null;
+  let over = false;
+  let garbage = 0;
+  const timers: NodeJS.Timeout[] = [];
+  let leave: () => void = nothing;
+  const gone = new Promise<void>((resolve) => {
+    leave = resolve;
+  });
+
+  function hasExited(): boolean {
+    return pid === undefined || child.exitCode !== null || child.signalCode !== null;
+  }
+
+  function signalGroup(signal: NodeJS.Signals): void {
+    if (pid === undefined) return;
+    try {
+      process.kill(-pid, signal);
+    } catch {
+      // The process group is empty.
+    }
+  }
+
+  function end(why: string): void {
+    if (ending !== null || over) return;
+    ending = { why, expected: true };
+    stdin.end();
+    // Its remaining output is discarded: a full pipe must not keep it from ending.
+    stdout.resume();
+    timers.push(setTimeout(signalGroup, GRACE_MS, 'SIGTERM'), setTimeout(signalGroup, 2 * GRACE_MS, 'SIGKILL'));
+  }
+
+  function kill(why: string): void {
+    if (over || ending !== null) return;
+    ending = { why, expected: false };
+    log.warn({ ...about, why }, 'target process killed: it misbehaved');
+    stdout.resume();
+    signalGroup('SIGKILL');
+  }
+
+  /** Set while a large line is being read. Later lines wait for it. */
+  let reading: Promise<void> | null = null;
+  const behind: Buffer[] = [];
+  let isPaused = false;
+
+  function takeLine(bytes: Buffer): void {
+    if (ending !== null || bytes.length === 0) return;
+    if (reading !== null) behind.push(bytes);
+    else if (bytes.length > LARGE_TEXT) {
+      stdout.pause();
+      reading = takeLargeLine(bytes);
+    } else {
+      const text = bytes.toString('utf8');
+      take(bytes.length, text, readLine(text));
+    }
+  }
+
+  async function takeLargeLine(bytes: Buffer): Promise<void> {
+    try {
+      const text = (await decodeInLane(bytes, spec.name, true)) ?? '';
+      take(bytes.length, text, await readLargeLine(text, spec.name));
+    } catch (err) {
+      log.warn({ ...about, err }, 'large message of a target dropped: reading it failed');
+    }
+    reading = null;
+    for (let next = behind.shift(); next !== undefined; next = reading === null ? behind.shift() : undefined) takeLine(next);
+    await reading;
+    if (!isPaused) stdout.resume();
+  }
+
+  function take(size: number, text: string, line: Line): void {
+    if (ending !== null) return;
+    if (line.kind === 'garbage') {
+      const shown = hiding.hide(text.slice(0, hiding.cut(text, 2 * SHOWN_LENGTH)));
+      logLine(printable(shown).slice(0, SHOWN_LENGTH), 'target printed a line that is not a message');
+      garbage += size;
+      if (garbage > GARBAGE_BYTES) kill('it printed too much that is not a message');
+      return;
+    }
+    garbage = 0;
+    handlers.line(line);
+  }
+
+  function finish(how: string, cause?: unknown): void {
+    if (over) return;
+    over = true;
+    for (const timer of timers) clearTimeout(timer);
+    stderr.end();
+    for (const stream of [stdin, stdout, child.stderr]) stream.destroy();
+    const lifetime_ms = Math.round(performance.now() - startedAt);
+    if (ending?.expected) log.info({ ...about, how, why: ending.why, lifetime_ms }, 'target process ended');
+    else log.warn({ ...about, how, why: ending?.why, lifetime_ms, stderr: stderr.tail() }, 'target process ended');
+    const message = `the process ${how}${ending === null ? '' : ` (${ending.why})`}`;
+    const fault = pid === undefined ? 'unreachable' : 'crashed';
+    handlers.ended(new ProcessFault(fault, message, { cause, stderr: stderr.tail().slice(-CAUSE_LENGTH) }));
+    void remove(folder, spec, log).then(leave);
+  }
+
+  const reader = createLineReader(maxLineBytes, takeLine, (skipped) => {
+    if (ending !== null) return;
+    const id = oversizedId(skipped);
+    log.warn(
+      { ...about, bytes: skipped.bytes, limit: maxLineBytes, answers: id !== null },
+      'message of a target skipped: it is too large',
+    );
+    if (id !== null) handlers.line({ kind: 'oversized', id, reason: `an answer of ${skipped.bytes} bytes is too large` });
+  });
+  stdout.on('data', (bytes: Buffer) => {
+    if (ending === null && !reader.push(bytes)) kill('it sent a line that does not end');
+  });
+  // A process that cannot be read or written any more is useless, even if it keeps running.
+  const cutOff = (why: string): void => {
+    timers.push(setTimeout(kill, GRACE_MS, why));
+  };
+  stdout.on('end', () => cutOff('it closed its output'));
+  stdin.on('close', () => cutOff('it closed its input'));
+  child.stderr.on('data', (bytes: Buffer) => stderr.push(bytes));
+  // Pipe errors are ignored: the `exit` event reports the end of the process.
+  for (const stream of [stdin, stdout, child.stderr]) stream.on('error', nothing);
+  const closed = once(child, 'close').catch(nothing);
+  child.on('error', (cause) => {
+    if (pid === undefined) finish(`could not be started (${codeOf(cause)})`, cause);
+  });
+  child.on('exit', (code, signal) => {
+    // The signal is sent now, while no other process can have this group id.
+    signalGroup('SIGKILL');
+    stdout.resume();
+    const how = signal === null ? `ended with exit code ${code}` : `ended by ${signal}`;
+    // The event loop may be late, so immediate() lets the pipes be read first.
+    const late = sleep(DRAIN_MS).then(() => immediate());
+    void Promise.race([closed, late])
+      .then(() => reading)
+      .then(() => finish(how));
+  });
+  if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
+
+  return {
+    pid,
+    send(text) {
+      if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';
+      const line = toLine(text);
+      if (stdin.writableLength + Buffer.byteLength(line) > INPUT_BYTES) return 'full';
+      stdin.write(line);
+      return 'sent';
+    },
+    pause() {
+      if (ending !== null || hasExited()) return;
+      isPaused = true;
+      stdout.pause();
+    },
+    resume() {
+      isPaused = false;
+      if (reading === null) stdout.resume();
+    },
+    end,
+    kill,
+    gone,
+  };
+}
+
+function nothing(): void {}
+
+/**
+ * Descriptors that node opens are closed when it starts another program. Descriptors that the gateway inherited are not, except
+ * the lowest ones. This covers the inherited ones with /dev/null in processes of targets.
+ */
+function coverDescriptors(): ('ignore' | number)[] {
+  let inherited: number[];
+  try {
+    inherited = readdirSync('/proc/self/fdinfo')
+      .map(Number)
+      .filter((fd) => fd > 2 && !closesOnExec(fd));
+  } catch {
+    return [];
+  }
+  if (inherited.length === 0) return [];
+  const empty = openSync('/dev/null', 'r');
+  return Array.from({ length: Math.max(...inherited) - 2 }, (_, at) => (inherited.includes(at + 3) ? empty : 'ignore'));
+}
+
+/** Whether the descriptor has O_CLOEXEC, as Linux shows it (proc(5)). */
+function closesOnExec(fd: number): boolean {
+  try {
+    const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1] ?? '0';
+    return (Number.parseInt(flags, 8) & 0o2000000) !== 0;
+  } catch {
+    // This is the descriptor with which the folder was read. It is closed already.
+    return true;
+  }
+}
+
+function codeOf(cause: Error): string {
+  return (cause as NodeJS.ErrnoException).code ?? cause.message;
+}
+
+async function remove(folder: string | null, { name }: ProcessSpec, log: Log): Promise<void> {
+  if (folder === null) return;
+  try {
+    await rm(folder, { recursive: true, force: true, maxRetries: 2 });
+  } catch (err) {
+    log.warn({ target: name, folder, err }, 'removing the folder of a target process failed');
+  }
+}

@@ -1,0 +1,432 @@
+/**
+ * One process of a target and the sessions that it serves. Either one session uses the process as its only client, or several
+ * sessions share it. With a shared process, the gateway is the one client. It passes answers on to the session that asked, and
+ * nothing that another session caused.
+ */
+
+import type { Cancellable } from '../../../base/cancellation.ts';
+import { isObject, type JsonObject } from '../../../base/json/json.ts';
+import { readLargeJson } from '../../../base/json/large.ts';
+import { TARGET_RULES } from '../../../base/json/selection.ts';
+import { isUnread } from '../../../base/json/steps.ts';
+import type { Log } from '../../../base/log.ts';
+import {
+  CODES,
+  errorMessage,
+  type RpcId,
+  type RpcMessage,
+  type RpcNotification,
+  type RpcRequest,
+  resultMessage,
+} from '../../protocol/message.ts';
+import { isSessionRevision, SESSION_REVISIONS } from '../../protocol/mode.ts';
+import type { Located } from '../../protocol/rebuild.ts';
+import { createEventQueue, type EventQueue } from '../events.ts';
+import type { UnreadAccount } from '../unread.ts';
+import type { UpstreamFault, UpstreamLimits } from '../upstream.ts';
+import { ABORTED, createCalls, type Patience } from './calls.ts';
+import { type Line, printable } from './lines.ts';
+import { ProcessFault, type ProcessSpec, startProcess } from './process.ts';
+
+/** The process of a single session is paused while more unread characters than this wait. */
+const UNREAD_LENGTH = 1024 * 1024;
+/** Messages kept for a client that has no stream open. */
+const HELD_MESSAGES = 64;
+const HELD_LENGTH = 1024 * 1024;
+
+export interface Host {
+  /** When the process was last used, including by sessions that have left. */
+  readonly lastUsed: number;
+  readonly startedAt: number;
+  /** Whether any stream is open: of a request, or a standalone stream. */
+  readonly isBusy: boolean;
+  /** The number of requests in flight. */
+  readonly underWay: number;
+  readonly sessions: ReadonlyMap<string, HostSession>;
+  /** Whether several sessions may share the process. */
+  readonly shared: boolean;
+  /** Opens a session and answers `initialize`. */
+  open(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault>;
+  post(session: HostSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted;
+  /** Opens the standalone stream. null: one is already open. */
+  listen(session: HostSession, signal?: Cancellable): EventQueue | UpstreamFault | null;
+  leave(session: HostSession): void;
+  end(why: string): void;
+  /** Resolves when the process is gone. */
+  readonly gone: Promise<void>;
+}
+
+export interface HostSession {
+  readonly id: string;
+  /** The number of open streams. */
+  streams: number;
+  standing: EventQueue | null;
+  lastUsed: number;
+}
+
+export interface Opened {
+  readonly text: string;
+  /** null: the answer opens no session. */
+  readonly sessionId: string | null;
+}
+
+interface Introduction {
+  readonly result: JsonObject;
+}
+
+/** The stream of an answer, a complete answer, or the fate of the message. `lost`: the session ended with its process. */
+export type Posted = EventQueue | { readonly text: string } | UpstreamFault | 'accepted' | 'misplaced' | 'lost';
+
+export interface HostDeps {
+  readonly limits: UpstreamLimits;
+  readonly newId: () => string;
+  readonly now: () => number;
+  readonly log: Log;
+  /** The unread account of this process. */
+  readonly unread: UnreadAccount;
+}
+
+/**
+ * Starts a process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself or was
+ * killed for misbehaving.
+ */
+export function startHost(
+  spec: ProcessSpec & Patience,
+  shared: boolean,
+  deps: HostDeps,
+  closed: (failed: boolean) => void,
+): Host {
+  const { limits, newId, now, unread: account } = deps;
+  const startedAt = now();
+  const sessions = new Map<string, HostSession>();
+  const queues = new Set<EventQueue>();
+  const held: { readonly text: string; readonly id: RpcId | null }[] = [];
+  let heldLength = 0;
+  let unread = 0;
+  let lastUsed = startedAt;
+  let isClosed = false;
+  let endedFor: (why: ProcessFault) => void = () => undefined;
+  const ended = new Promise<ProcessFault>((resolve) => {
+    endedFor = resolve;
+  });
+
+  const process = startProcess(
+    spec,
+    limits.answerBytes,
+    {
+      line: take,
+      ended(why) {
+        close(true, why);
+        endedFor(why);
+      },
+    },
+    deps.log,
+  );
+  const calls = createCalls(process, spec, {
+    createQueue,
+    isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
+    taskProgress(text) {
+      for (const { standing } of sessions.values()) standing?.push(text);
+    },
+  });
+
+  function close(failed: boolean, why: ProcessFault): void {
+    if (isClosed) return;
+    isClosed = true;
+    calls.fail(why);
+    for (const { standing } of sessions.values()) standing?.end();
+    account.close();
+    closed(failed);
+    sessions.clear();
+  }
+
+  function touch(session: HostSession | undefined): void {
+    lastUsed = now();
+    if (session !== undefined) session.lastUsed = lastUsed;
+  }
+
+  function createQueue(owner: string, whenClosed: () => void): EventQueue {
+    const session = sessions.get(owner);
+    if (session !== undefined) session.streams++;
+    const queue = createEventQueue({
+      moved(delta) {
+        unread += delta;
+        relieve(account.set(unread));
+      },
+      closed() {
+        queues.delete(queue);
+        if (session !== undefined) session.streams--;
+        touch(session);
+        whenClosed();
+      },
+    });
+    queues.add(queue);
+    return queue;
+  }
+
+  /**
+   * Pauses the process of a single session that reads slowly. If too much of the target is unread, the stream with the most
+   * unread data is abandoned.
+   */
+  function relieve(fault: Error | null): void {
+    if (fault !== null) fullest()?.fail(new ProcessFault('busy', fault.message));
+    else if (!shared && unread > UNREAD_LENGTH) process.pause();
+    else if (!shared) process.resume();
+  }
+
+  function fullest(): EventQueue | undefined {
+    return [...queues].sort((a, b) => b.pending - a.pending)[0];
+  }
+
+  function take(line: Exclude<Line, { kind: 'garbage' }>): void {
+    const message = line.kind === 'message' ? line.message : null;
+    if (message?.kind === 'request') asked(message, line);
+    else if (message?.kind === 'notification' && message.method !== 'notifications/progress') noticed(message, line);
+    else calls.receive(line);
+  }
+
+  function asked({ id, method }: RpcRequest, line: Line): void {
+    // The ping is for the other end of the pipe, which is the gateway.
+    if (method === 'ping') process.send(resultMessage(id, '{}'));
+    else if (shared) process.send(errorMessage(id, NO_METHOD));
+    else deliver(textOf(line), id);
+  }
+
+  function noticed({ method }: RpcNotification, line: Line): void {
+    if (!shared) deliver(textOf(line), null);
+    if (!shared || !LIST_CHANGES.includes(method)) return;
+    const text = JSON.stringify({ jsonrpc: '2.0', method });
+    for (const { standing } of sessions.values()) {
+      if (standing !== null && standing.pending < UNREAD_LENGTH) standing.push(text);
+    }
+  }
+
+  /**
+   * Delivers a message to the client of the only session: on its standalone stream, on the stream of its newest request, or when
+   * it opens one.
+   */
+  function deliver(text: string, id: RpcId | null): void {
+    const [session] = sessions.values();
+    const stream = session === undefined ? null : (session.standing ?? calls.latest());
+    if (stream !== null) {
+      stream.push(text);
+      return;
+    }
+    held.push({ text, id });
+    heldLength += text.length;
+    while (held.length > HELD_MESSAGES || heldLength > HELD_LENGTH) {
+      const oldest = held.findIndex((message) => message.id === null);
+      const [dropped] = held.splice(Math.max(0, oldest), 1);
+      heldLength -= dropped?.text.length ?? 0;
+      if (dropped !== undefined && dropped.id !== null) process.send(errorMessage(dropped.id, NOBODY));
+    }
+  }
+
+  function handOver(queue: EventQueue): void {
+    heldLength = 0;
+    for (const { text } of held.splice(0)) queue.push(text);
+  }
+
+  function enter(id: string): void {
+    sessions.set(id, { id, streams: 0, standing: null, lastUsed: now() });
+  }
+
+  /** Returns the answer to a request, or the fault if there is none. */
+  async function answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
+    const queue = calls.ask('', request, located, signal);
+    if (queue === 'gone') return faultOf(await ended);
+    if ('fault' in queue) return queue;
+    let last: string | null = null;
+    try {
+      for await (const events of queue.events) last = events.at(-1)?.data ?? last;
+    } catch (cause) {
+      return faultOf(cause);
+    }
+    return last ?? { fault: 'crashed' };
+  }
+
+  async function openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+    const text = await answerTo(request, located, signal);
+    const opened = typeof text === 'string' && isSessionRevision((await readResult(text))?.protocolVersion);
+    if (!opened || isClosed) {
+      end('it opened no session');
+      if (typeof text !== 'string') return text;
+      return opened ? faultOf(await ended) : { text, sessionId: null };
+    }
+    const sessionId = newId();
+    enter(sessionId);
+    return { text, sessionId };
+  }
+
+  let introduced: Promise<Introduction | UpstreamFault> | null = null;
+
+  /**
+   * Initializes a shared process. The gateway declares no capabilities, because it could not tell which session's client the
+   * process means.
+   */
+  async function introduce(): Promise<Introduction | UpstreamFault> {
+    const text = await answerTo(INTRODUCTION, NOWHERE);
+    if (typeof text !== 'string') {
+      process.kill('it did not answer initialize');
+      return text;
+    }
+    const result = await readResult(text);
+    if (result === null || !isSessionRevision(result.protocolVersion)) {
+      process.kill('it speaks no MCP revision that the gateway supports');
+      return { fault: 'malformed', cause: new Error(`it answered initialize with ${printable(text.slice(0, 500))}`) };
+    }
+    process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
+    return { result };
+  }
+
+  async function openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+    introduced ??= introduce();
+    const introduction = await unlessAborted(introduced, signal);
+    if (introduction === null) return { fault: 'aborted' };
+    if ('fault' in introduction) return introduction;
+    if (isClosed) return faultOf(await ended);
+    const sessionId = newId();
+    enter(sessionId);
+    return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
+  }
+
+  function request(session: HostSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
+    if (message.method === 'initialize') return 'misplaced';
+    if (shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
+      return { text: errorMessage(message.id, NO_METHOD) };
+    const queue = calls.ask(session.id, shared ? withoutTask(message) : message, located, signal);
+    if (queue === 'gone') return 'lost';
+    if (!('fault' in queue) && session.standing === null) handOver(queue);
+    return queue;
+  }
+
+  function end(why: string): void {
+    close(false, new ProcessFault('crashed', `the process was ended: ${why}`));
+    process.end(why);
+  }
+
+  return {
+    get lastUsed() {
+      return lastUsed;
+    },
+    startedAt,
+    get isBusy() {
+      return queues.size > 0;
+    },
+    get underWay() {
+      return calls.underWay;
+    },
+    sessions,
+    shared,
+    open: (message, located, signal) => (shared ? openShared(message, signal) : openOwn(message, located, signal)),
+    post(session, message, located, signal) {
+      touch(session);
+      if (message.kind === 'request') return request(session, message, located, signal);
+      if (message.kind === 'notification' && message.method === 'notifications/cancelled') {
+        calls.cancel(session.id, message);
+        return 'accepted';
+      }
+      if (shared) return 'accepted';
+      const sent = process.send(located.text);
+      if (sent === 'closed') return 'lost';
+      return sent === 'sent' ? 'accepted' : { fault: 'busy' };
+    },
+    listen(session, signal) {
+      touch(session);
+      if (signal?.aborted) return { fault: 'aborted' };
+      if (session.standing !== null) return null;
+      const abort = (): void => queue.fail(ABORTED);
+      const queue = createQueue(session.id, () => {
+        signal?.removeEventListener('abort', abort);
+        session.standing = null;
+      });
+      signal?.addEventListener('abort', abort, { once: true });
+      session.standing = queue;
+      handOver(queue);
+      return queue;
+    },
+    leave(session) {
+      touch(session);
+      if (!shared) return end('its session ended');
+      calls.leave(session.id);
+      session.standing?.end();
+      sessions.delete(session.id);
+    },
+    end,
+    gone: process.gone,
+  };
+}
+
+const NO_METHOD = { code: CODES.methodNotFound, message: 'Method not found' };
+const NOBODY = { code: CODES.internal, message: 'The client is not connected' };
+const LIST_CHANGES = ['tools', 'prompts', 'resources'].map((list) => `notifications/${list}/list_changed`);
+/** Methods with which one session would change something for all. */
+const UNSHARED = ['logging/setLevel', 'resources/subscribe', 'resources/unsubscribe'];
+
+const INTRODUCTION: RpcRequest = {
+  kind: 'request',
+  id: 'portcullis',
+  method: 'initialize',
+  params: { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: '0' } },
+};
+/** The source text of a message that the gateway built itself. */
+const NOWHERE: Located = { text: '', span: { start: 0, end: 0, members: null, items: null } };
+
+/**
+ * Returns the `initialize` result for a session of a shared process: without the capabilities that sharing rules out, in the
+ * session's revision.
+ */
+function sharedResult(result: JsonObject, requested: JsonObject[string] | undefined): JsonObject {
+  const capabilities = isObject(result.capabilities) ? result.capabilities : {};
+  const { logging: _logging, tasks: _tasks, resources, ...kept } = capabilities;
+  if (isObject(resources)) {
+    const { subscribe: _subscribe, ...rest } = resources;
+    kept.resources = rest;
+  }
+  const { protocolVersion } = result;
+  // Revisions are dates. Later revisions only add what an earlier client ignores.
+  const older = isSessionRevision(requested) && typeof protocolVersion === 'string' && requested < protocolVersion;
+  return { ...result, capabilities: kept, ...(older ? { protocolVersion: requested } : {}) };
+}
+
+/**
+ * Removes the task request. A shared process offers no tasks, because only their ids would keep the tasks of different sessions
+ * apart.
+ */
+function withoutTask(message: RpcRequest): RpcRequest {
+  if (message.params?.task === undefined) return message;
+  const { task: _task, ...params } = message.params;
+  return { ...message, params };
+}
+
+/** Returns the result in the answer `text`, which the gateway has already parsed once. */
+async function readResult(text: string): Promise<JsonObject | null> {
+  const reading = await readLargeJson(text, TARGET_RULES, 'initialize');
+  const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
+  return isObject(result) && !Object.values(result).some(isUnread) ? result : null;
+}
+
+function textOf(line: Line): string {
+  return line.kind === 'message' ? line.located.text : '';
+}
+
+function faultOf(cause: unknown): UpstreamFault {
+  if (cause === ABORTED) return { fault: 'aborted' };
+  return { fault: cause instanceof ProcessFault ? cause.fault : 'unreachable', cause };
+}
+
+/** Resolves like the promise, or with null if the signal aborts first. */
+async function unlessAborted<T>(promise: Promise<T>, signal?: Cancellable): Promise<T | null> {
+  if (signal === undefined) return promise;
+  if (signal.aborted) return null;
+  let abort: () => void = () => undefined;
+  const aborted = new Promise<null>((resolve) => {
+    abort = () => resolve(null);
+  });
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}

@@ -1,0 +1,356 @@
+/**
+ * Targets that are processes on this host. `initialize` starts a process, or joins one that callers of the same scope share.
+ * Sessions live and end with their process. The number, idle time and lifetime of processes are limited.
+ */
+
+import type { Cancellable } from '../../../base/cancellation.ts';
+import type { JsonReading } from '../../../base/json/json.ts';
+import { readLargeJson } from '../../../base/json/large.ts';
+import { CLIENT_RULES } from '../../../base/json/selection.ts';
+import type { Log } from '../../../base/log.ts';
+import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
+import { type RpcMessage, readMessage } from '../../protocol/message.ts';
+import { type Located, MESSAGE_SPAN_DEPTH } from '../../protocol/rebuild.ts';
+import type { EventQueue } from '../events.ts';
+import type { Unread } from '../unread.ts';
+import {
+  isFault,
+  openingOf,
+  silenceOf,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamLimits,
+  type UpstreamRequest,
+} from '../upstream.ts';
+import { type Host, type HostSession, type Posted, startHost } from './shared-process.ts';
+
+export interface StdioLimits {
+  /** The commands that targets may use, compared byte for byte. */
+  readonly allowed: readonly string[];
+  readonly maxProcesses: number;
+  /** How long a process may be without a client message and an open stream. */
+  readonly idleMs: number;
+  readonly lifetimeMs: number;
+}
+
+export interface StdioDeps {
+  readonly limits: UpstreamLimits;
+  readonly stdio: StdioLimits;
+  readonly log: Log;
+  readonly newId: () => string;
+  readonly now: () => number;
+  readonly unread: Unread;
+}
+
+/** If all process slots are taken, a process that has been idle for this long is evicted. */
+const GIVE_WAY_MS = 30_000;
+/** How long a new process waits for a slot while another process ends. */
+const ROOM_MS = 5_000;
+/** How long a process may finish its requests after its lifetime. */
+const OVERTIME_MS = 60_000;
+/** A shared process that ends by itself within this time of its start counts as a further failure in a row. */
+const STEADY_MS = 30_000;
+const FIRST_BACK_OFF_MS = 1_000;
+const BACK_OFF_MS = 30_000;
+/** The time that ending a process takes at most, with a margin. */
+const CLOSE_MS = 6_000;
+
+export interface StdioUpstream extends Upstream {
+  /** Returns how many processes exist, including those that are ending. */
+  processes(): number;
+}
+
+interface Seat {
+  readonly host: Host;
+  readonly session: HostSession;
+  readonly targetId: string;
+  /** The fingerprint of target, address and credentials. A session must not be used with different ones. */
+  readonly place: string;
+}
+
+export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps): StdioUpstream {
+  /** All processes, including those that are ending. */
+  const hosts = new Set<Host>();
+  const ending = new Set<Host>();
+  /** The owner of each process that only one user may use. */
+  const owners = new WeakMap<Host, string>();
+  const seats = new Map<string, Seat>();
+  const shared = new Map<string, Host>();
+  const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
+  let isClosed = false;
+
+  const sweeper = setInterval(sweep, Math.min(5_000, Math.max(20, Math.min(stdio.idleMs, stdio.lifetimeMs) / 4)));
+  sweeper.unref();
+
+  function sweep(): void {
+    const at = now();
+    for (const host of hosts) {
+      if (ending.has(host)) continue;
+      const age = at - host.startedAt;
+      if (age > stdio.lifetimeMs + OVERTIME_MS) host.end('it is too old, and a request is still under way');
+      else if (age > stdio.lifetimeMs && host.underWay === 0) host.end('it is too old');
+      else if (!host.isBusy && at - host.lastUsed > stdio.idleMs) host.end('it was idle');
+      else if (host.shared) sweepSessions(host, at);
+    }
+    for (const [key, { until }] of setbacks) if (at > until + STEADY_MS) setbacks.delete(key);
+  }
+
+  /** Ends sessions whose clients left without ending them. */
+  function sweepSessions(host: Host, at: number): void {
+    for (const session of host.sessions.values()) {
+      if (session.streams > 0 || at - session.lastUsed <= stdio.idleMs) continue;
+      host.leave(session);
+      seats.delete(session.id);
+    }
+  }
+
+  /** How many processes of their own one user may have. Each user gets a few, even if the total limit is low. */
+  const maxOwned = Math.max(Math.min(4, stdio.maxProcesses), Math.floor(stdio.maxProcesses / 4));
+
+  /** Whether the user may start one more process. An idle one of the same user is evicted if needed. */
+  function mayOwnAnother(owner: string): boolean {
+    const own = [...hosts].filter((host) => owners.get(host) === owner && !ending.has(host));
+    if (own.length < maxOwned) return true;
+    const [longest] = own.filter((host) => !host.isBusy).sort((a, b) => a.lastUsed - b.lastUsed);
+    longest?.end('it was idle, and its user needs its slot');
+    return longest !== undefined;
+  }
+
+  /**
+   * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
+   * count and the start.
+   */
+  async function whenRoom(running: () => Host | null, begin: () => Host): Promise<Host | null> {
+    const deadline = now() + ROOM_MS;
+    while (!isClosed) {
+      const host = running();
+      if (host !== null) return host;
+      if (hosts.size < stdio.maxProcesses) return begin();
+      if (ending.size === 0) giveWay();
+      const left = deadline - now();
+      if (ending.size === 0 || left <= 0) return null;
+      await settled(
+        [...ending].map(({ gone }) => gone),
+        left,
+        'first',
+      );
+    }
+    return null;
+  }
+
+  function giveWay(): void {
+    const idle = [...hosts].filter((host) => !host.isBusy && now() - host.lastUsed >= GIVE_WAY_MS);
+    const [longest] = idle.sort((a, b) => a.lastUsed - b.lastUsed);
+    longest?.end('it was idle, and another process needs its slot');
+  }
+
+  function start(
+    target: StdioTarget & { readonly id: string },
+    credentials: Credentials,
+    key: string | null,
+    owner: string | null,
+  ): Host {
+    const { name, command, args, cwd } = target;
+    const env = { ...target.env, ...credentials.env };
+    const patience = { openingMs: openingOf(target, limits), silenceMs: silenceOf(target, limits) };
+    const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env), ...patience };
+    const host: Host = startHost(spec, key !== null, { limits, newId, now, log, unread: unread.open(target.id) }, (failed) => {
+      ending.add(host);
+      for (const id of host.sessions.keys()) seats.delete(id);
+      if (key === null) return;
+      if (shared.get(key) === host) shared.delete(key);
+      if (failed) setBack(key, host);
+    });
+    hosts.add(host);
+    if (owner !== null) owners.set(host, owner);
+    if (key !== null) shared.set(key, host);
+    void host.gone.then(() => {
+      hosts.delete(host);
+      ending.delete(host);
+    });
+    return host;
+  }
+
+  /** Records a failure of a shared process. The first may be chance; each further failure doubles the wait. */
+  function setBack(key: string, host: Host): void {
+    const before = now() - host.startedAt > STEADY_MS ? 0 : (setbacks.get(key)?.failures ?? 0);
+    const failures = before + 1;
+    const wait = failures === 1 ? 0 : Math.min(BACK_OFF_MS, FIRST_BACK_OFF_MS * 2 ** (failures - 2));
+    setbacks.set(key, { failures, until: now() + wait });
+  }
+
+  async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<Host | UpstreamFault> {
+    const { scope, owner = null } = access;
+    if (!stdio.allowed.includes(target.command)) {
+      log.warn({ target: target.name, command: target.command }, 'target command refused: the configuration does not allow it');
+      return { fault: 'transport' };
+    }
+    if (scope === null) {
+      if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
+      const host = await whenRoom(
+        () => null,
+        () => start(target, credentials, null, owner),
+      );
+      return host ?? noRoom(target);
+    }
+    const key = JSON.stringify([target.id, addressOf(target), scope, credentials.identity]);
+    const running = current(key);
+    if (running !== null) return running;
+    const until = setbacks.get(key)?.until ?? 0;
+    if (now() < until) {
+      const cause = new Error('the process ended by itself several times; it is not started again for a while');
+      return { fault: 'suspended', until, cause };
+    }
+    if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
+    const host = await whenRoom(
+      () => current(key),
+      () => start(target, credentials, key, owner),
+    );
+    return host ?? noRoom(target);
+  }
+
+  /** Returns the running shared process. A process past its lifetime takes no new sessions. */
+  function current(key: string): Host | null {
+    const host = shared.get(key);
+    return host !== undefined && !isOld(host) ? host : null;
+  }
+
+  function isOld(host: Host): boolean {
+    return now() - host.startedAt > stdio.lifetimeMs;
+  }
+
+  function noRoom({ name }: StdioTarget): UpstreamFault {
+    log.warn({ target: name, processes: hosts.size }, 'target process not started: no process slot is free');
+    return { fault: 'busy' };
+  }
+
+  async function open(
+    { access, signal, ...request }: UpstreamRequest,
+    target: StdioTarget,
+    credentials: Credentials,
+    { message, located }: Readable,
+  ): Promise<UpstreamAnswer | UpstreamFault> {
+    if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return plain(400);
+    const host = await hostFor(target, access, credentials);
+    if (isFault(host)) return host;
+    const opened = await host.open(message, located, signal);
+    if (isFault(opened)) return opened;
+    const { sessionId, text } = opened;
+    const session = sessionId === null ? undefined : host.sessions.get(sessionId);
+    if (session !== undefined) {
+      seats.set(session.id, { host, session, targetId: target.id, place: placeOf(target, access) });
+    }
+    return json(text, sessionId);
+  }
+
+  function post(
+    { host, session }: Seat,
+    { message, located }: Readable,
+    signal: Cancellable | undefined,
+  ): UpstreamAnswer | UpstreamFault {
+    // The 404 makes the session move to a new process with this request.
+    if (host.shared && message.kind === 'request' && isOld(host)) return plain(404);
+    return toAnswer(host.post(session, message, located, signal));
+  }
+
+  function listen({ host, session }: Seat, signal: Cancellable | undefined): UpstreamAnswer | UpstreamFault {
+    const queue = host.listen(session, signal);
+    if (queue === null) return plain(409);
+    return 'fault' in queue ? queue : stream(queue);
+  }
+
+  function leave(seat: Seat): UpstreamAnswer {
+    seats.delete(seat.session.id);
+    seat.host.leave(seat.session);
+    return plain(200);
+  }
+
+  return {
+    processes: () => hosts.size,
+    async send(request) {
+      const { target, access, method, signal } = request;
+      if (target.transport !== 'stdio') return { fault: 'transport' };
+      if (isClosed) return { fault: 'busy', cause: new Error('the gateway is shutting down') };
+      const seat = seats.get(request.session?.upstreamId ?? '');
+      // A session can always be ended, even if the credentials have changed.
+      if (method === 'DELETE') return seat?.targetId === target.id ? leave(seat) : plain(404);
+      const { credentials } = access;
+      if (credentials === 'unusable') return { fault: 'credential' };
+      // Processes speak only the stateful revisions.
+      if (request.modern !== undefined) return plain(400);
+      const isOwn = seat !== undefined && seat.place === placeOf(target, access);
+      if (request.session !== undefined && !isOwn) return plain(404);
+      if (method === 'GET') return isOwn ? listen(seat, signal) : plain(400);
+      const reading = read(request.body ?? '', target.id);
+      const readable = readableOf('then' in reading ? await reading : reading);
+      if (readable === null) return plain(400);
+      // A message that was handled in the meantime may have ended the session.
+      if (isOwn && seats.get(seat.session.id) !== seat) return plain(404);
+      return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
+    },
+    async close() {
+      isClosed = true;
+      clearInterval(sweeper);
+      for (const host of hosts) host.end('the gateway is shutting down');
+      await settled(
+        [...hosts].map(({ gone }) => gone),
+        CLOSE_MS,
+        'all',
+      );
+    },
+  };
+}
+
+function placeOf(target: StdioTarget & { readonly id: string }, access: Access): string {
+  return JSON.stringify([target.id, addressOf(target), access.binding]);
+}
+
+type Readable = { readonly message: RpcMessage; readonly located: Located };
+
+/** Reads a message that the gateway built itself, so it is within limits and well-formed. */
+function read(body: string, targetId: string): JsonReading | Promise<JsonReading> {
+  return readLargeJson(body, { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH }, targetId);
+}
+
+function readableOf(reading: JsonReading): Readable | null {
+  if (!reading.ok) return null;
+  const message = readMessage(reading.value);
+  return message.kind === 'invalid' ? null : { message, located: reading };
+}
+
+function toAnswer(posted: Posted): UpstreamAnswer | UpstreamFault {
+  if (posted === 'accepted') return plain(202);
+  if (posted === 'misplaced') return plain(400);
+  if (posted === 'lost') return plain(404);
+  if ('fault' in posted) return posted;
+  return 'text' in posted ? json(posted.text, null) : stream(posted);
+}
+
+const HEAD = { sessionId: null, held: false, retryAfter: null, discard: () => undefined };
+
+function plain(status: number): UpstreamAnswer {
+  return { ...HEAD, status, type: 'other', read: bytesOf('') };
+}
+
+function json(text: string, sessionId: string | null): UpstreamAnswer {
+  return { ...HEAD, status: 200, sessionId, held: sessionId !== null, type: 'json', read: bytesOf(text) };
+}
+
+function stream(queue: EventQueue): UpstreamAnswer {
+  return { ...HEAD, status: 200, discard: queue.close, type: 'stream', events: queue.events };
+}
+
+function bytesOf(text: string): () => Promise<Buffer> {
+  return async () => Buffer.from(text);
+}
+
+/** Waits for the first or for all of the promises, for at most `ms` milliseconds. */
+async function settled(promises: readonly Promise<void>[], ms: number, which: 'first' | 'all'): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([which === 'first' ? Promise.race(promises) : Promise.all(promises), late]);
+  clearTimeout(timer);
+}

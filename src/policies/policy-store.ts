@@ -1,0 +1,158 @@
+/** Policies in the database. Only administrative transactions write them, and these run one at a time. */
+import type { Knex } from 'knex';
+import { batches, bytesOfRow } from '../db/batches.ts';
+import type { Connection } from '../db/database.ts';
+import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from '../engine/compile/policy.ts';
+
+export interface PolicyStore {
+  /**
+   * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
+   * holds the counter.
+   */
+  all(): Promise<StoredPolicy[]>;
+  /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
+  page(limit: number | null, after: string | null): Promise<StoredPolicy[]>;
+  find(id: string): Promise<StoredPolicy | null>;
+  insert(policy: StoredPolicy): Promise<void>;
+  /** Makes the stored policy equal to `policy`. `before` is its stored state. */
+  update(before: StoredPolicy, policy: StoredPolicy): Promise<void>;
+  delete(id: string): Promise<void>;
+  /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */
+  change(changes: readonly StoredChange[]): Promise<void>;
+  /** Returns whether a policy names this target. */
+  namesTarget(targetId: string): Promise<boolean>;
+}
+
+export interface StoredChange {
+  /** The stored state; null: the policy does not exist yet. */
+  readonly before: StoredPolicy | null;
+  /** null: delete the policy. */
+  readonly after: StoredPolicy | null;
+}
+
+interface Row extends Omit<StoredPolicy, 'enabled' | 'subjects'> {
+  readonly enabled: number | boolean;
+}
+
+interface JoinedRow extends Row {
+  readonly subject_id: string | null;
+  readonly subject_type: PolicySubject['subject_type'];
+  readonly subject_value: string;
+}
+
+/**
+ * Throws on a row that no edit can have stored, which stops the load (law 6): the gateway decides nothing with a policy that it
+ * does not understand.
+ */
+function check(row: JoinedRow): void {
+  const known =
+    EFFECTS.includes(row.effect) &&
+    ['all', ...RESOURCE_TYPES].includes(row.resource_type) &&
+    (row.subject_id === null || SUBJECT_TYPES.includes(row.subject_type)) &&
+    Number.isInteger(row.priority);
+  if (!known) throw new Error(`The table policies contains an invalid row, which the gateway did not write (${row.id})`);
+}
+
+function assemble(rows: readonly JoinedRow[]): StoredPolicy[] {
+  const policies = new Map<string, StoredPolicy & { subjects: PolicySubject[] }>();
+  for (const row of rows) {
+    check(row);
+    const { subject_id, subject_type, subject_value, ...columns } = row;
+    let policy = policies.get(row.id);
+    if (!policy) {
+      policy = { ...columns, enabled: Boolean(columns.enabled), subjects: [] };
+      policies.set(row.id, policy);
+    }
+    if (subject_id !== null) {
+      const value = subject_type === 'everyone' ? null : subject_value;
+      policy.subjects.push({ id: subject_id, subject_type, subject_value: value });
+    }
+  }
+  return [...policies.values()];
+}
+
+const columnsOf = ({ subjects: _, ...columns }: StoredPolicy): Omit<StoredPolicy, 'subjects'> => columns;
+const subjectRow = (policyId: string, { id, subject_type, subject_value }: PolicySubject) => ({
+  id,
+  policy_id: policyId,
+  subject_type,
+  subject_value: subject_value ?? '',
+});
+
+/** The number of policies per database query: reading the result blocks the event loop for a few milliseconds. */
+const AT_ONCE = 500;
+
+const bytesOfId = (id: string): number => id.length;
+
+export function policyStore(db: Connection): PolicyStore {
+  // Use one statement: outside a snapshot, two would read two different states.
+  const read = async (narrow: (policies: Knex.QueryBuilder) => Knex.QueryBuilder): Promise<StoredPolicy[]> => {
+    const rows: JoinedRow[] = await db
+      .from(narrow(db('policies')).as('p'))
+      .leftJoin('policy_subjects as s', 's.policy_id', 'p.id')
+      .select('p.*', 's.id as subject_id', 's.subject_type', 's.subject_value')
+      .orderBy([{ column: 'p.id' }, { column: 's.id' }]);
+    return assemble(rows);
+  };
+  const pageOf = (limit: number, after: string | null): Promise<StoredPolicy[]> =>
+    read((policies) => (after === null ? policies : policies.where('id', '>', after)).orderBy('id').limit(limit));
+  async function allAfter(after: string | null): Promise<StoredPolicy[]> {
+    const found: StoredPolicy[] = [];
+    for (;;) {
+      const some = await pageOf(AT_ONCE, found.at(-1)?.id ?? after);
+      for (const policy of some) found.push(policy);
+      if (some.length < AT_ONCE) return found;
+    }
+  }
+  const insert = async (table: string, rows: Iterable<object>): Promise<void> => {
+    for (const batch of batches(rows, bytesOfRow)) await db(table).insert(batch);
+  };
+  const deleteWhere = async (table: string, column: string, ids: Iterable<string>): Promise<void> => {
+    for (const batch of batches(ids, bytesOfId)) await db(table).whereIn(column, batch).delete();
+  };
+
+  async function change(changes: readonly StoredChange[]): Promise<void> {
+    const gone: string[] = [];
+    const made: StoredPolicy[] = [];
+    const changed: StoredPolicy[] = [];
+    const subjectsGone: string[] = [];
+    const subjectsMade: ReturnType<typeof subjectRow>[] = [];
+    for (const { before, after } of changes) {
+      if (after === null) {
+        if (before !== null) gone.push(before.id);
+        continue;
+      }
+      (before === null ? made : changed).push(after);
+      const known = before?.subjects ?? [];
+      const kept = new Set(after.subjects.map(({ id }) => id));
+      for (const { id } of known) if (!kept.has(id)) subjectsGone.push(id);
+      const there = new Set(known.map(({ id }) => id));
+      for (const subject of after.subjects) if (!there.has(subject.id)) subjectsMade.push(subjectRow(after.id, subject));
+    }
+    await deleteWhere('policy_subjects', 'policy_id', gone);
+    await deleteWhere('policies', 'id', gone);
+    await insert('policies', made.map(columnsOf));
+    for (const batch of batches(changed.map(columnsOf), bytesOfRow)) await db('policies').insert(batch).onConflict('id').merge();
+    // Delete first, because another subject may take the place of a deleted one.
+    await deleteWhere('policy_subjects', 'id', subjectsGone);
+    await insert('policy_subjects', subjectsMade);
+  }
+
+  return {
+    all: () => allAfter(null),
+    page: (limit, after) => (limit === null ? allAfter(after) : pageOf(limit, after)),
+    find: async (id) => (await read((policies) => policies.where({ id })))[0] ?? null,
+
+    insert: (policy) => change([{ before: null, after: policy }]),
+    update: (before, after) => change([{ before, after }]),
+
+    async delete(id) {
+      await db('policy_subjects').where('policy_id', id).delete();
+      await db('policies').where({ id }).delete();
+    },
+
+    change,
+
+    namesTarget: async (targetId) => (await db('policies').where('target_id', targetId).first('id')) !== undefined,
+  };
+}

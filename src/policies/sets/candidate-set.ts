@@ -1,0 +1,69 @@
+/** The current policy set, and the candidate set that files or a draft would make. Questions, tests and replays use them. */
+
+import { AppError } from '../../base/errors.ts';
+import { type Position, readPosition } from '../../db/changes.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import type { StoredPolicy } from '../../engine/compile/policy.ts';
+import type { Draft } from '../drafts/draft.ts';
+import { policyStore } from '../policy-store.ts';
+import { type PlanBody, requestOf, type SetSource } from './bodies.ts';
+import { type PolicyChange, setBefore } from './plan.ts';
+import type { TargetName } from './planning.ts';
+import type { PolicySets } from './sets.ts';
+
+/** A policy set at one moment, and what else questions need. */
+export interface Moment {
+  readonly position: Position;
+  readonly policies: readonly StoredPolicy[];
+  /** The stored policies. They are the same as `policies` unless those come from files or a draft. */
+  readonly stored: readonly StoredPolicy[];
+  readonly targets: readonly (TargetName & { readonly enabled: boolean })[];
+  /** The changes from `stored` to `policies`. */
+  readonly changes: readonly PolicyChange[];
+}
+
+export interface MomentParts {
+  readonly database: Database;
+  readonly sets: PolicySets;
+  readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
+  readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
+}
+
+export interface Moments {
+  now(db: Connection): Promise<Moment>;
+  /**
+   * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be applied.
+   * `by`: the user in whose turn the work runs.
+   */
+  of(source: SetSource, by: string): Promise<Moment>;
+}
+
+export function createMoments({ database, sets, targets, findDraft }: MomentParts): Moments {
+  const now = async (db: Connection): Promise<Moment> => {
+    const policies = await policyStore(db).all();
+    return { position: await readPosition(db), policies, stored: policies, targets: await targets(db), changes: [] };
+  };
+
+  async function planOf({ draft, files, ...rest }: SetSource): Promise<PlanBody | null> {
+    if (draft === undefined) return files === undefined ? null : { ...rest, files };
+    const found = await findDraft(database.knex, draft);
+    if (found === null) throw new AppError('not_found', `No draft has the name ${draft}.`);
+    return { ...rest, files: found.files, owner: found.owner, prune: found.prune, adopt: found.adopt };
+  }
+
+  return {
+    now,
+    async of(source, by) {
+      const body = await planOf(source);
+      if (body === null) return database.snapshot(now);
+      const { plan, position } = await sets.plan(requestOf(body), by);
+      return {
+        position,
+        policies: plan.wouldBe,
+        stored: setBefore(plan.wouldBe, plan.changes),
+        targets: await database.snapshot(targets),
+        changes: plan.changes,
+      };
+    },
+  };
+}

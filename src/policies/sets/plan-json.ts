@@ -1,0 +1,39 @@
+/** Plans and changes of the policy set in the form of the API. Pure. */
+import type { Position } from '../../db/changes.ts';
+import { fileOf } from '../files/file.ts';
+import type { DecisionChanges } from './decision-changes.ts';
+import { changedMembers, type PolicyChange, type PolicyPlan } from './plan.ts';
+import type { TargetName } from './planning.ts';
+
+export const planJson = (plan: PolicyPlan, targets: readonly TargetName[], position: Position) => ({
+  ...planCounts(plan, position),
+  changes: changesJson(plan.changes, targets),
+});
+
+/** Everything except the changes. */
+export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmanaged'>, { revision }: Position) => ({
+  revision,
+  unchanged: plan.unchanged,
+  left: plan.left.map(({ file, policy }) => ({ file, policy_id: policy.id, name: policy.name })),
+  unmanaged: plan.unmanaged,
+});
+
+/** Shows policies in the form of their files, because people read names, not ids. */
+export const changesJson = (changes: readonly PolicyChange[], targets: readonly TargetName[]) =>
+  changes.map(changeJsonWith(targets));
+
+export function changeJsonWith(targets: readonly TargetName[]) {
+  const names = new Map(targets.map(({ id, name }) => [id, name]));
+  return ({ action, file, before, after }: PolicyChange) => ({
+    action,
+    file,
+    policy_id: (after ?? before)?.id ?? null,
+    name: (after ?? before)?.name ?? '',
+    members: changedMembers(before, after).map((member) => (member === 'target_id' ? 'target' : member)),
+    before: before && fileOf(before, (id) => names.get(id)),
+    after: after && fileOf(after, (id) => names.get(id)),
+  });
+}
+
+export const withFlips = (changes: ReturnType<typeof changesJson>, flipsOf: DecisionChanges['flipsOf']) =>
+  changes.map((change) => ({ ...change, flips: flipsOf(change.policy_id ?? '') }));

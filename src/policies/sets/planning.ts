@@ -1,0 +1,224 @@
+/**
+ * Plans applies of files and rollbacks, on a policy set that was read before. A plan is either refused here or can be applied.
+ */
+
+import { AppError, type FieldError } from '../../base/errors.ts';
+import { createPause, inSlices } from '../../base/slices.ts';
+import type { Position } from '../../db/changes.ts';
+import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
+import type { StoredPolicy } from '../../engine/compile/policy.ts';
+import { FILE_NAME, FILE_NAME_RULE, isOf } from '../files/file.ts';
+import { describePolicyFileError, errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
+import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps } from './plan.ts';
+
+export interface TargetName {
+  readonly id: string;
+  readonly name: string;
+}
+
+/** The policies of one snapshot. */
+export interface SetState {
+  readonly position: Position;
+  readonly policies: readonly StoredPolicy[];
+  readonly targets: readonly TargetName[];
+}
+
+export interface Expected {
+  /** Refuse if the set is at a different revision; null: accept any revision. */
+  readonly expectedRevision: number | null;
+  /**
+   * Refuse if one of these targets was deleted or renamed: files refer to targets by name, and the revision does not change with
+   * them.
+   */
+  readonly expectedTargets?: readonly TargetName[];
+}
+
+export interface PlanningParts {
+  readonly checkPattern: PatternCheck;
+  /** Returns a UUIDv7: ids sort in the order of creation. */
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+/**
+ * Values that stay the same if the work of one request is repeated: ids, the time, and the checks of patterns, which take long.
+ */
+export interface Made {
+  readonly idFor: (what: string) => string;
+  readonly time: number;
+  readonly refusalOf: (policy: StoredPolicy) => Promise<string | null>;
+}
+
+export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Made {
+  const ids = new Map<string, string>();
+  const refusals = new Map<string, string | null>();
+  const pause = createPause();
+  return {
+    time: now(),
+    idFor(what) {
+      const id = ids.get(what) ?? newId();
+      ids.set(what, id);
+      return id;
+    },
+    async refusalOf({ resource_pattern: pattern }) {
+      if (pattern === null) return null;
+      const before = refusals.get(pattern);
+      if (before !== undefined) return before;
+      await pause();
+      const refusal = checkPattern(pattern);
+      refusals.set(pattern, refusal);
+      return refusal;
+    },
+  };
+}
+
+/** Throws AppError `invalid_request` with the positions of the errors in files, and `precondition_failed`. */
+export async function planOn(state: SetState, request: PlanRequest & Expected, made: Made): Promise<PolicyPlan> {
+  requireExpected(state, request);
+  const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
+  if ('errors' in plan) throw badFiles(plan.errors);
+  await check(plan, request.files, made.refusalOf);
+  return plan;
+}
+
+/** Checks everything that an edit of one policy checks. Each error has the position in its file. */
+async function check({ wouldBe, changes }: PolicyPlan, files: PlanRequest['files'], refusalOf: Made['refusalOf']): Promise<void> {
+  const errors: PolicyFileError[] = [];
+  const brought = new Map<string, ParsedPolicyFile>();
+  for (const { file, after } of changes) {
+    const parsed = files.get(file ?? '');
+    if (after === null || parsed === undefined) continue;
+    brought.set(after.id, parsed);
+    const refusal = await refusalOf(after);
+    if (refusal !== null) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
+  }
+  if (errors.length === 0) {
+    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
+      const parsed = policyIds.map((id) => brought.get(id)).find((found) => found !== undefined);
+      if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
+    }
+  }
+  if (errors.length > 0) throw badFiles(errors);
+}
+
+export interface RollbackRequest {
+  readonly revision: number;
+  /** Roll back only the policies of this owner; null: every policy. */
+  readonly owner: string | null;
+  readonly expectedRevision: number | null;
+}
+
+export interface RollbackPlan {
+  readonly changes: readonly PolicyChange[];
+  readonly wouldBe: readonly StoredPolicy[];
+}
+
+/**
+ * `old`: the set at the revision. Policies that were accepted then may be refused now: targets are deleted, and limits are
+ * lowered. Throws like `planOn`.
+ */
+export async function planRollback(
+  state: SetState,
+  old: readonly StoredPolicy[],
+  request: RollbackRequest,
+  { refusalOf, time }: Made,
+): Promise<RollbackPlan> {
+  requireExpected(state, request);
+  const wouldBe = request.owner === null ? old : ofOwnerAsThen(state.policies, old, request.owner);
+  const changes = changesBetween(state.policies, wouldBe).map((change) => ({
+    ...change,
+    after: change.after && { ...change.after, updated_at: time },
+  }));
+  const known = new Set(state.targets.map(({ id }) => id));
+  const errors: FieldError[] = [];
+  for (const { after } of changes) {
+    if (after === null) continue;
+    const called = `policy ${JSON.stringify(after.name)} (${after.id})`;
+    if (request.owner !== null && after.managed_as !== null && !isOf(after.managed_as, request.owner)) {
+      // Refuse: the other owner may have a file of this name by now, and would not notice the policy.
+      const [other] = after.managed_as.split('/');
+      errors.push({
+        path: 'owner',
+        message: `${called} belonged to owner ${other} at that revision: only a rollback of all owners restores it`,
+      });
+    }
+    if (after.target_id !== null && !known.has(after.target_id)) {
+      errors.push({ path: 'revision', message: `${called} names a target that no longer exists (${after.target_id})` });
+    }
+    const refusal = await refusalOf(after);
+    if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
+  }
+  for (const { message } of await inSlices(checkPolicySetInSteps(wouldBe))) errors.push({ path: 'revision', message });
+  if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
+  return { changes, wouldBe };
+}
+
+/**
+ * Returns the policies of `now`, with some of `then` restored: those that the owner has now, and those that the owner had then
+ * and no other owner has now.
+ */
+function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy[], owner: string): StoredPolicy[] {
+  const owners = new Map(now.map((policy) => [policy.id, policy.managed_as]));
+  const goesBack = (policy: StoredPolicy): boolean => {
+    const current = owners.get(policy.id) ?? null;
+    return isOf(current, owner) || (current === null && isOf(policy.managed_as, owner));
+  };
+  const wasOwners = new Set(then.filter(goesBack).map(({ id }) => id));
+  const stays = now.filter((policy) => !wasOwners.has(policy.id) && !isOf(policy.managed_as, owner));
+  return [...stays, ...then.filter(({ id }) => wasOwners.has(id))].sort((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+function requireExpected({ position, targets }: SetState, { expectedRevision, expectedTargets = [] }: Expected): void {
+  const { revision } = position;
+  if (expectedRevision !== null && expectedRevision !== revision) {
+    throw new AppError(
+      'precondition_failed',
+      `The policies are at revision ${revision}, not ${expectedRevision}. Review them again, then repeat the request.`,
+    );
+  }
+  const names = new Map(targets.map(({ id, name }) => [id, name]));
+  const moved = expectedTargets.find(({ id, name }) => names.get(id) !== name);
+  if (moved === undefined) return;
+  throw new AppError(
+    'precondition_failed',
+    `The target ${moved.name} was renamed or deleted in the meantime. Review the policies again, then repeat the request.`,
+  );
+}
+
+/** `texts`: texts by file name. Throws AppError `invalid_request` with the positions of the errors. */
+export async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {
+  const files = new Map<string, ParsedPolicyFile>();
+  const errors: PolicyFileError[] = [];
+  const pause = createPause();
+  for (const [file, text] of texts) {
+    await pause();
+    if (!FILE_NAME.test(file)) {
+      errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
+      continue;
+    }
+    const parsed = parsePolicyFile(text, file);
+    if ('errors' in parsed) errors.push(...parsed.errors);
+    else files.set(file, parsed);
+  }
+  if (errors.length > 0) throw badFiles(errors);
+  return files;
+}
+
+/** More errors would not help. */
+const ERRORS_NAMED = 200;
+const ERRORS_IN_DETAIL = 10;
+
+/** `member`: the member of the request that contains the files. */
+export function badFiles(errors: readonly PolicyFileError[], member = 'files'): AppError {
+  const fields = errors.map(({ file, line, column, message }) => ({
+    path: `${member}.${file}`,
+    ...{ message, file, line, column },
+  }));
+  return tooMany(fields, describePolicyFileError);
+}
+
+function tooMany<E extends FieldError>(errors: readonly E[], describe: (error: E) => string): AppError {
+  const more = errors.length - ERRORS_IN_DETAIL;
+  const lines = [...errors.slice(0, ERRORS_IN_DETAIL).map(describe), ...(more > 0 ? [`and ${more} more`] : [])];
+  return new AppError('invalid_request', lines.join('; '), { errors: errors.slice(0, ERRORS_NAMED) });
+}

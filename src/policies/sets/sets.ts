@@ -1,0 +1,140 @@
+/** Changes of the whole policy set: applies of files, and rollbacks to an earlier revision. Each is one administrative change. */
+import type { Caller } from '../../auth/caller.ts';
+import { inSlices } from '../../base/slices.ts';
+import { type Change, readPosition } from '../../db/changes.ts';
+import type { Connection, Transaction } from '../../db/database.ts';
+import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
+import { policiesAt } from '../history.ts';
+import { policyStore } from '../policy-store.ts';
+import type { PlanRequest, PolicyChange, PolicyPlan } from './plan.ts';
+import {
+  type Expected,
+  madeForRequest,
+  planOn,
+  planRollback,
+  type RollbackPlan,
+  type RollbackRequest,
+  type readFiles,
+  type SetState,
+  type TargetName,
+} from './planning.ts';
+
+export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists'> {
+  readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
+  /** Takes long for many files. `by`: the user in whose turn the work runs. */
+  readonly readFiles: (texts: ReadonlyMap<string, string>, by: string) => ReturnType<typeof readFiles>;
+}
+
+export interface ApplyRequest extends Omit<PlanRequest, 'files'>, Expected {
+  /** Texts by file name. */
+  readonly files: ReadonlyMap<string, string>;
+}
+
+export interface Planned<P> {
+  readonly plan: P;
+  /** The names of the targets that policies use. */
+  readonly targets: readonly TargetName[];
+}
+
+/** May run several times. Rejects if the policies must not be applied. */
+export type Alongside = (trx: Transaction) => Promise<readonly Change[]>;
+
+/**
+ * All throw AppError: `invalid_request` with the positions of the errors in files, and `precondition_failed` if the set is not at
+ * the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no
+ * change.
+ */
+export interface PolicySets {
+  /** Returns what `apply` would do. Throws what `apply` would throw. */
+  plan(request: ApplyRequest, by: string): Promise<Planned<PolicyPlan> & Pick<SetState, 'position'>>;
+  /** `alongside` runs in the same transaction, even if the policies already match the files. */
+  apply(caller: Caller, request: ApplyRequest, alongside?: Alongside): Promise<Edited<Planned<PolicyPlan>>>;
+  /** Restores the set, or an owner's part of it, from the revision, with ids and creation times. */
+  rollback(caller: Caller, request: RollbackRequest): Promise<Edited<Planned<RollbackPlan>>>;
+}
+
+export function createPolicySets(parts: PolicySetParts): PolicySets {
+  const { database } = parts;
+  const edit = createPolicyEdit(parts);
+  const glance = async (db: Connection) => ({
+    revision: (await readPosition(db)).revision,
+    targets: (await parts.targets(db)).map(({ id, name }) => ({ id, name })),
+  });
+  const read = async (db: Connection): Promise<SetState> => ({
+    position: await readPosition(db),
+    policies: await policyStore(db).all(),
+    targets: await parts.targets(db),
+  });
+
+  return {
+    async plan(request, by) {
+      const files = await parts.readFiles(request.files, by);
+      const state = await database.snapshot(read);
+      const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
+      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.wouldBe, by);
+      return { plan, targets: state.targets, position: state.position };
+    },
+
+    async apply(caller, request, alongside = async () => []) {
+      const files = await parts.readFiles(request.files, caller.principal.sub);
+      const made = madeForRequest(parts);
+      return edit(caller, {
+        ...{ glance, read },
+        async plan(state: SetState) {
+          const plan = await planOn(state, { ...request, files }, made);
+          const planned = carryingOut({ plan, targets: state.targets }, plan);
+          return {
+            ...planned,
+            apply: async (store, trx) => [...(await alongside(trx)), ...((await planned.apply?.(store, trx)) ?? [])],
+          };
+        },
+      });
+    },
+
+    rollback(caller, request) {
+      const made = madeForRequest(parts);
+      const { revision, owner } = request;
+      const whose = owner === null ? '' : `, policies of ${owner}`;
+      const why = caller.reason ?? `rollback to revision ${revision}${whose}`;
+      return edit(
+        { ...caller, reason: why },
+        {
+          glance,
+          read: async (db: Connection) => ({ state: await read(db), old: await policiesAt(db, revision) }),
+          async plan({ state, old }) {
+            const plan = await planRollback(state, old, request, made);
+            return carryingOut({ plan, targets: state.targets }, plan);
+          },
+        },
+      );
+    },
+  };
+}
+
+function carryingOut<T>(
+  result: T,
+  { changes, wouldBe }: { readonly changes: readonly PolicyChange[]; readonly wouldBe: EditPlan<T>['wouldBe'] },
+): EditPlan<T> {
+  return {
+    result,
+    // Skip the check if the change only deletes: a set that cannot be compiled must be repairable by deletions.
+    wouldBe: changes.some(({ after }) => after !== null) ? wouldBe : null,
+    apply:
+      changes.length === 0
+        ? null
+        : async (store) => {
+            await store.change(changes);
+            return inSlices(recordsOf(changes));
+          },
+  };
+}
+
+/** Returns the entries of the change feed. Pauses after each one, so that the caller can let other work run. */
+export function* recordsOf(changes: readonly Pick<PolicyChange, 'before' | 'after'>[]): Generator<undefined, Change[]> {
+  const records: Change[] = [];
+  for (const { before, after } of changes) {
+    records.push(changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after));
+    yield;
+  }
+  return records;
+}

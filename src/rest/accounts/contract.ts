@@ -1,0 +1,91 @@
+/** Accounts, API tokens, and the keys that sign tokens. */
+import { TOKEN_NAME_MAX } from '../../auth/token-store.ts';
+import { get, many, nothing, one, type Paths, parameter } from '../openapi/operation.ts';
+import { described, object, ref, type Schema, strict, string, text, time, uuid } from '../openapi/schema.ts';
+import { email, newPassword, password } from '../users/contract.ts';
+
+const user: Schema = ref('User');
+const apiToken: Schema = ref('ApiToken');
+
+export const ACCOUNT_SCHEMAS = {
+  Account: strict({ email, password }, ['email', 'password']),
+  NewAccount: strict({ email, password: newPassword }, ['email', 'password']),
+  PasswordChange: strict({ current_password: password, new_password: newPassword }, ['current_password', 'new_password']),
+  Login: object({ user, token: described('A JWT that is valid for 12 hours.', string) }),
+  NewApiToken: strict({ name: text(TOKEN_NAME_MAX) }, ['name']),
+  ApiToken: object({ id: uuid, name: string, created_at: time }),
+  CreatedApiToken: object({
+    api_token: apiToken,
+    token: described('A JWT that does not expire. It is shown only once.', string),
+  }),
+  Key: object({ kid: string, created_at: time }),
+} satisfies Record<string, Schema>;
+
+export const ACCOUNT_PATHS: Paths = {
+  '/api/auth/register': {
+    post: {
+      id: 'register',
+      summary: 'Create an account. The first user becomes the administrator.',
+      access: 'open',
+      takes: 'NewAccount',
+      gives: { 201: one('User') },
+      refuses: [403, 409, 429],
+      headers: [
+        parameter(
+          'header',
+          'Portcullis-Setup-Code',
+          { type: 'string' },
+          'The setup code. It is required for the first account if the gateway is not on loopback.',
+        ),
+      ],
+    },
+  },
+  '/api/auth/login': {
+    post: {
+      id: 'logIn',
+      summary: 'Log in.',
+      access: 'open',
+      takes: 'Account',
+      gives: { 200: one('Login') },
+      refuses: [401, 429],
+    },
+  },
+  '/api/auth/logout': {
+    post: { id: 'logOut', summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
+  },
+  '/api/auth/me': { get: get('getMe', 'Get the user record of the caller.', 'any token', one('User')) },
+  '/api/auth/password': {
+    put: {
+      id: 'changePassword',
+      summary: 'Change the password. Revokes the other login tokens of the user.',
+      access: 'login token',
+      takes: 'PasswordChange',
+      gives: { 204: nothing() },
+      refuses: [429],
+    },
+  },
+  '/api/auth/tokens': {
+    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many('ApiToken'), {
+      query: [parameter('query', 'user_id', uuid, 'Lists the tokens of this user instead. Only administrators may do this.')],
+    }),
+    post: {
+      id: 'createApiToken',
+      summary: 'Create an API token.',
+      access: 'login token',
+      takes: 'NewApiToken',
+      gives: { 201: one('CreatedApiToken') },
+      refuses: [409, 429],
+    },
+  },
+  '/api/auth/tokens/{id}': {
+    delete: { id: 'revokeApiToken', summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } },
+  },
+  '/api/keys/rotate': {
+    post: {
+      id: 'rotateSigningKey',
+      summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.',
+      access: 'admin',
+      gives: { 201: one('Key') },
+    },
+  },
+};

@@ -1,0 +1,167 @@
+/** The Express app: it handles everything over HTTP except `/mcp`, which the server handles first. */
+import { STATUS_CODES } from 'node:http';
+import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
+import { v7 as uuidv7 } from 'uuid';
+import type { KeyRing } from '../auth/keys.ts';
+import type { Stock } from '../base/budgets.ts';
+import { AppError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import type { Config } from '../config/config.ts';
+import { ifLarge, jsonBody, LARGE_BODY } from '../http/body.ts';
+import { contextOf, openContext } from '../http/context.ts';
+import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
+import { problemOf, sendProblem } from '../http/problem.ts';
+import { limitUnread, type UnreadLimits } from '../http/unread.ts';
+import { type Authenticate, requireRole } from './authenticate.ts';
+import { healthRoutes, type Ready } from './health.ts';
+import { homeRoutes } from './home.ts';
+import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
+import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
+import { wellKnownRoutes } from './well-known.ts';
+
+export interface ProtectedMount extends Mount {
+  /** Roles that may use the routes under this path. If it is absent, any valid token may. */
+  readonly roles?: readonly string[];
+}
+
+export interface AppParts {
+  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'metricsToken'>;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly keys: KeyRing;
+  readonly authenticate: Authenticate;
+  readonly ready: Ready;
+  /** The bytes of large bodies in flight, by principal, for the whole process. */
+  readonly bodies: Stock;
+  readonly unread: UnreadLimits;
+  /** Routers under `/api` for callers without a token. */
+  readonly open: readonly Mount[];
+  /** Routers under `/api` behind authentication, in the order in which they are tried. */
+  readonly protected: readonly ProtectedMount[];
+}
+
+const OPEN_BODY_BYTES = 16 * 1024;
+const BODY_BYTES = 4 * 1024 * 1024;
+/** Administrators send policy files. No one else has a reason to send a large body. */
+const limitFor = (res: Response): number => (contextOf(res).admission?.principal.role === 'admin' ? BODY_BYTES : LARGE_BODY);
+/** Each path under `/api` has only one spelling: no capitals, escapes, empty segments or trailing slash. */
+const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
+/** Paths whose last segment is an escaped text of any characters, or a name whose format the handler checks. */
+const TEXT_PATH =
+  /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+|policies\/drafts)\/[^/]+$/;
+
+/** Paths under `/api` whose bodies may be large and are parsed by a worker thread. */
+const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|simulate|test)$/;
+
+export function createApp(parts: AppParts): Express {
+  const { authenticate, metrics } = parts;
+  const app = express();
+  app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing');
+
+  const administrator = [authenticate.verify, authenticate.admit, requireRole('admin')];
+  const documents: readonly Mount[] = [
+    { path: '', router: homeRoutes(parts.config.publicUrl) },
+    { path: '/health', router: healthRoutes(parts.ready) },
+    { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl) },
+    {
+      path: '',
+      router: metricsRoutes(metrics, parts.config.metricsToken, administrator),
+    },
+  ];
+  const open = parts.open.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
+  const guarded = parts.protected.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
+
+  app.use(begin(parts, routeTable([...documents, ...open, ...guarded])));
+  app.use(refuseUnknown(routeTable([...documents, ...open]), routeTable(guarded)));
+  for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
+  app.use(bodyOf(routeTable(open)));
+  for (const { path, router } of open) app.use(path, router);
+  // A request counts as arriving with its last byte (law 4). The sender of a large body is therefore admitted before and after
+  // the body.
+  const early = ifLarge(authenticate.admit);
+  app.use(
+    '/api',
+    authenticate.verify,
+    early,
+    jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path), parts.bodies),
+    authenticate.admit,
+  );
+  for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);
+  app.use(() => {
+    throw new AppError('not_found', 'There is no resource at this path.');
+  });
+  app.use(answerError(parts));
+  return app;
+}
+
+/** Does what every request needs: an id, headers and a log line, and a check that the request is addressed to this gateway. */
+function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): RequestHandler {
+  return (req, res, next) => {
+    const requestId = uuidv7();
+    openContext(res, { requestId });
+    const address = req.socket.remoteAddress ?? '';
+    limitUnread(res, () => contextOf(res).admission?.principal.sub ?? address, unread, log);
+    res.setHeader('X-Request-Id', requestId);
+    res.setHeader('X-Content-Type-Options', 'nosniff');
+    if (req.path.startsWith('/api')) res.setHeader('Cache-Control', 'no-store');
+    const { method, path } = req;
+    const began = performance.now();
+    res.once('close', () => {
+      const route = matchRoute(table, path)?.template ?? 'none';
+      const known = table.some((entry) => entry.methods.has(method)) ? method : 'other';
+      const status = res.writableFinished ? res.statusCode : 499;
+      metrics.requests.inc({ method: known, route, status });
+      const took = Math.round(performance.now() - began);
+      const user = contextOf(res).admission?.principal.sub;
+      // Probes and scrapes come all the time and would bury the requests of people.
+      const level = route.startsWith('/api/') ? 'info' : 'debug';
+      const line = { request_id: requestId, method: known, route, status, took_ms: took, user_id: user };
+      log[level](line, STATUS_CODES[status] ?? 'closed by the client');
+    });
+    // Prometheus addresses instances by IP address. A page that uses a name for that address (DNS rebinding) has no token to
+    // send.
+    const anyHost = path === METRICS_PATH && req.headers.authorization !== undefined;
+    const refusal = checkOrigin(req, config, anyHost);
+    if (refusal) throw refusal;
+    allowOrigin(req, res);
+    next();
+  };
+}
+
+/**
+ * Answers 404 or 405 for everything without a handler. OPTIONS requests, and HEAD requests to routes that need a token, reach no
+ * handler.
+ */
+function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
+  return (req, res, next) => {
+    const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path) || TEXT_PATH.test(req.path);
+    const [unguarded, protected_] = wellFormed ? [matchRoute(open, req.path), matchRoute(guarded, req.path)] : [null, null];
+    if (!unguarded && !protected_) {
+      const hint = req.path.length > 1 && req.path.endsWith('/') ? ' Paths do not end in a slash.' : '';
+      throw new AppError('not_found', `There is no resource at this path.${hint}`);
+    }
+    if (answerPreflight(req, res)) return;
+    const allowed = methodsOf(unguarded, protected_);
+    if (allowed.has(req.method)) return next();
+    res.setHeader('Allow', [...allowed].sort().join(', '));
+    throw new AppError('method_not_allowed', `${req.path} takes ${[...allowed].sort().join(', ')}.`);
+  };
+}
+
+/** Reads the bodies of callers without a token. All other bodies are read after their token is verified. */
+function bodyOf(open: RouteTable): RequestHandler {
+  const read = jsonBody(() => OPEN_BODY_BYTES);
+  return (req, res, next) => (matchRoute(open, req.path)?.methods.has(req.method) ? read(req, res, next) : next());
+}
+
+function methodsOf(open: RouteMatch | null, guarded: RouteMatch | null): ReadonlySet<string> {
+  const head = open?.methods.has('GET') ? ['HEAD'] : [];
+  return new Set([...(open?.methods ?? []), ...(guarded?.methods ?? []), ...head]);
+}
+
+function answerError({ config, log }: AppParts): ErrorRequestHandler {
+  return (error: unknown, _req, res, _next) => {
+    const { requestId } = contextOf(res);
+    sendProblem(res, problemOf(error, { requestId, publicUrl: config.publicUrl, log }));
+  };
+}

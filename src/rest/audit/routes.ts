@@ -1,0 +1,134 @@
+/** `/api/logs`. Only administrators and auditors reach these routes. */
+import { pipeline } from 'node:stream/promises';
+import { type Request, type Response, Router } from 'express';
+import Joi from 'joi';
+import { chainStore } from '../../audit/chain/chain-store.ts';
+import type { Heads } from '../../audit/chain/heads.ts';
+import { type AuditLine, auditLines } from '../../audit/chain/lines.ts';
+import { type AuditEntry, type AuditPage, type AuditStore, auditStore } from '../../audit/decision-store.ts';
+import { logJson } from '../../audit/entry.ts';
+import type { Erasure } from '../../audit/erasure.ts';
+import { csvOf, type ExportedEntry, ndjsonOf, wholeLog } from '../../audit/export.ts';
+import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/filter.ts';
+import type { Administer } from '../../auth/caller.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { pathId, text, validate } from '../../base/validate.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
+import { callerOf } from '../../http/caller.ts';
+import { admissionOf } from '../../http/context.ts';
+import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
+/** Rows per read. The number is small because calls may wait for the read. */
+const READ_ROWS = 100;
+const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
+type Format = keyof typeof FORMATS;
+
+export interface LogRouteParts {
+  readonly database: Database;
+  readonly administer: Administer;
+  readonly heads: Heads;
+  readonly erasure: Erasure;
+  readonly now: () => number;
+}
+
+const erasing = Joi.object<{ user_id: string }>({ user_id: text(256).required() }).required();
+
+export function createLogRoutes({ database, administer, heads, erasure, now }: LogRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  const store = auditStore(database.knex);
+  /** A call that records its decision waits for at most one short read, however many administrators read the log. */
+  const inTurn = createTurns();
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const read = pageInParts(store, inTurn, ownerOf(res));
+    const { entries, next } = await read(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
+    if (next !== null) linkNext(req, res, page, next);
+    res.json(entries.map(logJson));
+  });
+
+  router.get('/checkpoint', async (_req, res) => {
+    res.json({ checkpoint: await heads.checkpoint() });
+  });
+
+  router.get('/export', async (req, res) => {
+    const { limit, cursor } = readPage(req, { defaultLimit: null, maxLimit: 1000, also: [...FILTER_NAMES, 'format'] });
+    if (limit !== null || cursor !== null)
+      throw invalidRequest([{ path: '', message: 'must not have limit or cursor: an export has no pages' }]);
+    const format = formatOf(req.query['format']);
+    const filter = filterOf(req);
+    const whole = format === 'ndjson' && Object.keys(filter).length === 0;
+    const at = now();
+    const name = `audit-${new Date(at).toISOString().replaceAll(':', '')}.${format}`;
+    const entries = (): AsyncGenerator<ExportedEntry> => eachInTurn(inTurn, ownerOf(res), allEntries(database.knex, filter));
+    const all = async (): Promise<AsyncGenerator<AuditLine>> =>
+      eachInTurn(inTurn, ownerOf(res), auditLines(database.knex, at, await heads.checkpoint()));
+    const lines = async (): Promise<AsyncGenerator<string>> => (whole ? wholeLog(await all()) : ndjsonOf(entries()));
+    const texts = format === 'csv' ? csvOf(entries()) : await lines();
+    res.setHeader('Content-Type', FORMATS[format]);
+    res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
+    await pipeline(texts, res).catch((error: unknown) => {
+      // A client that has disconnected needs no answer.
+      if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+    });
+  });
+
+  router.post('/erase', async (req, res) => {
+    const { user_id } = validate(erasing, req.body);
+    const { result: row } = await administer(callerOf(res), 'admin', (trx) => erasure.begin(trx, user_id));
+    res.json({ erased: await erasure.finish(row) });
+  });
+
+  router.get('/:id', async (req, res) => {
+    const entry = await store.find(pathId(req.params.id));
+    if (!entry) throw new AppError('not_found', 'No decision has this id.');
+    res.json(logJson(entry));
+  });
+
+  return router;
+}
+
+const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
+
+/** Returns a function that reads a page of the log in parts. */
+function pageInParts(store: AuditStore, inTurn: InTurn, owner: string): AuditStore['page'] {
+  return async (filter, limit, cursor) => {
+    const entries: AuditEntry[] = [];
+    for (let next = cursor; ; ) {
+      const wanted = Math.min(READ_ROWS, limit - entries.length);
+      const part = await inTurn(owner, () => store.page(filter, wanted, next));
+      entries.push(...part.entries);
+      next = part.next;
+      // A part that is not full has reached the limit of rows that a page may search.
+      if (next === null || part.entries.length < wanted || entries.length === limit) return { entries, next };
+    }
+  };
+}
+
+/** Yields the newest entries first. It leaves out records written after it began, however slowly the client reads. */
+async function* allEntries(db: Connection, filter: LogFilter): AsyncGenerator<ExportedEntry> {
+  const store = auditStore(db);
+  const lastOf = new Map((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));
+  let cursor: string | null = null;
+  do {
+    const page: AuditPage = await store.page(filter, READ_ROWS, cursor);
+    for (const entry of page.entries) {
+      const { chain_id, chain_seq } = entry;
+      if (chain_id === null || (chain_seq ?? 0) <= (lastOf.get(chain_id) ?? 0)) yield { ...logJson(entry), chain_id, chain_seq };
+    }
+    cursor = page.next;
+  } while (cursor !== null);
+}
+
+function filterOf(req: Request): LogFilter {
+  const filter = readFilter(req.query);
+  if (Array.isArray(filter)) throw invalidRequest(filter);
+  return filter as LogFilter;
+}
+
+function formatOf(format: unknown): Format {
+  if (format === 'ndjson' || format === 'csv') return format;
+  throw invalidRequest([{ path: 'format', message: 'must be ndjson or csv' }]);
+}

@@ -1,0 +1,35 @@
+/** `/api/changes`: who changed what. Only administrators and auditors reach these routes. */
+import { Router } from 'express';
+import type { ChangeRow, Changes } from '../../db/changes.ts';
+import { readPage, sendPage } from '../../http/page.ts';
+
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: /^[0-9]{1,15}$/ };
+
+export function createChangesRoutes({ changes }: { readonly changes: Changes }): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const cursor = page.cursor === null ? null : Number(page.cursor);
+    const rows = await changes.list((page.limit ?? PAGE.defaultLimit) + 1, cursor);
+    await sendPage(req, res, page, rows, ({ sequence }) => String(sequence), changeJson);
+  });
+
+  return router;
+}
+
+function changeJson(row: ChangeRow) {
+  return {
+    sequence: row.sequence,
+    revision: row.revision,
+    created_at: new Date(row.created_at).toISOString(),
+    actor: row.actor,
+    request_id: row.request_id,
+    reason: row.reason,
+    action: row.action,
+    object_type: row.object_type,
+    object_id: row.object_id,
+    before: row.before,
+    after: row.after,
+  };
+}

@@ -1,0 +1,94 @@
+/** The building blocks of operations. */
+import type { SchemaName } from '../contract.ts';
+import { listOf, ref, type Schema } from './schema.ts';
+
+type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
+
+export interface Operation {
+  /** The `operationId`. Generated clients use it as a name, so it never changes. */
+  readonly id: string;
+  readonly summary: string;
+  readonly access: Access;
+  readonly takes?: SchemaName;
+  /** The successful answers, by status. */
+  readonly gives: Readonly<Record<number, Given>>;
+  /** Statuses of refusals that do not follow from the other members. */
+  readonly refuses?: readonly number[];
+  readonly query?: readonly Schema[];
+  readonly headers?: readonly Schema[];
+  /** Whether `If-Match` is honoured. */
+  readonly conditional?: boolean;
+  /** Runs in a thread with limited memory and time. Callers wait their turn. */
+  readonly heavy?: boolean;
+}
+
+export interface Given {
+  /** null: the answer has no body. */
+  readonly schema: Schema | null;
+  readonly headers: readonly HeaderName[];
+  readonly mediaType: string;
+  /** A second media type of the same content. */
+  readonly orMediaType?: string;
+}
+
+export const HEADERS = {
+  ETag: 'The value for If-Match.',
+  Link: 'The address of the next page, with rel="next".',
+  Location: 'The address of the new resource.',
+  'Portcullis-Revision': 'The revision of the policy set.',
+} as const;
+type HeaderName = keyof typeof HEADERS;
+
+export type Paths = Readonly<Record<string, Readonly<Partial<Record<'get' | 'post' | 'put' | 'delete', Operation>>>>>;
+
+export const REVISION = 'Portcullis-Revision';
+
+export const one = (name: SchemaName, ...headers: HeaderName[]): Given => ({
+  schema: ref(name),
+  headers,
+  mediaType: 'application/json',
+});
+export const many = (name: SchemaName, ...headers: HeaderName[]): Given => ({
+  ...one(name, ...headers),
+  schema: listOf(ref(name)),
+});
+/**
+ * The answer is also available as lines with the progress: `{"progress": …}`, and at the end `{"result": …}` or
+ * `{"error": {"code", "detail", "errors"}}`.
+ */
+export const inLines = (given: Given): Given => ({ ...given, orMediaType: 'application/x-ndjson' });
+export const nothing = (...headers: HeaderName[]): Given => ({ schema: null, headers, mediaType: '' });
+
+export const parameter = (where: 'query' | 'header', name: string, schema: Schema, description: string): Schema => ({
+  in: where,
+  name,
+  schema,
+  description,
+});
+export const paging = (limit: string): Schema[] => [
+  parameter('query', 'limit', { type: 'integer', minimum: 1, maximum: 1000 }, limit),
+  parameter('query', 'cursor', { type: 'string' }, 'The cursor from the Link header of the previous page.'),
+];
+export const wholeOrPaged = paging('Items per page. Absent: the whole list.');
+export const paged = paging('Items per page. Absent: 100.');
+
+export const get = (id: string, summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
+  id,
+  summary,
+  access,
+  gives: { 200: given },
+  ...more,
+});
+/** A GET that answers 304 if the resource has the ETag in If-None-Match. */
+export const tagged = (id: string, summary: string, given: Given): Operation => ({
+  ...get(id, summary, 'admin', given),
+  gives: { 200: given, 304: nothing('ETag') },
+  headers: [
+    parameter(
+      'header',
+      'If-None-Match',
+      { type: 'string' },
+      'The ETag of the version that the client has. The answer is 304 if it is still current.',
+    ),
+  ],
+});

@@ -1,0 +1,76 @@
+/**
+ * `/api/policies` for OPA and for reviewers of Rego. Mounted behind the authentication of administrators, ahead of single
+ * policies.
+ */
+import { readFile } from 'node:fs/promises';
+import { type Response, Router } from 'express';
+import type { KeyRing } from '../../auth/keys.ts';
+import { readQuery } from '../../base/validate.ts';
+import { readPosition } from '../../db/changes.ts';
+import type { Database } from '../../db/database.ts';
+import type { SetEngines } from '../../engine/engines.ts';
+import {
+  BUNDLE_TYPE,
+  type BundleParts,
+  bundleArchive,
+  bundleFiles,
+  bundleStatement,
+  type RegoSources,
+} from '../../policies/bundle.ts';
+import { policiesAt } from '../../policies/history.ts';
+import { showRevision } from './routes.ts';
+
+const REVISION = /^[0-9]{1,15}$/;
+
+export function createBundleRoutes(deps: {
+  readonly database: Database;
+  readonly keys: KeyRing;
+  readonly engineOf: SetEngines;
+}): Router {
+  const { database, keys, engineOf } = deps;
+  const router = Router({ caseSensitive: true, strict: true });
+
+  async function partsOf(res: Response, asked: string | undefined): Promise<BundleParts> {
+    const { revision, policies } = await database.snapshot(async (db) => {
+      const position = await readPosition(db);
+      showRevision(res, position);
+      const revision = asked === undefined ? position.revision : Number(asked);
+      return { revision, policies: await policiesAt(db, revision) };
+    });
+    const [{ compiled, engineHash }, rego] = await Promise.all([engineOf(policies, revision), regoSources()]);
+    return { revision, data: compiled.json, dataHash: compiled.hash, engineHash, rego };
+  }
+
+  router.get('/bundle', async (req, res) => {
+    const { revision, signed } = readQuery(req.query, { revision: REVISION, signed: /^(true|false)$/ });
+    const parts = await partsOf(res, revision);
+    const files = bundleFiles(parts);
+    const signer = signed === 'true' ? await keys.signer() : null;
+    const signature = signer && (await signer.signAs(BUNDLE_TYPE, bundleStatement(files, signer.kid)));
+    const archive = await bundleArchive(files, signature);
+    // OPA polls with If-None-Match. Leave the signature out: it differs each time for the same content.
+    const about = [parts.revision, parts.dataHash.slice(0, 16), parts.engineHash.slice(0, 16), signer?.kid ?? 'unsigned'];
+    res
+      .setHeader('ETag', `"${about.join('.')}"`)
+      .setHeader('Content-Disposition', `attachment; filename="portcullis-${parts.revision}.tar.gz"`)
+      .type('application/gzip')
+      .send(archive);
+  });
+
+  router.get('/rego', async (req, res) => {
+    const { revision, data, dataHash, engineHash, rego } = await partsOf(
+      res,
+      readQuery(req.query, { revision: REVISION }).revision,
+    );
+    const rest = JSON.stringify({ revision, data_hash: dataHash, engine_hash: engineHash, rego }).slice(1);
+    res.type('application/json').send(`{"data":${data},${rest}`);
+  });
+
+  return router;
+}
+
+async function regoSources(): Promise<RegoSources> {
+  const read = (name: string): Promise<string> => readFile(new URL(`../../rego/${name}`, import.meta.url), 'utf8');
+  const [reference, gateway] = await Promise.all([read('reference.rego'), read('gateway.rego')]);
+  return { 'gateway.rego': gateway, 'reference.rego': reference };
+}

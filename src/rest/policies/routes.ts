@@ -1,0 +1,78 @@
+/** `/api/policies`. Mounted behind the authentication of administrators. */
+import { type Response, Router } from 'express';
+import { AppError } from '../../base/errors.ts';
+import { pathId } from '../../base/validate.ts';
+import { type Position, readPosition } from '../../db/changes.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import { callerOf } from '../../http/caller.ts';
+import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
+import { type PolicyEdits, policyEtag } from '../../policies/edit.ts';
+import { policyStore } from '../../policies/policy-store.ts';
+import { policyJson, readPolicy, readPolicyUpdate, readSubject, subjectJson } from '../../policies/schema.ts';
+
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
+
+export function createPolicyRoutes(deps: { readonly database: Database; readonly edits: PolicyEdits }): Router {
+  const { database, edits } = deps;
+  const router = Router({ caseSensitive: true, strict: true });
+
+  /** Reads in a snapshot and labels the response with its revision. */
+  const read = <T>(res: Response, work: (db: Connection) => Promise<T>): Promise<T> =>
+    database.snapshot(async (db) => {
+      showRevision(res, await readPosition(db));
+      return work(db);
+    });
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor));
+    await sendPage(req, res, page, policies, ({ id }) => id, policyJson);
+  });
+
+  router.post('/', async (req, res) => {
+    const { result, position } = await edits.create(callerOf(res), readPolicy(req.body));
+    showRevision(res, position);
+    res.status(201).location(`${req.baseUrl}/${result.id}`).setHeader('ETag', policyEtag(result)).json(policyJson(result));
+  });
+
+  router.get('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    const policy = await read(res, (db) => policyStore(db).find(id));
+    if (!policy) throw new AppError('not_found', 'No policy has this id.');
+    res.setHeader('ETag', policyEtag(policy)).json(policyJson(policy));
+  });
+
+  router.put('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    const { result, position } = await edits.update(callerOf(res), id, readPolicyUpdate(req.body), req.get('If-Match'));
+    showRevision(res, position);
+    res.setHeader('ETag', policyEtag(result)).json(policyJson(result));
+  });
+
+  router.delete('/:id', async (req, res) => {
+    const { position } = await edits.delete(callerOf(res), pathId(req.params.id), req.get('If-Match'));
+    showRevision(res, position);
+    res.status(204).end();
+  });
+
+  router.post('/:id/subjects', async (req, res) => {
+    const id = pathId(req.params.id);
+    const { result, position } = await edits.addSubject(callerOf(res), id, readSubject(req.body), req.get('If-Match'));
+    showRevision(res, position);
+    res.status(result.added ? 201 : 200).json(subjectJson(result.subject));
+  });
+
+  router.delete('/:id/subjects/:subjectId', async (req, res) => {
+    const id = pathId(req.params.id);
+    const subjectId = pathId(req.params.subjectId);
+    const { position } = await edits.removeSubject(callerOf(res), id, subjectId, req.get('If-Match'));
+    showRevision(res, position);
+    res.status(204).end();
+  });
+
+  return router;
+}
+
+export function showRevision(res: Response, position: Position): void {
+  res.setHeader('Portcullis-Revision', String(position.revision));
+}

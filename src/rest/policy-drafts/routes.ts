@@ -1,0 +1,156 @@
+/** `/api/policies/drafts`. Mounted behind the authentication of administrators, ahead of single policies. */
+import { Router } from 'express';
+import Joi from 'joi';
+import type { Caller } from '../../auth/caller.ts';
+import { AppError } from '../../base/errors.ts';
+import { text, validate } from '../../base/validate.ts';
+import { readPosition } from '../../db/changes.ts';
+import type { Database } from '../../db/database.ts';
+import { callerOf, REASON_MAX } from '../../http/caller.ts';
+import { admissionOf } from '../../http/context.ts';
+import { DRAFT_NAME, type Draft, type DraftSummary, type Shadow } from '../../policies/drafts/draft.ts';
+import { draftStore, shadowStore } from '../../policies/drafts/draft-store.ts';
+import { type Drafts, draftEtag } from '../../policies/drafts/drafts.ts';
+import { DEFAULT_OWNER } from '../../policies/files/file.ts';
+import { reportOf } from '../../policies/replay/report.ts';
+import { timestamp } from '../../policies/schema.ts';
+import { type PlanBody, planMembers, texts } from '../../policies/sets/bodies.ts';
+import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import { planCounts } from '../../policies/sets/plan-json.ts';
+import { sendChanges } from '../../policies/sets/send-changes.ts';
+import { showRevision } from '../policies/routes.ts';
+
+export interface DraftRouteParts {
+  readonly database: Database;
+  readonly drafts: Drafts;
+  readonly moments: Moments;
+}
+
+interface DraftBody extends Omit<PlanBody, 'expected_revision'> {
+  tests?: Record<string, string>;
+}
+
+const { files, owner, prune, adopt, expected_revision } = planMembers;
+const draftBody = Joi.object<DraftBody>({ files, owner, prune, adopt, tests: texts }).required();
+const activateBody = Joi.object<{ expected_revision?: number; reason?: string }>({
+  expected_revision,
+  reason: text(REASON_MAX),
+}).default({});
+
+export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/drafts', async (_req, res) => {
+    const { all, shadowed } = await database.snapshot(async (db) => ({
+      all: await draftStore(db).all(),
+      shadowed: new Set(await shadowStore(db).names()),
+    }));
+    res.json(all.map((draft) => summaryJson(draft, shadowed.has(draft.name))));
+  });
+
+  router.put('/drafts/:name', async (req, res) => {
+    const name = nameOf(req.params.name);
+    const { files, tests = {}, owner = DEFAULT_OWNER, prune = false, adopt = false } = validate(draftBody, req.body);
+    const { draft, created } = await drafts.save(callerOf(res), name, { files, tests, owner, prune, adopt }, req.get('If-Match'));
+    const shadow = (await shadowStore(database.knex).find(name)) !== null;
+    if (created) res.status(201).location(`${req.baseUrl}/drafts/${name}`);
+    res.setHeader('ETag', draftEtag(draft)).json(draftJson(draft, shadow));
+  });
+
+  router.get('/drafts/:name', async (req, res) => {
+    const { draft, shadow } = await find(req.params.name);
+    res.setHeader('ETag', draftEtag(draft)).json(draftJson(draft, shadow !== null));
+  });
+
+  router.delete('/drafts/:name', async (req, res) => {
+    await drafts.remove(callerOf(res), nameOf(req.params.name), req.get('If-Match'));
+    res.status(204).end();
+  });
+
+  router.post('/drafts/:name/activate', async (req, res) => {
+    const { expected_revision, reason } = validate(activateBody, req.body);
+    const caller = callerOf(res);
+    const { result, position } = await drafts.activate(
+      reason === undefined ? caller : ({ ...caller, reason } satisfies Caller),
+      nameOf(req.params.name),
+      { ifMatch: req.get('If-Match'), expectedRevision: expected_revision ?? null },
+    );
+    showRevision(res, position);
+    await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
+  });
+
+  router.put('/drafts/:name/shadow', async (req, res) => {
+    const name = nameOf(req.params.name);
+    const begun = await drafts.beginShadow(callerOf(res), name);
+    res.status(begun ? 201 : 200).json(await shadowJson(name, admissionOf(res).principal.sub));
+  });
+
+  router.get('/drafts/:name/shadow', async (req, res) => {
+    res.json(await shadowJson(nameOf(req.params.name), admissionOf(res).principal.sub));
+  });
+
+  router.delete('/drafts/:name/shadow', async (req, res) => {
+    await drafts.endShadow(callerOf(res), nameOf(req.params.name));
+    res.status(204).end();
+  });
+
+  async function find(given: string): Promise<{ draft: Draft; shadow: Shadow | null }> {
+    const name = nameOf(given);
+    const { draft, shadow } = await database.snapshot(async (db) => ({
+      draft: await draftStore(db).find(name),
+      shadow: await shadowStore(db).find(name),
+    }));
+    if (draft === null) throw new AppError('not_found', `No draft has the name ${name}.`);
+    return { draft, shadow };
+  }
+
+  async function shadowJson(name: string, by: string) {
+    const { shadow } = await find(name);
+    if (shadow === null) throw new AppError('not_found', `The draft ${name} has no shadow.`);
+    const { since, progress, flips } = shadow;
+    const now = await momentOf(name, by);
+    const problem = 'problem' in now ? now.problem : progress.problem;
+    const moment = 'problem' in now ? { changes: [], stored: [], position: await readPosition(database.knex) } : now;
+    return {
+      draft: name,
+      revision: moment.position.revision,
+      from: timestamp(since),
+      to: timestamp(progress.updated_at),
+      problem,
+      ...(await reportOf(database.knex, { ...progress, flips }, moment)),
+    };
+  }
+
+  /** If the draft can no longer be applied, it is unknown what it changes, so this returns the problem. */
+  async function momentOf(draft: string, by: string): Promise<Moment | { readonly problem: string }> {
+    try {
+      return await moments.of({ draft }, by);
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'invalid_request') return { problem: error.message };
+      throw error;
+    }
+  }
+
+  return router;
+}
+
+/** Throws AppError `invalid_request`, which explains the form of a name, instead of `not_found`. */
+function nameOf(name: string): string {
+  if (DRAFT_NAME.test(name)) return name;
+  throw new AppError(
+    'invalid_request',
+    'A draft name must consist of a-z, 0-9, ".", "_" and "-", and have at most 63 characters.',
+  );
+}
+
+const summaryJson = ({ name, owner, prune, adopt, author, hash, created_at, updated_at }: DraftSummary, shadow: boolean) => ({
+  ...{ name, owner, prune, adopt, shadow, author, hash },
+  created_at: timestamp(created_at),
+  updated_at: timestamp(updated_at),
+});
+
+const draftJson = (draft: Draft, shadow: boolean) => ({
+  ...summaryJson(draft, shadow),
+  files: draft.files,
+  tests: draft.tests,
+});

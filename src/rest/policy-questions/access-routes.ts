@@ -1,0 +1,185 @@
+/** `/api/policies/access`: who can use what. Mounted behind the authentication of administrators. */
+import { pipeline } from 'node:stream/promises';
+import { type Request, Router } from 'express';
+import Joi from 'joi';
+import { seenObjects } from '../../audit/names-store.ts';
+import { invalidRequest } from '../../base/errors.ts';
+import { validate } from '../../base/validate.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import type { ResourceType } from '../../engine/compile/policy.ts';
+import type { NamedObject } from '../../engine/decision.ts';
+import type { SetEngines } from '../../engine/engines.ts';
+import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+import {
+  type AccessObject,
+  type AccessRow,
+  accessCsv,
+  accessRows,
+  type Holder,
+  holderOf,
+  holderOfUser,
+  namedHolders,
+} from '../../policies/access.ts';
+import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import { objectMembers } from '../../policies/sets/questions-about.ts';
+import { findUser } from '../../policies/users.ts';
+import { TARGET_NAME } from '../../targets/target.ts';
+import { type User, userStore } from '../../users/user-store.ts';
+import { showRevision } from '../policies/routes.ts';
+
+export interface AccessRouteParts {
+  readonly database: Database;
+  readonly moments: Moments;
+  readonly engineOf: SetEngines;
+}
+
+/** How many users one page covers. */
+const PAGE = {
+  defaultLimit: 100,
+  maxLimit: 1000,
+  key: ID_KEY,
+  also: ['target', 'resource_type', 'resource_name', 'who', 'format'],
+};
+/** A page ends after the user with whom it reaches this number of rows. */
+const ROWS_PER_PAGE = 10_000;
+
+/** This id sorts before every other id. */
+const FIRST_ID = '00000000-0000-0000-0000-000000000000';
+
+export function createAccessRoutes({ database, moments, engineOf }: AccessRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/access', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const asked = readAccess(req);
+    const whole = asked.format === 'csv';
+    if (whole && (req.query['limit'] !== undefined || page.cursor !== null)) {
+      throw invalidRequest([
+        { path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' },
+      ]);
+    }
+    const { position, policies, targets, seen, who } = await database.snapshot(async (db) => ({
+      ...(await moments.now(db)),
+      seen: asked.object === null ? await seenObjects(db) : [],
+      who: asked.who === null ? null : await findHolders(db, asked.who),
+    }));
+    showRevision(res, position);
+    const objects = objectsOf(asked, targets, seen);
+    const engine = await engineOf(policies, position.revision);
+    const named = who ?? (page.cursor === null ? namedHolders(policies) : []);
+    const users = async (limit: number, after: string | null): Promise<User[]> =>
+      who === null ? database.snapshot((db) => userStore(db).page(limit, after)) : [];
+
+    async function* everyRow(): AsyncGenerator<AccessRow> {
+      yield* accessRows(engine, named, objects);
+      for (let after: string | null = null; ; ) {
+        const some = await users(PAGE.maxLimit, after);
+        yield* accessRows(engine, enabledHolders(some), objects);
+        after = some.at(-1)?.id ?? null;
+        if (some.length < PAGE.maxLimit) return;
+      }
+    }
+    if (whole) {
+      res.setHeader('Content-Type', 'text/csv; charset=utf-8');
+      res.setHeader('Content-Disposition', `attachment; filename="access-${position.revision}.csv"`);
+      await pipeline(accessCsv(everyRow()), res).catch((error: unknown) => {
+        // Ignore the error if the client has closed the connection: it needs no answer.
+        if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+      });
+      return;
+    }
+
+    const limit = page.limit ?? PAGE.defaultLimit;
+    const rows: AccessRow[] = [];
+    for await (const row of accessRows(engine, named, objects)) rows.push(row);
+    const some = await users(limit + 1, page.cursor);
+    let done = 0;
+    for (const user of some.slice(0, limit)) {
+      if (rows.length >= ROWS_PER_PAGE) break;
+      for await (const row of accessRows(engine, enabledHolders([user]), objects)) rows.push(row);
+      done++;
+    }
+    const next = some[done - 1];
+    if (done < some.length) linkNext(req, res, page, next?.id ?? page.cursor ?? FIRST_ID);
+    res.json(rows);
+  });
+
+  return router;
+}
+
+interface AccessQuery {
+  readonly format: 'json' | 'csv';
+  /** null: every target. */
+  readonly target: string | null;
+  /** null: the target itself, and every known name. */
+  readonly object: NamedObject | null;
+  readonly who: Who | null;
+}
+
+type Who = { readonly kind: 'everyone' } | { readonly kind: 'role' | 'group' | 'user'; readonly value: string };
+
+const accessQuery = Joi.object<Record<string, string>>({
+  format: Joi.valid('json', 'csv'),
+  target: Joi.string().pattern(TARGET_NAME),
+  ...objectMembers,
+  who: Joi.string()
+    .pattern(/^(everyone|(role|group|user):.+)$/s)
+    .max(300),
+})
+  .unknown()
+  .and('resource_type', 'resource_name')
+  .with('resource_type', 'target')
+  .messages({
+    'string.pattern.base': 'has an invalid form',
+    'object.and': 'must have both resource_type and resource_name, or neither',
+    'object.with': 'needs `target`, too',
+  });
+
+function readAccess(req: Request): AccessQuery {
+  const { format, target, resource_type, resource_name, who } = validate(accessQuery, { ...req.query });
+  const at = who?.indexOf(':') ?? -1;
+  return {
+    format: format === 'csv' ? 'csv' : 'json',
+    target: target ?? null,
+    object:
+      resource_type === undefined || resource_name === undefined
+        ? null
+        : { resource_type: resource_type as ResourceType, resource_name },
+    who:
+      who === undefined
+        ? null
+        : at === -1
+          ? { kind: 'everyone' }
+          : { kind: who.slice(0, at) as 'role' | 'group' | 'user', value: who.slice(at + 1) },
+  };
+}
+
+async function findHolders(db: Connection, who: Who): Promise<Holder[]> {
+  if (who.kind === 'everyone') return [holderOf('everyone', null)];
+  if (who.kind !== 'user') return [holderOf(who.kind, who.value)];
+  const user = await findUser(db, who.value);
+  if (user === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
+  return enabledHolders([user]);
+}
+
+/** Leave out disabled users: they can use nothing. */
+const enabledHolders = (users: readonly User[]): Holder[] => users.filter(({ enabled }) => enabled).map(holderOfUser);
+
+function objectsOf(
+  { target, object }: AccessQuery,
+  targets: Moment['targets'],
+  seen: Awaited<ReturnType<typeof seenObjects>>,
+): AccessObject[] {
+  const wanted = target === null ? targets : targets.filter(({ name }) => name === target);
+  if (target !== null && wanted.length === 0) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
+  return wanted
+    .filter(({ enabled }) => enabled)
+    .flatMap((each): AccessObject[] => {
+      if (object !== null) return [{ target: each, object }];
+      const names = seen.filter(({ target_id }) => target_id === each.id);
+      return [
+        { target: each, object: null },
+        ...names.map(({ resource_type, resource_name }) => ({ target: each, object: { resource_type, resource_name } })),
+      ];
+    });
+}

@@ -1,0 +1,118 @@
+import { Router } from 'express';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { validate } from '../../base/validate.ts';
+import type { Database } from '../../db/database.ts';
+import type { Policy } from '../../engine/compile/policy.ts';
+import { fittingPatterns, type PolicyModule } from '../../engine/engine.ts';
+import type { SetEngines } from '../../engine/engines.ts';
+import { explain, type Misfit, patternsToTry, readingsFor } from '../../engine/explain.ts';
+import { policyRef } from '../../policies/files/test-run.ts';
+import type { HeavyWork } from '../../policies/heavy/heavy.ts';
+import { decideOne } from '../../policies/questions.ts';
+import { subjectKey } from '../../policies/schema.ts';
+import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } from '../../policies/sets/questions-about.ts';
+import { findUser } from '../../policies/users.ts';
+import { showRevision } from '../policies/routes.ts';
+import { answerWork, bytesOf } from '../policy-sets/heavy-answer.ts';
+
+export interface QuestionRouteParts {
+  readonly database: Database;
+  readonly module: PolicyModule;
+  readonly moments: Moments;
+  readonly engineOf: SetEngines;
+  readonly heavy: HeavyWork;
+}
+
+export function createQuestionRoutes({ database, module, moments, engineOf, heavy }: QuestionRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.post('/explain', async (req, res) => {
+    const body = validate(requestBody, req.body);
+    const { position, policies, targets, asked } = await database.snapshot(async (db) => {
+      const moment = await moments.now(db);
+      return {
+        ...moment,
+        asked: await readRequests(
+          [body],
+          moment.targets,
+          () => '',
+          (user) => findUser(db, user),
+        ),
+      };
+    });
+    showRevision(res, position);
+    const [given] = asked;
+    if (given === undefined) throw new AppError('internal', 'The request has no question.');
+    const engine = await engineOf(policies, position.revision);
+    const answer = decideOne(engine, given.question);
+    const readings = readingsFor(policies, engine.compiled.document.policies, given.question);
+    const fitting = await fittingPatterns(module, patternsToTry(readings), given.question.object?.resource_name ?? '');
+    const explanation = explain(readings, fitting);
+    const decided = answer.reason === 'matched' || answer.reason === 'default';
+    if (decided && (explanation.policy?.id ?? null) !== (answer.policy?.id ?? null)) {
+      throw new AppError('internal', 'The explanation does not match the decision.');
+    }
+    // If no policy was evaluated, none failed to match.
+    const passedOver = decided ? explanation.passedOver : [];
+    const names = namesOf(targets);
+    const byId = new Map(policies.map((policy) => [policy.id, policy]));
+    res.json({
+      revision: position.revision,
+      data_hash: engine.dataHash,
+      engine_hash: engine.engineHash,
+      principal: given.principal,
+      target: given.target,
+      ...objectJson(given.question.object),
+      ...answerJson(answer, byId, () => true),
+      passed_over: passedOver.slice(0, QUESTION_LIMITS.passedOver).map(({ policy, misfit }) => {
+        const stored = byId.get(policy.id);
+        return {
+          ...(stored === undefined ? {} : policyRef(stored, () => true)),
+          effect: policy.effect,
+          misfit,
+          wants: wantsOf(policy, misfit, (id) => names.get(id)),
+        };
+      }),
+      passed_over_count: passedOver.length,
+    });
+  });
+
+  for (const [path, name] of [
+    ['/simulate', 'simulate'],
+    ['/test', 'test'],
+  ] as const) {
+    router.post(path, (req, res) => answerWork(req, res, (asked) => heavy.answer(name, bytesOf(req), asked)));
+  }
+
+  router.get('/lint', (req, res) => {
+    for (const path of Object.keys(req.query)) throw invalidRequest([{ path, message: 'unknown query parameter' }]);
+    return answerWork(req, res, (asked) => heavy.answer('lint', {}, asked));
+  });
+
+  return router;
+}
+
+const namesOf = (targets: Moment['targets']): Map<string, string> => new Map(targets.map(({ id, name }) => [id, name]));
+
+/** Returns the value that the policy requires in its member that does not match; null: the member states none. */
+function wantsOf(policy: Policy, misfit: Misfit, targetName: (id: string) => string | undefined): string | null {
+  switch (misfit) {
+    case 'enabled':
+    case 'unreadable':
+      return null;
+    case 'target':
+      return policy.target_id === null ? null : (targetName(policy.target_id) ?? policy.target_id);
+    case 'resource_type':
+      return policy.resource_type;
+    case 'subject': {
+      const shown = policy.subjects.slice(0, SUBJECTS_SHOWN).map(subjectKey);
+      const more = policy.subjects.length - shown.length;
+      return shown.length === 0 ? 'nobody' : [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join(', ');
+    }
+    case 'pattern':
+      return policy.resource_pattern;
+  }
+}
+
+const SUBJECTS_SHOWN = 5;

@@ -1,0 +1,62 @@
+/**
+ * Sends the answers of heavy work over HTTP. The work ends if the client disconnects. A client that accepts NDJSON also gets the
+ * progress.
+ */
+import type { Request, Response } from 'express';
+import { AppError } from '../../base/errors.ts';
+import { admissionOf } from '../../http/context.ts';
+import type { AskedBy } from '../../policies/heavy/heavy.ts';
+import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
+import { showRevision } from '../policies/routes.ts';
+
+export const NDJSON = 'application/x-ndjson';
+
+/** Returns the raw body, for the thread to read. */
+export const bytesOf = (req: Request): { readonly body: Uint8Array | null } => ({
+  body: req.body instanceof Uint8Array ? req.body : null,
+});
+
+/** Returns a signal that is aborted when the client disconnects before it has its answer. */
+export function leavingOf(res: Response): AbortSignal {
+  const leaving = new AbortController();
+  res.once('close', () => leaving.abort(new AppError('unavailable', 'The client has disconnected.')));
+  return leaving.signal;
+}
+
+export async function answerWork(req: Request, res: Response, work: (asked: AskedBy) => Promise<HeavyAnswer>): Promise<void> {
+  const signal = leavingOf(res);
+  const asked: AskedBy = { by: admissionOf(res).principal.sub, signal };
+  try {
+    if (req.accepts(['json', NDJSON]) === NDJSON) await inLines(res, (said) => work({ ...asked, onProgress: said }));
+    else {
+      const { json, position } = await work(asked);
+      showRevision(res, position);
+      res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+/**
+ * Writes a line for each progress report and one for the result. If lines have already been sent, an error becomes a line, too.
+ */
+async function inLines(res: Response, work: (said: (progress: object) => void) => Promise<HeavyAnswer>): Promise<void> {
+  const begin = (): void => {
+    if (!res.headersSent) res.setHeader('Content-Type', NDJSON);
+  };
+  try {
+    const { json } = await work((progress) => {
+      begin();
+      res.write(`${JSON.stringify({ progress })}\n`);
+    });
+    begin();
+    res.write('{"result":');
+    res.write(json);
+    res.end('}\n');
+  } catch (error) {
+    if (!res.headersSent || !(error instanceof AppError)) throw error;
+    const { code, message, errors } = error;
+    res.end(`${JSON.stringify({ error: { code, detail: message, ...(errors === undefined ? {} : { errors }) } })}\n`);
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * `/api/policies` for the whole set: files, history, rollback. Mounted behind the authentication of administrators, ahead of
+ * single policies.
+ */
+import { type Request, type Response, Router } from 'express';
+import type { Caller } from '../../auth/caller.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { readQuery, validate } from '../../base/validate.ts';
+import { listRevisions, type RevisionRow, readPosition } from '../../db/changes.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import { callerOf } from '../../http/caller.ts';
+import { readPage, sendPage } from '../../http/page.ts';
+import { DEFAULT_OWNER, OWNER } from '../../policies/files/file.ts';
+import type { HeavyWork } from '../../policies/heavy/heavy.ts';
+import { policiesAt } from '../../policies/history.ts';
+import { policyJson, timestamp } from '../../policies/schema.ts';
+import { requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
+import { changesBetween } from '../../policies/sets/plan.ts';
+import { planCounts } from '../../policies/sets/plan-json.ts';
+import type { TargetName } from '../../policies/sets/planning.ts';
+import { sendChanges } from '../../policies/sets/send-changes.ts';
+import type { PolicySets } from '../../policies/sets/sets.ts';
+import type { ApplyTested } from '../../policies/sets/test-set.ts';
+import { showRevision } from '../policies/routes.ts';
+import { answerWork, bytesOf } from './heavy-answer.ts';
+
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: /^[0-9]{1,15}$/ };
+const REVISION = /^[0-9]{1,15}$/;
+
+export function createPolicySetRoutes(deps: {
+  readonly database: Database;
+  readonly sets: PolicySets;
+  readonly applyTested: ApplyTested;
+  readonly heavy: HeavyWork;
+  readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
+}): Router {
+  const { database, sets, applyTested, heavy, targets } = deps;
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/history', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const cursor = page.cursor === null ? null : Number(page.cursor);
+    const rows = await database.snapshot(async (db) => {
+      showRevision(res, await readPosition(db));
+      return listRevisions(db, (page.limit ?? PAGE.defaultLimit) + 1, cursor);
+    });
+    await sendPage(req, res, page, rows, ({ revision }) => String(revision), revisionJson);
+  });
+
+  router.get('/history/:revision', async (req, res) => {
+    const { revision } = req.params;
+    if (!REVISION.test(revision)) throw new AppError('not_found', 'A revision must be a number.');
+    res.json(
+      await database.snapshot(async (db) => {
+        showRevision(res, await readPosition(db));
+        const policies = await policiesAt(db, Number(revision));
+        const [made] = await listRevisions(db, 1, Number(revision) + 1);
+        return {
+          revision: Number(revision),
+          made: made?.revision === Number(revision) ? revisionJson(made) : null,
+          policies: policies.map(policyJson),
+        };
+      }),
+    );
+  });
+
+  router.get('/diff', async (req, res) => {
+    const { from, to } = revisionsOf(req);
+    const { last, before, after, known } = await database.snapshot(async (db) => {
+      const position = await readPosition(db);
+      showRevision(res, position);
+      const last = to ?? position.revision;
+      return { last, after: await policiesAt(db, last), before: await policiesAt(db, from), known: await targets(db) };
+    });
+    await sendChanges(res, { from, to: last }, changesBetween(before, after), known);
+  });
+
+  router.get('/compare', (req, res) => {
+    const { from, to } = revisionsOf(req);
+    return answerWork(req, res, (asked) => heavy.answer('compare', { from, to }, asked));
+  });
+
+  router.get('/export', (req, res) => {
+    const { owner = DEFAULT_OWNER } = readQuery(req.query, { owner: OWNER });
+    return answerWork(req, res, (asked) => heavy.answer('export', { owner }, asked));
+  });
+
+  router.post('/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('plan', bytesOf(req), asked)));
+
+  router.post('/rollback/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('rollbackPlan', bytesOf(req), asked)));
+
+  router.post('/apply', async (req, res) => {
+    const { reason, files, tests, ...rest } = await heavy.applyBody(bytesOf(req).body, callerOf(res).principal.sub);
+    const [caller, request] = [callerFor(res, reason), { ...requestOf({ ...rest, files: {} }), files }];
+    const { result, position } = tests.size === 0 ? await sets.apply(caller, request) : await applyTested(caller, request, tests);
+    showRevision(res, position);
+    await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
+  });
+
+  router.post('/rollback', async (req, res) => {
+    const { reason, ...body } = validate(rollbackBody, req.body);
+    const { result, position } = await sets.rollback(callerFor(res, reason), rollbackOf(body));
+    showRevision(res, position);
+    await sendChanges(res, { revision: position.revision }, result.plan.changes, result.targets);
+  });
+
+  return router;
+}
+
+/** Throws AppError `invalid_request`. `to` null: the newest revision. */
+function revisionsOf(req: Request): { readonly from: number; readonly to: number | null } {
+  const { from, to } = readQuery(req.query, { from: REVISION, to: REVISION });
+  if (from === undefined) throw invalidRequest([{ path: 'from', message: 'is required' }]);
+  return { from: Number(from), to: to === undefined ? null : Number(to) };
+}
+
+/** Prefer the reason in the body to the header, which cannot contain every text unescaped. */
+function callerFor(res: Response, reason: string | undefined): Caller {
+  const caller = callerOf(res);
+  return reason === undefined ? caller : { ...caller, reason };
+}
+
+const revisionJson = (row: RevisionRow) => ({ ...row, created_at: timestamp(row.created_at) });

@@ -1,0 +1,149 @@
+/**
+ * The routes of `/api/sessions`, and the recycling of a user's sessions. They are mounted behind authentication of
+ * administrators.
+ */
+import { Router } from 'express';
+import Joi from 'joi';
+import type { Administer, Caller } from '../../auth/caller.ts';
+import { AppError } from '../../base/errors.ts';
+import { pathId, uuid, validate } from '../../base/validate.ts';
+import type { Change } from '../../db/changes.ts';
+import { readPosition } from '../../db/changes.ts';
+import type { Database, Transaction } from '../../db/database.ts';
+import { callerOf } from '../../http/caller.ts';
+import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
+import { SESSION_LIFETIME_MS } from '../../sessions/rules.ts';
+import { type SessionFilter, type SessionRow, sessionStore } from '../../sessions/session-store.ts';
+import { targetStore } from '../../targets/target-store.ts';
+import { userStore } from '../../users/user-store.ts';
+
+export interface SessionRouteParts {
+  readonly database: Database;
+  readonly administer: Administer;
+  readonly now: () => number;
+  /** Called with how long a session has lasted when an administrator ends it. */
+  readonly onEnded: (lastedMs: number) => void;
+}
+
+type RecycleParts = Pick<SessionRouteParts, 'administer' | 'now'>;
+
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: ['user_id', 'target_id'] };
+
+const members = { user_id: uuid(), target_id: uuid() };
+const listing = Joi.object<SessionFilter>(members);
+
+/** The body must say whose sessions are meant, so that an empty body does not disturb all users. */
+const recycling = Joi.object<SessionFilter & { readonly all?: true }>({
+  ...members,
+  all: Joi.valid(true).messages({ 'any.only': 'must be true. To recycle fewer sessions, send user_id or target_id instead' }),
+})
+  .or('all', 'user_id', 'target_id')
+  .without('all', ['user_id', 'target_id'])
+  .messages({
+    'object.missing': 'the body must have user_id, target_id or both; for every session send "all": true',
+    'object.without': 'cannot be combined with user_id or target_id: leave them out',
+  });
+
+export function createSessionRoutes({ database, administer, now, onEnded }: SessionRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const { user_id, target_id } = req.query as Record<string, string>;
+    const filter = validate(listing, {
+      ...(user_id === undefined ? {} : { user_id }),
+      ...(target_id === undefined ? {} : { target_id }),
+    });
+    const sessions = await sessionStore(database.knex).page(
+      now() - SESSION_LIFETIME_MS,
+      filter,
+      page.limit && page.limit + 1,
+      page.cursor,
+    );
+    await sendPage(req, res, page, sessions, ({ id }) => id, sessionJson);
+  });
+
+  router.delete('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    const { result: lastedMs } = await administer(callerOf(res), 'admin', async (trx) => {
+      const store = sessionStore(trx);
+      const session = await store.find(id);
+      if (session === null || !(await store.end(id, 'administrator', now())))
+        throw new AppError('not_found', 'No session has this id.');
+      const change: Change = {
+        action: 'session.end',
+        object_type: 'session',
+        object_id: id,
+        before: sessionJson(session),
+        after: null,
+      };
+      return { result: now() - session.created_at, changes: [change] };
+    });
+    onEnded(lastedMs);
+    res.status(204).end();
+  });
+
+  router.post('/recycle', async (req, res) => {
+    const { all: _, ...filter } = validate(recycling, req.body === undefined ? {} : req.body);
+    res.json(await recycle({ administer, now }, callerOf(res), filter));
+  });
+
+  return router;
+}
+
+/** `POST /api/users/:id/recycle`. */
+export function createUserRecycleRoute(parts: RecycleParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  router.post('/:id/recycle', async (req, res) => {
+    res.json(await recycle(parts, callerOf(res), { user_id: pathId(req.params.id) }));
+  });
+  return router;
+}
+
+/** Recycles sessions: they continue with fresh upstream sessions. Returns how many sessions are affected. */
+async function recycle({ administer, now }: RecycleParts, caller: Caller, filter: SessionFilter): Promise<{ recycled: number }> {
+  const { user_id = '', target_id = '' } = filter;
+  const { result } = await administer(caller, 'admin', async (trx: Transaction) => {
+    if (user_id !== '' && (await userStore(trx).find(user_id)) === null) throw new AppError('not_found', 'No user has this id.');
+    if (target_id !== '' && (await targetStore(trx).find(target_id)) === null)
+      throw new AppError('not_found', 'No target has this id.');
+    const store = sessionStore(trx);
+    const { sequence } = await readPosition(trx);
+    await store.recycle(user_id, target_id, sequence + 1);
+    const recycled = await store.count(now() - SESSION_LIFETIME_MS, filter);
+    const change: Change = {
+      action: 'session.recycle',
+      object_type: 'session',
+      object_id: user_id || target_id || '*',
+      before: null,
+      after: { ...filter, recycled },
+    };
+    return { result: { recycled }, changes: [change] };
+  });
+  return result;
+}
+
+export interface SessionJson {
+  readonly id: string;
+  readonly user_id: string;
+  /** null: every target that the user may use. */
+  readonly target_id: string | null;
+  readonly revision: string;
+  readonly client: { readonly name: string | null; readonly version: string | null };
+  readonly created_at: string;
+  /** When the session was last used, accurate to about a minute. */
+  readonly seen_at: string;
+}
+
+function sessionJson(session: SessionRow): SessionJson {
+  const { name, version } = session.client.clientInfo;
+  return {
+    id: session.id,
+    user_id: session.user_id,
+    target_id: session.target_id,
+    revision: session.revision,
+    client: { name: typeof name === 'string' ? name : null, version: typeof version === 'string' ? version : null },
+    created_at: new Date(session.created_at).toISOString(),
+    seen_at: new Date(session.seen_at).toISOString(),
+  };
+}

@@ -1,0 +1,191 @@
+/** `/api/targets`, which only administrators reach, and `/api/credentials`, which every caller reaches. */
+import { type Request, type Response, Router } from 'express';
+import type { Vault } from '../../auth/vault.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { pathId } from '../../base/validate.ts';
+import type { Database } from '../../db/database.ts';
+import { callerOf } from '../../http/caller.ts';
+import { admissionOf } from '../../http/context.ts';
+import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
+import type { RateLimits } from '../../http/rate-limit.ts';
+import type { TargetReport } from '../../mcp/upstream/health.ts';
+import {
+  type CredentialSubject,
+  DEFAULT_SUBJECT,
+  readCredential,
+  readOwnValue,
+  readSubject,
+} from '../../targets/credential-document.ts';
+import { credentialJson } from '../../targets/credentials.ts';
+import { readTarget, readTargetUpdate, targetJson } from '../../targets/document.ts';
+import { nothingToSupply, type TargetEdits, targetEtag } from '../../targets/edit.ts';
+import type { CredentialKey, RoutedTarget, Target } from '../../targets/target.ts';
+import { targetStore } from '../../targets/target-store.ts';
+
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
+
+export interface TargetRouteParts {
+  readonly database: Database;
+  readonly vault: Vault;
+  readonly edits: TargetEdits;
+  /** Returns the health of a target as this replica alone has seen it. */
+  readonly health: (target: Target) => TargetReport;
+  readonly replicaId: string;
+}
+
+export function createTargetRoutes({ database, vault, edits, health, replicaId }: TargetRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/', async (req, res) => {
+    const page = readPage(req, PAGE);
+    const targets = await targetStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
+    await sendPage(req, res, page, targets, ({ id }) => id, targetJson);
+  });
+
+  router.post('/', async (req, res) => {
+    const target = await edits.create(callerOf(res), readTarget(req.body));
+    res.status(201).location(`${req.baseUrl}/${target.id}`).setHeader('ETag', targetEtag(target)).json(targetJson(target));
+  });
+
+  router.get('/:id', async (req, res) => {
+    const target = await targetStore(database.knex).find(pathId(req.params.id));
+    if (!target) throw new AppError('not_found', 'No target has this id.');
+    res.setHeader('ETag', targetEtag(target)).json(targetJson(target));
+  });
+
+  router.get('/:id/health', async (req, res) => {
+    const target = await targetStore(database.knex).find(pathId(req.params.id));
+    if (!target) throw new AppError('not_found', 'No target has this id.');
+    res.json({ replica: replicaId, ...healthJson(health(target)) });
+  });
+
+  router.put('/:id', async (req, res) => {
+    const id = pathId(req.params.id);
+    const target = await edits.update(callerOf(res), id, readTargetUpdate(req.body), req.get('If-Match'));
+    res.setHeader('ETag', targetEtag(target)).json(targetJson(target));
+  });
+
+  router.delete('/:id', async (req, res) => {
+    await edits.delete(callerOf(res), pathId(req.params.id), req.get('If-Match'));
+    res.status(204).end();
+  });
+
+  router.get('/:id/credentials', async (req, res) => {
+    const id = pathId(req.params.id);
+    const credentials = await database.snapshot(async (db) => {
+      const store = targetStore(db);
+      const target = await store.find(id);
+      if (!target) throw new AppError('not_found', 'No target has this id.');
+      return (await store.credentials([id])).map((row) => credentialJson(vault, target, row));
+    });
+    res.json(credentials);
+  });
+
+  const set = (subjectOf: (req: Request) => CredentialSubject) => async (req: Request, res: Response) => {
+    const id = pathId(req.params['id']);
+    const { credential, created } = await edits.setCredential(callerOf(res), id, subjectOf(req), readCredential(req.body));
+    res.status(created ? 201 : 200).json(credential);
+  };
+  const remove = (subjectOf: (req: Request) => CredentialSubject) => async (req: Request, res: Response) => {
+    const id = pathId(req.params['id']);
+    await edits.deleteCredentials(callerOf(res), id, subjectOf(req), nameOf(req));
+    res.status(204).end();
+  };
+  const ofDefault = () => DEFAULT_SUBJECT;
+  router.put('/:id/credentials/default', set(ofDefault));
+  router.delete('/:id/credentials/default', remove(ofDefault));
+  for (const type of ['role', 'group', 'user'] as const) {
+    const ofValue = (req: Request) => readSubject(type, req.params['value']);
+    router.put(`/:id/credentials/${type}/:value`, set(ofValue));
+    router.delete(`/:id/credentials/${type}/:value`, remove(ofValue));
+  }
+
+  return router;
+}
+
+const timeOf = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());
+
+const healthJson = ({ status, last_success_at, last_fault, retry_at }: TargetReport) => ({
+  status,
+  last_success_at: timeOf(last_success_at),
+  last_fault: last_fault && { ...last_fault, at: timeOf(last_fault.at) },
+  retry_at: timeOf(retry_at),
+});
+
+/** Returns the query parameter `name`; null: it is absent. */
+function nameOf(req: Request): string | null {
+  const { name, ...others } = req.query;
+  const errors = Object.keys(others).map((path) => ({ path, message: 'unknown query parameter' }));
+  if (name !== undefined && (typeof name !== 'string' || name === '')) errors.push({ path: 'name', message: 'must be one name' });
+  if (errors.length > 0) throw invalidRequest(errors);
+  return typeof name === 'string' ? name : null;
+}
+
+/** A key for which the caller may supply a value. The value itself is never shown. */
+export interface OwnCredentialJson extends CredentialKey {
+  readonly target: string;
+  /** Whether a value is stored for the caller. */
+  readonly set: boolean;
+  readonly updated_at: string | null;
+}
+
+const ownJson = (target: string, { type, name }: CredentialKey, updated_at: string | null): OwnCredentialJson => ({
+  target,
+  type,
+  name,
+  set: updated_at !== null,
+  updated_at,
+});
+
+export interface OwnCredentialRouteParts extends Pick<TargetRouteParts, 'database' | 'edits'> {
+  readonly limits: Pick<RateLimits, 'own'>;
+}
+
+export function createOwnCredentialRoutes({ database, edits, limits }: OwnCredentialRouteParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  async function takeTurn(res: Response): Promise<void> {
+    const refusal = await limits.own(admissionOf(res).principal.sub);
+    if (refusal) throw refusal;
+  }
+
+  router.get('/', async (_req, res) => {
+    const { principal } = admissionOf(res);
+    const rows = await targetStore(database.knex).credentialsOfUser(principal.sub);
+    const usable = [...admissionOf(res).snapshot.targets.values()].filter((target) => mayUse(res, target));
+    const keys = usable.flatMap((target) => target.user_credentials.map((key) => ({ target, key })));
+    const shown = keys.map(({ target, key }): OwnCredentialJson => {
+      const row = rows.find((one) => one.target_id === target.id && one.key_name === key.name && one.key_type === key.type);
+      return ownJson(target.name, key, row ? new Date(row.updated_at).toISOString() : null);
+    });
+    res.json(shown);
+  });
+
+  router.put('/:target/:name', async (req, res) => {
+    const value = readOwnValue(req.body);
+    const { id, name } = usableTarget(res, req.params.target);
+    await takeTurn(res);
+    const { credential, created } = await edits.setOwn(callerOf(res), id, req.params.name, value);
+    res.status(created ? 201 : 200).json(ownJson(name, credential, credential.updated_at));
+  });
+
+  router.delete('/:target/:name', async (req, res) => {
+    const { id } = usableTarget(res, req.params.target);
+    await takeTurn(res);
+    await edits.deleteOwn(callerOf(res), id, req.params.name);
+    res.status(204).end();
+  });
+
+  return router;
+}
+
+function mayUse(res: Response, target: RoutedTarget): boolean {
+  const { principal, snapshot } = admissionOf(res);
+  return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
+}
+
+function usableTarget(res: Response, name: string): RoutedTarget {
+  const target = admissionOf(res).snapshot.targets.get(name);
+  if (!target || !mayUse(res, target)) throw nothingToSupply();
+  return target;
+}

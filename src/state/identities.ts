@@ -1,0 +1,48 @@
+/** A cache of identities by token. Entries can be removed by token or by user. */
+import type { Identity } from './admission.ts';
+
+export interface Identities {
+  get(tokenId: string): Identity | undefined;
+  remember(identity: Identity): void;
+  forgetToken(tokenId: string): void;
+  /** Removes the identities of all tokens of the user. The time depends only on the number of these tokens. */
+  forgetUser(userId: string): void;
+  clear(): void;
+}
+
+/** Holds at most `capacity` identities, and evicts the oldest one for a new one. */
+export function createIdentities(capacity: number): Identities {
+  const byToken = new Map<string, Identity>();
+  const tokensOf = new Map<string, Set<string>>();
+
+  function forgetToken(tokenId: string): void {
+    const identity = byToken.get(tokenId);
+    if (identity === undefined) return;
+    byToken.delete(tokenId);
+    const tokens = tokensOf.get(identity.user.id);
+    tokens?.delete(tokenId);
+    if (tokens?.size === 0) tokensOf.delete(identity.user.id);
+  }
+
+  return {
+    get: (tokenId) => byToken.get(tokenId),
+    remember(identity) {
+      const { token, user } = identity;
+      forgetToken(token.id);
+      const [oldest] = byToken.keys();
+      if (byToken.size >= capacity && oldest !== undefined) forgetToken(oldest);
+      byToken.set(token.id, identity);
+      const tokens = tokensOf.get(user.id);
+      if (tokens) tokens.add(token.id);
+      else tokensOf.set(user.id, new Set([token.id]));
+    },
+    forgetToken,
+    forgetUser(userId) {
+      for (const tokenId of tokensOf.get(userId) ?? []) forgetToken(tokenId);
+    },
+    clear() {
+      byToken.clear();
+      tokensOf.clear();
+    },
+  };
+}

@@ -1,0 +1,172 @@
+import test from 'ava';
+import { auditLines } from '../../../src/audit/chain/lines.ts';
+import { createRetention } from '../../../src/audit/chain/retention.ts';
+import { createVerification } from '../../../src/audit/chain/verify.ts';
+import type { Connection, Database } from '../../../src/db/database.ts';
+import { openTestDatabase } from '../../support/database.ts';
+import { eachEngine, eachServer } from '../../support/databases/engines.ts';
+import { decision, KEY, quietWriter, verified } from '../records.ts';
+
+const DAY = 24 * 60 * 60 * 1000;
+const NOW = 1_800_000_000_000;
+const quiet = { info: () => {}, warn: () => {}, error: () => {} };
+
+async function write(database: Database, ages: readonly number[]) {
+  let at = NOW;
+  const writer = quietWriter(database, { now: () => at });
+  for (const days of ages) {
+    at = NOW - days * DAY;
+    const record = decision({ created_at: at });
+    await writer.decision(record);
+    await writer.shown({
+      decision_id: record.id,
+      resource_type: 'tool',
+      names: [days > 40 ? 'old' : 'new', 'both'.slice(0, days)],
+      hidden: 0,
+    });
+    writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+    await writer.flush();
+  }
+  await writer.close();
+}
+
+function retention(database: Database, days: number, now = NOW) {
+  return createRetention({
+    database,
+    key: KEY,
+    previousKeys: [],
+    days,
+    resume: async () => {},
+    onKept: () => {},
+    log: quiet,
+    now: () => now,
+  });
+}
+
+const count = async (database: Database, table: string): Promise<number> => (await database.knex(table).select('*')).length;
+
+eachEngine(test.serial, 'older records are removed from the front of each chain, and the rest verifies', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  await write(database, [50, 45, 45, 41, 20, 10]);
+  await write(database, [60, 50]);
+  await write(database, [35, 1]);
+  // A step back of the clock: what is in front stays as long as it does.
+  await write(database, [5, 50]);
+  const never = retention(database, 0);
+  t.is(await never.run(), 0);
+  await never.stop();
+  const keeper = retention(database, 40);
+  t.teardown(() => keeper.stop());
+  t.is(await keeper.run(), 18);
+  t.deepEqual((await verified(database)).problems, []);
+  t.like(await verified(database), { chains: 4, shortened: 2, records: { decision: 6, shown: 6, outcome: 6 } });
+  t.is(await keeper.run(), 0);
+  const used = new Set((await database.knex('audit_shown').select('set_hash')).map((row: { set_hash: string }) => row.set_hash));
+  t.is(await count(database, 'audit_sets'), used.size);
+
+  const later = retention(database, 40, NOW + 30 * DAY);
+  t.teardown(() => later.stop());
+  t.is(await later.run(), 6);
+  t.true((await verified(database)).intact);
+
+  // A further removal by hand is missed, also if the record of the removal is removed or put back.
+  const [row] = await database.knex('audit_retention').where('seq', '>', 6);
+  await database.knex('audit_retention').where('chain_id', row.chain_id).delete();
+  t.false((await verified(database)).intact);
+  await database.knex('audit_retention').insert(row);
+  t.true((await verified(database)).intact);
+  await database
+    .knex('audit_retention')
+    .where('chain_id', row.chain_id)
+    .update({ seq: row.seq + 1 });
+  t.false((await verified(database)).intact);
+});
+
+eachEngine(test.serial, 'the log verifies if the last removed record is an outcome that waited for days', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  let now = NOW - 50 * DAY;
+  const writer = quietWriter(database, { now: () => now });
+  const record = decision({ created_at: now });
+  await writer.decision(record);
+  writer.outcome({ decision_id: record.id, outcome: 'ok', duration_ms: 1 });
+  now += 3 * DAY;
+  // It finds the first chain without the outcome.
+  const other = quietWriter(database, { now: () => now });
+  await other.decision(decision({ created_at: now }));
+  await writer.flush();
+  now = NOW;
+  await writer.decision(decision({ created_at: now }));
+  await Promise.all([writer.close(), other.close()]);
+  const keeper = retention(database, 40);
+  t.teardown(() => keeper.stop());
+  t.is(await keeper.run(), 3);
+  t.deepEqual((await verified(database)).problems, []);
+});
+
+/** `knex`, where `work` runs once, before the first read of `table`. */
+function interrupted(knex: Connection, table: string, work: () => Promise<unknown>): Connection {
+  let done = false;
+  return new Proxy(knex, {
+    apply(target, self, args: Parameters<Connection>) {
+      const query = Reflect.apply(target, self, args);
+      if (args[0] !== table) return query;
+      const then = query.then.bind(query);
+      return Object.assign(query, {
+        // biome-ignore lint/suspicious/noThenProperty: as knex's builder has it
+        async then(...told: Parameters<typeof then>) {
+          if (!done) {
+            done = true;
+            await work();
+          }
+          return then(...told);
+        },
+      });
+    },
+  });
+}
+
+for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes']) {
+  eachEngine(
+    test.serial,
+    `a log verifies although records are removed by age before a page is read from ${table}`,
+    async (t, at) => {
+      const database = await openTestDatabase(t, at);
+      await write(database, [60, 55, 50, 20, 10]);
+      const keeper = retention(database, 40);
+      t.teardown(() => keeper.stop());
+      const removed: number[] = [];
+      const knex = interrupted(database.knex, `${table} as t`, async () => void removed.push(await keeper.run()));
+      const verification = createVerification([KEY]);
+      for await (const line of auditLines(knex, NOW, null)) verification.take(line);
+      t.deepEqual(removed, [9]);
+      t.like(verification.finish().report, { intact: true, problems: [], records: { decision: 2, shown: 2, outcome: 2 } });
+    },
+  );
+}
+
+eachServer(
+  test.serial,
+  'replicas that remove and write at the same time leave complete chains, and no list without its names',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    await write(
+      database,
+      Array.from({ length: 40 }, (_, i) => 90 - i),
+    );
+    const keepers = [retention(database, 40), retention(database, 40)];
+    const writer = quietWriter(database, { now: () => NOW });
+    const lists = async (): Promise<void> => {
+      for (let i = 0; i < 40; i++) {
+        const record = decision({ created_at: NOW });
+        await writer.decision(record);
+        await writer.shown({ decision_id: record.id, resource_type: 'tool', names: ['both', 'old'], hidden: 0 });
+      }
+    };
+    await Promise.all([...keepers.map((keeper) => keeper.run()), lists(), lists()]);
+    await Promise.all(keepers.map((keeper) => keeper.stop()));
+    await writer.close();
+    await retention(database, 40).run();
+    t.deepEqual((await verified(database)).problems, []);
+    t.is((await verified(database)).records.decision, 80);
+  },
+);

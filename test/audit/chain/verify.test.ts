@@ -1,0 +1,361 @@
+/** Each way of tampering that an owner of the tables has, and that verification names where. */
+import test, { type ExecutionContext } from 'ava';
+import { createChainKey } from '../../../src/audit/chain/chain.ts';
+import { chainStore } from '../../../src/audit/chain/chain-store.ts';
+import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
+import { auditLines, lineText, readLine } from '../../../src/audit/chain/lines.ts';
+import { createVerification, type ProblemKind } from '../../../src/audit/chain/verify.ts';
+import type { Connection, Database } from '../../../src/db/database.ts';
+import { openTestDatabase } from '../../support/database.ts';
+import { eachEngine, type TestDatabase } from '../../support/databases/engines.ts';
+import { createSqlite } from '../../support/databases/sqlite.ts';
+import { decision, KEY, quietWriter, verified } from '../records.ts';
+
+const LIST = 3;
+
+/** One process start: ten decisions, of which the fourth is a list with what it showed, and an outcome of each. */
+async function start(database: Database) {
+  const writer = quietWriter(database);
+  const records = Array.from({ length: 10 }, (_, i) =>
+    decision({ user_id: `u${i % 2}`, resource_name: `Zürich \u{1f600} ${i} "'\\ `, policy_name: i % 3 === 0 ? 'p' : null }),
+  );
+  for (const [i, record] of records.entries()) {
+    await writer.decision(record);
+    if (i === LIST) await writer.shown({ decision_id: record.id, resource_type: 'tool', names: ['a', 'b'], hidden: 1 });
+  }
+  for (const { id } of records) writer.outcome({ decision_id: id, outcome: 'ok', duration_ms: 5 });
+  await writer.flush();
+  const head = writer.head();
+  if (head === null) throw new Error('no chain');
+  await writer.close();
+  return { ids: records.map(({ id }) => id), chain: head.chain_id, head };
+}
+
+type Started = Awaited<ReturnType<typeof start>>;
+
+async function twoStarts(t: ExecutionContext, at: TestDatabase) {
+  const database = await openTestDatabase(t, at);
+  const [first, second] = [await start(database), await start(database)];
+  t.like(await verified(database), { intact: true, chains: 2, records: { decision: 20, shown: 2, outcome: 20 }, problems: [] });
+  return { database, first, second };
+}
+
+async function checkpointOf(database: Database): Promise<Checkpoint> {
+  const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+  const content = { time: 5, revision: 1, heads };
+  return { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
+}
+
+interface Tampering {
+  readonly problem: ProblemKind;
+  readonly says: RegExp;
+  /** Returns what the named record is to be of: a decision id. */
+  do(knex: Connection, at: Started): Promise<string | undefined>;
+}
+
+const edited = (table: string, column: string, value: unknown): Tampering => ({
+  problem: 'altered',
+  says: /not what was written|after an erasure/,
+  async do(knex, { ids }) {
+    const id = ids[table === 'audit_decisions' ? 5 : LIST] ?? '';
+    await knex(table)
+      .where(table === 'audit_decisions' ? 'id' : 'decision_id', id)
+      .update({ [column]: value });
+    return id;
+  },
+});
+
+/** A decision that appears in the log although the gateway did not make it. */
+const copied = (at: object, says: RegExp): Tampering => ({
+  problem: 'added',
+  says,
+  async do(knex, { ids }) {
+    const row = await knex('audit_decisions').where('id', ids[4]).first();
+    const { id } = decision();
+    await knex('audit_decisions').insert({ ...row, id, ...at });
+    return id;
+  },
+});
+
+const columns: readonly (readonly [table: string, column: string, value: unknown])[] = [
+  ['audit_decisions', 'created_at', 1],
+  ['audit_decisions', 'issuer', 'other'],
+  ['audit_decisions', 'user_id', 'other'],
+  ['audit_decisions', 'user_email', 'other@example.com'],
+  ['audit_decisions', 'user_role', 'admin'],
+  ['audit_decisions', 'user_groups', '[]'],
+  ['audit_decisions', 'target_id', 't'],
+  ['audit_decisions', 'target_name', 'other'],
+  ['audit_decisions', 'method', 'other'],
+  ['audit_decisions', 'resource_type', null],
+  ['audit_decisions', 'resource_name', 'echo'],
+  ['audit_decisions', 'effect', 'allow'],
+  ['audit_decisions', 'reason', 'matched'],
+  ['audit_decisions', 'policy_id', 'p'],
+  ['audit_decisions', 'policy_name', 'p'],
+  ['audit_decisions', 'policy_priority', 0],
+  ['audit_decisions', 'revision', 4],
+  ['audit_decisions', 'data_hash', 'x'],
+  ['audit_decisions', 'engine_hash', 'x'],
+  ['audit_decisions', 'salt', 'x'],
+  ['audit_decisions', 'salt', null],
+  ['audit_decisions', 'person_hash', 'x'],
+  ['audit_decisions', 'resource_key', 'x'],
+  ['audit_decisions', 'arguments', '{}'],
+  ['audit_decisions', 'mac', 'x'],
+  ['audit_shown', 'resource_type', 'prompt'],
+  ['audit_shown', 'shown', 1],
+  ['audit_shown', 'hidden', 0],
+  ['audit_outcomes', 'outcome', 'denied'],
+  ['audit_outcomes', 'duration_ms', 6],
+  ['audit_outcomes', 'created_at', 1],
+];
+
+const tamperings: Readonly<Record<string, Tampering>> = {
+  ...Object.fromEntries(columns.map(([table, column, value]) => [`${table}.${column} = ${value}`, edited(table, column, value)])),
+  'e-mail, groups and salt taken out by hand': {
+    problem: 'altered',
+    says: /no erasure of this user was recorded/,
+    async do(knex, { ids }) {
+      await knex('audit_decisions').where('id', ids[5]).update({ user_email: '', user_groups: '[]', salt: null });
+      return ids[5];
+    },
+  },
+  'other names shown': {
+    problem: 'altered',
+    says: /the listed names/,
+    async do(knex, { ids }) {
+      await knex('audit_sets').update({ names: '["a"]' });
+      return ids[LIST];
+    },
+  },
+  'the names shown deleted': {
+    problem: 'missing',
+    says: /the listed names/,
+    async do(knex, { ids }) {
+      await knex('audit_sets').delete();
+      return ids[LIST];
+    },
+  },
+  'deleted in the middle': {
+    problem: 'missing',
+    says: /^record 6 is missing/,
+    async do(knex, { chain, ids }) {
+      await knex('audit_decisions').where({ chain_id: chain, chain_seq: 6 }).delete();
+      return ids[5];
+    },
+  },
+  'an outcome deleted': {
+    problem: 'missing',
+    says: /^record 15 is missing/,
+    async do(knex, { chain }) {
+      await knex('audit_outcomes').where({ chain_id: chain, chain_seq: 15 }).delete();
+      return undefined;
+    },
+  },
+  'deleted in front': {
+    problem: 'missing',
+    says: /^records 1 to 3 are missing/,
+    async do(knex, { chain, ids }) {
+      await knex('audit_decisions').where('chain_id', chain).andWhere('chain_seq', '<=', 3).delete();
+      return ids[3];
+    },
+  },
+  'two rows swapped': {
+    problem: 'altered',
+    says: /its position in the chain/,
+    async do(knex, { ids }) {
+      const [a, b] = [ids[6] ?? '', ids[7] ?? ''];
+      const at = async (id: string) => await knex('audit_decisions').where({ id }).first('chain_seq', 'mac');
+      const [first, second] = [await at(a), await at(b)];
+      await knex('audit_decisions').where('id', a).update(second);
+      await knex('audit_decisions').where('id', b).update(first);
+      return b;
+    },
+  },
+  'a copy inserted': {
+    problem: 'added',
+    says: /a different record already has this position/,
+    async do(knex, { ids }) {
+      const row = await knex('audit_decisions').where('id', ids[4]).first();
+      const { id } = decision();
+      await knex('audit_decisions').insert({ ...row, id });
+      // The two have one place, and it is not told which of them is read first.
+      return undefined;
+    },
+  },
+  'a row of no chain inserted': {
+    problem: 'added',
+    says: /^1 records belong to no chain/,
+    async do(knex, { ids }) {
+      const row = await knex('audit_decisions').where('id', ids[4]).first();
+      await knex('audit_decisions').insert({ ...row, id: decision().id, chain_id: null, chain_seq: null, mac: null });
+      return undefined;
+    },
+  },
+  'a row inserted before the first place': copied({ chain_seq: 0 }, /no number/),
+  'a row inserted at a position below all others': copied({ chain_seq: -7 }, /no number/),
+  'a row inserted without a position': copied({ chain_seq: null }, /no number/),
+  'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never existed/),
+  'a row of a made-up chain inserted': {
+    problem: 'added',
+    says: /a chain that never existed/,
+    async do(knex, { ids }) {
+      const row = await knex('audit_decisions').where('id', ids[4]).first();
+      const { id } = decision();
+      await knex('audit_decisions').insert({ ...row, id, chain_id: id });
+      return id;
+    },
+  },
+  'a whole start removed': {
+    problem: 'missing',
+    says: /^the whole chain is missing/,
+    async do(knex, { chain }) {
+      for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes', 'audit_chains']) {
+        await knex(table).where('chain_id', chain).delete();
+      }
+      return undefined;
+    },
+  },
+  'the head of a chain removed': {
+    problem: 'missing',
+    says: /the header of the chain is missing/,
+    async do(knex, { chain }) {
+      await knex('audit_chains').where('chain_id', chain).delete();
+      return undefined;
+    },
+  },
+  'the head of a chain altered': {
+    problem: 'altered',
+    says: /the header of the chain/,
+    async do(knex, { chain }) {
+      await knex('audit_chains').where('chain_id', chain).update({ started_at: 1 });
+      return undefined;
+    },
+  },
+  'what a start found altered': {
+    problem: 'altered',
+    says: /the header of the chain/,
+    async do(knex, { chain }) {
+      await knex('audit_chains').whereNot('chain_id', chain).update({ found: '[]' });
+      return undefined;
+    },
+  },
+  'the tail cut off before a later start': {
+    problem: 'cut_off',
+    says: /^records 20 to 21 are missing at the end; chain /,
+    async do(knex, { chain }) {
+      await knex('audit_outcomes').where('chain_id', chain).andWhere('chain_seq', '>=', 20).delete();
+      return undefined;
+    },
+  },
+  'all records of a start removed': {
+    problem: 'cut_off',
+    says: /^records 1 to 21 are missing/,
+    async do(knex, { chain }) {
+      for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes'])
+        await knex(table).where('chain_id', chain).delete();
+      return undefined;
+    },
+  },
+  'a removal by age made up': {
+    problem: 'altered',
+    says: /removal by age/,
+    async do(knex, { chain }) {
+      await knex('audit_decisions').where('chain_id', chain).andWhere('chain_seq', '<=', 2).delete();
+      const { mac } = await knex('audit_decisions').where({ chain_id: chain, chain_seq: 3 }).first('mac');
+      await knex('audit_retention').insert({ chain_id: chain, seq: 2, mac, removed_at: 1, key_id: KEY.id, signature: 'x' });
+      return undefined;
+    },
+  },
+};
+
+eachEngine(test.serial, 'verification names each kind of tampering and its place', async (t, at) => {
+  const { database, first } = await twoStarts(t, at);
+  class Undo extends Error {}
+  for (const [name, { problem, says, do: tamper }] of Object.entries(tamperings)) {
+    await t.throwsAsync(
+      database.knex.transaction(async (trx) => {
+        const id = await tamper(trx, first);
+        const { intact, problems } = await verified({ ...database, knex: trx });
+        t.false(intact, name);
+        const [bad] = problems;
+        t.is(bad?.problem, problem, name);
+        t.regex(bad?.detail ?? '', says, name);
+        if (id !== undefined) t.is(bad?.decision_id, id, name);
+        throw new Undo();
+      }),
+      { instanceOf: Undo },
+      name,
+    );
+  }
+  t.true((await verified(database)).intact);
+});
+
+test.serial('a text in a numeric column of SQLite does not hide a record', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { database, first } = await twoStarts(t, at);
+  const row = await database.knex('audit_decisions').where('id', first.ids[4]).first();
+  await database.knex('audit_decisions').insert({ ...row, id: decision().id, chain_seq: 'x' });
+  const report = await verified(database);
+  t.like(report.problems, [{ problem: 'added', chain: first.chain }]);
+  t.is(report.records.decision, 20, 'the other records are read all the same');
+});
+
+eachEngine(test.serial, 'only a checkpoint shows that the last records are missing', async (t, at) => {
+  const { database, second } = await twoStarts(t, at);
+  const checkpoint = await checkpointOf(database);
+  t.true((await verified(database, [checkpoint])).intact);
+  const { chain } = second;
+  await database.knex('audit_outcomes').where({ chain_id: chain, chain_seq: 21 }).delete();
+  t.true((await verified(database)).intact, 'nothing after the last head is promised');
+  const [cut] = (await verified(database, [checkpoint])).problems;
+  t.like(cut, { problem: 'cut_off', chain, seq: 21 });
+  for (const table of ['audit_decisions', 'audit_shown', 'audit_outcomes', 'audit_chains']) {
+    await database.knex(table).where('chain_id', chain).delete();
+  }
+  const [gone] = (await verified(database, [checkpoint])).problems;
+  t.like(gone, { problem: 'missing', chain });
+  const forged = { ...checkpoint, heads: [] };
+  t.like((await verified(database, [forged])).problems[0], { problem: 'altered' });
+});
+
+eachEngine(test.serial, 'an export verifies like the database, and shows where it was changed or cut off', async (t, at) => {
+  const { database } = await twoStarts(t, at);
+  const lines: string[] = [];
+  for await (const line of auditLines(database.knex, 1, null)) lines.push(lineText(line));
+  const check = (texts: readonly string[]) => {
+    const verification = createVerification([KEY]);
+    for (const text of texts) {
+      const line = readLine(text);
+      if (line) verification.take(line);
+    }
+    return verification.finish().report;
+  };
+  t.like(check(lines), { intact: true, chains: 2, records: { decision: 20, shown: 2, outcome: 20 } });
+  for (const [i, line] of lines.entries()) {
+    if (!/"kind":"(decision|shown|outcome|chain)"/.test(line)) continue;
+    const without = check(lines.toSpliced(i, 1));
+    t.false(without.intact, `without line ${i}`);
+    const next = lines[i + 1] ?? '';
+    if (/"kind":"(decision|shown|outcome)"/.test(line) && /"kind":"(decision|shown|outcome)"/.test(next)) {
+      t.false(check(lines.toSpliced(i, 2, next, line)).intact, `lines ${i} and ${i + 1} swapped`);
+    }
+  }
+  t.is(check(lines.slice(0, -1)).problems.at(-1)?.problem, 'cut_off');
+});
+
+eachEngine(
+  test.serial,
+  'a different master key checks nothing; a previous one checks what was written under it',
+  async (t, at) => {
+    const { database } = await twoStarts(t, at);
+    const other = createChainKey(Buffer.alloc(32, 1));
+    t.is((await verified(database, [], [other])).problems[0]?.problem, 'unknown_key');
+    t.true((await verified(database, [], [other, KEY])).intact);
+    const verification = createVerification([other]);
+    for await (const line of auditLines(database.knex, 1, null)) verification.take(line);
+    t.false(verification.finish().keyFits);
+  },
+);

@@ -1,0 +1,93 @@
+import test, { type ExecutionContext } from 'ava';
+import fc from 'fast-check';
+import { createFlow, createStock, isOverdrawn, type Taken } from '../../src/base/budgets.ts';
+
+function taken(t: ExecutionContext, from: object): Taken {
+  t.false(isOverdrawn(from));
+  return from as Taken;
+}
+
+test('a refusal names its budget and limit, and a stock can be taken again after it was given back', (t) => {
+  const stock = createStock('bytes', { perKey: 10, all: 100 });
+  const held = taken(t, stock.take('ann', 6));
+  t.deepEqual(stock.take('ann', 5), { overdrawn: 'key', budget: 'bytes', limit: 10 });
+  t.deepEqual(held.grow(5), { overdrawn: 'key', budget: 'bytes', limit: 10 });
+  t.is(held.grow(4), null);
+  held.giveBack();
+  held.giveBack();
+  t.is(stock.taken, 0);
+  taken(t, stock.take('ann', 10));
+});
+
+test('a greedy key leaves room for the others in a stock', (t) => {
+  const stock = createStock('bytes', { perKey: 100, all: 100 });
+  taken(t, stock.take('greedy', 50));
+  t.deepEqual(stock.take('greedy', 1), { overdrawn: 'all', budget: 'bytes', limit: 100 });
+  taken(t, stock.take('ann', 25));
+  taken(t, stock.take('bob', 12));
+});
+
+test('a stock never exceeds its limits, whatever is taken and given back', (t) => {
+  const step = fc.record({ key: fc.constantFrom('a', 'b', 'c'), amount: fc.nat(60), back: fc.boolean() });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 50 }), (steps) => {
+      const stock = createStock('bytes', { perKey: 50, all: 100 });
+      const held: { readonly key: string; readonly amount: number; readonly taken: Taken }[] = [];
+      for (const { key, amount, back } of steps) {
+        if (back) held.shift()?.taken.giveBack();
+        const got = stock.take(key, amount);
+        if (!isOverdrawn(got)) held.push({ key, amount, taken: got });
+        const sum = (of: string | null) => held.reduce((all, one) => all + (of === null || one.key === of ? one.amount : 0), 0);
+        t.is(stock.taken, sum(null));
+        t.true(sum(null) <= 100 && ['a', 'b', 'c'].every((one) => sum(one) <= 50));
+      }
+    }),
+  );
+});
+
+test('a flow pays its debt with time, and tells the debt in seconds', (t) => {
+  let now = 0;
+  const flow = createFlow({ perKey: { perSecond: 10, burst: 20 }, all: { perSecond: 1_000, burst: 1_000 } }, () => now);
+  t.is(flow.wait('ann'), 0);
+  flow.charge('ann', 50);
+  t.is(flow.wait('ann'), 3);
+  t.is(flow.wait('bob'), 0);
+  now += 1_000;
+  t.is(flow.wait('ann'), 2);
+  now += 2_000;
+  t.is(flow.wait('ann'), 0);
+});
+
+test('only keys that used much wait for the common debt', (t) => {
+  const flow = createFlow({ perKey: { perSecond: 10, burst: 100 }, all: { perSecond: 10, burst: 100 } }, () => 0);
+  flow.charge('ann', 90);
+  flow.charge('bob', 40);
+  t.is(flow.wait('ann'), 3);
+  t.is(flow.wait('bob'), 0);
+  t.is(flow.wait('cid'), 0);
+});
+
+test('a flow forgets keys without debt', (t) => {
+  let now = 0;
+  const flow = createFlow({ perKey: { perSecond: 1, burst: 1 }, all: { perSecond: 1e9, burst: 1e9 } }, () => now);
+  flow.charge('debtor', 1e6);
+  for (let i = 0; i < 9_999; i++) flow.charge(`key ${i}`, 1);
+  now += 2_000;
+  flow.charge('another', 1);
+  t.true(flow.wait('debtor') > 0);
+  t.is(flow.size, 2);
+});
+
+test('the held amount can be set, and a refused amount changes nothing', (t) => {
+  const stock = createStock('x', { perKey: 10, all: 100 });
+  const taken = stock.take('a', 0);
+  if (isOverdrawn(taken)) return t.fail();
+  t.is(taken.set(8), null);
+  t.is(stock.taken, 8);
+  t.like(taken.set(11), { overdrawn: 'key', limit: 10 });
+  t.is(stock.taken, 8);
+  t.is(taken.set(3), null);
+  t.is(stock.taken, 3);
+  taken.giveBack();
+  t.is(stock.taken, 0);
+});

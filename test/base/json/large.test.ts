@@ -1,0 +1,50 @@
+import { setImmediate } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
+import test from 'ava';
+import { readJsonText } from '../../../src/base/json/json.ts';
+import { LARGE_TEXT, readLargeJson } from '../../../src/base/json/large.ts';
+import { CLIENT_RULES } from '../../../src/base/json/selection.ts';
+
+/** As large as a text may be of which everything is built. */
+const zeros = `{"values":[${'0,'.repeat(30_000)}0]}`;
+
+const { selection: _, ...RULES } = CLIENT_RULES;
+
+test('other work runs while texts are read that are short, but have many values', async (t) => {
+  t.true(zeros.length <= LARGE_TEXT);
+  let turns = 0;
+  let isOver = false;
+  const others = (async () => {
+    for (; !isOver; turns++) await setImmediate();
+  })();
+  await Promise.all(Array.from({ length: 8 }, (_, i) => readLargeJson(zeros, CLIENT_RULES, `caller ${i}`)));
+  isOver = true;
+  await others;
+  t.true(turns > 8, `${turns} turns of the event loop`);
+});
+
+test('a short text with many values is read like any other, and all of it is built', async (t) => {
+  const items = Array.from({ length: 3_000 }, (_, i) => `{"m${i}":[${i}]}`).join();
+  const members = Array.from({ length: 11_000 }, (_, i) => `"${i.toString(36)}":0`).join();
+  const inString = JSON.stringify(JSON.stringify(Array.from({ length: 3_000 }, (_, i) => i)));
+  const texts = [
+    zeros,
+    `{"params":{"name":[${items}]}}`,
+    `{${members}}`.slice(0, LARGE_TEXT - 1),
+    `{${members.slice(0, 60_000).replace(/,[^,]*$/, '')}}`,
+    `{"text":${inString}}`,
+    `{"values":[${'[],'.repeat(5_000)}{"a":1,"a":2}]}`,
+    `[${'[],'.repeat(5_000)}`,
+    '['.repeat(3_000),
+  ];
+  for (const text of texts) {
+    t.true(text.length <= LARGE_TEXT);
+    const reading = await readLargeJson(text, CLIENT_RULES, 'caller');
+    t.true(isDeepStrictEqual(reading, readJsonText(text, RULES)), text.slice(0, 40));
+  }
+});
+
+test('a short text with few values is read at once', (t) => {
+  const reading = readLargeJson(`{"text":"${'x'.repeat(60_000)}"}`, CLIENT_RULES, 'caller');
+  t.true('ok' in reading && reading.ok);
+});

@@ -1,0 +1,24 @@
+import test from 'ava';
+import { createLog } from '../../src/base/log.ts';
+
+test('a full disk is one line a minute, and other failures are a line each', (t) => {
+  const lines: Record<string, unknown>[] = [];
+  const log = createLog('info', { write: (line: string) => void lines.push(JSON.parse(line)) });
+  const failed = (code: string) => Object.assign(new Error(code), { code });
+  for (const code of ['SQLITE_FULL', 'ER_RECORD_FILE_FULL', 'ENOSPC']) {
+    log.error({ err: failed(code) }, 'a decision could not be recorded');
+    log.warn({ err: new Error('refused', { cause: failed(code) }) }, 'request refused');
+  }
+  log.error({ err: failed('SQLITE_BUSY') }, 'busy');
+  log.error({ err: failed('SQLITE_BUSY') }, 'busy');
+  log.info('text alone');
+  t.deepEqual(
+    lines.map(({ msg, disk_full = false }) => [msg, disk_full]),
+    [
+      ['a decision could not be recorded', true],
+      ['busy', false],
+      ['busy', false],
+      ['text alone', false],
+    ],
+  );
+});

@@ -1,0 +1,153 @@
+import test, { type ExecutionContext } from 'ava';
+import { AppError } from '../../../src/base/errors.ts';
+import { createWork, type Host, type WorkLimits } from '../../../src/base/work/work.ts';
+
+function start(t: ExecutionContext, limits: Partial<WorkLimits> = {}) {
+  const work = createWork({ thread: new URL('./jobs.ts', import.meta.url), limits });
+  t.teardown(work.close);
+  const run = <T = unknown>(by: string, name: string, input: object = {}, more: { host?: Host; signal?: AbortSignal } = {}) =>
+    work.run<T>({ name, input, by, host: {}, ...more });
+  return { work, run };
+}
+
+/** A question that is answered when the test says so. */
+function gate() {
+  let open = (): void => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, opened };
+}
+
+const codeOf = async (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'done',
+    (error: unknown) => (error instanceof AppError ? error.code : String(error)),
+  );
+
+test('a job that takes too much memory ends its thread alone, and the next one runs', async (t) => {
+  const { run } = start(t, { memory: 32 });
+  const error = await t.throwsAsync<AppError>(run('a', 'fill'), { instanceOf: AppError });
+  t.is(error?.code, 'too_large');
+  t.regex(error?.message ?? '', /memory limit .* \(32 MiB\).* --max-old-space-size/);
+  t.deepEqual(await run('a', 'bytes'), { json: new TextEncoder().encode('{}') });
+});
+
+test('a job that takes too long is ended', async (t) => {
+  const { run } = start(t, { ms: 50 });
+  t.is(await codeOf(run('a', 'spin')), 'too_large');
+});
+
+test('an abort ends a job that is running, and one that waits', async (t) => {
+  const { run } = start(t, { atOnce: 1 });
+  const [running, waiting] = [new AbortController(), new AbortController()];
+  const started = gate();
+  const host = { hold: () => new Promise<void>(() => started.open()) };
+  const first = codeOf(run('a', 'ask', { name: 'hold' }, { host, signal: running.signal }));
+  await started.opened;
+  const second = codeOf(run('b', 'bytes', {}, { signal: waiting.signal }));
+  const third = codeOf(run('c', 'bytes'));
+  waiting.abort(new AppError('unavailable', 'gone'));
+  t.is(await second, 'unavailable');
+  running.abort(new AppError('unavailable', 'gone'));
+  t.is(await first, 'unavailable');
+  t.is(await third, 'done');
+});
+
+test('callers take turns, each has one job running, and more than may wait are refused', async (t) => {
+  const { run } = start(t, { atOnce: 2, waitingOfCaller: 3, waiting: 5 });
+  const order: string[] = [];
+  const held = gate();
+  const started = gate();
+  const host = (name: string) => ({
+    say: async () => {
+      order.push(name);
+      if (name !== 'a1') return;
+      started.open();
+      await held.opened;
+    },
+  });
+  const say = (by: string, name: string) => codeOf(run(by, 'ask', { name: 'say' }, { host: host(name) }));
+  const all = [say('a', 'a1')];
+  await started.opened;
+  // The second place is not for the same caller.
+  all.push(say('a', 'a2'), say('a', 'a3'), say('a', 'a4'));
+  t.is(await say('a', 'a5'), 'too_many_requests');
+  t.is(await say('b', 'b1'), 'done');
+  t.deepEqual(order, ['a1', 'b1']);
+  const [full, b2] = [gate(), gate()];
+  const holding = {
+    hold: () => {
+      b2.open();
+      return full.opened;
+    },
+  };
+  const hold = codeOf(run('b', 'ask', { name: 'hold' }, { host: holding }));
+  await b2.opened;
+  all.push(say('c', 'c1'), say('d', 'd1'));
+  t.is(await say('e', 'e1'), 'unavailable');
+  full.open();
+  held.open();
+  t.deepEqual(await Promise.all([hold, ...all]), Array(7).fill('done'));
+  t.true(order.indexOf('c1') < order.indexOf('a3') && order.indexOf('d1') < order.indexOf('a4'), order.join());
+});
+
+test('many items go both ways, and errors keep what they say', async (t) => {
+  const { work, run } = start(t);
+  const items: unknown[] = [];
+  const host: Host = {
+    items: async (give) => {
+      await give(Array(1_234).fill('x'));
+      return null;
+    },
+  };
+  const input = { count: 1_001 };
+  const count = await work.run({ name: 'give', input, by: 'a', host, onItems: (some) => void items.push(...some) });
+  t.is(count, 1_234);
+  t.deepEqual(items, [...Array(1_001).keys()]);
+  const error = await t.throwsAsync<AppError>(run('a', 'fail', { known: true }), { instanceOf: AppError });
+  t.like(error, { code: 'not_found', message: 'Nothing.', errors: [{ path: 'a', message: 'b' }] });
+  t.is((await t.throwsAsync(run('a', 'fail', { known: false })))?.message, 'a fault');
+  const refused = { no: () => Promise.reject(new AppError('not_found', 'no draft')) };
+  t.is(await codeOf(run('a', 'ask', { name: 'no' }, { host: refused })), 'not_found');
+});
+
+test('a thread that cannot be started, or that ends by itself, costs its caller no turn', async (t) => {
+  const work = createWork({ thread: new URL('http://localhost/no-module') });
+  for (const _ of [1, 2]) t.is(await codeOf(work.run({ name: 'bytes', input: {}, by: 'a', host: {} })), 'unavailable');
+  const { run } = start(t);
+  t.regex((await t.throwsAsync<AppError>(run('a', 'exit'), { instanceOf: AppError }))?.message ?? '', /ended unexpectedly/);
+  t.is(await codeOf(run('a', 'bytes')), 'done');
+});
+
+test('a job that a transaction is held for takes no turn, and none from others', async (t) => {
+  const { work, run } = start(t, { atOnce: 1 });
+  const [started, held] = [gate(), gate()];
+  const host = {
+    hold: () => {
+      started.open();
+      return held.opened;
+    },
+  };
+  const first = codeOf(run('a', 'ask', { name: 'hold' }, { host }));
+  await started.opened;
+  const order: string[] = [];
+  const second = codeOf(run('b', 'bytes')).then(() => order.push('second'));
+  await work.run({ name: 'bytes', input: {}, by: null, host: {} });
+  t.is(await codeOf(work.run({ name: 'fail', input: { known: true }, by: null, host: {} })), 'not_found');
+  t.deepEqual(order, []);
+  held.open();
+  t.is(await first, 'done');
+  await second;
+});
+
+test('closing ends what runs and what waits', async (t) => {
+  const { work, run } = start(t, { atOnce: 1 });
+  const started = gate();
+  const host = { hold: () => new Promise<void>(() => started.open()) };
+  const jobs = [run('a', 'ask', { name: 'hold' }, { host }), run('b', 'bytes')].map(codeOf);
+  await started.opened;
+  await work.close();
+  t.deepEqual(await Promise.all(jobs), ['unavailable', 'unavailable']);
+  t.is(await codeOf(run('a', 'bytes')), 'unavailable');
+});

@@ -1,0 +1,143 @@
+import test from 'ava';
+import fc from 'fast-check';
+import type { Policy } from '../../src/engine/compile/policy.ts';
+import { createEngine, fittingPatterns, loadPolicyModule } from '../../src/engine/engine.ts';
+import { explain, type Misfit, patternsToTry, type Question, readingsFor } from '../../src/engine/explain.ts';
+import { matcher, world } from './arbitraries.ts';
+import { type Answer, decide, decideTarget } from './oracle.ts';
+import { answerOf, policyWith } from './support.ts';
+
+const REQUESTS = 20;
+const RUNS = Number(process.env['EXPLAIN_RUNS'] ?? 300);
+
+const modules = loadPolicyModule();
+
+async function explained(policies: readonly Policy[], question: Question) {
+  const module = await modules;
+  const engine = await createEngine({ module, policies, revision: 1 });
+  const readings = readingsFor(policies, engine.compiled.document.policies, question);
+  const name = question.object?.resource_name ?? '';
+  return explain(readings, await fittingPatterns(module, patternsToTry(readings), name));
+}
+
+test('the explanation names the policy that the engine names, and why each earlier policy does not match', async (t) => {
+  t.timeout(120_000 + RUNS * 300);
+  const module = await modules;
+  const misfits = new Map<Misfit, number>();
+  let matched = 0;
+  await fc.assert(
+    fc.asyncProperty(world({ maxPolicies: 10, requests: REQUESTS }), async ({ policies, requests, patterns }) => {
+      const matches = matcher(patterns);
+      const engine = await createEngine({ module, policies, revision: 1 });
+      const read = engine.compiled.document.policies;
+      for (const { principal, target: targetId, object } of requests) {
+        for (const question of [
+          { principal, targetId, object },
+          { principal, targetId, object: null },
+        ]) {
+          const readings = readingsFor(policies, read, question);
+          const fitting = await fittingPatterns(module, patternsToTry(readings), question.object?.resource_name ?? '');
+          const { policy, passedOver } = explain(readings, fitting);
+          const decision =
+            question.object === null
+              ? engine.decideTarget(principal, targetId)
+              : engine.decide(principal, targetId, question.object);
+          const found: Answer = { effect: policy?.effect ?? 'deny', policyId: policy?.id ?? null };
+          same(found, answerOf(decision), question);
+          // Taken by itself, and mended in the member that is named and those after it alone, it would not misfit before.
+          for (const { policy: passed, misfit } of passedOver) {
+            misfits.set(misfit, (misfits.get(misfit) ?? 0) + 1);
+            const alone = (over: Partial<Policy>): Answer => {
+              const set = [{ ...passed, ...over }];
+              return question.object === null
+                ? decideTarget(set, principal, targetId)
+                : decide(set, principal, targetId, question.object, matches);
+            };
+            same(alone({}), { effect: 'deny', policyId: null }, { passed, misfit, question });
+            same(alone(MENDED[misfit]), { effect: passed.effect, policyId: passed.id }, { passed, misfit, question });
+          }
+          if (policy !== null) matched++;
+        }
+      }
+    }),
+    { numRuns: RUNS },
+  );
+  t.log(`${RUNS * REQUESTS * 2} questions, ${matched} decided by a policy; passed over: ${JSON.stringify([...misfits])}`);
+  t.true(matched > RUNS);
+  for (const misfit of ['enabled', 'target', 'resource_type', 'subject', 'pattern'] as const) {
+    t.true((misfits.get(misfit) ?? 0) > RUNS / 3, misfit);
+  }
+});
+
+/** The member itself and those that come after it, as wide as can be: what came before must have fitted already. */
+const FITS = {
+  resource_pattern: null,
+  subjects: [{ id: 's', subject_type: 'everyone', subject_value: null }],
+  resource_type: 'all',
+  target_id: null,
+  enabled: true,
+} as const satisfies Partial<Policy>;
+const from = (...members: (keyof typeof FITS)[]): Partial<Policy> =>
+  Object.fromEntries(members.map((member) => [member, FITS[member]]));
+const MENDED: Readonly<Record<Misfit, Partial<Policy>>> = {
+  pattern: from('resource_pattern'),
+  subject: from('resource_pattern', 'subjects'),
+  resource_type: from('resource_pattern', 'subjects', 'resource_type'),
+  target: from('resource_pattern', 'subjects', 'resource_type', 'target_id'),
+  enabled: FITS,
+  unreadable: FITS,
+};
+
+function same(a: Answer, b: Answer, about: object): void {
+  if (JSON.stringify(a) !== JSON.stringify(b)) {
+    throw new Error(`${JSON.stringify(a)}, not ${JSON.stringify(b)}: ${JSON.stringify(about)}`);
+  }
+}
+
+const principal = { sub: 'u', role: 'dev', groups: ['a'] };
+const tool = (resource_name: string) => ({ resource_type: 'tool', resource_name }) as const;
+
+test('the explanation names the first member that does not match', async (t) => {
+  const nobody = {
+    subjects: [],
+    resource_pattern: '^no$',
+    resource_type: 'prompt',
+    target_id: 'elsewhere',
+    enabled: false,
+  } as const;
+  const policies = [
+    policyWith({ id: 'a', priority: 9, ...nobody }),
+    policyWith({ id: 'b', priority: 8, ...nobody, enabled: true }),
+    policyWith({ id: 'c', priority: 7, ...nobody, enabled: true, target_id: null }),
+    policyWith({ id: 'd', priority: 6, ...nobody, enabled: true, target_id: null, resource_type: 'all' }),
+    policyWith({ id: 'e', priority: 5, resource_pattern: '^no$' }),
+    policyWith({ id: 'f', priority: 4 }),
+    policyWith({ id: 'g', priority: 3 }),
+  ];
+  const { policy, passedOver } = await explained(policies, { principal, targetId: 't', object: tool('echo') });
+  t.is(policy?.id, 'f');
+  t.deepEqual(
+    passedOver.map(({ policy: { id }, misfit }) => `${id} ${misfit}`),
+    ['a enabled', 'b target', 'c resource_type', 'd subject', 'e pattern'],
+  );
+});
+
+test('an allow that cannot be built grants nothing, and such a deny is read as widely as possible', async (t) => {
+  const policies = [
+    policyWith({ id: 'a', priority: 2, resource_pattern: '(' }),
+    policyWith({ id: 'b', priority: 1, resource_pattern: '(', effect: 'deny' }),
+  ];
+  const { policy, passedOver } = await explained(policies, { principal, targetId: 't', object: tool('echo') });
+  t.is(policy?.id, 'b');
+  t.deepEqual(
+    passedOver.map(({ policy: { id }, misfit }) => `${id} ${misfit}`),
+    ['a unreadable'],
+  );
+});
+
+test('all patterns are searched, even if there are more than one instance may hold', async (t) => {
+  const module = await modules;
+  const patterns = Array.from({ length: 250 }, (_, i) => `^x[${i % 10}]y*${i}$`);
+  const fitting = await fittingPatterns(module, patterns, 'x7yy207');
+  t.deepEqual([...fitting], ['^x[7]y*207$']);
+});

@@ -1,0 +1,140 @@
+/** Messages that targets send on their own: how many are decided and read, and whose limit they use. */
+import test, { type ExecutionContext } from 'ava';
+import { createDeliveries } from '../../../src/mcp/limits/deliveries.ts';
+import { DEFAULT_LIMITS, type McpLimits } from '../../../src/mcp/limits/limits.ts';
+import { until } from '../../support/listener.ts';
+import { byMethod, startRecording } from '../../support/upstreams/recording.ts';
+import { routed, startGateway, type TestGateway } from '../gateway.ts';
+import { call, inSession, open, send } from '../raw.ts';
+
+type Limits = McpLimits['deliveries'];
+
+/** Next to nothing comes back while a test runs. */
+const rate = (burst: number) => ({ perSecond: 0.001, burst });
+const rates = (pair: number, target = 1_000, all = 10_000) => ({ pair: rate(pair), target: rate(target), all: rate(all) });
+const UPDATES = 40;
+
+/** A target that sends many updates before it answers a call. */
+async function setUp(t: ExecutionContext, deliveries: Limits): Promise<{ gateway: TestGateway; dropped: () => number }> {
+  const plain = byMethod({});
+  let dropped = 0;
+  const upstream = await startRecording((received, res) => {
+    if (received.message?.method !== 'tools/call') return plain(received, res);
+    const update = { method: 'notifications/resources/updated', params: { uri: received.message.params?.['name'] } };
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (let i = 0; i < UPDATES; i++) res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', ...update })}\n\n`);
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: received.message.id, result: { content: [] } })}\n\n`);
+  });
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url), routed('u', upstream.url)],
+    rights: { alice: ({ resource_type }) => resource_type === 'tool', bob: () => true },
+    limits: { deliveries },
+    deps: { undelivered: () => void dropped++ },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return { gateway, dropped: () => dropped };
+}
+
+async function flood(gateway: TestGateway, user: string, target = 't'): Promise<string> {
+  const session = await open(gateway, { user, target });
+  const raw = inSession(session, call('tools/call', { name: 'file:///a' }), { user, path: `/mcp/${target}` });
+  return (await send(gateway, raw)).text;
+}
+
+test.serial('a decision on a notification is recorded once, as a delivery', async (t) => {
+  const { gateway } = await setUp(t, DEFAULT_LIMITS.deliveries);
+  const text = await flood(gateway, 'alice');
+  t.regex(text, /"result":\{"content":\[\]\}/);
+  t.false(text.includes('resources/updated'));
+  t.is(gateway.delivered.length, UPDATES);
+  const updates = gateway.decisions.filter(({ method }) => method === 'notifications/resources/updated');
+  t.deepEqual(gateway.delivered, updates);
+});
+
+test.serial('too many updates for one user are dropped undecided, and the answer still arrives', async (t) => {
+  const { gateway, dropped } = await setUp(t, { ...DEFAULT_LIMITS.deliveries, decided: rates(9) });
+  for (const user of ['alice', 'bob']) {
+    const before = [gateway.delivered.length, dropped()] as const;
+    t.regex(await flood(gateway, user), /"result":\{"content":\[\]\}/);
+    t.deepEqual([gateway.delivered.length - before[0], dropped() - before[1]], [10, UPDATES - 10], user);
+  }
+  const told = gateway.logged.filter((line) => /dropped undecided/.test(JSON.stringify(line)));
+  t.is(told.length, 1, 'once a minute and target');
+});
+
+test.serial('the updates of one target do not use up the share of another', async (t) => {
+  const { gateway } = await setUp(t, { ...DEFAULT_LIMITS.deliveries, decided: rates(29, 19, 1_000) });
+  await flood(gateway, 'bob');
+  t.is(gateway.delivered.length, 20, 'the target has used up its share');
+  const updates = (text: string) => text.match(/resources\/updated/g)?.length ?? 0;
+  t.is(updates(await flood(gateway, 'bob', 'u')), 20);
+});
+
+test.serial('a target that sends too many messages is read more slowly, and none is lost', async (t) => {
+  const { gateway } = await setUp(t, { ...DEFAULT_LIMITS.deliveries, messages: rates(UPDATES - 2) });
+  const text = await flood(gateway, 'bob');
+  t.is(text.match(/resources\/updated/g)?.length, UPDATES);
+  t.true(gateway.logged.some((line) => /read more slowly/.test(JSON.stringify(line))));
+});
+
+test.serial('messages within the share do not wait', (t) => {
+  let now = 0;
+  const log = { warn: () => undefined };
+  const deliveries = createDeliveries({
+    limits: { ...DEFAULT_LIMITS.deliveries, messages: { ...rates(100), pair: { perSecond: 10, burst: 20 } } },
+    log,
+    now: () => now,
+    onDropped: () => undefined,
+  });
+  const target = { id: 't', name: 't' };
+  for (let i = 0; i < 20; i++) t.is(deliveries.pace('alice', target, 10), null);
+  t.truthy(deliveries.pace('alice', target, 10));
+  t.is(deliveries.pace('bob', target, 10), null);
+  now = 3_000;
+  t.is(deliveries.pace('alice', target, 10), null);
+});
+
+test.serial('a large message counts as many, and many at once are read one after the other', (t) => {
+  let now = 0;
+  const deliveries = createDeliveries({
+    limits: { ...DEFAULT_LIMITS.deliveries, messages: rates(1_000), rush: { ...rates(100), pair: { perSecond: 10, burst: 20 } } },
+    log: { warn: () => t.fail('a target within its limits is not logged') },
+    now: () => now,
+    onDropped: () => undefined,
+  });
+  const target = { id: 't', name: 't' };
+  t.is(deliveries.pace('alice', target, 80 * 1024), null);
+  t.truthy(deliveries.pace('alice', target, 0));
+  t.is(deliveries.pace('bob', target, 0), null);
+  now = 3_000;
+  t.is(deliveries.pace('alice', target, 0), null);
+});
+
+test.serial('a target that does not read refusals gets only a few', async (t) => {
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) => {
+    const { message } = received;
+    // A refusal, which is left without an answer.
+    if (message?.error !== undefined) return;
+    if (message?.method !== 'tools/call') return plain(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (let id = 0; id < 100; id++) res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', id, method: 'roots/list' })}\n\n`);
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { content: [] } })}\n\n`);
+  });
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url, { may_ask: [] })],
+    rights: { alice: () => true },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  await flood(gateway, 'alice');
+  t.true(await flood(gateway, 'alice').then((text) => /"result"/.test(text)));
+  const refused = () => upstream.received.filter(({ message }) => message?.error !== undefined).length;
+  await until('the refusals are there', () => refused() >= 32);
+  t.is(refused(), 32);
+});

@@ -1,0 +1,75 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { createSseReader, formatEvent, type SseEvent, SseFault } from '../../../src/mcp/protocol/sse.ts';
+
+const event = (data: string, id?: string, retry?: number): SseEvent => ({ data, id, retry });
+const read = (text: string): SseEvent[] => createSseReader(1000).push(Buffer.from(text));
+
+test('lines end in CR, LF or CRLF', (t) => {
+  for (const end of ['\n', '\r', '\r\n'])
+    t.deepEqual(read(`id: 1${end}data: a${end}${end}data: b${end}${end}`), [event('a', '1'), event('b')]);
+});
+
+test('several data lines make one text, and a field needs neither a colon nor a space', (t) => {
+  t.deepEqual(read('data: a\ndata:b\ndata\n\n'), [event('a\nb\n')]);
+  t.deepEqual(read('data:  a\n\n'), [event(' a')]);
+});
+
+test('comments and unknown fields are ignored', (t) => {
+  t.deepEqual(read(': hello\n\nfoo: bar\ndata: a\nDATA: b\n\n'), [event('a')]);
+  t.deepEqual(read(':\n\n:\n\n'), []);
+});
+
+test('an event with only an id or a retry is reported, and a bad id or retry is not', (t) => {
+  t.deepEqual(read('id: 5\ndata:\n\n'), [event('', '5')]);
+  t.deepEqual(read('retry: 100\n\n'), [event('', undefined, 100)]);
+  t.deepEqual(read('retry: soon\nid: a\0b\ndata: x\n\n'), [event('x')]);
+});
+
+test('an incomplete event is not reported', (t) => t.deepEqual(read('data: a\n\ndata: b\n'), [event('a')]));
+
+test('the events are the same wherever the bytes are split', (t) => {
+  const stream = fc
+    .array(fc.tuple(fc.string({ unit: 'grapheme' }), fc.constantFrom('\n', '\r', '\r\n')))
+    .map((parts) => parts.map(([text, end]) => `data: ${text.replace(/[\r\n]/g, '')}${end}${end}`).join(''));
+  fc.assert(
+    fc.property(stream, fc.array(fc.nat({ max: 400 })), (text, cuts) => {
+      const bytes = Buffer.from(text);
+      const whole = createSseReader(10_000).push(bytes);
+      const reader = createSseReader(10_000);
+      const places = [0, ...cuts.filter((cut) => cut < bytes.length).sort((a, b) => a - b), bytes.length];
+      const parts = places.slice(1).flatMap((to, index) => reader.push(bytes.subarray(places[index], to)));
+      return JSON.stringify(parts) === JSON.stringify(whole);
+    }),
+  );
+  t.is(read('data: é\n\n')[0]?.data, 'é');
+});
+
+test('too long lines, too long events and bytes that are not UTF-8 are faults', (t) => {
+  t.throws(() => createSseReader(100).push(Buffer.from('x'.repeat(101))), { instanceOf: SseFault });
+  t.throws(() => createSseReader(100).push(Buffer.from('data: aaaaaaaaa\n'.repeat(20))), { instanceOf: SseFault });
+  t.throws(() => createSseReader(100).push(Buffer.from([0x64, 0xff, 0xfe])), { instanceOf: SseFault });
+});
+
+test('a written message is read as one event with the same JSON, whatever it holds', (t) => {
+  fc.assert(
+    fc.property(fc.anything({ maxDepth: 2 }), (value) => {
+      const text = JSON.stringify({ value, evil: '\n\ndata: {}\r\u2028', id: 1 }, null, 2);
+      const [only, ...rest] = read(formatEvent({ data: text, id: 'x' }));
+      return rest.length === 0 && only?.id === 'x' && JSON.stringify(JSON.parse(only.data)) === JSON.stringify(JSON.parse(text));
+    }),
+  );
+  t.is(formatEvent({ data: '', id: '1', retry: 5 }), 'id: 1\nretry: 5\ndata: \n\n');
+});
+
+test('a line that arrives in single characters is complete, and its waiting length is known', (t) => {
+  const reader = createSseReader(1_000_000);
+  const text = `data: ${'ä😀x'.repeat(5_000)}`;
+  for (const byte of Buffer.from(text)) reader.push(Buffer.of(byte));
+  t.true(reader.pending >= text.length && reader.pending < text.length + 64 * 1024);
+  t.deepEqual(
+    reader.push(Buffer.from('\n\n')).map(({ data }) => data),
+    [text.slice('data: '.length)],
+  );
+  t.is(reader.pending, 0);
+});

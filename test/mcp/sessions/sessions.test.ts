@@ -1,0 +1,117 @@
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import { createSeal } from '../../../src/mcp/sessions/seal.ts';
+import {
+  type Linked,
+  openAskedId,
+  openEventId,
+  openSession,
+  openState,
+  type Session,
+  type StateBinding,
+  sealAskedId,
+  sealEventId,
+  sealSession,
+  sealState,
+} from '../../../src/mcp/sessions/sessions.ts';
+
+const [newer, older] = [randomBytes(32), randomBytes(32)];
+const seal = createSeal([newer, older]);
+const alice = { issuer: 'i', sub: 'alice' };
+const session: Session = {
+  id: 'r',
+  place: 't',
+  binding: 'b',
+  upstreamId: 'u',
+  revision: '2025-11-25',
+  lists: ['tools'],
+  holder: null,
+  issuedAt: 1000,
+};
+const linked: Linked = { session, link: session };
+const HOUR = 3_600_000;
+
+test('a session id opens only for its principal and target, and only for a day', (t) => {
+  const text = sealSession(seal, alice, 'one', session);
+  t.regex(text, /^[\x21-\x7e]+$/);
+  t.notRegex(Buffer.from(text, 'base64url').toString('latin1'), /2025-11-25/);
+  t.deepEqual(openSession(seal, alice, 'one', text, 1000 + 23 * HOUR), session);
+  t.is(openSession(seal, alice, 'one', text, 1000 + 25 * HOUR), null);
+  t.is(openSession(seal, alice, 'two', text, 1000), null);
+  t.is(openSession(seal, { ...alice, sub: 'bob' }, 'one', text, 1000), null);
+  t.is(openSession(seal, { ...alice, issuer: 'j' }, 'one', text, 1000), null);
+});
+
+test('an edited, truncated or invented text opens nothing', (t) => {
+  const text = sealSession(seal, alice, 'one', session);
+  for (let at = 0; at < text.length; at += 7) {
+    const flipped = `${text.slice(0, at)}${text[at] === 'A' ? 'B' : 'A'}${text.slice(at + 1)}`;
+    t.is(openSession(seal, alice, 'one', flipped, 1000), null, `at ${at}`);
+  }
+  for (const other of [
+    '',
+    'x',
+    text.slice(0, -1),
+    `${text}A`,
+    `${text}=`,
+    `${text.slice(0, 8)} ${text.slice(8)}`,
+    'A'.repeat(5000),
+  ]) {
+    t.is(openSession(seal, alice, 'one', other, 1000), null);
+  }
+});
+
+test('the newest key seals, older keys open, and foreign keys do nothing', (t) => {
+  const byOlder = sealSession(createSeal([older]), alice, 'one', session);
+  t.truthy(openSession(seal, alice, 'one', byOlder, 1000));
+  const byNewest = sealSession(seal, alice, 'one', session);
+  t.is(openSession(createSeal([older]), alice, 'one', byNewest, 1000), null);
+  t.throws(() => createSeal([]));
+  t.throws(() => createSeal([randomBytes(16)]));
+});
+
+test('a handle of one kind is not valid as another kind', (t) => {
+  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
+  t.is(openSession(seal, alice, 'one', asked, 1000), null);
+  t.is(openEventId(seal, alice, 'one', linked, asked), null);
+  t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', linked, 'e', null)), null);
+});
+
+test('ids of target requests and events are valid in one session only', (t) => {
+  const other = { ...session, id: 's' };
+  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
+  t.deepEqual(openAskedId(seal, alice, 'one', session, asked), { id: 5, method: 'elicitation/create', upstreamId: 'u' });
+  t.is(openAskedId(seal, alice, 'one', other, asked), null);
+  t.is(openAskedId(seal, alice, 'one', session, 5), null);
+  const origin = { id: 'a', method: 'tools/list', decisionId: 'd' };
+  const event = sealEventId(seal, alice, 'one', linked, 'e~1', origin);
+  t.deepEqual(openEventId(seal, alice, 'one', linked, event), { eventId: 'e~1', origin });
+  t.deepEqual(openEventId(seal, alice, 'one', linked, sealEventId(seal, alice, 'one', linked, 'e', null)), {
+    eventId: 'e',
+    origin: null,
+  });
+  t.is(openEventId(seal, alice, 'one', { session: other, link: other }, event), null);
+  // The upstream session has been replaced: its stream starts again from the beginning.
+  const replaced = { session, link: { ...session, upstreamId: 'v' } };
+  t.deepEqual(openEventId(seal, alice, 'one', replaced, event), { eventId: null, origin: null });
+});
+
+test('a request state is valid for the same request only, and for ten minutes', (t) => {
+  const binding: StateBinding = { place: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
+  const text = sealState(seal, alice, 'one', binding, 'upstream state', 0);
+  const open = (changes: Partial<StateBinding>, now = 0) => openState(seal, alice, 'one', { ...binding, ...changes }, text, now);
+  t.is(open({}), 'upstream state');
+  t.is(open({ arguments: { b: [{ d: 2, c: 1 }], a: 1 } }), 'upstream state');
+  t.is(open({}, 11 * 60_000), null);
+  for (const change of [
+    { place: 'x' },
+    { method: 'prompts/get' },
+    { name: 'no' },
+    { arguments: { a: 2 } },
+    { arguments: undefined },
+  ]) {
+    t.is(open(change), null, JSON.stringify(change));
+  }
+  t.is(openState(seal, { ...alice, sub: 'bob' }, 'one', binding, text, 0), null);
+  t.is(openState(seal, alice, 'two', binding, text, 0), null);
+});

@@ -1,0 +1,152 @@
+import test from 'ava';
+import { policyStore } from '../../src/policies/policy-store.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { policy } from './policies.ts';
+
+eachEngine(test.serial, 'stored policies are read back, each with its own subjects', async (t, at) => {
+  const store = policyStore((await openTestDatabase(t, at)).knex);
+  const full = policy('b', {
+    name: 'Ä "quoted" \\ \u{1f600}',
+    description: 'd'.repeat(4096),
+    target_id: 't',
+    resource_type: 'all',
+    resource_pattern: '^é\\d+$',
+    effect: 'deny',
+    priority: -2147483648,
+    enabled: false,
+    subjects: [
+      { id: 's1', subject_type: 'everyone', subject_value: null },
+      { id: 's2', subject_type: 'role', subject_value: 'admin' },
+      { id: 's3', subject_type: 'role', subject_value: 'Admin' },
+      { id: 's4', subject_type: 'role', subject_value: 'admin ' },
+      { id: 's5', subject_type: 'group', subject_value: 'admin' },
+    ],
+  });
+  const bare = policy('a', { priority: 2147483647 });
+  await store.insert(full);
+  await store.insert(bare);
+  t.deepEqual(await store.all(), [bare, full]);
+  t.deepEqual(await store.find('b'), full);
+  t.is(await store.find('B'), null);
+  t.deepEqual(await store.page(1, null), [bare]);
+  t.deepEqual(await store.page(5, 'a'), [full]);
+  t.deepEqual(await store.page(null, 'a'), [full]);
+  t.deepEqual(await store.page(5, 'b'), []);
+  t.true(await store.namesTarget('t'));
+  t.false(await store.namesTarget('T'));
+});
+
+eachEngine(test.serial, 'every policy is read in batches of limited size, from the start or after a given id', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = policyStore(knex);
+  const ids = Array.from({ length: 1_100 }, (_, i) => String(1_000 + i));
+  await store.change(ids.map((id) => ({ before: null, after: policy(id) })));
+  const read: number[] = [];
+  const note = (rows: unknown, query: { sql: string }): void => {
+    if (query.sql.startsWith('select')) read.push((rows as unknown[]).length);
+  };
+  knex.on('query-response', note);
+  const whole = await store.page(null, null);
+  const rest = await store.page(null, '1004');
+  knex.off('query-response', note);
+  t.deepEqual(
+    whole.map(({ id }) => id),
+    ids,
+  );
+  t.deepEqual(
+    rest.map(({ id }) => id),
+    ids.slice(5),
+  );
+  t.is(read.length, 6);
+  t.true(Math.max(...read) <= 500, read.join());
+});
+
+eachEngine(test.serial, 'an update keeps unchanged subjects, and a deletion leaves no rows', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = policyStore(knex);
+  const other = policy('z', { subjects: [{ id: 'o', subject_type: 'role', subject_value: 'x' }] });
+  const before = policy('a', {
+    subjects: [
+      { id: '1', subject_type: 'role', subject_value: 'x' },
+      { id: '2', subject_type: 'role', subject_value: 'y' },
+    ],
+  });
+  await store.insert(other);
+  await store.insert(before);
+  const after = policy('a', {
+    name: 'changed',
+    updated_at: 9,
+    subjects: [
+      { id: '2', subject_type: 'role', subject_value: 'y' },
+      { id: '3', subject_type: 'group', subject_value: 'z' },
+    ],
+  });
+  await store.update(before, after);
+  t.deepEqual(await store.all(), [after, other]);
+  await store.delete('a');
+  t.deepEqual(await store.all(), [other]);
+  t.is((await knex('policy_subjects')).length, 1);
+});
+
+eachEngine(test.serial, 'a policy with a thousand subjects is stored and read back', async (t, at) => {
+  const store = policyStore((await openTestDatabase(t, at)).knex);
+  const subjects = Array.from({ length: 1000 }, (_, i) => ({
+    id: String(i).padStart(4, '0'),
+    subject_type: 'group' as const,
+    subject_value: `g${i}`,
+  }));
+  await store.insert(policy('a', { subjects }));
+  t.deepEqual((await store.find('a'))?.subjects, subjects);
+});
+
+eachEngine(test.serial, 'thousands of changes are made in few statements of limited size', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = policyStore(knex);
+  const many = 1_500;
+  const id = (i: number): string => String(i).padStart(4, '0');
+  const subject = (i: number, kind: string, value: string) => ({
+    id: `${kind}${id(i)}`,
+    subject_type: 'group' as const,
+    subject_value: value,
+  });
+  const made = Array.from({ length: many }, (_, i) =>
+    policy(id(i), { description: "'\u20ac".repeat(i < 900 ? 1_000 : 1), subjects: [subject(i, 'a', 'x'), subject(i, 'b', 'y')] }),
+  );
+  const sizes: number[] = [];
+  const run = knex.client._query;
+  knex.client._query = (connection: unknown, query: { sql: string; bindings?: unknown[] }) => {
+    const values = (query.bindings ?? []).reduce((sum: number, value) => sum + Buffer.byteLength(String(value)), 0);
+    if (!/^select/.test(query.sql)) sizes.push(Buffer.byteLength(query.sql) + values);
+    return run.call(knex.client, connection, query);
+  };
+  await store.change(made.map((after) => ({ before: null, after })));
+  t.deepEqual(await store.all(), made);
+
+  // A third each goes, changes, and stays; in those that change one subject takes the place of another.
+  const changes = made.map((before, i) => {
+    if (i % 3 === 0) return { before, after: null };
+    if (i % 3 === 1) return { before, after: before };
+    return {
+      before,
+      after: { ...before, name: 'changed', priority: -i, subjects: [subject(i, 'b', 'y'), subject(i, 'c', 'x')] },
+    };
+  });
+  const asked = sizes.length;
+  await store.change(changes);
+  t.deepEqual(
+    await store.all(),
+    changes.flatMap(({ after }) => (after === null ? [] : [after])),
+  );
+  t.is((await knex('policy_subjects')).length, 2 * ((many * 2) / 3));
+  t.true(Math.max(...sizes) <= 1_000_000, `${Math.max(...sizes)} bytes`);
+  t.true(asked < 40 && sizes.length - asked < 40, `${asked} and ${sizes.length - asked} statements`);
+  await t.throwsAsync(store.change([{ before: null, after: policy(id(1)) }]), undefined, 'what is there is not made again');
+});
+
+eachEngine(test.serial, 'an impossible row stops the load', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  await policyStore(knex).insert(policy('a'));
+  await knex('policies').where('id', 'a').update({ effect: 'Allow' });
+  await t.throwsAsync(policyStore(knex).all(), { message: /contains an invalid row/ });
+});

@@ -1,0 +1,108 @@
+import test from 'ava';
+import { auditStore } from '../../../src/audit/decision-store.ts';
+import { readConfig } from '../../../src/config/config.ts';
+import { openDatabase } from '../../../src/db/database.ts';
+import { decision, stamper } from '../../audit/records.ts';
+import { eachEngine } from '../../support/databases/engines.ts';
+import { person, startGateway } from '../../support/gateway.ts';
+
+interface Entry {
+  readonly id: string;
+  readonly outcome: string | null;
+  readonly shown: object | null;
+}
+
+eachEngine(test.serial, 'administrators and auditors read the log, newest first', async (t, at) => {
+  // Written before the gateway starts: SQLite serves one process and, in it, one pool.
+  const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => {});
+  const store = auditStore(database.knex);
+  const chain = stamper();
+  const id = '0190163d-8694-739b-aea5-966c26f8ad90';
+  const records = Array.from({ length: 150 }, (_, i) => decision({ resource_name: `tool ${i}` }));
+  const list = decision({
+    method: 'tools/list',
+    effect: 'allow',
+    reason: 'matched',
+    target_id: id,
+    policy_id: id,
+    policy_name: 'p',
+    policy_priority: 5,
+    resource_type: null,
+    resource_name: null,
+  });
+  await store.insertDecisions([...records, list].map(chain.decision));
+  await store.insertShown([chain.shown({ decision_id: list.id, resource_type: 'tool', names: ['echo'], hidden: 2 })]);
+  await store.insertOutcomes([chain.outcome({ decision_id: list.id, outcome: 'ok', duration_ms: 3 }, 1)]);
+  await database.close();
+
+  const gateway = await startGateway(t, at.url);
+  const admin = await person(gateway, 'admin@example.com');
+  const auditor = await person(gateway, 'auditor@example.com');
+  const other = await person(gateway, 'other@example.com');
+  await gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { token: admin.token, body: { role: 'auditor' } });
+  for (const path of ['/api/logs', `/api/logs/${list.id}`, '/api/changes']) {
+    await gateway.rest(401, 'GET', path);
+    await gateway.rest(403, 'GET', path, { token: other.token });
+    await gateway.rest(200, 'GET', path, { token: auditor.token });
+  }
+  const read = (path: string, expected = 200) => gateway.rest<Entry[]>(expected, 'GET', path, { token: admin.token });
+
+  const first = await read('/api/logs');
+  t.is(first.body.length, 100);
+  t.deepEqual(first.body[0], {
+    ...list,
+    created_at: '2023-11-14T22:13:20.000Z',
+    outcome: 'ok',
+    duration_ms: 3,
+    shown: { count: 1, hidden: 2, names: ['echo'] },
+  } as unknown as Entry);
+  t.like(first.body[1], { id: records.at(-1)?.id, outcome: null, shown: null, effect: 'deny', reason: 'default' });
+  const next = /^<(\/api\/logs\?.*)>; rel="next"$/.exec(first.headers.get('link') ?? '')?.[1] ?? '';
+  const second = await read(next);
+  t.is(second.body.length, 51);
+  t.is(second.headers.get('link'), null);
+  t.is(new Set([...first.body, ...second.body].map((entry) => entry.id)).size, 151);
+  t.is((await read('/api/logs?limit=1000')).body.length, 151);
+
+  const one = await gateway.rest<Entry>(200, 'GET', `/api/logs/${list.id}`, { token: admin.token });
+  t.deepEqual(one.body, first.body[0] as Entry);
+  await read('/api/logs/nothing', 404);
+  await read(`/api/logs/${id}`, 404);
+  for (const query of [
+    'limit=1001',
+    'limit=0',
+    'cursor=eA',
+    'user=x',
+    'effect=maybe',
+    'from=yesterday',
+    'user_id=a&user_id=b',
+    'limit=1&limit=2',
+  ])
+    await read(`/api/logs?${query}`, 400);
+  await gateway.rest(405, 'DELETE', `/api/logs/${list.id}`, { token: admin.token });
+});
+
+eachEngine(test.serial, 'changes are read page by page, with actor and request id', async (t, at) => {
+  const gateway = await startGateway(t, at.url);
+  const admin = await person(gateway, 'admin@example.com');
+  for (let i = 0; i < 3; i++) {
+    await gateway.rest(201, 'POST', '/api/targets', { token: admin.token, body: { name: `t${i}`, url: 'http://127.0.0.1:9/' } });
+  }
+  const read = (path: string) =>
+    gateway.rest<{ object_id: string; request_id: string; actor: object; sequence: number }[]>(200, 'GET', path, {
+      token: admin.token,
+    });
+  const first = await read('/api/changes?limit=2');
+  t.deepEqual(
+    first.body.map(({ sequence }) => sequence),
+    [3, 2],
+  );
+  t.like(first.body[0], { action: 'target.create', object_type: 'target', before: null, after: { name: 't2' }, revision: 0 });
+  t.deepEqual(first.body[0]?.actor, { id: admin.id, email: admin.email });
+  const next = /^<(.*)>; rel="next"$/.exec(first.headers.get('link') ?? '')?.[1] ?? '';
+  t.deepEqual(
+    (await read(next)).body.map(({ sequence }) => sequence),
+    [1],
+  );
+  await gateway.rest(400, 'GET', '/api/changes?cursor=eA', { token: admin.token });
+});

@@ -1,0 +1,58 @@
+import { connect, type Socket } from 'node:net';
+import test from 'ava';
+import { watchDescriptors } from '../../src/rest/descriptors.ts';
+import { until } from '../support/listener.ts';
+import { dataDir, runGateway } from '../support/process.ts';
+
+test('the log says once in a while that no file descriptor is left, whoever finds out', async (t) => {
+  let code: string | null = null;
+  let tried = 0;
+  const said: object[] = [];
+  const descriptors = watchDescriptors({
+    log: { error: (record: object) => void said.push(record) },
+    trySome: () => {
+      tried++;
+      if (code !== null) throw Object.assign(new Error(code), { code });
+    },
+    everyMs: 1,
+  });
+  t.teardown(() => descriptors.stop());
+  const tries = async (): Promise<void> => {
+    const before = tried;
+    await until('it is tried a few times', () => tried > before + 3);
+  };
+  await tries();
+  code = 'EACCES';
+  await tries();
+  t.deepEqual(said, []);
+  code = 'EMFILE';
+  await tries();
+  t.deepEqual(said, [{ code: 'EMFILE' }]);
+  t.true(descriptors.saw(Object.assign(new Error('accept'), { code: 'ENFILE' })));
+  t.is(said.length, 1);
+  t.false(descriptors.saw(new Error('accept')));
+});
+
+test.serial('a gateway without a file descriptor goes on, says so once, and takes connections again', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t) }, ['sh', '-c', 'ulimit -n 400 && exec "$@"', 'sh']);
+  const sockets: Socket[] = [];
+  const { port } = new URL(gateway.url);
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  for (let i = 0; i < 500; i++) sockets.push(connect(Number(port), '127.0.0.1').on('error', () => {}));
+  const said = () =>
+    gateway
+      .output()
+      .split('\n')
+      .filter((line) => line.includes('out of file descriptors'));
+  await until('it is said', () => said().length > 0);
+  t.is(said().length, 1);
+  for (const socket of sockets) socket.destroy();
+  const works = () =>
+    fetch(`${gateway.url}/health/live`).then(
+      ({ status }) => status === 200,
+      () => false,
+    );
+  await until('it takes connections again', works);
+});

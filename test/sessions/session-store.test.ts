@@ -1,0 +1,200 @@
+/** One contract for the rows of sessions on every engine, and for the store in memory that tests use in their place. */
+import test, { type ExecutionContext } from 'ava';
+import { v7 as uuid } from 'uuid';
+import type { Connection } from '../../src/db/database.ts';
+import { sessionRules } from '../../src/sessions/rules.ts';
+import { EVERY_TARGET, type SessionRow, type SessionStore, sessionStore } from '../../src/sessions/session-store.ts';
+import { memorySessions } from '../mcp/stores.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+
+const NOW = 1_800_000_000_000;
+const HOUR = 3_600_000;
+
+const row = (changes: Partial<SessionRow> = {}): SessionRow => ({
+  id: uuid(),
+  issuer: 'i',
+  user_id: 'alice',
+  target_id: 't',
+  revision: '2025-11-25',
+  client: { capabilities: { roots: {} }, clientInfo: { name: 'ü', version: '1' } },
+  holder: null,
+  created_at: NOW,
+  seen_at: NOW,
+  ...changes,
+});
+
+/** `knex` null: the store is in memory. */
+function eachStore(
+  title: string,
+  run: (t: ExecutionContext, store: SessionStore, knex: Connection | null) => Promise<void>,
+): void {
+  test.serial(`${title} [memory]`, (t) => run(t, memorySessions(), null));
+  eachEngine(test.serial, title, async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    await run(t, sessionStore(knex), knex);
+  });
+}
+
+eachStore('a session is found until it ends, and ends once', async (t, store) => {
+  const session = row();
+  t.is(await store.find(session.id), null);
+  await store.insert(session);
+  t.deepEqual(await store.find(session.id), session);
+  await t.throwsAsync(store.insert(session));
+  const ends = await Promise.all([store.end(session.id, 'client', NOW), store.end(session.id, 'administrator', NOW)]);
+  t.deepEqual([...ends].sort(), [false, true]);
+  t.is(await store.find(session.id), null);
+  t.false(await store.end('nobody', 'client', NOW));
+});
+
+eachStore('sessions are listed in the order of their ids, filtered, without those that are over', async (t, store) => {
+  const sessions = Array.from({ length: 7 }, (_, i) =>
+    row({ user_id: i % 2 === 0 ? 'alice' : 'bob', target_id: i === 6 ? null : `t${i % 3}` }),
+  );
+  const [first, , , , , , everywhere] = sessions;
+  for (const session of [...sessions].reverse()) await store.insert(session);
+  await store.insert(row({ created_at: NOW - 25 * HOUR }));
+  const ended = row();
+  await store.insert(ended);
+  await store.end(ended.id, 'client', NOW);
+  const since = NOW - 24 * HOUR;
+  const ids = async (...args: Parameters<typeof store.page>) => (await store.page(...args)).map(({ id }) => id);
+  t.deepEqual(
+    await ids(since, {}, null, null),
+    sessions.map(({ id }) => id),
+  );
+  t.deepEqual(
+    await ids(since, {}, 2, first?.id ?? null),
+    sessions.slice(1, 3).map(({ id }) => id),
+  );
+  t.deepEqual(
+    await ids(since, { user_id: 'bob', target_id: 't1' }, null, null),
+    sessions.filter((s) => s.user_id === 'bob' && s.target_id === 't1').map(({ id }) => id),
+  );
+  t.is(await store.count(since, {}), 7);
+  t.is(await store.count(since, { user_id: 'alice' }), 4);
+  t.is(await store.count(since, { target_id: 't0' }), 3, 'a session with every target is one with this one');
+  t.true((await ids(since, { user_id: 'alice' }, null, null)).includes(everywhere?.id ?? ''));
+});
+
+eachStore('of replicas that take a session over at once, one has it', async (t, store) => {
+  const session = row({ holder: 'a' });
+  await store.insert(session);
+  const taken = await Promise.all(['b', 'c', 'd'].map((to) => store.adopt(session.id, 'a', to)));
+  t.is(taken.filter(Boolean).length, 1);
+  t.is((await store.find(session.id))?.holder, ['b', 'c', 'd'][taken.indexOf(true)] ?? '');
+  t.false(await store.adopt(session.id, null, 'e'));
+  await store.end(session.id, 'client', NOW);
+  t.false(await store.adopt(session.id, ['b', 'c', 'd'][taken.indexOf(true)] ?? '', 'e'));
+});
+
+eachStore('each cause has one half, whoever comes first', async (t, store) => {
+  const half = (upstream_id: string | null) => ({ upstream_id, revision: '2025-11-25' });
+  const halves = [half('one'), half(null), half('three')];
+  const won = await Promise.all(halves.map((h) => store.insertUpstream('s', 'cause', h, NOW)));
+  t.is(won.filter(Boolean).length, 1);
+  t.deepEqual(await store.upstream('s', 'cause'), halves[won.indexOf(true)] ?? null);
+  t.is(await store.upstream('s', 'another'), null);
+  t.is(await store.upstream('another', 'cause'), null);
+  t.true(await store.insertUpstream('s', 'Cause', half('four'), NOW), 'compared byte for byte');
+});
+
+eachStore('settings are of a session and a target, or of every target', async (t, store) => {
+  await store.set('s', 't', { key: 'a', value: 'file:///ä' }, NOW);
+  await store.set('s', 't', { key: 'level', value: 'info' }, NOW + 1);
+  await store.set('s', 't', { key: 'level', value: 'debug' }, NOW + 2);
+  await store.set('s', 'u', { key: 'b', value: 'file:///b' }, NOW);
+  await store.set('s', EVERY_TARGET, { key: 'c', value: 'file:///c' }, NOW + 3);
+  await store.set('other', 't', { key: 'd', value: 'file:///d' }, NOW);
+  t.deepEqual(await store.settings('s', 't'), [
+    { key: 'a', value: 'file:///ä' },
+    { key: 'level', value: 'debug' },
+    { key: 'c', value: 'file:///c' },
+  ]);
+  await store.unset('s', 't', 'a');
+  await store.unset('s', 't', 'c');
+  t.deepEqual(
+    (await store.settings('s', 't')).map(({ key }) => key),
+    ['level', 'c'],
+  );
+  await Promise.all(Array.from({ length: 5 }, (_, i) => store.set('s', 'v', { key: 'level', value: String(i) }, NOW)));
+  t.is((await store.settings('s', 'v')).filter(({ key }) => key === 'level').length, 1);
+});
+
+eachStore('a session keeps a thousand settings, and no more', async (t, store, knex) => {
+  const rows = Array.from({ length: 999 }, (_, i) => ({
+    session_id: 's',
+    target_id: `t${i % 3}`,
+    key: `k${i}`,
+    value: 'v',
+    created_at: NOW,
+  }));
+  if (knex !== null) await knex.batchInsert('session_settings', rows, 100);
+  else for (const { target_id, key, value } of rows) await store.set('s', target_id, { key, value }, NOW);
+  const count = async () => {
+    const of = await Promise.all(['t0', 't1', 't2'].map((target) => store.settings('s', target)));
+    return of.flat().length;
+  };
+  await store.set('s', 't0', { key: 'last', value: 'v' }, NOW);
+  await store.set('s', 't0', { key: 'too many', value: 'v' }, NOW);
+  t.is(await count(), 1000);
+  await store.set('s', 't0', { key: 'k0', value: 'w' }, NOW);
+  t.true(
+    (await store.settings('s', 't0')).some(({ key, value }) => key === 'k0' && value === 'w'),
+    'what is there can change',
+  );
+});
+
+eachStore('what is too old to be used is forgotten, whole', async (t, store) => {
+  const [older, old, young] = [row({ created_at: NOW - 50 * HOUR }), row({ created_at: NOW - 49 * HOUR }), row()];
+  for (const { id, created_at } of [older, old, young]) {
+    await store.insert(row({ id, created_at }));
+    await store.insertUpstream(id, 'c', { upstream_id: 'u', revision: '2025-11-25' }, created_at);
+    await store.set(id, 't', { key: 'level', value: 'info' }, created_at);
+  }
+  while (await store.forget(NOW - 48 * HOUR, 1));
+  t.is(await store.find(older.id), null);
+  t.is(await store.find(old.id), null);
+  t.is(await store.upstream(old.id, 'c'), null);
+  t.deepEqual(await store.settings(old.id, 't'), []);
+  t.truthy(await store.find(young.id));
+  t.truthy(await store.upstream(young.id, 'c'));
+  t.is((await store.settings(young.id, 't')).length, 1);
+});
+
+eachStore('when a session was last used is noted for those that there are', async (t, store) => {
+  const session = row();
+  await store.insert(session);
+  await store.seen([session.id, 'nobody'], NOW + 5);
+  await store.seen([], NOW + 6);
+  t.is((await store.find(session.id))?.seen_at, NOW + 5);
+});
+
+eachStore('rules: who was ended by an administrator, and the latest recycle that concerns one', async (t, store, knex) => {
+  const [byClient, byAdmin, longAgo] = [row(), row(), row({ created_at: NOW - 25 * HOUR })];
+  for (const session of [byClient, byAdmin, longAgo]) await store.insert(session);
+  await store.end(byClient.id, 'client', NOW);
+  await store.end(byAdmin.id, 'administrator', NOW);
+  await store.end(longAgo.id, 'administrator', NOW);
+  await store.recycle('alice', '', 3);
+  await store.recycle('', 't', 5);
+  await store.recycle('bob', 't', 4);
+  await store.recycle('alice', '', 7);
+  t.deepEqual(await store.endedByAdministrators(NOW - 24 * HOUR), [byAdmin.id]);
+  t.deepEqual((await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`).sort(), [
+    ' t 5',
+    'alice  7',
+    'bob t 4',
+  ]);
+  if (knex === null) return;
+  const rules = await sessionRules(knex, NOW);
+  t.deepEqual([...rules.ended], [byAdmin.id]);
+  t.is(rules.epochOf('alice', 't'), 7);
+  t.is(rules.epochOf('alice', 'u'), 7);
+  t.is(rules.epochOf('bob', 't'), 5);
+  t.is(rules.epochOf('bob', 'u'), 0);
+  t.is(rules.epochOf('', ''), 0);
+  await store.recycle('', '', 9);
+  t.is((await sessionRules(knex, NOW)).epochOf('bob', 'u'), 9);
+});

@@ -1,0 +1,64 @@
+import test from 'ava';
+import type { Identity } from '../../src/state/admission.ts';
+import { createIdentities } from '../../src/state/identities.ts';
+
+const of = (token: string, user: string, role = 'user'): Identity => ({
+  token: { id: token, user_id: user, kind: 'api', kid: 'k', revoked_at: null },
+  user: { id: user, email: 'u@x', role, groups: [], enabled: true },
+});
+
+test('forgetting a token or a user forgets only their identities', (t) => {
+  const identities = createIdentities(10);
+  for (const [token, user] of [
+    ['a1', 'a'],
+    ['a2', 'a'],
+    ['b1', 'b'],
+    ['b2', 'b'],
+  ] as const)
+    identities.remember(of(token, user));
+  const known = (): string => ['a1', 'a2', 'b1', 'b2'].filter((token) => identities.get(token) !== undefined).join();
+  identities.forgetToken('a1');
+  identities.forgetToken('nobody');
+  t.is(known(), 'a2,b1,b2');
+  identities.forgetUser('b');
+  identities.forgetUser('nobody');
+  t.is(known(), 'a2');
+  identities.remember(of('b1', 'b'));
+  identities.clear();
+  t.is(known(), '');
+  identities.forgetUser('b');
+  identities.remember(of('b2', 'b'));
+  identities.forgetUser('b');
+  t.is(known(), '');
+});
+
+test('a token that is remembered again has the newer identity, and is forgotten with its new user', (t) => {
+  const identities = createIdentities(10);
+  identities.remember(of('a', 'before'));
+  identities.remember(of('a', 'after', 'admin'));
+  t.is(identities.get('a')?.user.role, 'admin');
+  identities.forgetUser('before');
+  t.is(identities.get('a')?.user.id, 'after');
+  identities.forgetUser('after');
+  t.is(identities.get('a'), undefined);
+});
+
+test('the oldest identity makes room for a new one, and its user can still be forgotten', (t) => {
+  const identities = createIdentities(3);
+  for (const token of ['a', 'b', 'c', 'd']) identities.remember(of(token, 'u'));
+  t.deepEqual(
+    ['a', 'b', 'c', 'd'].map((token) => identities.get(token) !== undefined),
+    [false, true, true, true],
+  );
+  identities.remember(of('b', 'u'));
+  identities.remember(of('e', 'v'));
+  t.deepEqual(
+    ['b', 'c', 'd', 'e'].map((token) => identities.get(token) !== undefined),
+    [true, false, true, true],
+  );
+  identities.forgetUser('u');
+  t.deepEqual(
+    ['b', 'd', 'e'].map((token) => identities.get(token) !== undefined),
+    [false, false, true],
+  );
+});
