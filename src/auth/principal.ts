@@ -58,3 +58,9 @@ export function readClaims(payload: Record<string, unknown>, kid: unknown): Toke
   if (exp !== null && (typeof exp !== 'number' || !Number.isFinite(exp))) return wrong('exp');
   return { iss, sub, email, role, groups, jti, kid, exp };
 }
+
+/**
+ * Verifies the value of an Authorization header (signature, issuer, audience, times, claims). Reads no stored state of the
+ * caller.
+ */
+export type VerifyToken = (authorization: string | undefined) => Promise<TokenClaims | AuthRefusal>;

@@ -2,8 +2,8 @@
 import { hash as digest } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
-import type { VerifyToken } from '../state/admission.ts';
 import { type KeyRing, TOKEN_ALGORITHM, TOKEN_TYPE, type VerificationKey } from './keys.ts';
+import type { VerifyToken } from './principal.ts';
 import { type AuthRefusal, isRefusal, readClaims, type TokenClaims } from './principal.ts';
 
 export const ISSUER = 'portcullis';

@@ -1,6 +1,7 @@
 /** Structured logs: one JSON object per line on standard output. */
 import pino from 'pino';
-import type { Config } from '../config/config.ts';
+
+export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
 
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'>;
 
@@ -17,7 +18,7 @@ const SECRET_MEMBERS = [
   'sealed',
 ];
 
-export function createLog(level: Config['logLevel'], destination?: pino.DestinationStream): Log {
+export function createLog(level: LogLevel, destination?: pino.DestinationStream): Log {
   const options: pino.LoggerOptions = {
     level,
     base: null,

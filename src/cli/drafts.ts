@@ -1,7 +1,7 @@
 /** `portcullis drafts`: proposed policy changes that the gateway stores, so that you can try them before you apply them. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { DRAFT_NAME } from '../policies/drafts/draft.ts';
+import { DRAFT_NAME } from '../policies/sets/draft.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from './command.ts';
 import { readPolicyFolder, writePolicyFile } from './policy-folder.ts';

@@ -4,8 +4,11 @@ import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { isAbsolute, resolve } from 'node:path';
 import Joi from 'joi';
-import { MIN_RETENTION_DAYS } from '../audit/chain/chain.ts';
+import type { LogLevel } from '../base/log.ts';
 import { isNetwork } from '../base/network-address.ts';
+
+/** Retention never removes a record younger than this, whatever the configuration says. */
+export const MIN_RETENTION_DAYS = 30;
 
 export type DatabaseConfig =
   | { readonly kind: 'sqlite'; readonly path: string }
@@ -33,7 +36,7 @@ export interface Config {
   /** Whether the first registration needs the setup code. */
   readonly setupCodeRequired: boolean;
   readonly trustProxy: boolean;
-  readonly logLevel: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
+  readonly logLevel: LogLevel;
   readonly rateLimits: {
     /** Registrations and logins per minute and IP address. */
     readonly login: number;
@@ -154,7 +157,7 @@ interface Environment {
   REGISTRATION: 'open' | 'closed';
   FIRST_ADMIN: 'code' | 'open';
   TRUST_PROXY: boolean;
-  LOG_LEVEL: Config['logLevel'];
+  LOG_LEVEL: LogLevel;
   LOGIN_RATE_LIMIT: number;
   MCP_RATE_LIMIT: number;
   API_TOKEN_LIMIT: number;

@@ -3,6 +3,7 @@
  * answers the request.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { VerifyToken } from '../auth/principal.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { createFlow, type Stock } from '../base/budgets.ts';
 import { type Cancellation, createCancellation } from '../base/cancellation.ts';
@@ -11,7 +12,7 @@ import { isObject } from '../base/json/json.ts';
 import type { AddressRule } from '../base/network-address.ts';
 import { createOutbox, type Outbox } from '../http/outbox.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
-import type { Admission, VerifyToken } from '../state/admission.ts';
+import type { Admission } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
 import { createDeliveries } from './limits/deliveries.ts';

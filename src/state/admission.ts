@@ -21,12 +21,6 @@ export interface Admission {
 }
 
 /**
- * Verifies the value of an Authorization header (signature, issuer, audience, times, claims). Reads no stored state of the
- * caller.
- */
-export type VerifyToken = (authorization: string | undefined) => Promise<TokenClaims | AuthRefusal>;
-
-/**
  * The freshness gate (law 4) and the identity (law 7). Waits for state at least as new as the call, then looks up the record
  * and the user of the token in it. Throws AppError `unavailable` if such state cannot be read in time.
  */

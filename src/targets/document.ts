@@ -4,14 +4,12 @@ import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
 import { lines, text, uuid, validate } from '../base/validate.ts';
 import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
-import { isRequestMethod } from '../mcp/protocol/operation.ts';
+import { ASKABLE, type Askable } from '../mcp/protocol/capabilities.ts';
+import { type ExtensionMethod, isRequestMethod } from '../mcp/protocol/operation.ts';
 import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
 import {
   type ArgumentCapture,
-  ASKABLE,
-  type Askable,
   type CredentialKey,
-  type ExtensionMethod,
   type HttpTarget,
   ISOLATIONS,
   type StdioTarget,

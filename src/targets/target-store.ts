@@ -1,7 +1,8 @@
 /** Targets and their credentials. They are only written in administrative transactions, which run one at a time. */
 import type { Connection } from '../db/database.ts';
+import { ASKABLE } from '../mcp/protocol/capabilities.ts';
 import { CREDENTIAL_TYPES, type CredentialSubject } from './credential-document.ts';
-import { ASKABLE, type CredentialKey, ISOLATIONS, type StdioTarget, type Target, TRANSPORTS } from './target.ts';
+import { type CredentialKey, ISOLATIONS, type StdioTarget, type Target, TRANSPORTS } from './target.ts';
 
 export interface CredentialRow extends CredentialSubject {
   readonly target_id: string;

@@ -1,6 +1,8 @@
 /** The type of a target, as the request path uses it. */
+
 import type { Principal } from '../auth/principal.ts';
-import type { ResourceType } from '../engine/compile/policy.ts';
+import type { Askable } from '../mcp/protocol/capabilities.ts';
+import type { ExtensionMethod } from '../mcp/protocol/operation.ts';
 
 export const TRANSPORTS = ['streamable-http', 'sse', 'stdio'] as const;
 export type Transport = (typeof TRANSPORTS)[number];
@@ -15,10 +17,6 @@ export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 export const ISOLATIONS = ['per_user', 'per_group', 'per_role', 'shared'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
 
-/** What a target may request from its client. */
-export const ASKABLE = ['sampling', 'elicitation', 'elicitation_url', 'roots'] as const;
-export type Askable = (typeof ASKABLE)[number];
-
 /**
  * Where a credential is sent: `bearer` in the header `authorization`, `header` in the named header, `env` in a variable of the
  * process.
@@ -27,13 +25,6 @@ export interface CredentialKey {
   readonly type: 'bearer' | 'header' | 'env';
   /** The name of a header is in lower case. */
   readonly name: string;
-}
-
-/** A method of the target that is not in the protocol, and the member of `params` that names the tool, resource or prompt. */
-export interface ExtensionMethod {
-  readonly method: string;
-  readonly resource_type: Exclude<ResourceType, 'all'>;
-  readonly param: string;
 }
 
 /** The audit log records the arguments of calls, except the values of members with these names. */

@@ -1,8 +1,8 @@
 /** Which targets are left alone, for whom and for how long. */
 import test from 'ava';
 import { type Asked, createHealth, type Health } from '../../src/mcp/upstream/health.ts';
-import { ProcessFault } from '../../src/mcp/upstream/stdio/process.ts';
 import type { UpstreamAnswer, UpstreamFault, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';
+import { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 import { routed } from './gateway.ts';
 
 const target = routed('t', 'http://127.0.0.1:9/mcp');

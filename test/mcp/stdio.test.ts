@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import type { ProcessFault } from '../../src/mcp/upstream/stdio/process.ts';
+import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 import { isFault } from '../../src/mcp/upstream/upstream.ts';
 import {
   INITIALIZE,

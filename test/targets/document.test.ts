@@ -1,8 +1,9 @@
 import test from 'ava';
 import { AppError } from '../../src/base/errors.ts';
+import { ASKABLE } from '../../src/mcp/protocol/capabilities.ts';
 import { isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
 import { changedDocument, extensionMethodProblem, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
-import { ASKABLE, type Target } from '../../src/targets/target.ts';
+import type { Target } from '../../src/targets/target.ts';
 
 const paths = (work: () => unknown): string[] => {
   try {

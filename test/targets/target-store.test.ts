@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { createVault } from '../../src/auth/vault.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
+import { ASKABLE } from '../../src/mcp/protocol/capabilities.ts';
 import { DEFAULT_SUBJECT } from '../../src/targets/credential-document.ts';
 import {
   hasMoved,
@@ -12,7 +13,7 @@ import {
   type Setting,
   sealCredential,
 } from '../../src/targets/credentials.ts';
-import { ASKABLE, type HttpTarget, type StdioTarget } from '../../src/targets/target.ts';
+import type { HttpTarget, StdioTarget } from '../../src/targets/target.ts';
 import { type CredentialRow, targetStore } from '../../src/targets/target-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';

@@ -7,9 +7,6 @@ import { createHmac, createSecretKey, hash, randomFillSync } from 'node:crypto';
 /** The version of the format that the MACs cover. The header of each chain names it. */
 export const CHAIN_VERSION = 1;
 
-/** Retention never removes a record younger than this, whatever the configuration says. */
-export const MIN_RETENTION_DAYS = 30;
-
 export type RecordKind = 'decision' | 'shown' | 'outcome';
 
 /** The position of a record in its chain. The first record has `chain_seq` 1 and continues the MAC of the chain's header. */

@@ -2,6 +2,8 @@
  * Verifies a log: every record is as it was written, no record was added, and none is missing except those removed by age.
  * Pure.
  */
+
+import { MIN_RETENTION_DAYS } from '../../config/config.ts';
 import {
   type ChainKey,
   type ChainRow,
@@ -9,7 +11,6 @@ import {
   type ErasureRow,
   erasureSignature,
   firstIdOf,
-  MIN_RETENTION_DAYS,
   type RecordKind,
   type RetentionRow,
   recordMac,

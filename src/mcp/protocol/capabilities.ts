@@ -1,8 +1,12 @@
 /** Removes from the capabilities of clients and targets all that the gateway would not carry between them. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import type { Askable } from '../../targets/target.ts';
 import { CODES, isImitated } from './message.ts';
 import { type Era, META_KEYS } from './mode.ts';
+
+/** What a target may request from its client. */
+export const ASKABLE = ['sampling', 'elicitation', 'elicitation_url', 'roots'] as const;
+
+export type Askable = (typeof ASKABLE)[number];
 
 const SERVER_MEMBERS = ['tools', 'resources', 'prompts', 'completions', 'logging'];
 /** Extensions that need no methods besides the served ones. */

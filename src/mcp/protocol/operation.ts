@@ -3,11 +3,17 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
-import type { ExtensionMethod } from '../../targets/target.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
 import { CODES, imitationOf, isImitated, type Rejection } from './message.ts';
 import type { Era } from './mode.ts';
 import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES } from './uri.ts';
+
+/** A method of the target that is not in the protocol, and the member of `params` that names the tool, resource or prompt. */
+export interface ExtensionMethod {
+  readonly method: string;
+  readonly resource_type: Exclude<ResourceType, 'all'>;
+  readonly param: string;
+}
 
 export const MAX_NAME_LENGTH = 256;
 

@@ -7,7 +7,7 @@ import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../
 import { isUnread } from '../../base/json/steps.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
-import type { Askable } from '../../targets/target.ts';
+import type { Askable } from '../protocol/capabilities.ts';
 import { declaredCapabilities, isOffered, reduceClientCapabilities, reduceServerCapabilities } from '../protocol/capabilities.ts';
 import { applyEdits, type Draft, replaceMember, setMember } from '../protocol/draft.ts';
 import { imitationOf } from '../protocol/message.ts';

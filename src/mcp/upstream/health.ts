@@ -9,8 +9,14 @@
  * nobody for a while. Each of the others is kept away once, so that several accounts of one person cannot close a target to all.
  */
 import { addressOf, type Target } from '../../targets/target.ts';
-import { ProcessFault } from './stdio/process.ts';
-import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
+import {
+  isFault,
+  ProcessFault,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamRequest,
+} from './upstream.ts';
 
 /** A target, and the principal on whose behalf it is asked. */
 export interface Asked extends Pick<UpstreamRequest, 'target' | 'access'> {

@@ -10,11 +10,11 @@ import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../protocol/sse.ts';
 import { createAgent, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
-import { ProcessFault } from './stdio/process.ts';
 import { BacklogFault, createUnread, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,
   openingOf,
+  ProcessFault,
   silenceOf,
   type Upstream,
   type UpstreamAnswer,

@@ -112,3 +112,19 @@ export function silenceOf({ timeout_ms }: Pick<Target, 'timeout_ms'>, limits: Up
 export function openingOf(target: Pick<Target, 'timeout_ms'>, limits: UpstreamLimits): number {
   return Math.min(limits.headersMs, silenceOf(target, limits));
 }
+
+export class ProcessFault extends Error {
+  readonly fault: UpstreamFault['fault'];
+  /** The end of the process's standard error. */
+  readonly stderr: string;
+
+  constructor(
+    fault: UpstreamFault['fault'],
+    message: string,
+    { stderr = '', ...options }: ErrorOptions & { stderr?: string } = {},
+  ) {
+    super(message, options);
+    this.fault = fault;
+    this.stderr = stderr;
+  }
+}

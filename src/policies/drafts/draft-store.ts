@@ -1,6 +1,8 @@
 /** Stores drafts, and the counts of their shadows. */
+import type { ChainPositions } from '../../audit/recorded-store.ts';
 import type { Connection } from '../../db/database.ts';
-import type { Draft, DraftSummary, Shadow, ShadowProgress } from './draft.ts';
+import type { TallyState } from '../replay/tally.ts';
+import type { Draft, DraftSummary } from '../sets/draft.ts';
 
 export interface DraftStore {
   find(name: string): Promise<Draft | null>;
@@ -134,4 +136,25 @@ export function shadowStore(db: Connection): ShadowStore {
       return saved > 0;
     },
   };
+}
+
+/** A draft that the gateway evaluates alongside the live set. */
+export interface Shadow {
+  readonly draft: string;
+  /** The shadow counts decisions made from this time on, in milliseconds since the epoch. */
+  readonly since: number;
+  readonly version: number;
+  readonly progress: ShadowProgress;
+  readonly flips: TallyState['flips'];
+}
+
+export interface ShadowProgress extends Omit<TallyState, 'flips'> {
+  /** How far the shadow has read each chain of the log. */
+  readonly positions: ChainPositions;
+  readonly updated_at: number;
+  /**
+   * Why the draft cannot be applied to the current set; null: it can. Until it can, the shadow counts no decisions, and catches
+   * up afterwards.
+   */
+  readonly problem: string | null;
 }

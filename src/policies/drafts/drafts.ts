@@ -4,10 +4,10 @@ import { AppError } from '../../base/errors.ts';
 import { requireMatch } from '../../base/etag.ts';
 import type { Change, Position } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
+import { type Draft, type DraftContent, draftHash } from '../sets/draft.ts';
 import type { PolicyPlan } from '../sets/plan.ts';
 import type { ApplyRequest, Planned, PolicySets } from '../sets/sets.ts';
 import { type ApplyTested, readTests } from '../sets/test-set.ts';
-import { type Draft, type DraftContent, draftHash } from './draft.ts';
 import { draftStore, shadowStore } from './draft-store.ts';
 import { newShadow } from './shadow.ts';
 

@@ -12,7 +12,7 @@ import { createListNames, takePage } from '../replay/replay.ts';
 import { tallyPartsOf } from '../replay/report.ts';
 import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
 import type { Moments } from '../sets/candidate-set.ts';
-import type { Shadow, ShadowProgress } from './draft.ts';
+import type { Shadow, ShadowProgress } from './draft-store.ts';
 import { shadowStore } from './draft-store.ts';
 
 export interface ShadowParts {

@@ -12,13 +12,13 @@ import { createEngine, loadPolicyModule, type PolicyModule } from '../../engine/
 import { parseBody } from '../../http/body.ts';
 import type { User } from '../../users/user-store.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
-import type { DraftContent } from '../drafts/draft.ts';
 import { fileNames, fileOf } from '../files/file.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
 import { type Answered, decideEach } from '../questions.ts';
 import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../sets/bodies.ts';
 import type { Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
+import type { DraftContent } from '../sets/draft.ts';
 import { lintJson } from '../sets/lint-report.ts';
 import { changesBetween, setBefore } from '../sets/plan.ts';
 import { changesJson, planJson, withFlips } from '../sets/plan-json.ts';

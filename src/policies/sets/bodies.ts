@@ -2,8 +2,8 @@
 import Joi from 'joi';
 import { text } from '../../base/validate.ts';
 import { REASON_MAX } from '../../http/caller.ts';
-import { DRAFT_NAME } from '../drafts/draft.ts';
 import { DEFAULT_OWNER, OWNER } from '../files/file.ts';
+import { DRAFT_NAME } from './draft.ts';
 import type { RollbackRequest } from './planning.ts';
 import type { ApplyRequest } from './sets.ts';
 

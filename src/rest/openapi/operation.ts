@@ -1,5 +1,4 @@
 /** The building blocks of operations. */
-import type { SchemaName } from '../contract.ts';
 import { listOf, ref, type Schema } from './schema.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
@@ -9,7 +8,7 @@ export interface Operation {
   readonly id: string;
   readonly summary: string;
   readonly access: Access;
-  readonly takes?: SchemaName;
+  readonly takes?: string;
   /** The successful answers, by status. */
   readonly gives: Readonly<Record<number, Given>>;
   /** Statuses of refusals that do not follow from the other members. */
@@ -43,12 +42,12 @@ export type Paths = Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
 
 export const REVISION = 'Portcullis-Revision';
 
-export const one = (name: SchemaName, ...headers: HeaderName[]): Given => ({
+export const one = (name: string, ...headers: HeaderName[]): Given => ({
   schema: ref(name),
   headers,
   mediaType: 'application/json',
 });
-export const many = (name: SchemaName, ...headers: HeaderName[]): Given => ({
+export const many = (name: string, ...headers: HeaderName[]): Given => ({
   ...one(name, ...headers),
   schema: listOf(ref(name)),
 });

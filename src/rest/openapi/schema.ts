@@ -2,7 +2,6 @@
 
 import { UUID } from '../../base/validate.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
-import type { SchemaName } from '../contract.ts';
 
 export type Schema = Readonly<Record<string | symbol, unknown>>;
 
@@ -19,7 +18,7 @@ export const named = (name: string, schema: Schema): Schema => ({
  * Within `*_SCHEMAS`, use it only through a constant with the declared type `Schema`. Otherwise the type of the schema names
  * would depend on itself.
  */
-export const ref = (name: SchemaName): Schema => ({ $ref: `#/components/schemas/${name}` });
+export const ref = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
 export const listOf = (items: Schema): Schema => ({ type: 'array', items });
 
 /** Members in `optional` may be absent; all others are always present. */

@@ -1,8 +1,8 @@
 /** Changes of the whole policy set: between revisions, by files, and by a rollback. */
 import { EFFECTS } from '../../engine/compile/policy.ts';
 import { REASON_MAX } from '../../http/caller.ts';
-import { DRAFT_NAME } from '../../policies/drafts/draft.ts';
 import { FILE_NAME, OWNER } from '../../policies/files/file.ts';
+import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import { get, inLines, one, type Paths, parameter, REVISION } from '../openapi/operation.ts';
 import {
   boolean,

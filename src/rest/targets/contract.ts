@@ -1,9 +1,10 @@
 /** Targets. */
 
 import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
+import { ASKABLE } from '../../mcp/protocol/capabilities.ts';
 import { FAULT_KINDS } from '../../mcp/upstream/health.ts';
 import { METHOD, PARAM, TARGET_LIMITS } from '../../targets/document.ts';
-import { ASKABLE, ISOLATIONS, TRANSPORTS } from '../../targets/target.ts';
+import { ISOLATIONS, TRANSPORTS } from '../../targets/target.ts';
 import { get, many, nothing, one, type Paths, tagged, wholeOrPaged } from '../openapi/operation.ts';
 import {
   boolean,

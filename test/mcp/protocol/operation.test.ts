@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { JsonObject, JsonValue } from '../../../src/base/json/json.ts';
+import type { ExtensionMethod } from '../../../src/mcp/protocol/operation.ts';
 import { itemObject, readExtension, readOperation } from '../../../src/mcp/protocol/operation.ts';
-import type { ExtensionMethod } from '../../../src/targets/target.ts';
 
 const code = (era: 'session' | 'modern', method: string, params = {}) => {
   const operation = readOperation(era, method, params);

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { isObject, type JsonObject, readJsonText } from '../../../src/base/json/json.ts';
 import { atOnce } from '../../../src/base/slices.ts';
+import { ASKABLE, type Askable } from '../../../src/mcp/protocol/capabilities.ts';
 import { readOperation } from '../../../src/mcp/protocol/operation.ts';
 import {
   filterInSteps,
@@ -11,7 +12,6 @@ import {
   taskIdsIn,
 } from '../../../src/mcp/requests/filter.ts';
 import type { Task } from '../../../src/mcp/sessions/tasks.ts';
-import { ASKABLE, type Askable } from '../../../src/targets/target.ts';
 
 interface Case extends Partial<Pick<ResultContext, 'era' | 'params' | 'mayAsk' | 'sealTask' | 'tasks'>> {
   readonly method: string;

@@ -10,8 +10,9 @@ import { type Located, rebuildCall, rebuildResponse } from '../../protocol/rebui
 import { SseFault, TooLarge } from '../../protocol/sse.ts';
 import type { EventQueue } from '../events.ts';
 import type { UpstreamFault } from '../upstream.ts';
+import { ProcessFault } from '../upstream.ts';
 import type { Line } from './lines.ts';
-import { ProcessFault, type TargetProcess } from './process.ts';
+import type { TargetProcess } from './process.ts';
 
 export interface Calls {
   readonly underWay: number;

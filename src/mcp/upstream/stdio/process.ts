@@ -2,6 +2,7 @@
  * Runs a process of a target. It inherits nothing from the gateway, exchanges lines of JSON, and is ended together with
  * everything that it started.
  */
+
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, openSync, readdirSync, readFileSync } from 'node:fs';
@@ -12,7 +13,7 @@ import type { Readable, Writable } from 'node:stream';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
-import type { UpstreamFault } from '../upstream.ts';
+import { ProcessFault } from '../upstream.ts';
 import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 
@@ -62,22 +63,6 @@ export interface TargetProcess {
   kill(why: string): void;
   /** Resolves when the process, its process group and its folder are gone. */
   readonly gone: Promise<void>;
-}
-
-export class ProcessFault extends Error {
-  readonly fault: UpstreamFault['fault'];
-  /** The end of the process's standard error. */
-  readonly stderr: string;
-
-  constructor(
-    fault: UpstreamFault['fault'],
-    message: string,
-    { stderr = '', ...options }: ErrorOptions & { stderr?: string } = {},
-  ) {
-    super(message, options);
-    this.fault = fault;
-    this.stderr = stderr;
-  }
 }
 
 export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: ProcessHandlers, log: Log): TargetProcess {

@@ -24,9 +24,10 @@ import type { Located } from '../../protocol/rebuild.ts';
 import { createEventQueue, type EventQueue } from '../events.ts';
 import type { UnreadAccount } from '../unread.ts';
 import type { UpstreamFault, UpstreamLimits } from '../upstream.ts';
+import { ProcessFault } from '../upstream.ts';
 import { ABORTED, createCalls, type Patience } from './calls.ts';
 import { type Line, printable } from './lines.ts';
-import { ProcessFault, type ProcessSpec, startProcess } from './process.ts';
+import { type ProcessSpec, startProcess } from './process.ts';
 
 /** The process of a single session is paused while more unread characters than this wait. */
 const UNREAD_LENGTH = 1024 * 1024;

@@ -3,8 +3,6 @@
  * replayed and shadowed.
  */
 import { createHash } from 'node:crypto';
-import type { ChainPositions } from '../../audit/recorded-store.ts';
-import type { TallyState } from '../replay/tally.ts';
 
 export const DRAFT_NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 
@@ -29,27 +27,6 @@ export interface Draft extends DraftSummary {
 }
 
 export type DraftContent = Pick<Draft, 'owner' | 'prune' | 'adopt' | 'files' | 'tests'>;
-
-/** A draft that the gateway evaluates alongside the live set. */
-export interface Shadow {
-  readonly draft: string;
-  /** The shadow counts decisions made from this time on, in milliseconds since the epoch. */
-  readonly since: number;
-  readonly version: number;
-  readonly progress: ShadowProgress;
-  readonly flips: TallyState['flips'];
-}
-
-export interface ShadowProgress extends Omit<TallyState, 'flips'> {
-  /** How far the shadow has read each chain of the log. */
-  readonly positions: ChainPositions;
-  readonly updated_at: number;
-  /**
-   * Why the draft cannot be applied to the current set; null: it can. Until it can, the shadow counts no decisions, and catches
-   * up afterwards.
-   */
-  readonly problem: string | null;
-}
 
 export function draftHash({ owner, prune, adopt, files, tests }: DraftContent): string {
   const sorted = (texts: Draft['files']) => Object.entries(texts).sort(([a], [b]) => (a < b ? -1 : 1));
