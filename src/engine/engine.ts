@@ -54,7 +54,7 @@ export interface EngineOptions {
   readonly patternsPerInstance?: number;
 }
 
-/** The package root is two folders up: this file is in `src/decision` or `dist/decision`. */
+/** The package root is two folders up: this file is in `src/engine` or `dist/engine`. */
 const REGO = new URL('../../rego/', import.meta.url);
 
 export async function loadPolicyModule(folder: URL = REGO): Promise<PolicyModule> {

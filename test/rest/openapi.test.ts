@@ -156,13 +156,23 @@ test.serial('the document names the address under which clients reach the gatewa
 });
 
 test.serial('no two areas of the contract give one name to their schemas', (t) => {
-  const folder = join(import.meta.dirname, '../../src/http/openapi');
-  const listed = readdirSync(folder).flatMap((file) =>
+  const folder = join(import.meta.dirname, '../../src/rest');
+  const contracts = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) => /contract\.ts$/.test(file));
+  const listed = contracts.flatMap((file) =>
     [...readFileSync(join(folder, file), 'utf8').matchAll(/^ {2}([A-Z]\w*): /gm)].map(([, name = '']) => name),
   );
   const names = Object.keys(document.components.schemas);
   const own = listed.filter((name) => names.includes(name));
   t.deepEqual([...new Set(own)].sort(), own.sort());
+});
+
+test.serial('every schema that the contract refers to is there', (t) => {
+  const names = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/([^"]*)"/g)].map(([, name = '']) => name);
+  t.true(names.length > 100);
+  t.deepEqual(
+    [...new Set(names)].filter((name) => !(name in document.components.schemas)),
+    [],
+  );
 });
 
 test.serial('an answer that the contract does not have is noticed', (t) => {

@@ -22,9 +22,19 @@ const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegE
     'a server behind a pure module',
     {
       'src/mcp/protocol/operation.ts': `import {\n  a,\n} from './helper.ts';`,
-      'src/mcp/helper.ts': `export { x } from 'express';`,
+      'src/mcp/protocol/helper.ts': `export { x } from 'express';`,
     },
-    /operation\.ts -> src\/mcp\/helper\.ts -> express/,
+    /operation\.ts -> src\/mcp\/protocol\/helper\.ts -> express/,
+  ],
+  [
+    'an import that runs back',
+    { 'src/engine/engine.ts': `import type { Snapshot } from '../state/admission.ts';` },
+    /engine\.ts imports src\/state\/admission\.ts: src\/state stands after src\/engine/,
+  ],
+  [
+    'an import from a folder within that runs back',
+    { 'src/mcp/upstream/stdio/stdio.ts': `import { handle } from '../../requests/handle-request.ts';` },
+    /src\/mcp\/requests stands after src\/mcp\/upstream\/stdio/,
   ],
 ];
 
@@ -42,7 +52,7 @@ test.serial('what is allowed', (t) => {
     'src/db/knex.ts': `import knex from 'knex';`,
     'src/engine/engine.ts': `import opa from '@open-policy-agent/opa-wasm';`,
     'src/config/config.ts': 'export const env = process.env;',
-    'src/engine/compile/compile.ts': `import type { Row } from '../users/store.ts';\nimport { createHash } from 'node:crypto';`,
+    'src/engine/compile/compile.ts': `import type { Row } from '../../db/knex.ts';\nimport { createHash } from 'node:crypto';`,
   };
   t.deepEqual(violations(new Map(Object.entries(sources))), []);
 });
