@@ -37,9 +37,9 @@ interface ReplayFigures {
 async function measureReplay(database: Database, engine: Engine['name']): Promise<ReplayFigures> {
   const module = await loadPolicyModule();
   const { policies } = createWorkload(MIXES.mixed, POLICIES);
-  const wouldBe = await createEngine({ module, policies, revision: 0 });
+  const candidate = await createEngine({ module, policies, revision: 0 });
   const now = await createEngine({ module, policies: policies.slice(0, POLICIES / 2), revision: 0 });
-  const parts = { wouldBe, now, refOf: () => null, changed: new Map<string, string>() };
+  const parts = { candidate, now, refOf: () => null, changed: new Map<string, string>() };
   const delays = monitorEventLoopDelay({ resolution: 1 });
   delays.enable();
   const [began, before] = [performance.now(), process.cpuUsage()];

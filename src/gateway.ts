@@ -29,7 +29,7 @@ import { type Connection, type Database, openDatabase } from './db/database.ts';
 import { createDecisionCache } from './engine/cache.ts';
 import type { Policy } from './engine/compile/policy.ts';
 import { createEngine, loadPolicyModule } from './engine/engine.ts';
-import { createSetEngines } from './engine/engines.ts';
+import { createEngineCache } from './engine/engines.ts';
 import { addressOf } from './http/client-address.ts';
 import { inTurn } from './http/in-turn.ts';
 import { meetOrigin } from './http/origin.ts';
@@ -40,7 +40,7 @@ import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { principalKey } from './mcp/limits/slots.ts';
 import { isRequestMethod } from './mcp/protocol/operation.ts';
-import { createHolders } from './mcp/sessions/owners.ts';
+import { createSessionOwners } from './mcp/sessions/owners.ts';
 import { createSeal } from './mcp/sessions/seal.ts';
 import { taskStore } from './mcp/sessions/task-store.ts';
 import { createHealth } from './mcp/upstream/health.ts';
@@ -250,7 +250,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     findDraft,
   });
   const applyTested = createApplyTested({ sets: policySets, test: heavy.test });
-  const engineOf = createSetEngines(module);
+  const engineOf = createEngineCache(module);
   const drafts = createDrafts({ database, administer, sets: policySets, applyTested, now });
   const addresses = createAddressRule(config.allowedAddresses);
   const health = createHealth(now);
@@ -358,7 +358,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     tasks: taskStore(database.knex),
     sessions,
     replicaId: presence.id,
-    holders: createHolders({ presence, peers, sessions, log, patienceMs: GATE_TIMEOUT_MS }),
+    holders: createSessionOwners({ presence, peers, sessions, log, patienceMs: GATE_TIMEOUT_MS }),
     isFromPeer: peers.isFromPeer,
     saw: upkeep.saw,
     publicUrl: config.publicUrl,

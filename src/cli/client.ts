@@ -46,7 +46,7 @@ export function progressOf(say: Say): (progress: Progress) => void {
   };
 }
 
-const PATIENCE_MS = 300_000;
+const ANSWER_TIMEOUT_MS = 300_000;
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /** Throws UsageError or ConfigError if the URL of the gateway or the token is missing or not allowed. */
@@ -76,7 +76,7 @@ export function connect(given: Given): Client {
       ...(more.signal === undefined ? {} : { signal: more.signal }),
     });
   const askInTime = (method: Method, path: string, body?: unknown, headers = {}): Promise<Response> =>
-    ask(method, path, body, { headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+    ask(method, path, body, { headers, signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
 
   async function answerOf<T>(method: Method, path: string, body?: unknown, more = {}): Promise<{ answer: T; headers: Headers }> {
     const response = await askInTime(method, path, body, more);

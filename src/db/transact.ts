@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Knex } from 'knex';
 
 /** No retry starts later than this after the first attempt, in milliseconds. */
-const PATIENCE_MS = 10_000;
+const TRANSACTION_TIMEOUT_MS = 10_000;
 /**
  * The wait before a retry is random, from a range that doubles up to this. Members of a cluster do not see each other's locks.
  */
@@ -22,7 +22,7 @@ function isVictim(error: unknown): boolean {
 
 /** Runs `work` in a transaction. Repeats it from the start if the server rolled it back in favour of another transaction. */
 export async function transact<T>({ knex }: { readonly knex: Knex }, work: (trx: Knex.Transaction) => Promise<T>): Promise<T> {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + TRANSACTION_TIMEOUT_MS;
   for (let tried = 1; ; tried++) {
     try {
       return await knex.transaction(work);

@@ -8,9 +8,9 @@ import { createEngine, type LoadedEngine, type PolicyModule } from './engine.ts'
  * Builds the engine of a stored set, and caches the last one: compiling takes long, and most questions are about the same set as
  * the previous question.
  */
-export type SetEngines = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
+export type EngineCache = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
 
-export function createSetEngines(module: PolicyModule): SetEngines {
+export function createEngineCache(module: PolicyModule): EngineCache {
   let last: { readonly hash: string; readonly engine: Promise<LoadedEngine> } | null = null;
   return async (policies, revision) => {
     const hash = await inSlices(hashInSteps(policies, revision));

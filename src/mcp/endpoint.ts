@@ -14,30 +14,37 @@ import { createOutbox, type Outbox } from '../http/outbox.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
 import type { Admission } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
-import { deleteEverywhere, getEverywhere } from './aggregate/stream.ts';
+import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import { createDeliveries } from './limits/deliveries.ts';
 import { createIntake, type Intake, readBody, receive } from './limits/intake.ts';
 import { createTargetReader } from './limits/reading.ts';
-import { createPlaces, principalKey } from './limits/slots.ts';
+import { createSlots, principalKey } from './limits/slots.ts';
 import { type Answer, problem, problemUnavailable, rpcError, unavailable } from './protocol/answer.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from './protocol/headers.ts';
 import { LISTEN } from './protocol/listen.ts';
 import { CODES, errorMessage, isId } from './protocol/message.ts';
-import { isSessionRevision, MODERN_REVISION } from './protocol/mode.ts';
+import { isSessionRevision, STATELESS_REVISION } from './protocol/mode.ts';
 import { writeAnswer, writeProblem } from './reply.ts';
-import { type ExchangeDeps, REVOKED } from './requests/context.ts';
-import { createAims } from './requests/in-flight.ts';
+import { REVOKED, type RequestDeps } from './requests/context.ts';
+import { createInFlightRequests } from './requests/in-flight.ts';
 import { observed } from './requests/observe.ts';
-import { type Changes, createChanges, createWatch, type Watch, type Watched } from './requests/revalidation.ts';
-import { type ClaimedSession, performDelete, performGet } from './requests/session-messages.ts';
-import { createLinks } from './requests/upstream-sessions.ts';
-import { type Admitting, type Inbound, respond } from './route.ts';
-import type { Holders } from './sessions/owners.ts';
-import { EVERYWHERE, openSession, placeOf, type Session } from './sessions/sessions.ts';
+import {
+  type AdmissionChanges,
+  createAdmissionChanges,
+  createRevalidation,
+  type Revalidated,
+  type Revalidation,
+} from './requests/revalidation.ts';
+import { type ClaimedSession, handleDelete, handleGet } from './requests/session-messages.ts';
+import { createUpstreamSessions } from './requests/upstream-sessions.ts';
+import { type Admitting, type Inbound, route } from './route.ts';
+import type { SessionOwners } from './sessions/owners.ts';
+import { AGGREGATE, fingerprintOf, openSession, type Session } from './sessions/sessions.ts';
 import { createUpstreams } from './transports.ts';
 import type { StdioLimits } from './upstream/stdio/stdio.ts';
 
-export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims' | 'eras' | 'calls' | 'deliveries' | 'reader'> {
+export interface McpDeps
+  extends Omit<RequestDeps, 'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'deliveries' | 'reader'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
   /** The stock from `createBodies`, shared with REST. */
@@ -46,7 +53,7 @@ export interface McpDeps extends Omit<ExchangeDeps, 'upstream' | 'links' | 'aims
   readonly addresses: AddressRule;
   /** Origin of the gateway as clients know it, without a trailing slash. */
   readonly publicUrl: string;
-  readonly holders: Holders;
+  readonly holders: SessionOwners;
   /** Called with the session of each request that belongs to one. */
   readonly saw: (sessionId: string) => void;
   /** Whether another replica has forwarded the request. That replica has already checked what depends on the connection. */
@@ -99,22 +106,22 @@ const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(
 const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 
 /** What the handler needs in addition to the services that each request gets. */
-interface Endpoint extends McpDeps, ExchangeDeps {
+interface Endpoint extends McpDeps, RequestDeps {
   /** Open standalone streams, by principal. */
   readonly streams: Map<string, Set<Cancellation>>;
   /** Answers that are standalone streams: the client may close them at any time. */
   readonly standing: WeakSet<ServerResponse>;
-  readonly watch: Watch;
+  readonly watch: Revalidation;
   readonly intake: Intake;
   readonly outbox: Outbox;
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {
-  const { upstream: targets, eras, processes } = createUpstreams(deps);
+  const { upstream: targets, modes, processes } = createUpstreams(deps);
   const upstream = observed(targets, deps.observe.failed);
-  const links = createLinks({ ...deps, upstream });
-  const watch = createWatch(deps.admit, deps.limits.watchMs);
-  const calls = createPlaces(deps.limits.callsPerPrincipal);
+  const links = createUpstreamSessions({ ...deps, upstream });
+  const watch = createRevalidation(deps.admit, deps.limits.watchMs);
+  const calls = createSlots(deps.limits.callsPerPrincipal);
   const deliveries = createDeliveries({
     limits: deps.limits.deliveries,
     log: deps.log,
@@ -128,8 +135,8 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     upstream,
     reader,
     links,
-    aims: createAims(),
-    eras,
+    inFlight: createInFlightRequests(),
+    modes,
     calls,
     deliveries,
     watch,
@@ -196,7 +203,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (refused !== null) return problem(refused);
   const path = TARGET_PATH.exec(req.url ?? '');
   if (path === null) return problem(new AppError('not_found', 'The path is /mcp/<target>, or /mcp for all of them.'));
-  const targetName = path[1] ?? EVERYWHERE;
+  const targetName = path[1] ?? AGGREGATE;
   if (req.method !== 'POST' && req.method !== 'GET' && req.method !== 'DELETE') {
     return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
   }
@@ -242,7 +249,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
 
   const gone = clientGone(res);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
-  const changes = createChanges();
+  const changes = createAdmissionChanges();
   const admit: Admitting = async (id) => {
     // The whole request has arrived: every fact that decides about it is read after its last byte.
     const admission = await admitted(endpoint, claims, targetName);
@@ -254,12 +261,12 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     const { value } = inbound.reading;
     if (!isObject(value) || value.method !== LISTEN) {
       watchOver(endpoint, res, gone, { claims, mayGoOn: null });
-      return respond(endpoint, inbound, admit);
+      return route(endpoint, inbound, admit);
     }
     const noSlot = holdStream(endpoint, claims, res, gone);
     if (noSlot !== null) return noSlot;
     watchOver(endpoint, res, gone, { claims, mayGoOn: mayUseWhereItIs(targetName), changed: changes.emit });
-    return respond(endpoint, inbound, admit);
+    return route(endpoint, inbound, admit);
   }
   return serveSession(endpoint, req.method, headers, claimed, admit, res, gone, changes);
 }
@@ -298,15 +305,15 @@ async function serveSession(
   admit: Admitting,
   res: ServerResponse,
   gone: Cancellation,
-  changes: Changes,
+  changes: AdmissionChanges,
 ): Promise<Answer> {
-  if ((headers.protocol.version ?? '') >= MODERN_REVISION) {
+  if ((headers.protocol.version ?? '') >= STATELESS_REVISION) {
     return problem(new AppError('method_not_allowed', 'This revision has POST only.'), { allow: 'POST' });
   }
   const caller = await admit(null);
   if ('kind' in caller) return caller;
-  const everywhere = caller.targetName === EVERYWHERE;
-  const [get, end] = everywhere ? [getEverywhere, deleteEverywhere] : [performGet, performDelete];
+  const everywhere = caller.targetName === AGGREGATE;
+  const [get, end] = everywhere ? [getAggregate, deleteAggregate] : [handleGet, handleDelete];
   if (method === 'DELETE') return end(endpoint, caller, claimed);
   if (claimed === null || claimed === 'missing') return get(endpoint, caller, claimed, undefined);
   const noSlot = holdStream(endpoint, caller.claims, res, gone);
@@ -343,20 +350,20 @@ function mayUseWhereItIs(targetName: string): (admission: Admission) => boolean 
   let place: string | undefined;
   return (admission) => {
     const target = admission.snapshot.targets.get(targetName);
-    place ??= target && placeOf(target);
+    place ??= target && fingerprintOf(target);
     return place !== undefined && mayUse(admission, targetName, place);
   };
 }
 
 function mayGoOnIn(admission: Admission, targetName: string, session: Session): boolean {
   if (admission.snapshot.sessions.ended.has(session.id)) return false;
-  return session.place === EVERYWHERE || mayUse(admission, targetName, session.place);
+  return session.place === AGGREGATE || mayUse(admission, targetName, session.place);
 }
 
 /** `place`: the fingerprint of the target when the stream was opened. */
 function mayUse({ principal, snapshot }: Admission, targetName: string, place: string): boolean {
   const target = snapshot.targets.get(targetName);
-  if (target === undefined || placeOf(target) !== place) return false;
+  if (target === undefined || fingerprintOf(target) !== place) return false;
   return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
 }
 
@@ -365,7 +372,7 @@ function watchOver(
   { watch }: Endpoint,
   res: ServerResponse,
   gone: Cancellation,
-  { claims, mayGoOn, changed }: Omit<Watched, 'end'>,
+  { claims, mayGoOn, changed }: Omit<Revalidated, 'end'>,
 ): void {
   if (res.closed) return;
   res.on('close', watch.add({ claims, mayGoOn, changed, end: () => gone.abort(REVOKED) }));
@@ -377,7 +384,7 @@ function tooMany(detail: string, retryAfter: number): Answer {
 
 /** RFC 9728 section 5.1 and RFC 6750 section 3. */
 function unauthenticated(endpoint: Endpoint, targetName: string, refusal: AuthRefusal): Answer {
-  const path = targetName === EVERYWHERE ? '/mcp' : `/mcp/${targetName}`;
+  const path = targetName === AGGREGATE ? '/mcp' : `/mcp/${targetName}`;
   const metadata = `${endpoint.publicUrl}/.well-known/oauth-protected-resource${path}`;
   const error = refusal.refused === 'invalid_token' ? ', error="invalid_token"' : '';
   return problem(new AppError(refusal.refused, refusal.detail), {
@@ -406,9 +413,9 @@ async function readPost(
   targetName: string,
 ): Promise<Inbound | { readonly answer: Answer }> {
   const reading = await readBody(intake, principalKey(claims), body);
-  if (reading.ok) return { reading, headers, session, everywhere: targetName === EVERYWHERE };
+  if (reading.ok) return { reading, headers, session, everywhere: targetName === AGGREGATE };
   // 2026-07-28 leaves out an id that could not be read; in earlier revisions it is null.
-  const id = headers.protocol.version === MODERN_REVISION ? undefined : null;
+  const id = headers.protocol.version === STATELESS_REVISION ? undefined : null;
   const text = errorMessage(id, { code: CODES.parse, message: `Parse error: ${reading.reason}` });
   return { answer: { kind: 'message', status: 400, text } };
 }

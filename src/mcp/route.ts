@@ -1,6 +1,6 @@
 /** Reads a posted message and routes it to the part of the gateway that answers it. */
 import type { JsonReading, JsonSpan, JsonValue } from '../base/json/json.ts';
-import { answerEverywhere, notifyEverywhere, openEverywhere, performEverywhere } from './aggregate/aggregate.ts';
+import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { planRequest } from './aggregate/route.ts';
 import { ACCEPTED, type Answer, finalText, noSession, refuse } from './protocol/answer.ts';
 import type { McpHeaders } from './protocol/headers.ts';
@@ -15,20 +15,20 @@ import {
 } from './protocol/message.ts';
 import {
   BATCH_REVISION,
-  checkModernHeaders,
-  classifyEra,
-  type Era,
+  checkStatelessHeaders,
+  classifyMode,
   hasEnvelope,
   isSessionRevision,
-  MODERN_REVISION,
+  type Mode,
   SESSION_REVISIONS,
+  STATELESS_REVISION,
   unsupportedVersion,
 } from './protocol/mode.ts';
 import { isForwardedNotification, isRequestMethod, readOperation } from './protocol/operation.ts';
 import type { Located } from './protocol/rebuild.ts';
-import type { Caller, ExchangeDeps } from './requests/context.ts';
-import { performRequest } from './requests/handle-request.ts';
-import { performNotification, performResponse } from './requests/session-messages.ts';
+import type { Caller, RequestDeps } from './requests/context.ts';
+import { handleRequest } from './requests/handle-request.ts';
+import { handleNotification, handleResponse } from './requests/session-messages.ts';
 import type { Session } from './sessions/sessions.ts';
 
 /** A POST whose body is strict JSON. */
@@ -44,63 +44,63 @@ export interface Inbound {
 /** Admits the caller, or returns the refusal. `id`: of the request, for the refusal. */
 export type Admitting = (id: RpcId | null | undefined) => Promise<Caller | Answer>;
 
-export function respond(deps: ExchangeDeps, inbound: Inbound, admit: Admitting): Promise<Answer> | Answer {
+export function route(deps: RequestDeps, inbound: Inbound, admit: Admitting): Promise<Answer> | Answer {
   const { reading, headers } = inbound;
-  if (Array.isArray(reading.value)) return respondBatch(deps, inbound, reading.value, admit);
+  if (Array.isArray(reading.value)) return routeBatch(deps, inbound, reading.value, admit);
   const message = readMessage(reading.value);
-  const modernHeader = (headers.protocol.version ?? '') >= MODERN_REVISION;
+  const statelessHeader = (headers.protocol.version ?? '') >= STATELESS_REVISION;
   if (message.kind === 'invalid') {
-    return refuse(message.id ?? (modernHeader ? undefined : null), invalidRequest(message.reason));
+    return refuse(message.id ?? (statelessHeader ? undefined : null), invalidRequest(message.reason));
   }
-  const era = classifyEra(message, headers.protocol);
-  const id = message.kind === 'request' ? message.id : modernHeader ? undefined : null;
-  if ('code' in era) return refuse(id, era);
+  const mode = classifyMode(message, headers.protocol);
+  const id = message.kind === 'request' ? message.id : statelessHeader ? undefined : null;
+  if ('code' in mode) return refuse(id, mode);
   if (message.kind === 'response') {
-    if (modernHeader) return refuse(undefined, invalidRequest('this revision has no posted responses'));
-    const answer = inbound.everywhere ? answerEverywhere : performResponse;
+    if (statelessHeader) return refuse(undefined, invalidRequest('this revision has no posted responses'));
+    const answer = inbound.everywhere ? answerAggregate : handleResponse;
     return withSession(inbound, null, admit, (caller, session) => answer(deps, caller, session, message, reading));
   }
-  if (message.kind === 'notification') return respondNotification(deps, inbound, message, era.era, admit);
+  if (message.kind === 'notification') return routeNotification(deps, inbound, message, mode.mode, admit);
   if (inbound.everywhere) {
-    return era.era === 'modern'
-      ? refuse(id, unsupportedVersion(era.revision, SESSION_REVISIONS))
-      : respondEverywhere(deps, inbound, message, admit);
+    return mode.mode === 'stateless'
+      ? refuse(id, unsupportedVersion(mode.revision, SESSION_REVISIONS))
+      : routeAggregate(deps, inbound, message, admit);
   }
-  return era.era === 'modern'
-    ? respondModern(deps, inbound, message, era.revision, admit)
-    : respondInSession(deps, inbound, message, admit);
+  return mode.mode === 'stateless'
+    ? routeStateless(deps, inbound, message, mode.revision, admit)
+    : routeInSession(deps, inbound, message, admit);
 }
 
-async function respondModern(
-  deps: ExchangeDeps,
+async function routeStateless(
+  deps: RequestDeps,
   { reading, headers }: Inbound,
   message: RpcRequest,
   revision: string,
   admit: Admitting,
 ): Promise<Answer> {
-  const disagreement = checkModernHeaders(message.method, message.params, headers.protocol);
+  const disagreement = checkStatelessHeaders(message.method, message.params, headers.protocol);
   if (disagreement !== null) return refuse(message.id, disagreement);
-  if (revision !== MODERN_REVISION) return refuse(message.id, unsupportedVersion(revision, [MODERN_REVISION]));
-  const operation = readOperation('modern', message.method, message.params);
+  if (revision !== STATELESS_REVISION) return refuse(message.id, unsupportedVersion(revision, [STATELESS_REVISION]));
+  const operation = readOperation('stateless', message.method, message.params);
   if ('code' in operation) return refuse(message.id, operation);
   const caller = await admit(message.id);
   if ('kind' in caller) return caller;
-  const manner = { era: 'modern', revision, paramHeaders: headers.params } as const;
-  return performRequest(deps, caller, manner, message, operation, reading);
+  const manner = { mode: 'stateless', revision, paramHeaders: headers.params } as const;
+  return handleRequest(deps, caller, manner, message, operation, reading);
 }
 
-function respondInSession(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> | Answer {
+function routeInSession(deps: RequestDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> | Answer {
   const { reading } = inbound;
   const { id } = message;
-  const operation = readOperation('session', message.method, message.params);
+  const operation = readOperation('stateful', message.method, message.params);
   if ('code' in operation) return refuse(id, operation);
   if (message.method !== 'initialize') {
     return withSession(inbound, id, admit, (caller, session) =>
-      performRequest(deps, caller, { era: 'session', session: session ?? 'unknown' }, message, operation, reading),
+      handleRequest(deps, caller, { mode: 'stateful', session: session ?? 'unknown' }, message, operation, reading),
     );
   }
   return admitted(id, admit, (caller) =>
-    performRequest(deps, caller, { era: 'session', session: null }, message, operation, reading),
+    handleRequest(deps, caller, { mode: 'stateful', session: null }, message, operation, reading),
   );
 }
 
@@ -109,17 +109,17 @@ async function admitted(id: RpcId | null, admit: Admitting, perform: (caller: Ca
   return 'kind' in caller ? caller : perform(caller);
 }
 
-async function respondEverywhere(deps: ExchangeDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> {
+async function routeAggregate(deps: RequestDeps, inbound: Inbound, message: RpcRequest, admit: Admitting): Promise<Answer> {
   const { reading } = inbound;
   const plan = planRequest(message);
   if ('code' in plan) return refuse(message.id, plan);
   if (message.method !== 'initialize') {
     return withSession(inbound, message.id, admit, (caller, session) =>
-      performEverywhere(deps, caller, session, message, plan, reading),
+      handleAggregate(deps, caller, session, message, plan, reading),
     );
   }
   const caller = await admit(message.id);
-  return 'kind' in caller ? caller : openEverywhere(deps, caller, message);
+  return 'kind' in caller ? caller : openAggregate(deps, caller, message);
 }
 
 /**
@@ -127,22 +127,22 @@ async function respondEverywhere(deps: ExchangeDeps, inbound: Inbound, message: 
  * dropped: unknown ones, those without a session, and all of 2026-07-28, where closing the connection cancels. They have no
  * effect, so they need no decision and no record.
  */
-async function respondNotification(
-  deps: ExchangeDeps,
+async function routeNotification(
+  deps: RequestDeps,
   inbound: Inbound,
   message: RpcNotification,
-  era: Era,
+  mode: Mode,
   admit: Admitting,
 ): Promise<Answer> {
   const { reading, headers, everywhere } = inbound;
   if (isRequestMethod(message.method)) {
-    return refuse(era === 'modern' ? undefined : null, invalidRequest('a request needs an id'));
+    return refuse(mode === 'stateless' ? undefined : null, invalidRequest('a request needs an id'));
   }
-  if (era === 'modern' || headers.sessionId === undefined || !isForwardedNotification(message.method)) {
-    const caller = await admit(era === 'modern' ? undefined : null);
+  if (mode === 'stateless' || headers.sessionId === undefined || !isForwardedNotification(message.method)) {
+    const caller = await admit(mode === 'stateless' ? undefined : null);
     return 'kind' in caller ? caller : ACCEPTED;
   }
-  const notify = everywhere ? notifyEverywhere : performNotification;
+  const notify = everywhere ? notifyAggregate : handleNotification;
   return withSession(inbound, null, admit, (caller, session) => notify(deps, caller, session, message, reading));
 }
 
@@ -175,7 +175,7 @@ interface Element {
 }
 
 /** Only revision 2025-03-26 has batches. Each element is decided, recorded and forwarded by itself. */
-async function respondBatch(deps: ExchangeDeps, inbound: Inbound, values: JsonValue[], admit: Admitting): Promise<Answer> {
+async function routeBatch(deps: RequestDeps, inbound: Inbound, values: JsonValue[], admit: Admitting): Promise<Answer> {
   const { reading, headers, everywhere } = inbound;
   const elements = readBatch(values, reading.span.items ?? [], reading.text);
   const hasVersion = headers.protocol.version === undefined || headers.protocol.version === BATCH_REVISION;
@@ -183,7 +183,7 @@ async function respondBatch(deps: ExchangeDeps, inbound: Inbound, values: JsonVa
   return withSession(inbound, null, admit, async (caller, session) => {
     if (session === null) return noSession(null);
     if (session.revision !== BATCH_REVISION) return refuse(null, invalidRequest(NO_BATCH));
-    const answers = await Promise.all(elements.map((element) => respondElement(deps, caller, session, element, everywhere)));
+    const answers = await Promise.all(elements.map((element) => routeElement(deps, caller, session, element, everywhere)));
     const texts = answers.filter((text) => text !== null);
     return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: `[${texts.join()}]` };
   });
@@ -208,31 +208,31 @@ function readBatch(values: JsonValue[], spans: readonly JsonSpan[], text: string
 }
 
 /** The text of the answer; null: there is no answer. */
-async function respondElement(
-  deps: ExchangeDeps,
+async function routeElement(
+  deps: RequestDeps,
   caller: Caller,
   session: Session,
   { message, located }: Element,
   everywhere: boolean,
 ): Promise<string | null> {
   if (message.kind === 'response') {
-    const answer = everywhere ? answerEverywhere : performResponse;
+    const answer = everywhere ? answerAggregate : handleResponse;
     return finalText(await answer(deps, caller, session, message, located));
   }
   if (message.kind === 'notification') {
-    const notify = everywhere ? notifyEverywhere : performNotification;
+    const notify = everywhere ? notifyAggregate : handleNotification;
     if (isForwardedNotification(message.method)) await notify(deps, caller, session, message, located);
     return null;
   }
   if (everywhere) {
     const plan = planRequest(message);
     return finalText(
-      'code' in plan ? refuse(message.id, plan) : await performEverywhere(deps, caller, session, message, plan, located),
+      'code' in plan ? refuse(message.id, plan) : await handleAggregate(deps, caller, session, message, plan, located),
     );
   }
-  const operation = readOperation('session', message.method, message.params);
+  const operation = readOperation('stateful', message.method, message.params);
   if ('code' in operation) return finalText(refuse(message.id, operation));
-  return finalText(await performRequest(deps, caller, { era: 'session', session }, message, operation, located));
+  return finalText(await handleRequest(deps, caller, { mode: 'stateful', session }, message, operation, located));
 }
 
 function invalidRequest(reason: string): Rejection {

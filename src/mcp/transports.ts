@@ -3,7 +3,7 @@ import type { AddressRule } from '../base/network-address.ts';
 import { createBridge } from './upstream/bridge/bridge.ts';
 import type { Health } from './upstream/health.ts';
 import { createHttpUpstream } from './upstream/http.ts';
-import { createUpstreamEras, type UpstreamEras } from './upstream/modes.ts';
+import { createUpstreamModes, type UpstreamModes } from './upstream/modes.ts';
 import { createSseUpstream } from './upstream/sse.ts';
 import { createStdioUpstream, type StdioDeps } from './upstream/stdio/stdio.ts';
 import { createUnread } from './upstream/unread.ts';
@@ -17,7 +17,7 @@ export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
 
 export function createUpstreams(deps: UpstreamDeps): {
   readonly upstream: Upstream;
-  readonly eras: UpstreamEras;
+  readonly modes: UpstreamModes;
   /** Returns how many processes of `stdio` targets exist. */
   readonly processes: () => number;
 } {
@@ -31,9 +31,9 @@ export function createUpstreams(deps: UpstreamDeps): {
     stdio: health.watched(stdio),
   };
   // The bridge itself looks up the mode of a target, so mode probes must not go through the bridge.
-  const eras = createUpstreamEras(routed(byTransport), now);
-  const bridge = createBridge({ http, eras, limits, newId, now, unread });
-  return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), eras, processes: stdio.processes };
+  const modes = createUpstreamModes(routed(byTransport), now);
+  const bridge = createBridge({ http, modes, limits, newId, now, unread });
+  return { upstream: routed({ ...byTransport, 'streamable-http': bridge }), modes, processes: stdio.processes };
 }
 
 function routed(byTransport: Readonly<Record<'streamable-http' | 'sse' | 'stdio', Upstream>>): Upstream {

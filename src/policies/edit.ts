@@ -64,7 +64,7 @@ export interface PolicyEdits {
 export interface EditPlan<T> {
   readonly result: T;
   /** The candidate set; null: the edit adds nothing that could be refused. */
-  readonly wouldBe: readonly Policy[] | null;
+  readonly candidate: readonly Policy[] | null;
   /** null: nothing changes. */
   readonly apply: ((store: PolicyStore, trx: Transaction) => Promise<readonly Change[]>) | null;
 }
@@ -88,7 +88,7 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
     const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
     const work = async (state: Awaited<ReturnType<typeof read>>, by: string | null) => {
       const planned = await plan(state);
-      if (planned.wouldBe !== null) await tryPolicySet(parts, planned.wouldBe, by);
+      if (planned.candidate !== null) await tryPolicySet(parts, planned.candidate, by);
       return planned;
     };
     const { glanced, state } = await database.snapshot(look);
@@ -104,11 +104,11 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
 /** Throws AppError `invalid_request` if no engine can be built from the set. */
 export async function tryPolicySet(
   { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
-  wouldBe: readonly Policy[],
+  candidate: readonly Policy[],
   by: string | null,
 ): Promise<void> {
   try {
-    await tryPolicies(wouldBe, by);
+    await tryPolicies(candidate, by);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError('invalid_request', 'The change was not stored: the policies cannot be compiled with it.', {
@@ -143,12 +143,12 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
     const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
     if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
     if (errors.length > 0) throw invalidRequest(errors);
-    const wouldBe = [...policies.filter(({ id }) => id !== policy.id), policy];
-    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
+    const candidate = [...policies.filter(({ id }) => id !== policy.id), policy];
+    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate))) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
     if (errors.length > 0) throw invalidRequest(errors);
-    return wouldBe;
+    return candidate;
   }
 
   /** `targetId`: the target that the request names. `adds`: the request may do more than remove. */
@@ -172,11 +172,11 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
       async plan(state) {
         const { before } = state;
         const changed = change(before);
-        if (changed.verb === null) return { result: changed.result, wouldBe: null, apply: null };
+        if (changed.verb === null) return { result: changed.result, candidate: null, apply: null };
         const { verb, after, isSound, result } = changed;
         return {
           result,
-          wouldBe: after === null || isSound ? null : await soundSetWith(after, state),
+          candidate: after === null || isSound ? null : await soundSetWith(after, state),
           apply: async (store) => {
             await store.change([{ before, after }]);
             return [changeOf(verb, before, after)];

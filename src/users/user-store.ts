@@ -19,7 +19,7 @@ export interface User {
 
 export const ADMIN = 'admin';
 
-export interface Credentials {
+export interface PasswordRecord {
   readonly user: User;
   readonly passwordHash: string;
 }
@@ -34,7 +34,7 @@ export interface UserStore {
   lock(id: string): Promise<User | null>;
   findByEmail(email: string): Promise<User | null>;
   /** Makes one query whether or not the user exists, so that the time does not reveal it. */
-  credentials(by: { readonly id: string } | { readonly email: string }): Promise<Credentials | null>;
+  credentials(by: { readonly id: string } | { readonly email: string }): Promise<PasswordRecord | null>;
   /** Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
   page(limit: number | null, after: string | null): Promise<User[]>;
   /** Writes role, groups, enabled and updated_at. */

@@ -1,4 +1,4 @@
-// A dual-era MCP server with everything the official conformance suite asks a
+// A dual-mode MCP server with everything the official conformance suite asks a
 // server for (names and texts are the suite's published requirements).
 // Serves 2025-03-26 … 2025-11-25 with sessions, SSE and resumability, and
 // 2026-07-28 statelessly, both on POST /mcp. Loopback only.

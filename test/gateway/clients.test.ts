@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { modernClient, sessionClient } from '../support/mcp.ts';
-import { startDualEra } from '../support/upstreams/dual-era.ts';
+import { startDualEra } from '../support/upstreams/dual-mode.ts';
 import { type World, world } from '../support/world.ts';
 
 /** The methods that clients of both SDK lines have. */

@@ -17,11 +17,14 @@ const CONTENT = { content: [{ type: 'text', text: 'done' }] };
 /** alice may use the tool, prompt and resources called ok or public. */
 async function setUp(
   t: { teardown(stop: () => Promise<void>): void },
-  era: 'session' | 'modern' = 'session',
+  mode: 'stateful' | 'stateless' = 'stateful',
   revision?: string,
 ): Promise<Setup> {
   const upstream = await startRecording(
-    byMethod({ 'tools/call': CONTENT, 'prompts/get': { messages: [] }, 'resources/subscribe': {} }, { modern: era === 'modern' }),
+    byMethod(
+      { 'tools/call': CONTENT, 'prompts/get': { messages: [] }, 'resources/subscribe': {} },
+      { modern: mode === 'stateless' },
+    ),
   );
   const allowed = /^(ok|cafe\u0301|__proto__|file:\/\/\/public\/.*)$/;
   const gateway = await startGateway({
@@ -32,8 +35,8 @@ async function setUp(
     await gateway.stop();
     await upstream.stop();
   });
-  const session = era === 'session' ? await open(gateway, revision === undefined ? {} : { revision }) : '';
-  if (era === 'modern') await send(gateway, modern('server/discover'));
+  const session = mode === 'stateful' ? await open(gateway, revision === undefined ? {} : { revision }) : '';
+  if (mode === 'stateless') await send(gateway, modern('server/discover'));
   const [seen, audited] = [upstream.received.length, gateway.decisions.length];
   return {
     gateway,
@@ -108,7 +111,7 @@ test.serial('methods are compared byte for byte, and unknown methods are not for
 });
 
 test.serial('unknown methods of 2026-07-28 are not forwarded and get HTTP 404', async (t) => {
-  const { gateway, since } = await setUp(t, 'modern');
+  const { gateway, since } = await setUp(t, 'stateless');
   for (const method of ['Tools/Call', 'acme/danger', 'tasks/list', 'skills/get', 'initialize', 'ping']) {
     const reply = await send(gateway, modern(method, { name: 'ok' }));
     t.deepEqual([reply.status, reply.code], [404, -32601], method);
@@ -196,7 +199,7 @@ test.serial('a notification that is unknown, or has no session, is accepted and 
 const headers = (changes: Record<string, string | undefined>) => modern('tools/call', { name: 'ok' }, { headers: changes });
 
 test.serial('2026-07-28: a request is refused if a header is missing or differs from the body', async (t) => {
-  const { gateway, since } = await setUp(t, 'modern');
+  const { gateway, since } = await setUp(t, 'stateless');
   for (const raw of [
     headers({ 'mcp-name': 'secret' }),
     modern('tools/call', { name: 'secret' }, { headers: { 'mcp-name': 'ok' } }),
@@ -225,7 +228,7 @@ test.serial('2026-07-28: a request is refused if a header is missing or differs 
 test.serial(
   'a request is refused if header and body name different versions, and the error names unknown versions',
   async (t) => {
-    const { gateway, since } = await setUp(t, 'modern');
+    const { gateway, since } = await setUp(t, 'stateless');
     const version = ['mcp-protocol-version', MODERN];
     const bare = await send(gateway, { headers: version, body: call('tools/call', { name: 'ok' }) });
     t.deepEqual([bare.status, bare.code], [400, -32602]);
@@ -261,13 +264,13 @@ test.serial(
 );
 
 test.serial('an error for an unreadable id has the id null in a session and no id in 2026-07-28', async (t) => {
-  const { gateway } = await setUp(t, 'modern');
+  const { gateway } = await setUp(t, 'stateless');
   t.is(JSON.parse((await send(gateway, { body: '{' })).text).id, null);
   t.false('id' in JSON.parse((await send(gateway, { headers: ['mcp-protocol-version', MODERN], body: '{' })).text));
 });
 
 test.serial('each element of a batch of 2025-03-26 is decided and forwarded by itself', async (t) => {
-  const { gateway, upstream, session, since } = await setUp(t, 'session', '2025-03-26');
+  const { gateway, upstream, session, since } = await setUp(t, 'stateful', '2025-03-26');
   const batch = [call('tools/call', { name: 'ok' }, 1), call('tools/call', { name: 'secret' }, 2), call('acme/x', {}, 3)];
   const reply = await send(
     gateway,
@@ -292,7 +295,7 @@ test.serial('each element of a batch of 2025-03-26 is decided and forwarded by i
 });
 
 test.serial('a batch that no revision allows is refused as a whole', async (t) => {
-  const { gateway, session, since } = await setUp(t, 'session', '2025-03-26');
+  const { gateway, session, since } = await setUp(t, 'stateful', '2025-03-26');
   const ok = (id: unknown) => call('tools/call', { name: 'ok' }, id);
   for (const batch of [
     [],
@@ -313,7 +316,7 @@ test.serial('a batch that no revision allows is refused as a whole', async (t) =
 
 test.serial('a batch in a session of a later revision is refused', async (t) => {
   for (const revision of ['2025-06-18', '2025-11-25']) {
-    const { gateway, session, since } = await setUp(t, 'session', revision);
+    const { gateway, session, since } = await setUp(t, 'stateful', revision);
     const ok = call('tools/call', { name: 'ok' });
     for (const more of [{}, { headers: ['mcp-protocol-version', '2025-03-26'] }]) {
       for (const batch of [[ok], [ok, call('tools/call', { name: 'secret' }, 2)], [[ok]]]) {
@@ -427,7 +430,7 @@ test.serial('hosts and paths written in lookalike letters are different hosts an
 });
 
 test.serial('a URI with more than one reading is removed from a listening filter before the target is asked', async (t) => {
-  const { gateway, upstream, since } = await setUp(t, 'modern');
+  const { gateway, upstream, since } = await setUp(t, 'stateless');
   const answering = upstream.script;
   upstream.script = (received, res) =>
     received.message?.method === 'subscriptions/listen'

@@ -17,7 +17,7 @@ import test, { type ExecutionContext } from 'ava';
 import { startEverything, type Upstream } from '../../demo/everything.ts';
 import { apiToken, person } from '../support/gateway.ts';
 import { modernClient, openSession, sessionClient } from '../support/mcp.ts';
-import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-era.ts';
+import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-mode.ts';
 import { type ModernUpstream, startModernOnly } from '../support/upstreams/modern-only.ts';
 import { type World, world } from '../support/world.ts';
 import { until } from './aggregate.ts';
@@ -40,7 +40,7 @@ test.before(async () => {
 });
 test.after.always(() => everything?.stop());
 
-/** `everything` over HTTP, `files` a process, `dual` of both eras, `modern` of 2026-07-28 alone. */
+/** `everything` over HTTP, `files` a process, `dual` of both modes, `modern` of 2026-07-28 alone. */
 async function all(t: ExecutionContext): Promise<All> {
   const w = await world(t, null, everything.url, { STDIO_ALLOWED: process.execPath });
   const [dual, modern] = [await startDualEra(), await startModernOnly()];

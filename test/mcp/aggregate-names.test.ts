@@ -3,9 +3,9 @@ import test from 'ava';
 import fc from 'fast-check';
 import { type JsonObject, readJsonText } from '../../src/base/json/json.ts';
 import {
-  aim,
   bareMeta,
   bareResponse,
+  forTarget,
   joinName,
   joinUri,
   renameMessage,
@@ -96,13 +96,13 @@ test('the one member that names an object decides which target gets a request', 
     ],
   ];
   for (const [method, params, own] of cases) {
-    t.deepEqual(aim(request(method, params)), { targetName: 'a', message: request(method, own) }, method);
+    t.deepEqual(forTarget(request(method, params)), { targetName: 'a', message: request(method, own) }, method);
   }
   for (const method of ['tools/list', 'ping', 'acme/x', 'initialize', 'server/discover', 'tasks/update'])
-    t.is(aim(request(method, { name: 'a__x', uri: 'a+x:y', taskId: 'a__T' })), null, method);
+    t.is(forTarget(request(method, { name: 'a__x', uri: 'a+x:y', taskId: 'a__T' })), null, method);
   for (const method of ['tools/call', 'prompts/get', 'resources/read', 'tasks/get', 'completion/complete'])
     for (const params of [undefined, {}, { name: 7, uri: ['a+x'], taskId: null, ref: 'a__x' }])
-      t.is(aim(request(method, params as never)), null, method);
+      t.is(forTarget(request(method, params as never)), null, method);
 });
 
 test('a plan refuses bad requests, explains the form of names, and does not know methods of single targets', (t) => {

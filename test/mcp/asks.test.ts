@@ -41,7 +41,7 @@ async function setUp(t: ExecutionContext, may_ask: readonly Askable[], options: 
 
 test.serial('a target does not learn of client capabilities that it may not use', (t) => {
   const told = (capabilities: JsonObject, mayAsk: readonly Askable[]) =>
-    reduceClientCapabilities(capabilities, 'session', mayAsk);
+    reduceClientCapabilities(capabilities, 'stateful', mayAsk);
   t.deepEqual(told(EVERYTHING, ASKABLE), EVERYTHING);
   t.deepEqual(told(EVERYTHING, []), { experimental: { x: {} } });
   t.deepEqual(Object.keys(told(EVERYTHING, without('sampling'))), ['elicitation', 'roots', 'experimental']);
@@ -78,7 +78,7 @@ test.serial('an error about a capability that the gateway withheld does not reac
   });
   const withheld = (required: JsonObject | undefined, declared: JsonObject, mayAsk: readonly Askable[]) => {
     const error: JsonObject = { code: -32021, message: 'x', ...(required && { data: { requiredCapabilities: required } }) };
-    return isWithheldError(error, 'modern', mayAsk, declaring(declared));
+    return isWithheldError(error, 'stateless', mayAsk, declaring(declared));
   };
   t.true(withheld({ sampling: {} }, EVERYTHING, without('sampling')));
   t.false(withheld({ sampling: {} }, {}, without('sampling')), 'the client does not offer it either');
@@ -88,7 +88,7 @@ test.serial('an error about a capability that the gateway withheld does not reac
   t.false(withheld({ extensions: { 'io.modelcontextprotocol/tasks': {} } }, {}, ASKABLE));
   t.true(withheld(undefined, EVERYTHING, without('sampling')));
   t.false(withheld(undefined, EVERYTHING, ASKABLE));
-  t.false(isWithheldError({ code: -32021, message: 'x' }, 'session', [], undefined));
+  t.false(isWithheldError({ code: -32021, message: 'x' }, 'stateful', [], undefined));
 });
 
 test.serial('client capabilities are announced when a session opens, or with each request of 2026-07-28', async (t) => {

@@ -2,7 +2,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
-import { createUpstreamEras, type UpstreamEras } from '../../src/mcp/upstream/modes.ts';
+import { createUpstreamModes, type UpstreamModes } from '../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../src/mcp/upstream/unread.ts';
 import { ACCESS, type Driver, drive, httpTarget, LIMITS, succeeded } from '../support/upstreams/drive.ts';
 import { answerJson, answerText, startRecording } from '../support/upstreams/recording.ts';
@@ -21,7 +21,7 @@ const tool = (i: number, type: string): object => ({
 
 interface World {
   readonly driver: Driver;
-  readonly eras: UpstreamEras;
+  readonly modes: UpstreamModes;
   readonly url: string;
 }
 
@@ -42,11 +42,11 @@ async function start(t: ExecutionContext, padding: number, tools: readonly unkno
   t.teardown(() => target.stop());
   const limits = { ...LIMITS, answerBytes: 16 * 1024 * 1024 };
   const http = createHttpUpstream(limits);
-  const eras = createUpstreamEras(http, Date.now);
+  const modes = createUpstreamModes(http, Date.now);
   let ids = 0;
-  const bridge = createBridge({ http, eras, limits, newId: () => `own-${++ids}`, now: Date.now, unread: createUnread() });
+  const bridge = createBridge({ http, modes, limits, newId: () => `own-${++ids}`, now: Date.now, unread: createUnread() });
   t.teardown(() => bridge.close());
-  return { driver: drive(bridge, httpTarget('streamable-http', target.url)), eras, url: target.url };
+  return { driver: drive(bridge, httpTarget('streamable-http', target.url)), modes, url: target.url };
 }
 
 /** The longest text that was parsed as a whole meanwhile. */
@@ -106,10 +106,10 @@ test.serial('a tool whose schema holds too many values to be read is left out', 
 });
 
 test.serial('the answer to server/discover is read in steps', async (t) => {
-  const { eras, url } = await start(t, 900_000);
+  const { modes, url } = await start(t, 900_000);
   let modern: unknown;
   const longest = await longestParsed(async () => {
-    modern = await eras.speaksModern(
+    modern = await modes.speaksStateless(
       { target: httpTarget('streamable-http', url), access: ACCESS },
       new AbortController().signal,
     );

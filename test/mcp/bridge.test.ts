@@ -2,7 +2,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
-import { createUpstreamEras } from '../../src/mcp/upstream/modes.ts';
+import { createUpstreamModes } from '../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../src/mcp/upstream/unread.ts';
 import type { Upstream, UpstreamLimits } from '../../src/mcp/upstream/upstream.ts';
 import {
@@ -26,7 +26,7 @@ function bridgeOf(t: ExecutionContext, limits: Partial<UpstreamLimits> = {}, now
   const http = createHttpUpstream(all);
   const bridge = createBridge({
     http,
-    eras: createUpstreamEras(http, now),
+    modes: createUpstreamModes(http, now),
     limits: all,
     newId: () => `own-${++lastId}`,
     now,

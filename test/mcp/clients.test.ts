@@ -7,7 +7,7 @@ import { ElicitRequestSchema, ResourceUpdatedNotificationSchema } from '@modelco
 import test from 'ava';
 import { startEverything, type Upstream } from '../../demo/everything.ts';
 import type { NamedObject } from '../../src/engine/decision.ts';
-import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-era.ts';
+import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-mode.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 
 const CLIENT = { name: 'test', version: '1' };

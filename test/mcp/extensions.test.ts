@@ -31,17 +31,17 @@ async function setUp(t: ExecutionContext, isModern: boolean) {
   return { gateway, upstream };
 }
 
-const inEra = async (t: ExecutionContext, era: 'session' | 'modern') => {
-  const { gateway, upstream } = await setUp(t, era === 'modern');
-  const session = era === 'session' ? await open(gateway) : '';
+const inEra = async (t: ExecutionContext, mode: 'stateful' | 'stateless') => {
+  const { gateway, upstream } = await setUp(t, mode === 'stateless');
+  const session = mode === 'stateful' ? await open(gateway) : '';
   const ask = (method: string, params: object, more: Raw = {}): Promise<Reply> =>
-    send(gateway, { ...(era === 'session' ? inSession(session, call(method, params)) : modern(method, params)), ...more });
+    send(gateway, { ...(mode === 'stateful' ? inSession(session, call(method, params)) : modern(method, params)), ...more });
   return { gateway, upstream, ask };
 };
 
-for (const era of ['session', 'modern'] as const) {
-  test.serial(`${era}: an extension method is decided as the object that it names, and forwarded`, async (t) => {
-    const { gateway, upstream, ask } = await inEra(t, era);
+for (const mode of ['stateful', 'stateless'] as const) {
+  test.serial(`${mode}: an extension method is decided as the object that it names, and forwarded`, async (t) => {
+    const { gateway, upstream, ask } = await inEra(t, mode);
     t.deepEqual(JSON.parse((await ask('skills/get', { skill: 'ok', more: [1] })).text).result, { skill: { x: 1 } });
     const { method, params = {} } = upstream.received.at(-1)?.message ?? {};
     t.deepEqual([method, params['skill'], params['more']], ['skills/get', 'ok', [1]]);
@@ -61,27 +61,27 @@ for (const era of ['session', 'modern'] as const) {
     ]);
   });
 
-  test.serial(`${era}: a method that the target does not list is unknown, and makes no audit row`, async (t) => {
-    const { gateway, upstream, ask } = await inEra(t, era);
+  test.serial(`${mode}: a method that the target does not list is unknown, and makes no audit row`, async (t) => {
+    const { gateway, upstream, ask } = await inEra(t, mode);
     const before = [upstream.received.length, gateway.decisions.length];
-    const unknown = era === 'modern' ? 404 : 200;
+    const unknown = mode === 'stateless' ? 404 : 200;
     for (const method of ['skills/list', 'Skills/Get', 'skills//get', '__proto__', 'toString']) {
       const reply = await ask(method, { skill: 'ok' });
       t.deepEqual([reply.status, reply.code], [unknown, -32601], method);
     }
-    if (era === 'modern') {
+    if (mode === 'stateless') {
       const reply = await ask('skills/get', { skill: 'ok' }, { path: '/mcp/plain' });
       t.deepEqual([reply.status, reply.code], [404, -32601], 'listed at another target');
     }
     t.deepEqual([upstream.received.length, gateway.decisions.length], before);
   });
 
-  test.serial(`${era}: an extension cannot change methods of the protocol`, async (t) => {
-    const { gateway, ask } = await inEra(t, era);
+  test.serial(`${mode}: an extension cannot change methods of the protocol`, async (t) => {
+    const { gateway, ask } = await inEra(t, mode);
     t.is((await ask('tools/call', { name: 'secret', other: 'ok' })).code, 403);
     t.is(gateway.audited().at(-1), 'tools/call tool secret deny');
     const update = await ask('tasks/update', { name: 'ok', taskId: 'x' });
-    t.is(update.code, era === 'session' ? -32601 : -32020);
+    t.is(update.code, mode === 'stateful' ? -32601 : -32020);
   });
 }
 

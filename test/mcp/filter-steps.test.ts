@@ -34,22 +34,22 @@ test('filtering a long list in steps gives the same result as filtering it at on
   const cases = fc.record({
     method: fc.constantFrom(...(Object.keys(MEMBERS) as (keyof typeof MEMBERS)[])),
     items: fc.array(item, { maxLength: 12 }),
-    era: fc.constantFrom('session', 'modern'),
+    mode: fc.constantFrom('session', 'modern'),
     more: fc.record({ _meta: meta, ttlMs: fc.constant(5), nextCursor: fc.constant('c') }, { requiredKeys: [] }),
     atOnceCount: fc.integer({ min: 1, max: 4 }),
     spaced: fc.boolean(),
   });
   let changed = 0;
   fc.assert(
-    fc.property(cases, ({ method, items, era, more, atOnceCount, spaced }) => {
+    fc.property(cases, ({ method, items, mode, more, atOnceCount, spaced }) => {
       const result = { ...more, [MEMBERS[method]]: items };
       const text = JSON.stringify({ jsonrpc: '2.0', id: 1, result }, null, spaced ? 1 : 0);
       const reading = readJsonText(text, { spanDepth: RESULT_SPAN_DEPTH });
       if (!reading.ok || !isObject(reading.value)) throw new Error('not readable');
-      const operation = readOperation('session', method, { name: 'ok', uri: 'x:ok' });
+      const operation = readOperation('stateful', method, { name: 'ok', uri: 'x:ok' });
       if ('code' in operation) throw new Error('no operation');
       const context: ResultContext = {
-        era: era as 'session',
+        mode: mode as 'stateful',
         method,
         params: { uri: 'x:ok' },
         operation,

@@ -342,8 +342,8 @@ test.serial('a session of another target or other credentials does not exist', a
 
 test.serial('messages that the transport cannot carry are refused', async (t) => {
   const [target, driver] = await scripted(t);
-  const modern = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
-  t.is(statusOf(await driver.post({ id: 1, method: 'server/discover' }, { modern })), 400);
+  const stateless = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
+  t.is(statusOf(await driver.post({ id: 1, method: 'server/discover' }, { stateless })), 400);
   t.is(statusOf(await driver.post({ id: 1, method: 'tools/list' })), 400);
   t.is(statusOf(await driver.send({ method: 'GET' })), 400);
   t.is(statusOf(await driver.send({ access: { ...ACCESS, credentials: 'unusable' } })), 'credential');

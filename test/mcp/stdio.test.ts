@@ -98,8 +98,8 @@ test.serial('a target of another transport, or without usable credentials, is re
   t.is(outcomeOf(await initialize(upstream, { target, access: { ...access, credentials: 'unusable' } })), 'credential');
   const http = { ...target, transport: 'streamable-http', url: 'http://127.0.0.1/' } as never;
   t.is(outcomeOf(await initialize(upstream, { target: http, access })), 'transport');
-  const modern = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
-  const asked = await upstream.send({ method: 'POST', target, access, modern, body: '{}' });
+  const stateless = { version: '2026-07-28', method: 'server/discover', name: undefined, params: [] };
+  const asked = await upstream.send({ method: 'POST', target, access, stateless, body: '{}' });
   t.is(outcomeOf(asked), 400);
 });
 

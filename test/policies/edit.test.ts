@@ -189,7 +189,7 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
   const { result } = await edit(caller, {
     glance: async () => ({ revision: moves++ }),
     read: async () => null,
-    plan: async () => ({ result: 'done', wouldBe: [], apply: null }),
+    plan: async () => ({ result: 'done', candidate: [], apply: null }),
   });
   t.is(result, 'done');
   t.is(await plan, 0);

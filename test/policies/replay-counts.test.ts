@@ -84,9 +84,9 @@ test.serial('a replay of random decisions on a random change counts what the ora
         });
         await Promise.all(each);
         await writer.close();
-        const wouldBe = await createEngine({ module, policies: after, revision: 0 });
+        const candidate = await createEngine({ module, policies: after, revision: 0 });
         const now = await createEngine({ module, policies, revision: 0 });
-        const parts = { wouldBe, now, refOf: () => null, changed: new Map<string, string>() };
+        const parts = { candidate, now, refOf: () => null, changed: new Map<string, string>() };
         const { counts, flips } = await replay(at.knex, { from: before, to: Date.now() + 1 }, parts, () => {}, forever);
         t.deepEqual({ grants: counts.grants, refuses: counts.refuses, hides: counts.lists.hides }, expected);
         t.like(counts, { already: 0, unlisted: 0, decisions: requests.length, replayed: requests.length });
@@ -215,8 +215,8 @@ test.serial('a replica that counts for an old shadow does not change the new sha
 });
 
 test.serial('one user cannot fill the list of changed decisions, and long lists of names do not block other work', async (t) => {
-  const wouldBe = await createEngine({ module, policies: [ECHO], revision: 0 });
-  const parts = { wouldBe, now: null, refOf: () => null, changed: new Map<string, string>() };
+  const candidate = await createEngine({ module, policies: [ECHO], revision: 0 });
+  const parts = { candidate, now: null, refOf: () => null, changed: new Map<string, string>() };
   const tally = createTally({ ...parts, maxFlips: { all: 20, perUser: 5 } }, NOTHING_TALLIED);
   const record = (user_id: string, resource_name: string): RecordedDecision => {
     const { user_groups, ...rest } = { ...allowed(), user_id, resource_name };
@@ -245,7 +245,7 @@ test.serial('a replay ends when its client disconnects', async (t) => {
   await Promise.all(Array.from({ length: 1_500 }, () => writer.decision(allowed())));
   await writer.close();
   const engine = await createEngine({ module, policies: [ECHO], revision: 0 });
-  const parts = { wouldBe: engine, now: null, refOf: () => null, changed: new Map<string, string>() };
+  const parts = { candidate: engine, now: null, refOf: () => null, changed: new Map<string, string>() };
   const leaving = new AbortController();
   const left = new Error('left');
   const range = { from: 0, to: Date.now() + 1 };
@@ -280,7 +280,7 @@ eachEngine(test.serial, 'a draft that is deleted or replaced during its activati
       changes: (await alongside?.(trx)) ?? [],
     }));
     applied++;
-    return { result: { plan: { changes: [], unchanged: 0, left: [], unmanaged: 0, wouldBe: [] }, targets: [] }, position };
+    return { result: { plan: { changes: [], unchanged: 0, left: [], unmanaged: 0, candidate: [] }, targets: [] }, position };
   };
   const sets = {} as PolicySets;
   const drafts = createDrafts({ administer, sets, applyTested, database, now: Date.now });

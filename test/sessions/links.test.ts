@@ -3,8 +3,13 @@ import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../src/base/log.ts';
 import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
 import { createMerge } from '../../src/mcp/requests/merge.ts';
-import { createChanges, createWatch } from '../../src/mcp/requests/revalidation.ts';
-import { createLinks, isLinkFailure, type LinkPlace, type Links } from '../../src/mcp/requests/upstream-sessions.ts';
+import { createAdmissionChanges, createRevalidation } from '../../src/mcp/requests/revalidation.ts';
+import {
+  createUpstreamSessions,
+  isUpstreamSessionFailure,
+  type SessionTarget,
+  type UpstreamSessions,
+} from '../../src/mcp/requests/upstream-sessions.ts';
 import { createSeal } from '../../src/mcp/sessions/seal.ts';
 import type { Session } from '../../src/mcp/sessions/sessions.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
@@ -21,10 +26,10 @@ interface Sent extends UpstreamRequest {
 }
 
 interface Fixture {
-  readonly links: Links;
+  readonly links: UpstreamSessions;
   readonly sessions: SessionStore;
   readonly sent: Sent[];
-  place(epoch?: number): LinkPlace;
+  place(epoch?: number): SessionTarget;
   /** Answers the methods that it is not null for. */
   answer: (request: Sent) => Promise<object> | object | null;
 }
@@ -99,7 +104,7 @@ async function fixture(changes: (store: SessionStore) => Partial<SessionStore> =
     },
     close: async () => undefined,
   };
-  const links = createLinks({
+  const links = createUpstreamSessions({
     upstream,
     sessions,
     seal: createSeal([Buffer.alloc(32, 7)]),
@@ -144,10 +149,10 @@ test.serial('a database that fails or hangs is a fault in bounded time, and the 
     },
   }));
   const first = await f.links.current(f.place(1));
-  t.true(isLinkFailure(first));
+  t.true(isUpstreamSessionFailure(first));
   state = 'hangs';
   const began = performance.now();
-  t.true(isLinkFailure(await f.links.replace(f.place(), session)));
+  t.true(isUpstreamSessionFailure(await f.links.replace(f.place(), session)));
   t.true(performance.now() - began < 6 * OPEN_MS);
   state = 'works';
   t.deepEqual(await f.links.current(f.place(1)), { upstreamId: 'up-1', revision: '2025-11-25' });
@@ -155,7 +160,7 @@ test.serial('a database that fails or hangs is a fault in bounded time, and the 
 
 test.serial('what was opened and cannot be kept is ended at the target', async (t) => {
   const f = await fixture(() => ({ insertUpstream: () => Promise.reject(new Error('the database is down')) }));
-  t.true(isLinkFailure(await f.links.current(f.place(1))));
+  t.true(isUpstreamSessionFailure(await f.links.current(f.place(1))));
   const last = f.sent.at(-1);
   t.deepEqual([last?.rpc, last?.session?.upstreamId], ['DELETE', 'up-1']);
 });
@@ -251,7 +256,7 @@ test.serial('a source that fails ends itself alone', async (t) => {
 });
 
 test.serial('a change that nobody listened to yet is told to the first who does', (t) => {
-  const changes = createChanges();
+  const changes = createAdmissionChanges();
   const told: Admission[] = [];
   const admission = {} as Admission;
   changes.emit(admission);
@@ -268,7 +273,7 @@ test.serial('a stream is examined again when something of its own has changed, a
   const groups: string[] = [];
   let admission = { snapshot: { sequence: 1, ...parts }, principal: { role: 'user', groups } } as unknown as Admission;
   let admitted = 0;
-  const watch = createWatch(async () => {
+  const watch = createRevalidation(async () => {
     admitted++;
     return admission;
   }, 1);
@@ -303,7 +308,7 @@ test.serial('a stream is examined again when something of its own has changed, a
 
 test.serial('a stream of which nobody can say whether it may go on is ended', async (t) => {
   const snapshot = {} as Admission['snapshot'];
-  const watch = createWatch(async () => ({ snapshot, principal: {} }) as Admission, 5);
+  const watch = createRevalidation(async () => ({ snapshot, principal: {} }) as Admission, 5);
   t.teardown(() => watch.stop());
   const claims = {} as never;
   const ended = new Set<string>();

@@ -6,7 +6,7 @@ import { eachEngine } from '../support/databases/engines.ts';
 import { apiToken, person } from '../support/gateway.ts';
 import { type Listener, listen, named, until } from '../support/listener.ts';
 import { call, modernClient, openSession, post } from '../support/mcp.ts';
-import { startDualEra } from '../support/upstreams/dual-era.ts';
+import { startDualEra } from '../support/upstreams/dual-mode.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { startStateful } from '../support/upstreams/stateful.ts';
 import { type World, world } from '../support/world.ts';

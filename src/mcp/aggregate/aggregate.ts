@@ -11,24 +11,24 @@ import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultM
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../protocol/mode.ts';
 import type { Located } from '../protocol/rebuild.ts';
 import { authorize, type Verdict } from '../requests/authorize.ts';
-import type { Caller, ExchangeDeps } from '../requests/context.ts';
-import { performRequest } from '../requests/handle-request.ts';
-import { performNotification, performResponse } from '../requests/session-messages.ts';
+import type { Caller, RequestDeps } from '../requests/context.ts';
+import { handleRequest } from '../requests/handle-request.ts';
+import { handleNotification, handleResponse } from '../requests/session-messages.ts';
 import { recordSession } from '../requests/session-requests.ts';
-import { isLinkFailure, settingOf } from '../requests/upstream-sessions.ts';
-import { EVERYWHERE, LIST_KINDS, type Session, sealSession } from '../sessions/sessions.ts';
+import { isUpstreamSessionFailure, settingOf } from '../requests/upstream-sessions.ts';
+import { AGGREGATE, LIST_KINDS, type Session, sealSession } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
-import { listEverywhere } from './lists.ts';
+import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, halvesOf, isLive, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
+import { askAmong, isLive, noting, placeAt, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
 const LISTS = { tools: {}, prompts: {}, resources: {} };
 
 /** Handles `initialize`. The session covers every target that the caller may use, now and later. */
-export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
+export async function openAggregate(deps: RequestDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
   const { principal, snapshot } = caller.admission;
   const targets = usableTargets(caller.admission);
   const verdicts = await decideAll(deps, caller, targets);
@@ -36,7 +36,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   const asked = params?.protocolVersion;
   const session: Session = {
     id: deps.newId(),
-    place: EVERYWHERE,
+    place: AGGREGATE,
     binding: '',
     upstreamId: null,
     revision: isSessionRevision(asked) ? asked : SESSION_REVISIONS[0],
@@ -53,7 +53,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
   if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
     targets.map(async (target) => {
-      const failed = isLinkFailure(await deps.links.joined(placeAt(caller.admission, session, target)));
+      const failed = isUpstreamSessionFailure(await deps.links.joined(placeAt(caller.admission, session, target)));
       finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
       return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
     }),
@@ -63,7 +63,7 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
     capabilities: mergeServerCapabilities([LISTS, ...hellos], session.revision === TASKS_REVISION ? 'capability' : 'none'),
     serverInfo: SERVER_INFO,
   };
-  const sealed = sealSession(deps.seal, principal, EVERYWHERE, session);
+  const sealed = sealSession(deps.seal, principal, AGGREGATE, session);
   deps.log.debug(
     { session: session.id, targets: targets.length, revision: snapshot.engine.revision },
     'aggregate session opened',
@@ -76,13 +76,13 @@ export async function openEverywhere(deps: ExchangeDeps, caller: Caller, { id, p
  * Records a decision for each target before the session is opened there, or one row if there are no targets. null: not recorded.
  */
 async function decideAll(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   targets: readonly RoutedTarget[],
 ): Promise<ReadonlyMap<string, Verdict> | null> {
   const { admission } = caller;
   const method = 'initialize';
-  if (targets.length === 0) return (await recordNobody(deps, caller, method)) ? new Map() : null;
+  if (targets.length === 0) return (await recordEmptyAggregate(deps, caller, method)) ? new Map() : null;
   try {
     const verdicts = targets.map(async ({ name }) => {
       const verdict = await authorize(deps, { admission, targetName: name, method, operation: { kind: 'target' } });
@@ -95,14 +95,14 @@ async function decideAll(
   }
 }
 
-function finish(deps: ExchangeDeps, caller: Caller, verdict: Verdict | undefined, outcome: 'ok' | 'upstream_error'): void {
+function finish(deps: RequestDeps, caller: Caller, verdict: Verdict | undefined, outcome: 'ok' | 'upstream_error'): void {
   if (verdict === undefined) return;
   deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
 }
 
 /** Handles a request. `claimed`: the caller's session at the aggregate endpoint, which may have ended. */
-export async function performEverywhere(
-  deps: ExchangeDeps,
+export async function handleAggregate(
+  deps: RequestDeps,
   caller: Caller,
   claimed: Session | null,
   message: RpcRequest,
@@ -118,12 +118,12 @@ export async function performEverywhere(
     case 'own':
       return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
     case 'one': {
-      const manner = { era: 'session', session: session ?? 'unknown' } as const;
+      const manner = { mode: 'stateful', session: session ?? 'unknown' } as const;
       const aimed = { ...caller, targetName: plan.targetName };
-      const done = deps.aims.note(session?.id ?? '', message, plan.targetName);
+      const done = deps.inFlight.note(session?.id ?? '', message, plan.targetName);
       let streams = false;
       try {
-        const answer = await performRequest(deps, aimed, manner, plan.message, plan.operation, located);
+        const answer = await handleRequest(deps, aimed, manner, plan.message, plan.operation, located);
         streams = answer.kind === 'stream';
         return await renamed(plan.targetName, message.method, answer, done);
       } finally {
@@ -131,14 +131,14 @@ export async function performEverywhere(
       }
     }
     case 'list':
-      return session === null ? noSession(id) : listEverywhere(deps, caller, session, message, plan, located);
+      return session === null ? noSession(id) : listAggregate(deps, caller, session, message, plan, located);
     case 'level':
       return session === null ? noSession(id) : setLevel(deps, caller, session, message, plan, located);
   }
 }
 
 /** The session, or null if it has ended. */
-async function live(deps: ExchangeDeps, { admission }: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
+async function live(deps: RequestDeps, { admission }: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
   if (claimed === null) return null;
   try {
     return (await isLive(deps, admission, claimed)) ? claimed : null;
@@ -149,7 +149,7 @@ async function live(deps: ExchangeDeps, { admission }: Caller, claimed: Session 
 }
 
 async function setLevel(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   session: Session,
   message: RpcRequest,
@@ -160,7 +160,7 @@ async function setLevel(
   if (said === null || !LOG_LEVELS.includes(said.setting.value))
     return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
   const targets = usableTargets(caller.admission);
-  if (targets.length === 0 && !(await recordNobody(deps, caller, message.method))) return unavailable(message.id);
+  if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, message.method))) return unavailable(message.id);
   try {
     await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
   } catch (err) {
@@ -172,7 +172,7 @@ async function setLevel(
   await Promise.all(
     targets.map((target) =>
       askAmong(noted.deps, caller, placeAt(caller.admission, session, target), message.method, async (among, aimed) =>
-        finalText(await performRequest(among, aimed, { era: 'session', session }, message, plan.operation, located)),
+        finalText(await handleRequest(among, aimed, { mode: 'stateful', session }, message, plan.operation, located)),
       ),
     ),
   );
@@ -180,8 +180,8 @@ async function setLevel(
   return { kind: 'message', status: 200, text: resultMessage(message.id, '{}') };
 }
 
-export async function notifyEverywhere(
-  deps: ExchangeDeps,
+export async function notifyAggregate(
+  deps: RequestDeps,
   caller: Caller,
   claimed: Session | null,
   message: RpcNotification,
@@ -192,12 +192,12 @@ export async function notifyEverywhere(
   if (session === null) return noSession(null);
   const noted = noting(deps);
   const send = (targetName: string, own: RpcNotification, through = noted.deps): Promise<Answer> =>
-    performNotification(through, { ...caller, targetName }, session, own, located);
+    handleNotification(through, { ...caller, targetName }, session, own, located);
   const { method, params } = message;
   if (method === 'notifications/cancelled') {
     const requestId = params?.requestId;
     const targetName =
-      typeof requestId === 'string' || typeof requestId === 'number' ? deps.aims.of(session.id, 'id', requestId) : null;
+      typeof requestId === 'string' || typeof requestId === 'number' ? deps.inFlight.of(session.id, 'id', requestId) : null;
     return targetName === null ? ACCEPTED : send(targetName, bareMeta(message, targetName));
   }
   if (method === 'notifications/progress') {
@@ -213,7 +213,7 @@ export async function notifyEverywhere(
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
   try {
-    const halves = await halvesOf(deps, caller.admission, session);
+    const halves = await upstreamSessionsOf(deps, caller.admission, session);
     await Promise.all(
       halves.map(([target]) =>
         askAmong(noted.deps, caller, placeAt(caller.admission, session, target), method, (among) =>
@@ -229,8 +229,8 @@ export async function notifyEverywhere(
 }
 
 /** Sends the client's answer to the target that asked. The id begins with the name of that target. */
-export async function answerEverywhere(
-  deps: ExchangeDeps,
+export async function answerAggregate(
+  deps: RequestDeps,
   caller: Caller,
   claimed: Session | null,
   message: RpcResponse,
@@ -244,7 +244,7 @@ export async function answerEverywhere(
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
   const { targetName, name } = aimed;
-  return performResponse(
+  return handleResponse(
     deps,
     { ...caller, targetName },
     session,

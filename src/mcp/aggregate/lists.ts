@@ -7,14 +7,14 @@ import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.
 import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
 import { methodNotFound } from '../protocol/operation.ts';
 import type { Located } from '../protocol/rebuild.ts';
-import type { Caller, ExchangeDeps } from '../requests/context.ts';
-import { performRequest } from '../requests/handle-request.ts';
+import type { Caller, RequestDeps } from '../requests/context.ts';
+import { handleRequest } from '../requests/handle-request.ts';
 import { askedAt } from '../requests/upstream-sessions.ts';
-import { placeOf, type Session } from '../sessions/sessions.ts';
+import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { renameLarge } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, noting, placeAt, recordNobody, usableTargets } from './usable.ts';
+import { askAmong, noting, placeAt, recordEmptyAggregate, usableTargets } from './usable.ts';
 
 /** The member of the result's `_meta` that names usable targets whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
@@ -33,8 +33,8 @@ interface Page {
   readonly next: string | null;
 }
 
-export async function listEverywhere(
-  deps: ExchangeDeps,
+export async function listAggregate(
+  deps: RequestDeps,
   caller: Caller,
   session: Session,
   message: RpcRequest,
@@ -46,17 +46,19 @@ export async function listEverywhere(
   if (cursors === 'invalid') {
     return refuse(id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.cursor' });
   }
-  const targets = usableTargets(caller.admission).filter((target) => cursors === null || Object.hasOwn(cursors, placeOf(target)));
-  if (targets.length === 0 && !(await recordNobody(deps, caller, method))) return unavailable(id);
+  const targets = usableTargets(caller.admission).filter(
+    (target) => cursors === null || Object.hasOwn(cursors, fingerprintOf(target)),
+  );
+  if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, method))) return unavailable(id);
   const noted = noting(deps);
   const pages = await Promise.all(
     targets.map((target) =>
-      pageOf(noted.deps, caller, session, target, message, plan, cursors?.[placeOf(target)] ?? '', located),
+      pageOf(noted.deps, caller, session, target, message, plan, cursors?.[fingerprintOf(target)] ?? '', located),
     ),
   );
   if (noted.isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
-  if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('session'));
+  if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));
   const shown: string[] = [];
   const next: Record<string, string> = {};
   let length = 0;
@@ -64,10 +66,10 @@ export async function listEverywhere(
     length += items?.length ?? 0;
     // Items that would make the answer too large go to the next page.
     if (items !== null && length > deps.limits.answerBytes && shown.length > 0) {
-      next[placeOf(target)] = cursors?.[placeOf(target)] ?? '';
+      next[fingerprintOf(target)] = cursors?.[fingerprintOf(target)] ?? '';
     } else if (items !== null) {
       if (items !== '') shown.push(items);
-      if (cursor !== null) next[placeOf(target)] = cursor;
+      if (cursor !== null) next[fingerprintOf(target)] = cursor;
     }
   }
   const missing = pages.filter(({ items }) => items === null).map(({ target }) => target.name);
@@ -79,7 +81,7 @@ export async function listEverywhere(
 }
 
 async function pageOf(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   session: Session,
   target: RoutedTarget,
@@ -92,7 +94,7 @@ async function pageOf(
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
   const place = placeAt(caller.admission, session, target);
   const page = await askAmong(deps, caller, place, message.method, async (among, aimed) => {
-    const answer = await performRequest(among, aimed, { era: 'session', session }, own, plan.operation, located);
+    const answer = await handleRequest(among, aimed, { mode: 'stateful', session }, own, plan.operation, located);
     const text = await finalText(answer);
     const read = text === null ? null : await readPage(target, message.method, plan.member, text);
     if (read?.items != null) deps.health.answered({ ...askedAt(place), list: message.method });
@@ -123,13 +125,13 @@ async function readPage(target: RoutedTarget, method: string, member: string, an
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>
   JSON.stringify([admission.principal.issuer, admission.principal.sub, session.id, method]);
 
-function sealCursors(deps: ExchangeDeps, caller: Caller, session: Session, method: string, cursors: Cursors): string {
+function sealCursors(deps: RequestDeps, caller: Caller, session: Session, method: string, cursors: Cursors): string {
   return deps.seal.seal('cursor', belongsTo(caller, session, method), cursors);
 }
 
 /** null: start at the first page. */
 function readCursors(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   session: Session,
   method: string,

@@ -20,7 +20,7 @@ import type { Located } from '../protocol/rebuild.ts';
 import { POINTERS } from '../protocol/visible.ts';
 import { RELATED_TASK } from '../sessions/tasks.ts';
 
-export interface Aimed {
+export interface TargetAndName {
   readonly targetName: string;
   /** The name that the target knows. */
   readonly name: string;
@@ -34,15 +34,15 @@ export function joinUri(targetName: string, uri: string): string {
   return `${targetName}+${uri}`;
 }
 
-export function splitName(joined: JsonValue | undefined): Aimed | null {
+export function splitName(joined: JsonValue | undefined): TargetAndName | null {
   return split(joined, '__');
 }
 
-export function splitUri(joined: JsonValue | undefined): Aimed | null {
+export function splitUri(joined: JsonValue | undefined): TargetAndName | null {
   return split(joined, '+');
 }
 
-function split(joined: JsonValue | undefined, between: string): Aimed | null {
+function split(joined: JsonValue | undefined, between: string): TargetAndName | null {
   if (typeof joined !== 'string') return null;
   const at = joined.indexOf(between);
   const targetName = joined.slice(0, Math.max(0, at));
@@ -52,7 +52,7 @@ function split(joined: JsonValue | undefined, between: string): Aimed | null {
 /** The member of `params` that names the target of a request, by method. */
 const AIMED_BY: ReadonlyMap<
   string,
-  { readonly member: string; readonly split: (joined: JsonValue | undefined) => Aimed | null }
+  { readonly member: string; readonly split: (joined: JsonValue | undefined) => TargetAndName | null }
 > = new Map([
   ['tools/call', { member: 'name', split: splitName }],
   ['prompts/get', { member: 'name', split: splitName }],
@@ -65,11 +65,11 @@ const AIMED_BY: ReadonlyMap<
 ]);
 
 /** The target of the request, and the request with the names that the target knows. null: the request names no target. */
-export function aim<Message extends RpcRequest | RpcNotification>(
+export function forTarget<Message extends RpcRequest | RpcNotification>(
   message: Message,
 ): { readonly targetName: string; readonly message: Message } | null {
   const params = message.params ?? {};
-  if (message.method === 'completion/complete') return aimCompletion(message, params);
+  if (message.method === 'completion/complete') return completionForTarget(message, params);
   const by = AIMED_BY.get(message.method);
   const aimed = by?.split(params[by.member]) ?? null;
   if (by === undefined || aimed === null) return null;
@@ -77,7 +77,7 @@ export function aim<Message extends RpcRequest | RpcNotification>(
   return { targetName, message: bareMeta({ ...message, params: { ...params, [by.member]: aimed.name } }, targetName) };
 }
 
-function aimCompletion<Message extends RpcRequest | RpcNotification>(message: Message, params: JsonObject) {
+function completionForTarget<Message extends RpcRequest | RpcNotification>(message: Message, params: JsonObject) {
   const { ref } = params;
   if (!isObject(ref)) return null;
   const aimed = ref.type === 'ref/prompt' ? splitName(ref.name) : splitUri(ref.uri);

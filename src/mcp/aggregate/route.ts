@@ -1,7 +1,7 @@
 /** Plans a request at the aggregate endpoint: which targets get it, and under which names. Pure. */
 import { CODES, type Rejection, type RpcRequest } from '../protocol/message.ts';
 import { type Operation, readOperation } from '../protocol/operation.ts';
-import { aim } from './names.ts';
+import { forTarget } from './names.ts';
 
 export type Plan =
   /** The gateway answers. */
@@ -26,16 +26,16 @@ export function planRequest(message: RpcRequest): Plan | Rejection {
   if (method === 'initialize' || method === 'ping') return { kind: 'own' };
   const member = LISTS.get(method);
   if (member !== undefined || method === 'logging/setLevel') {
-    const operation = readOperation('session', method, params);
+    const operation = readOperation('stateful', method, params);
     if ('code' in operation) return operation;
     return member === undefined ? { kind: 'level', operation } : { kind: 'list', member, operation };
   }
-  const aimed = aim(message);
+  const aimed = forTarget(message);
   if (aimed === null) {
-    const operation = readOperation('session', method, params);
+    const operation = readOperation('stateful', method, params);
     return 'code' in operation || operation.kind === 'extension' ? notFound(operation) : NOBODY;
   }
-  const operation = readOperation('session', method, aimed.message.params);
+  const operation = readOperation('stateful', method, aimed.message.params);
   return 'code' in operation ? operation : { kind: 'one', ...aimed, operation };
 }
 

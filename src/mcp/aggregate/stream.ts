@@ -8,25 +8,25 @@ import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
 import { authorize, type Verdict } from '../requests/authorize.ts';
-import type { Awaited, Caller, ExchangeDeps, RelayContext } from '../requests/context.ts';
+import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from '../requests/context.ts';
 import { createMerge } from '../requests/merge.ts';
 import { type ClaimedSession, endSession, operationOf } from '../requests/session-messages.ts';
 import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
-import { relayStream } from '../requests/upstream-messages.ts';
-import { askedAt, isLinkFailure, type LinkPlace } from '../requests/upstream-sessions.ts';
+import { forwardStream } from '../requests/upstream-messages.ts';
+import { askedAt, isUpstreamSessionFailure, type SessionTarget } from '../requests/upstream-sessions.ts';
 import {
+  fingerprintOf,
   LIST_KINDS,
-  type Linked,
   openEventId,
-  placeOf,
   type ResumePoint,
   type Session,
+  type SessionPair,
   versionOf,
 } from '../sessions/sessions.ts';
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
-import { halvesOf, isLive, placeAt, recordNobody, usableTargets } from './usable.ts';
+import { isLive, placeAt, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
@@ -36,7 +36,7 @@ const EVENT_GONE = new AppError('not_found', 'The event id is not one of this se
 const RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
-async function liveSession(deps: ExchangeDeps, { admission }: Caller, session: ClaimedSession): Promise<Session | Answer> {
+async function liveSession(deps: RequestDeps, { admission }: Caller, session: ClaimedSession): Promise<Session | Answer> {
   if (session === 'missing') return problem(SESSION_MISSING);
   try {
     return session !== null && (await isLive(deps, admission, session)) ? session : problem(SESSION_GONE);
@@ -54,8 +54,8 @@ interface Resumed {
 }
 
 /** Merges the standalone streams of all usable targets into one. Targets join and leave as the caller's access changes. */
-export async function getEverywhere(
-  deps: ExchangeDeps,
+export async function getAggregate(
+  deps: RequestDeps,
   caller: Caller,
   claimed: ClaimedSession,
   lastEventId: string | undefined,
@@ -66,7 +66,7 @@ export async function getEverywhere(
   if (lastEventId !== undefined && resumed === null) return problem(EVENT_GONE);
   const answering = resumed !== null && resumed.point.origin !== null;
   const targets = answering ? [resumed.target] : usableTargets(caller.admission);
-  if (targets.length === 0 && !(await recordNobody(deps, caller, 'GET'))) return problemUnavailable(null);
+  if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, 'GET'))) return problemUnavailable(null);
   try {
     await Promise.all(targets.map((target) => recordGet(deps, caller, target.name)));
   } catch (err) {
@@ -82,45 +82,45 @@ export async function getEverywhere(
 /**
  * null: not an event of this session. An event of a replaced upstream session is accepted, but the stream cannot resume from it.
  */
-async function resume(deps: ExchangeDeps, caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
+async function resume(deps: RequestDeps, caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
   const { admission } = caller;
   const aimed = splitName(lastEventId);
   const target = usableTargets(admission).find(({ name }) => name === aimed?.targetName);
   if (aimed === null || target === undefined) return null;
   const link = await deps.links.current({ session, target, access: target.accessOf(admission.principal), admission });
-  const half = isLinkFailure(link) ? { upstreamId: null, revision: session.revision } : link;
+  const half = isUpstreamSessionFailure(link) ? { upstreamId: null, revision: session.revision } : link;
   const point = openEventId(deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
   return point && { target, eventId: aimed.name, point };
 }
 
-async function recordGet(deps: ExchangeDeps, caller: Caller, targetName: string): Promise<boolean> {
+async function recordGet(deps: RequestDeps, caller: Caller, targetName: string): Promise<boolean> {
   const { allowed, decisionId } = await decide(deps, caller, targetName, 'GET');
   const outcome = allowed ? 'ok' : 'denied';
   deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
   return allowed;
 }
 
-function decide(deps: ExchangeDeps, { admission }: Caller, targetName: string, method: string): Promise<Verdict> {
+function decide(deps: RequestDeps, { admission }: Caller, targetName: string, method: string): Promise<Verdict> {
   return authorize(deps, { admission, targetName, method, operation: { kind: 'target' } });
 }
 
-function contextOf(caller: Caller, target: RoutedTarget, { linked }: Connected, awaited: Awaited | null): RelayContext {
+function contextOf(caller: Caller, target: RoutedTarget, { linked }: Connected, awaited: AwaitedRequest | null): UpstreamContext {
   const access = target.accessOf(caller.admission.principal);
-  return { caller, target, access, era: 'session', linked, awaited, standing: true, asked: new Map() };
+  return { caller, target, access, mode: 'stateful', linked, awaited, longLived: true, asked: new Map() };
 }
 
 /** Resumes the stream of one answer that broke off. Only its target sends on it, because each message goes to one stream. */
-async function restOfAnswer(deps: ExchangeDeps, caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
+async function restOfAnswer(deps: RequestDeps, caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
   const { target, point } = resumed;
   const { origin } = point;
   const { admission } = caller;
   const own: Caller = { ...caller, targetName: target.name };
-  const place: LinkPlace = { session, target, access: target.accessOf(admission.principal), admission };
+  const place: SessionTarget = { session, target, access: target.accessOf(admission.principal), admission };
   const reached = await connectAt(deps, own, place, caller.gone, () => point.eventId);
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
   }
-  const awaited: Awaited = {
+  const awaited: AwaitedRequest = {
     ...origin,
     params: undefined,
     operation: operationOf(origin.method),
@@ -129,7 +129,7 @@ async function restOfAnswer(deps: ExchangeDeps, caller: Caller, session: Session
       deps.audit.outcome({ decision_id: origin.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
     },
   };
-  const events = relayStream(deps, contextOf(own, target, reached, awaited), reached.stream);
+  const events = forwardStream(deps, contextOf(own, target, reached, awaited), reached.stream);
   const honest = ownProgress(deps, session, target.name, events);
   return { kind: 'stream', events: renamedEvents(target.name, origin.method, honest), drain: false };
 }
@@ -144,11 +144,11 @@ interface Connection {
 
 /** Everything on which a connection depends: name, fingerprint, and binding. If the text changes, the connection is replaced. */
 function wayTo(admission: Admission, target: RoutedTarget): string {
-  return JSON.stringify([target.name, placeOf(target), bindingNow(admission, target)]);
+  return JSON.stringify([target.name, fingerprintOf(target), bindingNow(admission, target)]);
 }
 
 async function* streams(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   session: Session,
   resumed: Resumed | null,
@@ -173,16 +173,16 @@ async function* streams(
         if (allowed === false) return;
         if (allowed === true) recorded.add(target.id);
       }
-      const place: LinkPlace = { session, target, access: target.accessOf(principal), admission };
+      const place: SessionTarget = { session, target, access: target.accessOf(principal), admission };
       const last = lastIds.get(connection.way);
-      const after = (linked: Linked): string | null =>
+      const after = (linked: SessionPair): string | null =>
         last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
       // If the decision cannot be recorded, it is retried like an unreachable target.
       const reached = recorded.has(target.id) ? await connectAt(deps, now, place, signal, after) : null;
       if (reached === 'none') return;
       if (reached !== null) {
         const began = deps.now();
-        const events = relayStream(deps, contextOf(now, target, reached, null), reached.stream);
+        const events = forwardStream(deps, contextOf(now, target, reached, null), reached.stream);
         const noted = noting(events, (id) => {
           lastIds.set(connection.way, id);
         });
@@ -230,7 +230,7 @@ async function* streams(
   });
   const stop = (): void => merged.end();
   caller.gone.addEventListener('abort', stop, { once: true });
-  const leaveEnd = deps.aims.onEnd(session.id, stop);
+  const leaveEnd = deps.inFlight.onEnd(session.id, stop);
   // If an upstream session is opened later, because its target was down, its stream is opened, too.
   const leaveLinks = deps.links.onOpened(session, (targetId) => {
     const connection = connections.get(targetId);
@@ -288,7 +288,7 @@ const PROGRESS = '{"jsonrpc":"2.0","method":"notifications/progress"';
 
 /** Drops progress that a target reports for a request to a different target. Clients number their requests across targets. */
 async function* ownProgress(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   session: Session,
   targetName: string,
   events: AsyncIterable<OutEvent>,
@@ -296,7 +296,7 @@ async function* ownProgress(
   for await (const event of events) {
     const message = event.data.startsWith(PROGRESS) ? await readProgress(targetName, event.data) : null;
     const token = message?.params?.progressToken;
-    const at = token === undefined ? null : deps.aims.of(session.id, 'token', token);
+    const at = token === undefined ? null : deps.inFlight.of(session.id, 'token', token);
     if (at === null || at === targetName) yield event;
   }
 }
@@ -314,14 +314,14 @@ interface Progress {
  * Ends the session first, so that no new upstream session is opened meanwhile. Then it ends the upstream sessions at targets
  * that the caller may still use. Other upstream sessions end when their targets time them out.
  */
-export async function deleteEverywhere(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+export async function deleteAggregate(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const session = await liveSession(deps, caller, claimed);
   if ('kind' in session) return session;
   try {
-    const halves = await halvesOf(deps, caller.admission, session);
+    const halves = await upstreamSessionsOf(deps, caller.admission, session);
     const verdicts = await Promise.all(halves.map(([{ name }]) => decide(deps, caller, name, 'DELETE')));
     const ended = await endSession(deps, session);
-    deps.aims.end(session.id);
+    deps.inFlight.end(session.id);
     await Promise.all(halves.map(([target, link], index) => endAt(deps, caller, { session, link }, target, verdicts[index])));
     return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
   } catch (err) {
@@ -331,9 +331,9 @@ export async function deleteEverywhere(deps: ExchangeDeps, caller: Caller, claim
 }
 
 async function endAt(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
-  linked: Linked,
+  linked: SessionPair,
   target: RoutedTarget,
   verdict: Verdict | undefined,
 ): Promise<void> {

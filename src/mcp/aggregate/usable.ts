@@ -4,9 +4,9 @@ import { signalOf } from '../../base/cancellation.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize, mayUseTarget } from '../requests/authorize.ts';
-import { type Caller, type ExchangeDeps, REVOKED } from '../requests/context.ts';
-import { askedAt, type LinkPlace } from '../requests/upstream-sessions.ts';
-import { EVERYWHERE, type Link, type Session } from '../sessions/sessions.ts';
+import { type Caller, REVOKED, type RequestDeps } from '../requests/context.ts';
+import { askedAt, type SessionTarget } from '../requests/upstream-sessions.ts';
+import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
 
@@ -17,7 +17,7 @@ export function usableTargets({ principal, snapshot }: Admission): RoutedTarget[
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-export function placeAt(admission: Admission, session: Session, target: RoutedTarget): LinkPlace {
+export function placeAt(admission: Admission, session: Session, target: RoutedTarget): SessionTarget {
   return { session, target, access: target.accessOf(admission.principal), admission };
 }
 
@@ -25,17 +25,17 @@ export function placeAt(admission: Admission, session: Session, target: RoutedTa
  * Whether the session has not ended. Only its row tells that the client has ended it: answers from the gateway itself do not
  * reach a target that would have forgotten the session, unlike on a target's own endpoint.
  */
-export async function isLive(deps: ExchangeDeps, { snapshot }: Admission, session: Session): Promise<boolean> {
-  if (session.place !== EVERYWHERE || snapshot.sessions.ended.has(session.id)) return false;
+export async function isLive(deps: RequestDeps, { snapshot }: Admission, session: Session): Promise<boolean> {
+  if (session.place !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;
   return (await deps.sessions.find(session.id)) !== null;
 }
 
 /** The targets with an upstream session for this session, opened by this replica or another one. */
-export async function halvesOf(
-  deps: ExchangeDeps,
+export async function upstreamSessionsOf(
+  deps: RequestDeps,
   admission: Admission,
   session: Session,
-): Promise<(readonly [RoutedTarget, Link])[]> {
+): Promise<(readonly [RoutedTarget, UpstreamSession])[]> {
   const found = usableTargets(admission).map(async (target) => {
     const place = placeAt(admission, session, target);
     const link = deps.links.open(place) ?? (await deps.links.newest(place));
@@ -45,9 +45,13 @@ export async function halvesOf(
 }
 
 /** Records a request to all targets when the caller may use none. False: it could not be recorded. */
-export async function recordNobody(deps: ExchangeDeps, { admission, arrivedAt }: Caller, method: string): Promise<boolean> {
+export async function recordEmptyAggregate(
+  deps: RequestDeps,
+  { admission, arrivedAt }: Caller,
+  method: string,
+): Promise<boolean> {
   try {
-    const { decisionId } = await authorize(deps, { admission, targetName: EVERYWHERE, method, operation: { kind: 'target' } });
+    const { decisionId } = await authorize(deps, { admission, targetName: AGGREGATE, method, operation: { kind: 'target' } });
     deps.audit.outcome({ decision_id: decisionId, outcome: 'denied', duration_ms: deps.now() - arrivedAt });
     return true;
   } catch (err) {
@@ -59,14 +63,14 @@ export async function recordNobody(deps: ExchangeDeps, { admission, arrivedAt }:
 /**
  * Notes recording failures of a request to several targets: if it cannot be recorded for one target, it is refused as a whole.
  */
-export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; readonly isUnrecorded: () => boolean } {
+export function noting(deps: RequestDeps): { readonly deps: RequestDeps; readonly isUnrecorded: () => boolean } {
   let unrecorded = false;
   const noted = (recording: Promise<void>): Promise<void> =>
     recording.catch((cause: unknown) => {
       unrecorded = true;
       throw cause;
     });
-  const audit: ExchangeDeps['audit'] = {
+  const audit: RequestDeps['audit'] = {
     decision: (record, cause) => noted(deps.audit.decision(record, cause)),
     shown: (record) => noted(deps.audit.shown(record)),
     outcome: (record) => deps.audit.outcome(record),
@@ -79,11 +83,11 @@ export function noting(deps: ExchangeDeps): { readonly deps: ExchangeDeps; reado
  * target is asked in the background. The request is recorded before null is returned, unless the database itself is late.
  */
 export async function askAmong<T>(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
-  place: LinkPlace,
+  place: SessionTarget,
   method: string,
-  ask: (among: ExchangeDeps, aimed: Caller) => Promise<T>,
+  ask: (among: RequestDeps, aimed: Caller) => Promise<T>,
 ): Promise<T | null> {
   const asked = askedAt(place);
   let attempt: Attempt | null = null;
@@ -105,7 +109,7 @@ export async function askAmong<T>(
     },
   };
   // When the gateway records the names in an answer, the target has answered.
-  const shown: ExchangeDeps['audit']['shown'] = (record) => {
+  const shown: RequestDeps['audit']['shown'] = (record) => {
     attempt?.ended(true);
     return deps.audit.shown(record);
   };

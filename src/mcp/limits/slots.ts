@@ -3,7 +3,7 @@
  */
 import type { TokenClaims } from '../../auth/principal.ts';
 
-export interface Places {
+export interface Slots {
   /** Takes a slot. Returns a function that frees it, which may be called more than once. null: the principal has no slot left. */
   take(claims: TokenClaims): (() => void) | null;
 }
@@ -13,7 +13,7 @@ export function principalKey({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): st
   return JSON.stringify([iss, sub]);
 }
 
-export function createPlaces(limit: number): Places {
+export function createSlots(limit: number): Slots {
   const taken = new Map<string, number>();
   return {
     take(claims) {

@@ -1,7 +1,7 @@
 /** Removes from the capabilities of clients and targets all that the gateway would not carry between them. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { CODES, isImitated } from './message.ts';
-import { type Era, META_KEYS } from './mode.ts';
+import { META_KEYS, type Mode } from './mode.ts';
 
 /** What a target may request from its client. */
 export const ASKABLE = ['sampling', 'elicitation', 'elicitation_url', 'roots'] as const;
@@ -66,14 +66,14 @@ function mergeObjects(a: JsonValue | undefined, b: JsonValue): JsonValue {
  * The client's capabilities as the target gets them, without those that the target may not ask for. The gateway does not
  * carry tasks that a target makes at its client (2025-11-25), so it does not announce them either.
  */
-export function reduceClientCapabilities(capabilities: JsonObject, era: Era, mayAsk: readonly Askable[]): JsonObject {
+export function reduceClientCapabilities(capabilities: JsonObject, mode: Mode, mayAsk: readonly Askable[]): JsonObject {
   const refused = ['tasks', 'sampling', 'roots', 'elicitation'].filter((name) => !(mayAsk as readonly string[]).includes(name));
   const reduced = without(capabilities, refused);
   const elicitation = reduceElicitation(own(capabilities, 'elicitation'), mayAsk);
   if (elicitation === undefined) delete reduced.elicitation;
   else reduced.elicitation = elicitation;
   const extensions = own(reduced, 'extensions');
-  if (isObject(extensions) && era === 'session') reduced.extensions = without(extensions, [TASKS_EXTENSION]);
+  if (isObject(extensions) && mode === 'stateful') reduced.extensions = without(extensions, [TASKS_EXTENSION]);
   return reduced;
 }
 
@@ -157,14 +157,14 @@ export const MISSING_TASKS: JsonObject = { requiredCapabilities: { extensions: {
  */
 export function isWithheldError(
   error: JsonObject,
-  era: Era,
+  mode: Mode,
   mayAsk: readonly Askable[],
   params: JsonObject | undefined,
 ): boolean {
   if (error.code === CODES.urlElicitationRequired) return !mayAsk.includes('elicitation_url');
-  if (error.code !== CODES.missingCapability || era !== 'modern') return false;
+  if (error.code !== CODES.missingCapability || mode !== 'stateless') return false;
   const declared = declaredCapabilities(params);
-  const told = reduceClientCapabilities(declared, era, mayAsk);
+  const told = reduceClientCapabilities(declared, mode, mayAsk);
   const required = isObject(error.data) ? error.data.requiredCapabilities : undefined;
   // If the error lists no capabilities, the client can help only if the target got everything that it had declared.
   if (!isObject(required)) return JSON.stringify(told) !== JSON.stringify(declared);

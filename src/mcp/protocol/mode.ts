@@ -6,14 +6,14 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { CODES, type Rejection, type RpcMessage } from './message.ts';
 
-export const MODERN_REVISION = '2026-07-28';
+export const STATELESS_REVISION = '2026-07-28';
 /** Newest first. */
 export const SESSION_REVISIONS = ['2025-11-25', '2025-06-18', '2025-03-26'] as const;
 export type SessionRevision = (typeof SESSION_REVISIONS)[number];
 /** The only revision that has JSON-RPC batches. */
 export const BATCH_REVISION: SessionRevision = '2025-03-26';
 
-export type Era = 'session' | 'modern';
+export type Mode = 'stateful' | 'stateless';
 
 export const META_KEYS = {
   version: 'io.modelcontextprotocol/protocolVersion',
@@ -28,25 +28,25 @@ export interface ProtocolHeaders {
   readonly name: string | undefined;
 }
 
-export type EraOutcome = { readonly era: 'session' } | { readonly era: 'modern'; readonly revision: string } | Rejection;
+export type ModeOutcome = { readonly mode: 'stateful' } | { readonly mode: 'stateless'; readonly revision: string } | Rejection;
 
 export function isSessionRevision(version: JsonValue | undefined): version is SessionRevision {
   return (SESSION_REVISIONS as readonly JsonValue[]).includes(version ?? null);
 }
 
 /** Revisions are dates, so later ones compare greater. 2026-07-28 and all later ones are stateless. */
-function isModern(version: string | undefined): boolean {
-  return version !== undefined && version >= MODERN_REVISION;
+function isStateless(version: string | undefined): boolean {
+  return version !== undefined && version >= STATELESS_REVISION;
 }
 
-export function classifyEra(message: RpcMessage, headers: ProtocolHeaders): EraOutcome {
-  if (message.kind === 'response') return { era: 'session' };
+export function classifyMode(message: RpcMessage, headers: ProtocolHeaders): ModeOutcome {
+  if (message.kind === 'response') return { mode: 'stateful' };
   const claim = envelope(message.params);
   if (message.kind === 'notification') return classifyNotification(message.method, claim, headers);
-  if (message.method === 'initialize' && !isValidModernClaim(claim)) {
-    return isModern(headers.version)
+  if (message.method === 'initialize' && !isValidStatelessClaim(claim)) {
+    return isStateless(headers.version)
       ? mismatch('initialize opens a session, which the version header rules out')
-      : { era: 'session' };
+      : { mode: 'stateful' };
   }
   if (claim !== null) {
     const problem = envelopeProblem(claim);
@@ -54,19 +54,19 @@ export function classifyEra(message: RpcMessage, headers: ProtocolHeaders): EraO
     const revision = claim[META_KEYS.version] as string;
     if (headers.version !== undefined && headers.version !== revision) return mismatch('MCP-Protocol-Version differs from _meta');
     if (headers.method !== undefined && headers.method !== message.method) return mismatch('Mcp-Method differs from method');
-    return { era: 'modern', revision };
+    return { mode: 'stateless', revision };
   }
-  if (isModern(headers.version)) {
+  if (isStateless(headers.version)) {
     return {
       status: 400,
       code: CODES.invalidParams,
       message: `Invalid params: _meta lacks ${META_KEYS.version}, which the MCP-Protocol-Version header calls for`,
     };
   }
-  return { era: 'session' };
+  return { mode: 'stateful' };
 }
 
-function classifyNotification(method: string, claim: JsonObject | null, headers: ProtocolHeaders): EraOutcome {
+function classifyNotification(method: string, claim: JsonObject | null, headers: ProtocolHeaders): ModeOutcome {
   const claimed = claim?.[META_KEYS.version];
   if (claim !== null && typeof claimed !== 'string') {
     return { status: 400, code: CODES.invalidParams, message: `Invalid _meta: ${META_KEYS.version} must be a string` };
@@ -75,11 +75,11 @@ function classifyNotification(method: string, claim: JsonObject | null, headers:
   if (claim !== null && headers.version !== undefined && headers.version !== revision) {
     return mismatch('MCP-Protocol-Version differs from _meta');
   }
-  if (claim === null && !isModern(revision)) return { era: 'session' };
-  if (isModern(revision) && headers.method !== undefined && headers.method !== method) {
+  if (claim === null && !isStateless(revision)) return { mode: 'stateful' };
+  if (isStateless(revision) && headers.method !== undefined && headers.method !== method) {
     return mismatch('Mcp-Method differs from method');
   }
-  return { era: 'modern', revision: revision as string };
+  return { mode: 'stateless', revision: revision as string };
 }
 
 /** The `_meta` of a message, if it names a revision; otherwise null. */
@@ -92,9 +92,9 @@ export function hasEnvelope(message: RpcMessage): boolean {
   return message.kind !== 'response' && envelope(message.params) !== null;
 }
 
-function isValidModernClaim(claim: JsonObject | null): boolean {
+function isValidStatelessClaim(claim: JsonObject | null): boolean {
   const version = claim?.[META_KEYS.version];
-  return claim !== null && typeof version === 'string' && isModern(version) && envelopeProblem(claim) === null;
+  return claim !== null && typeof version === 'string' && isStateless(version) && envelopeProblem(claim) === null;
 }
 
 export const LOG_LEVELS: readonly JsonValue[] = ['debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert', 'emergency'];
@@ -125,7 +125,11 @@ const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
 ]);
 
 /** Checks the headers that 2026-07-28 requires on every request. null: all are present and agree with the body. */
-export function checkModernHeaders(method: string, params: JsonObject | undefined, headers: ProtocolHeaders): Rejection | null {
+export function checkStatelessHeaders(
+  method: string,
+  params: JsonObject | undefined,
+  headers: ProtocolHeaders,
+): Rejection | null {
   if (headers.version === undefined) return mismatch('the MCP-Protocol-Version header is missing');
   if (headers.method === undefined) return mismatch('the Mcp-Method header is missing');
   const member = NAMED_BY.get(method);

@@ -5,7 +5,7 @@ import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
 import { CODES, imitationOf, isImitated, type Rejection } from './message.ts';
-import type { Era } from './mode.ts';
+import type { Mode } from './mode.ts';
 import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES } from './uri.ts';
 
 /** A method of the target that is not in the protocol, and the member of `params` that names the tool, resource or prompt. */
@@ -47,38 +47,41 @@ const list = (member: string, key: string, resource_type: ResourceType, template
   return () => operation;
 };
 
-const METHODS: ReadonlyMap<string, { readonly eras: readonly Era[]; readonly read: Reader }> = new Map([
-  ['initialize', { eras: ['session'], read: TARGET }],
-  ['server/discover', { eras: ['modern'], read: TARGET }],
-  ['ping', { eras: ['session'], read: TARGET }],
-  ['logging/setLevel', { eras: ['session'], read: TARGET }],
-  ['tools/list', { eras: ['session', 'modern'], read: list('tools', 'name', 'tool') }],
-  ['tools/call', { eras: ['session', 'modern'], read: (params) => named('tool', params.name) }],
-  ['prompts/list', { eras: ['session', 'modern'], read: list('prompts', 'name', 'prompt') }],
-  ['prompts/get', { eras: ['session', 'modern'], read: (params) => named('prompt', params.name) }],
-  ['resources/list', { eras: ['session', 'modern'], read: list('resources', 'uri', 'resource') }],
-  ['resources/templates/list', { eras: ['session', 'modern'], read: list('resourceTemplates', 'uriTemplate', 'resource', true) }],
-  ['resources/read', { eras: ['session', 'modern'], read: (params) => resource(params.uri) }],
-  ['resources/subscribe', { eras: ['session'], read: (params) => resource(params.uri) }],
+const METHODS: ReadonlyMap<string, { readonly modes: readonly Mode[]; readonly read: Reader }> = new Map([
+  ['initialize', { modes: ['stateful'], read: TARGET }],
+  ['server/discover', { modes: ['stateless'], read: TARGET }],
+  ['ping', { modes: ['stateful'], read: TARGET }],
+  ['logging/setLevel', { modes: ['stateful'], read: TARGET }],
+  ['tools/list', { modes: ['stateful', 'stateless'], read: list('tools', 'name', 'tool') }],
+  ['tools/call', { modes: ['stateful', 'stateless'], read: (params) => named('tool', params.name) }],
+  ['prompts/list', { modes: ['stateful', 'stateless'], read: list('prompts', 'name', 'prompt') }],
+  ['prompts/get', { modes: ['stateful', 'stateless'], read: (params) => named('prompt', params.name) }],
+  ['resources/list', { modes: ['stateful', 'stateless'], read: list('resources', 'uri', 'resource') }],
+  [
+    'resources/templates/list',
+    { modes: ['stateful', 'stateless'], read: list('resourceTemplates', 'uriTemplate', 'resource', true) },
+  ],
+  ['resources/read', { modes: ['stateful', 'stateless'], read: (params) => resource(params.uri) }],
+  ['resources/subscribe', { modes: ['stateful'], read: (params) => resource(params.uri) }],
   // Decided as a use of the target: a caller that has lost its right to the resource must be able to end the subscription.
-  ['resources/unsubscribe', { eras: ['session'], read: TARGET }],
-  [LISTEN, { eras: ['modern'], read: listen }],
-  ['completion/complete', { eras: ['session', 'modern'], read: completion }],
-  ['tasks/get', { eras: ['session', 'modern'], read: task }],
-  ['tasks/cancel', { eras: ['session', 'modern'], read: task }],
-  ['tasks/result', { eras: ['session'], read: task }],
-  ['tasks/list', { eras: ['session'], read: TARGET }],
-  ['tasks/update', { eras: ['modern'], read: task }],
+  ['resources/unsubscribe', { modes: ['stateful'], read: TARGET }],
+  [LISTEN, { modes: ['stateless'], read: listen }],
+  ['completion/complete', { modes: ['stateful', 'stateless'], read: completion }],
+  ['tasks/get', { modes: ['stateful', 'stateless'], read: task }],
+  ['tasks/cancel', { modes: ['stateful', 'stateless'], read: task }],
+  ['tasks/result', { modes: ['stateful'], read: task }],
+  ['tasks/list', { modes: ['stateful'], read: TARGET }],
+  ['tasks/update', { modes: ['stateless'], read: task }],
 ]);
 
-export function readOperation(era: Era, method: string, params: JsonObject | undefined): Operation | Rejection {
+export function readOperation(mode: Mode, method: string, params: JsonObject | undefined): Operation | Rejection {
   const served = METHODS.get(method);
   if (served === undefined) return { kind: 'extension' };
-  return served.eras.includes(era) ? served.read(params ?? {}) : methodNotFound(era);
+  return served.modes.includes(mode) ? served.read(params ?? {}) : methodNotFound(mode);
 }
 
-export function methodNotFound(era: Era): Rejection {
-  return { status: era === 'modern' ? 404 : 200, code: CODES.methodNotFound, message: 'Method not found' };
+export function methodNotFound(mode: Mode): Rejection {
+  return { status: mode === 'stateless' ? 404 : 200, code: CODES.methodNotFound, message: 'Method not found' };
 }
 
 /** Reads a method that the target lists (`extension_methods`): it is decided as the object that its parameter names. */

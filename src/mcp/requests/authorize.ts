@@ -97,7 +97,7 @@ export function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: 
 }
 
 /** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */
-export function decideShown(admission: Admission, targetId: string): (objects: readonly NamedObject[]) => boolean[] {
+export function decideListed(admission: Admission, targetId: string): (objects: readonly NamedObject[]) => boolean[] {
   return (objects) => {
     if (objects.length === 0) return [];
     try {

@@ -10,39 +10,39 @@ import type { Access, RoutedTarget } from '../../targets/target.ts';
 import type { Deliveries } from '../limits/deliveries.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import type { TargetReader } from '../limits/reading.ts';
-import type { Places } from '../limits/slots.ts';
+import type { Slots } from '../limits/slots.ts';
 import type { RpcId } from '../protocol/message.ts';
-import type { Era, SessionRevision } from '../protocol/mode.ts';
+import type { Mode, SessionRevision } from '../protocol/mode.ts';
 import type { Operation } from '../protocol/operation.ts';
 import type { Seal } from '../sessions/seal.ts';
-import type { Linked } from '../sessions/sessions.ts';
+import type { SessionPair } from '../sessions/sessions.ts';
 import type { TaskStore } from '../sessions/task-store.ts';
 import type { Task } from '../sessions/tasks.ts';
 import type { Health } from '../upstream/health.ts';
-import type { UpstreamEras } from '../upstream/modes.ts';
+import type { UpstreamModes } from '../upstream/modes.ts';
 import type { Pace } from '../upstream/pace.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { Aims } from './in-flight.ts';
+import type { InFlightRequests } from './in-flight.ts';
 import type { Observe } from './observe.ts';
-import type { Changes } from './revalidation.ts';
-import type { Links } from './upstream-sessions.ts';
+import type { AdmissionChanges } from './revalidation.ts';
+import type { UpstreamSessions } from './upstream-sessions.ts';
 
-export interface ExchangeDeps {
+export interface RequestDeps {
   readonly admit: Admit;
   readonly audit: AuditWriter;
   readonly seal: Seal;
   readonly upstream: Upstream;
-  readonly links: Links;
-  readonly aims: Aims;
+  readonly links: UpstreamSessions;
+  readonly inFlight: InFlightRequests;
   readonly sessions: SessionStore;
   /** The id of this process. Sessions name their owner by it. */
   readonly replicaId: string;
-  readonly eras: UpstreamEras;
+  readonly modes: UpstreamModes;
   readonly health: Health;
   readonly pace: Pace;
   readonly tasks: TaskStore;
   /** Concurrency slots for calls. A call keeps its slot until it has ended at the target, even if the client has left. */
-  readonly calls: Places;
+  readonly calls: Slots;
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
   readonly limits: McpLimits;
@@ -65,13 +65,13 @@ export interface Caller {
   /** Aborted when the client is gone, or, with the reason REVOKED, when the caller has lost its access. */
   readonly gone: Cancellable;
   /** For a standalone stream: reports each new state in which the stream may stay open. */
-  readonly changes: Changes | null;
+  readonly changes: AdmissionChanges | null;
 }
 
 export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
 
 /** The request whose answer is awaited. */
-export interface Awaited {
+export interface AwaitedRequest {
   readonly id: RpcId;
   readonly method: string;
   /** undefined on a resumed stream: the gateway knows only the sealed origin of the request. */
@@ -84,17 +84,17 @@ export interface Awaited {
   readonly end: (outcome: Outcome) => void;
 }
 
-export interface RelayContext {
+export interface UpstreamContext {
   readonly caller: Caller;
   readonly target: RoutedTarget;
   readonly access: Access;
-  readonly era: Era;
+  readonly mode: Mode;
   /** null in stateless mode (2026-07-28) and while a session is being opened. */
-  readonly linked: Linked | null;
+  readonly linked: SessionPair | null;
   /** null on the standalone stream of a session. */
-  readonly awaited: Awaited | null;
+  readonly awaited: AwaitedRequest | null;
   /** The stream may stay open for long, so the caller's access is checked again for each message. */
-  readonly standing: boolean;
+  readonly longLived: boolean;
   /** For a `subscriptions/listen`: the filter that was sent to the target. */
   readonly listening?: JsonObject;
   /** For a `subscriptions/listen`: the caller's tasks in that filter, by the ids that the target gave them. */

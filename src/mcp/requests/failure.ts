@@ -10,8 +10,8 @@ import { rebuildResponse } from '../protocol/rebuild.ts';
 import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
-import { decideShown } from './authorize.ts';
-import type { Awaited, ExchangeDeps, RelayContext } from './context.ts';
+import { decideListed } from './authorize.ts';
+import type { AwaitedRequest, RequestDeps, UpstreamContext } from './context.ts';
 import { filterError } from './filter.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
@@ -20,10 +20,10 @@ export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask
  * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and
  * is relayed; any other failure is described in the gateway's words. `read`: the error, if the answer has already been read.
  */
-export async function relayFailure(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+export async function forwardFailure(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   answer: UpstreamAnswer,
   read?: OwnError | null,
 ): Promise<Answer> {
@@ -34,16 +34,16 @@ export async function relayFailure(
   const lost = context.linked !== null && isLostSession(answer.status, error);
   if (error !== null && !lost) {
     awaited.end('error');
-    if (context.era === 'modern' && error.error.code === CODES.badSession) deps.eras.forget(context);
-    if (isWithheldError(error.error, context.era, context.target.may_ask, awaited.params))
+    if (context.mode === 'stateless' && error.error.code === CODES.badSession) deps.modes.forget(context);
+    if (isWithheldError(error.error, context.mode, context.target.may_ask, awaited.params))
       return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
     const supported = servedVersions(error);
     if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
-    const changed = filterError(error.error, awaited.params, decideShown(context.caller.admission, context.target.id));
+    const changed = filterError(error.error, awaited.params, decideListed(context.caller.admission, context.target.id));
     return { kind: 'message', status: answer.status, text: rebuildResponse(id, 'error', error.located, changed) };
   }
   awaited.end('upstream_error');
-  if (context.era === 'modern') deps.eras.forget(context);
+  if (context.mode === 'stateless') deps.modes.forget(context);
   const { target } = context;
   const location = answer.location ? shownLocation(answer.location, context.access) : undefined;
   deps.log.warn({ target: target.name, status: answer.status, location }, 'target answered with a failure');
@@ -93,7 +93,7 @@ const IS_SSE = 'speaks HTTP with SSE, not Streamable HTTP: an administrator must
 const PROBE_MS = 3_000;
 
 /** Whether the target answers a GET with a stream that begins with an `endpoint` event (2025-11-25, backwards compatibility). */
-async function isSseServer(upstream: Upstream, { target, access }: Pick<RelayContext, 'target' | 'access'>): Promise<boolean> {
+async function isSseServer(upstream: Upstream, { target, access }: Pick<UpstreamContext, 'target' | 'access'>): Promise<boolean> {
   if (target.transport !== 'streamable-http') return false;
   const answer = await upstream.send({ method: 'GET', target, access, signal: AbortSignal.timeout(PROBE_MS) });
   if (isFault(answer)) return false;
@@ -151,7 +151,12 @@ export function faultText(
   }
 }
 
-export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, fault: UpstreamFault): Answer {
+export function upstreamFault(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
+  fault: UpstreamFault,
+): Answer {
   awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   const text = noteFault(deps, context, fault, awaited.method);
   const answer = rpcError(awaited.id, CODES.internal, text);
@@ -162,8 +167,8 @@ export function upstreamFault(deps: ExchangeDeps, context: RelayContext, awaited
 
 /** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
 export function noteFault(
-  deps: ExchangeDeps,
-  { target }: RelayContext,
+  deps: RequestDeps,
+  { target }: UpstreamContext,
   fault: UpstreamFault,
   method: string | undefined,
 ): string {

@@ -11,7 +11,7 @@ import type { Askable } from '../protocol/capabilities.ts';
 import { declaredCapabilities, isOffered, reduceClientCapabilities, reduceServerCapabilities } from '../protocol/capabilities.ts';
 import { applyEdits, type Draft, replaceMember, setMember } from '../protocol/draft.ts';
 import { imitationOf } from '../protocol/message.ts';
-import { type Era, isSessionRevision, MODERN_REVISION, SESSION_REVISIONS } from '../protocol/mode.ts';
+import { isSessionRevision, type Mode, SESSION_REVISIONS, STATELESS_REVISION } from '../protocol/mode.ts';
 import { itemObject, type ListShape, type Operation } from '../protocol/operation.ts';
 import { type Located, type MemberTexts, withMembers } from '../protocol/rebuild.ts';
 import { readTemplate } from '../protocol/template.ts';
@@ -35,7 +35,7 @@ import { isTaskMethod, RELATED_TASK, relatedTask, TASKS_REVISION, type Task, ups
 export const RESULT_SPAN_DEPTH = 4;
 
 export interface ResultContext {
-  readonly era: Era;
+  readonly mode: Mode;
   readonly method: string;
   readonly params: JsonObject | undefined;
   readonly operation: Operation;
@@ -58,13 +58,13 @@ export interface ResultContext {
 interface DoneList {
   readonly member: string;
   readonly text: string;
-  readonly shown: Shown | null;
+  readonly shown: Listed | null;
 }
 
 const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects, or one part of it names more than ${MAX_AT_ONCE}`;
 
 /** Which of the objects that the target offered are listed, and how many are hidden. */
-export interface Shown {
+export interface Listed {
   readonly resource_type: ResourceType;
   readonly names: readonly string[];
   readonly hidden: number;
@@ -72,7 +72,7 @@ export interface Shown {
 
 export type FilteredResult =
   /** `text`: the JSON text of the result. `created`: a new task, which must be stored before the client learns about it. */
-  | { readonly ok: true; readonly text: string; readonly shown: Shown | null; readonly created: Task | null }
+  | { readonly ok: true; readonly text: string; readonly shown: Listed | null; readonly created: Task | null }
   | { readonly ok: false; readonly fault: string };
 
 /** `located` is the whole message with spans to RESULT_SPAN_DEPTH, `result` its verified result. */
@@ -84,7 +84,7 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   if (unreadable !== null) return unreadable;
   if (!checkMeta(draft, context)) return fault(TOO_MANY);
   const kind = result.resultType;
-  const isWhole = context.era === 'session' || kind === undefined || kind === 'complete';
+  const isWhole = context.mode === 'stateful' || kind === undefined || kind === 'complete';
   if (isOfTwoKinds(result, isWhole, context)) return fault(TWO_KINDS);
   if (!isWhole) {
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
@@ -166,16 +166,16 @@ function filterPart(
   const result: JsonSpan = { start, end, members: new Map([[member, list]]), items: null };
   const located: Located = { text, span: { start, end, members: new Map([['result', result]]), items: null } };
   // In stateful mode, the filter changes only the list.
-  const filtered = filterResult(located, { [member]: items.slice(from, to) }, { ...context, era: 'session', isPart: true });
+  const filtered = filterResult(located, { [member]: items.slice(from, to) }, { ...context, mode: 'stateful', isPart: true });
   return filtered.ok ? { ...filtered, text: filtered.text.slice(1, -1) } : filtered;
 }
 
 const TWO_KINDS = 'the answer mixes two kinds of results';
 
 /** If a client reads the members of a result and ignores its `resultType`, it would see members that the filter did not check. */
-function isOfTwoKinds(result: JsonObject, isWhole: boolean, { era, method }: ResultContext): boolean {
+function isOfTwoKinds(result: JsonObject, isWhole: boolean, { mode, method }: ResultContext): boolean {
   if (!isWhole) return [...LIST_OF.values()].some((member) => member in result);
-  return era === 'modern' && !isTaskMethod(method) && 'inputRequests' in result;
+  return mode === 'stateless' && !isTaskMethod(method) && 'inputRequests' in result;
 }
 
 /** Filters the state of a task that the target reports by itself: `params` of the notification. */
@@ -235,7 +235,7 @@ function finish(draft: Draft, filtered: Filtered): FilteredResult {
 }
 
 type Filtered =
-  | { readonly ok: true; readonly shown: Shown | null; readonly created?: Task }
+  | { readonly ok: true; readonly shown: Listed | null; readonly created?: Task }
   | { readonly ok: false; readonly fault: string };
 const UNCHANGED: Filtered = { ok: true, shown: null };
 
@@ -247,7 +247,9 @@ function filterComplete(draft: Draft, context: ResultContext): Filtered {
     case 'server/discover':
       return discovered(draft);
     case 'tools/call':
-      return context.era === 'session' && 'task' in draft.value ? createdTask(draft, context) : filterToolResult(draft, context);
+      return context.mode === 'stateful' && 'task' in draft.value
+        ? createdTask(draft, context)
+        : filterToolResult(draft, context);
     case 'tasks/result':
       return filterToolResult(draft, context);
     case 'tasks/list':
@@ -517,7 +519,7 @@ function discovered(draft: Draft): Filtered {
 }
 
 function isServedRevision(version: JsonValue): boolean {
-  return version === MODERN_REVISION || (SESSION_REVISIONS as readonly JsonValue[]).includes(version);
+  return version === STATELESS_REVISION || (SESSION_REVISIONS as readonly JsonValue[]).includes(version);
 }
 
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
@@ -539,7 +541,7 @@ function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
 function filterInput(draft: Draft, requests: JsonValue, context: ResultContext): ReturnType<typeof fault> | null {
   if (!isObject(requests)) return fault('the input requests are not an object');
   const { params, mayAsk, decide } = context;
-  const told = reduceClientCapabilities(declaredCapabilities(params), 'modern', mayAsk);
+  const told = reduceClientCapabilities(declaredCapabilities(params), 'stateless', mayAsk);
   if (!Object.values(requests).every((asked) => isOffered(told, asked))) {
     return fault('the target asks for something that the client does not offer, or that the target may not ask for');
   }
@@ -570,11 +572,11 @@ function visibleRequest(asked: JsonValue, sight: Sight): JsonValue | undefined {
  * Forbids clients to cache the result, because it depends on the caller's rights, which may change at any time. 2026-07-28
  * requires the cache hints. In stateful mode they are replaced only if present, because clients follow them there, too.
  */
-function forbidCaching(draft: Draft, { era, method, operation }: ResultContext): void {
+function forbidCaching(draft: Draft, { mode, method, operation }: ResultContext): void {
   const isCacheable = operation.kind === 'list' || method === 'server/discover' || method === 'resources/read';
   if (!isCacheable) return;
-  if (era === 'modern' || 'ttlMs' in draft.value) setMember(draft, 'ttlMs', 0);
-  if (era === 'modern' || 'cacheScope' in draft.value) setMember(draft, 'cacheScope', 'private');
+  if (mode === 'stateless' || 'ttlMs' in draft.value) setMember(draft, 'ttlMs', 0);
+  if (mode === 'stateless' || 'cacheScope' in draft.value) setMember(draft, 'cacheScope', 'private');
 }
 
 function zip<A, B>(left: readonly A[], right: readonly B[]): [A, B | undefined][] {

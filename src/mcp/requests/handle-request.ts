@@ -13,17 +13,17 @@ import { declaresTasks, MISSING_TASKS, reduceClientCapabilities } from '../proto
 import { honoured, LISTEN, type ListenFilter } from '../protocol/listen.ts';
 import { CODES, type RpcId, type RpcRequest } from '../protocol/message.ts';
 import {
-  type Era,
   isSessionRevision,
   META_KEYS,
-  MODERN_REVISION,
+  type Mode,
   nameHeader,
   SESSION_REVISIONS,
+  STATELESS_REVISION,
   unsupportedVersion,
 } from '../protocol/mode.ts';
 import { methodNotFound, type Operation } from '../protocol/operation.ts';
 import { type Located, rebuildCall } from '../protocol/rebuild.ts';
-import { EVERYWHERE, isSessionAt, openState, placeOf, type Session } from '../sessions/sessions.ts';
+import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session } from '../sessions/sessions.ts';
 import {
   inwardMeta,
   isTaskMethod,
@@ -34,33 +34,33 @@ import {
   type TaskPlace,
   toolOf,
 } from '../sessions/tasks.ts';
-import { discoversModern, isWrongEra } from '../upstream/modes.ts';
+import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
-import { isFault, type ModernHeaders, type UpstreamAnswer, type UpstreamRequest } from '../upstream/upstream.ts';
-import { authorize, decideShown, type Verdict } from './authorize.ts';
-import { type Awaited, type Caller, type ExchangeDeps, REVOKED, type RelayContext } from './context.ts';
-import { relayFailure, upstreamFault } from './failure.ts';
+import { isFault, type StatelessHeaders, type UpstreamAnswer, type UpstreamRequest } from '../upstream/upstream.ts';
+import { authorize, decideListed, type Verdict } from './authorize.ts';
+import { type AwaitedRequest, type Caller, REVOKED, type RequestDeps, type UpstreamContext } from './context.ts';
+import { forwardFailure, upstreamFault } from './failure.ts';
 import { resolve } from './resolve.ts';
-import { openSession, performInSession } from './session-requests.ts';
+import { handleInSession, openSession } from './session-requests.ts';
 import { listeningStream } from './standalone-stream.ts';
-import { relayAnswer, stateBinding } from './upstream-messages.ts';
+import { forwardAnswer, stateBinding } from './upstream-messages.ts';
 
 /** The client's mode: within a session, opening a session, or stateless. */
-export type Manner =
+export type ClientMode =
   /** null: the request opens a session. `unknown`: it names a session that this caller does not have on this target. */
-  | { readonly era: 'session'; readonly session: Session | null | 'unknown' }
-  | { readonly era: 'modern'; readonly revision: string; readonly paramHeaders: ModernHeaders['params'] };
+  | { readonly mode: 'stateful'; readonly session: Session | null | 'unknown' }
+  | { readonly mode: 'stateless'; readonly revision: string; readonly paramHeaders: StatelessHeaders['params'] };
 
-export async function performRequest(
-  deps: ExchangeDeps,
+export async function handleRequest(
+  deps: RequestDeps,
   caller: Caller,
-  manner: Manner,
+  manner: ClientMode,
   message: RpcRequest,
   asked: Operation,
   located: Located,
 ): Promise<Answer> {
   const { id, method, params } = message;
-  const resolved = resolve(caller, manner.era, message, asked, deps.seal, deps.now());
+  const resolved = resolve(caller, manner.mode, message, asked, deps.seal, deps.now());
   if ('code' in resolved) return refuse(id, resolved);
   const { operation, task } = resolved;
   const leave = deps.calls.take(caller.claims);
@@ -79,10 +79,10 @@ export async function performRequest(
     end('denied');
     return verdict.answer === 'no_target'
       ? noTarget(id, caller.targetName)
-      : denied(caller, manner.era, message, operation, verdict);
+      : denied(caller, manner.mode, message, operation, verdict);
   }
   const { target, decisionId } = verdict;
-  const session = manner.era === 'session' ? manner.session : null;
+  const session = manner.mode === 'stateful' ? manner.session : null;
   if (session === 'unknown' || (session !== null && !isSessionAt(session, target, caller.admission.snapshot.sessions))) {
     end('error');
     return noSession(id);
@@ -90,25 +90,25 @@ export async function performRequest(
   // The target became usable only after the method was resolved: the object that the request names was not decided.
   if (operation.kind === 'extension') {
     end('error');
-    return refuse(id, methodNotFound(manner.era));
+    return refuse(id, methodNotFound(manner.mode));
   }
-  const awaited: Awaited = { id, method, params, operation, task, decisionId, end };
+  const awaited: AwaitedRequest = { id, method, params, operation, task, decisionId, end };
   const { principal } = caller.admission;
   const access = target.accessOf(principal);
-  const context: RelayContext = {
+  const context: UpstreamContext = {
     caller,
     target,
     access,
-    era: manner.era,
+    mode: manner.mode,
     linked: null,
     awaited,
-    standing: false,
+    longLived: false,
     asked: new Map(),
   };
   const refused = isTaskMethod(method) ? await refuseTask(deps, context, awaited, session) : null;
   if (refused !== null) return refused;
   // If the upstream session is not open yet, opening it checks the health of the target.
-  const isList = session?.place === EVERYWHERE && method.endsWith('/list');
+  const isList = session?.place === AGGREGATE && method.endsWith('/list');
   if (isList && deps.links.open({ session, target, access, admission: caller.admission }) !== null) {
     const refusal = deps.health.refusal({ target, access, principal: principal.sub, list: method });
     if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
@@ -122,54 +122,54 @@ export async function performRequest(
     seal: deps.seal,
     owner: caller.admission.principal,
     targetName: caller.targetName,
-    place: placeOf(target),
+    place: fingerprintOf(target),
     now: deps.now(),
   };
   const replaced = { ...replacedParams(message, manner, target, place), ...(task && { taskId: task.upstreamId }), ...state };
   const body = rebuildCall(message, located, replaced);
   ending.forwarded();
-  if (manner.era === 'session') {
+  if (manner.mode === 'stateful') {
     const signal = lingering(caller.gone, deps.limits.idleMs);
     const sent = { method: 'POST', target, access, body, signal } as const;
-    return session === null ? openSession(deps, context, awaited, sent) : performInSession(deps, context, awaited, session, sent);
+    return session === null ? openSession(deps, context, awaited, sent) : handleInSession(deps, context, awaited, session, sent);
   }
   const listened = operation.kind === 'listen' ? await listenFor(deps, context, awaited, operation.filter, place) : undefined;
   if (listened !== undefined && 'kind' in listened) {
     end('error');
     return listened;
   }
-  const modern = {
+  const stateless = {
     version: manner.revision,
     method,
     name: nameHeader(method, { ...params, ...replaced } as JsonObject),
     params: manner.paramHeaders,
   };
   // In 2026-07-28 a client that closes the connection cancels its request.
-  const sent = { method: 'POST', target, access, modern, signal: caller.gone } as const;
-  if (listened === undefined) return performModern(deps, context, awaited, { ...sent, body });
+  const sent = { method: 'POST', target, access, stateless, signal: caller.gone } as const;
+  if (listened === undefined) return handleStateless(deps, context, awaited, { ...sent, body });
   const listen = rebuildCall(message, located, { ...replaced, notifications: listened.listening });
-  return performModern(deps, { ...context, standing: true, ...listened }, awaited, { ...sent, body: listen });
+  return handleStateless(deps, { ...context, longLived: true, ...listened }, awaited, { ...sent, body: listen });
 }
 
 /** The answer to a request about tasks that must not be forwarded although it was allowed; null: forward it. */
 async function refuseTask(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   session: Session | null,
 ): Promise<Answer | null> {
-  const { era, target, access, caller } = context;
+  const { mode, target, access, caller } = context;
   const { id, operation, params } = awaited;
-  if (era === 'modern') {
-    const modern = await deps.eras.speaksModern({ target, access }, caller.gone);
-    if (typeof modern !== 'boolean') return upstreamFault(deps, context, awaited, modern);
-    if (!modern) return fallBack(awaited, SESSION_REVISIONS);
+  if (mode === 'stateless') {
+    const stateless = await deps.modes.speaksStateless({ target, access }, caller.gone);
+    if (typeof stateless !== 'boolean') return upstreamFault(deps, context, awaited, stateless);
+    if (!stateless) return fallBack(awaited, SESSION_REVISIONS);
   }
-  const served = era === 'modern' ? deps.eras.hasTasks({ target, access }) : session?.revision === TASKS_REVISION;
-  if (served && (era === 'session' || declaresTasks(params)) && operation.kind !== 'task') return null;
+  const served = mode === 'stateless' ? deps.modes.hasTasks({ target, access }) : session?.revision === TASKS_REVISION;
+  if (served && (mode === 'stateful' || declaresTasks(params)) && operation.kind !== 'task') return null;
   awaited.end('error');
-  if (!served) return refuse(id, methodNotFound(era));
-  return era === 'modern' && !declaresTasks(params) ? missingTasks(id) : rpcError(id, CODES.invalidParams, TASK_NOT_FOUND);
+  if (!served) return refuse(id, methodNotFound(mode));
+  return mode === 'stateless' && !declaresTasks(params) ? missingTasks(id) : rpcError(id, CODES.invalidParams, TASK_NOT_FOUND);
 }
 
 function missingTasks(id: RpcId): Answer {
@@ -184,19 +184,19 @@ interface Listened {
 
 /** Reduces the filter to the part that the caller may have, and records it before anything is delivered. Or refuses it. */
 async function listenFor(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  { id, params, decisionId: decision_id }: Awaited,
+  deps: RequestDeps,
+  context: UpstreamContext,
+  { id, params, decisionId: decision_id }: AwaitedRequest,
   filter: ListenFilter,
   place: TaskPlace,
 ): Promise<Listened | Answer> {
   const { caller, target, access } = context;
   const wantsTasks =
     filter.taskIds.length > 0 &&
-    (await deps.eras.speaksModern({ target, access }, caller.gone)) === true &&
-    deps.eras.hasTasks({ target, access });
+    (await deps.modes.speaksStateless({ target, access }, caller.gone)) === true &&
+    deps.modes.hasTasks({ target, access });
   if (wantsTasks && !declaresTasks(params)) return missingTasks(id);
-  const allowed = decideShown(caller.admission, target.id)(filter.resources);
+  const allowed = decideListed(caller.admission, target.id)(filter.resources);
   const names = filter.resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
   try {
     if (filter.resources.length > 0) {
@@ -212,7 +212,7 @@ async function listenFor(
 
 /** The caller's own tasks of tools that the caller may call. Each tool is decided and recorded. */
 async function listenedTasks(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   { admission, targetName }: Caller,
   taskIds: readonly string[],
   place: TaskPlace,
@@ -250,7 +250,7 @@ interface Ending {
   readonly end: (outcome: Outcome) => void;
 }
 
-function endOnce(deps: ExchangeDeps, caller: Caller, method: string, decision_id: string, leave: () => void): Ending {
+function endOnce(deps: RequestDeps, caller: Caller, method: string, decision_id: string, leave: () => void): Ending {
   const { targetName, wholeAt } = caller;
   let ended = false;
   let addedMs: number | null = null;
@@ -272,14 +272,14 @@ function endOnce(deps: ExchangeDeps, caller: Caller, method: string, decision_id
 
 function denied(
   { admission, targetName }: Caller,
-  era: Era,
+  mode: Mode,
   { id, method }: RpcRequest,
   operation: Operation,
   { decisionId: decision_id, reason }: Verdict & { allowed: false },
 ): Answer {
   const object = operation.kind === 'object' ? operation.object : null;
   if (object !== null && admission.snapshot.targets.get(targetName)?.denials === 'hidden') {
-    return isTaskMethod(method) ? rpcError(id, CODES.invalidParams, TASK_NOT_FOUND) : unknownObject(id, era, object);
+    return isTaskMethod(method) ? rpcError(id, CODES.invalidParams, TASK_NOT_FOUND) : unknownObject(id, mode, object);
   }
   const what =
     object === null
@@ -294,25 +294,25 @@ function denied(
 }
 
 /** The answer to a name that does not exist. The target is not asked, so the answer does not tell whether the name exists. */
-function unknownObject(id: RpcId, era: Era, { resource_type, resource_name }: NamedObject): Answer {
+function unknownObject(id: RpcId, mode: Mode, { resource_type, resource_name }: NamedObject): Answer {
   if (resource_type !== 'resource') return rpcError(id, CODES.invalidParams, `Unknown ${resource_type}: ${resource_name}`);
-  const code = era === 'modern' ? CODES.invalidParams : CODES.resourceNotFound;
+  const code = mode === 'stateless' ? CODES.invalidParams : CODES.resourceNotFound;
   return rpcError(id, code, 'Resource not found', { uri: resource_name });
 }
 
 /** Replaces `requestState` by the target's own. null: the state has expired or belongs to a different request or principal. */
 function readState(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   target: RoutedTarget,
   { method, params }: RpcRequest,
-  manner: Manner,
+  manner: ClientMode,
 ): { requestState?: string } | null {
   const sealed = params?.requestState;
-  if (manner.era === 'session' || sealed === undefined) return {};
+  if (manner.mode === 'stateful' || sealed === undefined) return {};
   // Arguments with too many values are not read, so they cannot be compared with those that the state belongs to.
   if (typeof sealed !== 'string' || isUnread(params?.arguments)) return null;
-  const binding = stateBinding(placeOf(target), method, params);
+  const binding = stateBinding(fingerprintOf(target), method, params);
   const requestState = openState(deps.seal, caller.admission.principal, caller.targetName, binding, sealed, deps.now());
   return requestState === null ? null : { requestState };
 }
@@ -320,7 +320,7 @@ function readState(
 /** Replaces the parameters that would announce to the target, or ask it for, anything that the gateway does not carry. */
 function replacedParams(
   { method, params }: RpcRequest,
-  manner: Manner,
+  manner: ClientMode,
   { may_ask }: RoutedTarget,
   place: TaskPlace,
 ): { [name: string]: JsonValue | undefined } {
@@ -329,14 +329,14 @@ function replacedParams(
   if (method === 'initialize') {
     const { protocolVersion, capabilities } = params ?? {};
     if (!isSessionRevision(protocolVersion)) replaced.protocolVersion = SESSION_REVISIONS[0];
-    if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities, 'session', may_ask);
+    if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities, 'stateful', may_ask);
   }
   if (!isObject(params?._meta)) return replaced;
   const meta = inwardMeta(params._meta, place);
   const declared = meta[META_KEYS.capabilities];
   replaced._meta =
-    manner.era === 'modern' && isObject(declared)
-      ? { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared, 'modern', may_ask) }
+    manner.mode === 'stateless' && isObject(declared)
+      ? { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared, 'stateless', may_ask) }
       : meta;
   return replaced;
 }
@@ -349,63 +349,75 @@ function taskWish(task: JsonValue | undefined): JsonObject | undefined {
 }
 
 /** In 2026-07-28, only the target chooses whether to make a task: the member `task` of older clients has no effect (SEP-2663). */
-function mayMakeTasks(manner: Manner): boolean {
-  return manner.era === 'session' && typeof manner.session === 'object' && manner.session?.revision === TASKS_REVISION;
+function mayMakeTasks(manner: ClientMode): boolean {
+  return manner.mode === 'stateful' && typeof manner.session === 'object' && manner.session?.revision === TASKS_REVISION;
 }
 
-async function performModern(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+async function handleStateless(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   sent: UpstreamRequest,
 ): Promise<Answer> {
   const { target, access, caller } = context;
   if (awaited.method === 'server/discover') return discover(deps, context, awaited, sent);
   const asked = { target, access, principal: caller.admission.principal.sub };
   // If the target's mode is known, it is not asked here, so it neither fails nor answers.
-  const isKnown = deps.eras.isKnown(asked);
+  const isKnown = deps.modes.isKnown(asked);
   const refusal = isKnown ? null : deps.health.refusal(asked);
   if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
-  const modern = await deps.eras.speaksModern({ target, access }, caller.gone);
-  if (typeof modern !== 'boolean') {
-    deps.health.failed(asked, modern.fault);
-    return upstreamFault(deps, context, awaited, modern);
+  const stateless = await deps.modes.speaksStateless({ target, access }, caller.gone);
+  if (typeof stateless !== 'boolean') {
+    deps.health.failed(asked, stateless.fault);
+    return upstreamFault(deps, context, awaited, stateless);
   }
   if (!isKnown) deps.health.answered(asked);
-  if (!modern) return fallBack(awaited, SESSION_REVISIONS);
+  if (!stateless) return fallBack(awaited, SESSION_REVISIONS);
   const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
-  if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
+  if (answer.status !== 200) return forwardFailure(deps, context, awaited, answer);
   const { listening } = context;
-  if (listening === undefined || answer.type !== 'stream') return relayAnswer(deps, context, awaited, answer);
+  if (listening === undefined || answer.type !== 'stream') return forwardAnswer(deps, context, awaited, answer);
   return { kind: 'stream', events: listeningStream(deps, { ...context, listening, awaited }, answer), drain: false };
 }
 
 /** Forwards `server/discover`. Its answer also tells the gateway the mode of the target. */
-async function discover(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: UpstreamRequest): Promise<Answer> {
+async function discover(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
+  sent: UpstreamRequest,
+): Promise<Answer> {
   const answer = await deps.upstream.send(sent);
   if (isFault(answer)) return upstreamFault(deps, context, awaited, answer);
   if (answer.status !== 200)
-    return isWrongEra(answer.status) ? otherEra(deps, context, awaited, answer) : relayFailure(deps, context, awaited, answer);
-  const relayed = await relayAnswer(deps, context, awaited, answer);
+    return isWrongMode(answer.status)
+      ? otherMode(deps, context, awaited, answer)
+      : forwardFailure(deps, context, awaited, answer);
+  const relayed = await forwardAnswer(deps, context, awaited, answer);
   if (relayed.kind !== 'message') return relayed;
   const reading = await readLargeJson(relayed.text, TARGET_RULES, context.target.id);
   const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
-  const modern = isObject(result) && discoversModern(result);
-  deps.eras.learn(context, modern, result);
-  return modern ? relayed : fallBack(awaited, SESSION_REVISIONS);
+  const stateless = isObject(result) && discoversStateless(result);
+  deps.modes.learn(context, stateless, result);
+  return stateless ? relayed : fallBack(awaited, SESSION_REVISIONS);
 }
 
 /** The refusal may name versions. If it names none, the target does not know 2026-07-28. */
-async function otherEra(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, answer: UpstreamAnswer): Promise<Answer> {
+async function otherMode(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
+  answer: UpstreamAnswer,
+): Promise<Answer> {
   const supported = servedVersions(await ownError(answer, awaited.id)) ?? SESSION_REVISIONS;
   answer.discard();
-  deps.eras.learn(context, supported.includes(MODERN_REVISION));
+  deps.modes.learn(context, supported.includes(STATELESS_REVISION));
   return fallBack(awaited, supported);
 }
 
 /** Tells the client to use a session: clients that know both modes then open one (2026-07-28, protocol version errors). */
-function fallBack(awaited: Awaited, supported: readonly string[]): Answer {
+function fallBack(awaited: AwaitedRequest, supported: readonly string[]): Answer {
   awaited.end('error');
-  return refuse(awaited.id, unsupportedVersion(MODERN_REVISION, supported));
+  return refuse(awaited.id, unsupportedVersion(STATELESS_REVISION, supported));
 }

@@ -4,7 +4,7 @@
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RpcId, RpcRequest } from '../protocol/message.ts';
 
-export interface Aims {
+export interface InFlightRequests {
   /** Remembers the target of a request. Returns a function to call when the request is over. */
   note(sessionId: string, request: Pick<RpcRequest, 'id' | 'params'>, targetName: string): () => void;
   /** The target of the in-flight request with this id or progress token. */
@@ -20,7 +20,7 @@ interface UnderWay {
   readonly targetName: string;
 }
 
-export function createAims(): Aims {
+export function createInFlightRequests(): InFlightRequests {
   const requests = new Map<string, Set<UnderWay>>();
   const listeners = new Map<string, Set<() => void>>();
   return {

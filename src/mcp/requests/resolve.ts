@@ -1,10 +1,10 @@
 /** Resolves requests that the method alone does not explain: methods that the target lists, and tasks, whose ids are sealed. */
 
 import type { Rejection, RpcRequest } from '../protocol/message.ts';
-import type { Era } from '../protocol/mode.ts';
+import type { Mode } from '../protocol/mode.ts';
 import { methodNotFound, type Operation, readExtension } from '../protocol/operation.ts';
 import type { Seal } from '../sessions/seal.ts';
-import { placeOf } from '../sessions/sessions.ts';
+import { fingerprintOf } from '../sessions/sessions.ts';
 import { openTask, type Task, type TaskPlace, toolOf } from '../sessions/tasks.ts';
 import type { Caller } from './context.ts';
 
@@ -20,7 +20,7 @@ export interface Resolved {
  */
 export function resolve(
   caller: Caller,
-  era: Era,
+  mode: Mode,
   { method, params }: RpcRequest,
   operation: Operation,
   seal: Seal,
@@ -34,7 +34,7 @@ export function resolve(
   const target = caller.admission.snapshot.targets.get(caller.targetName);
   if (operation.kind !== 'extension' || target === undefined || !mayUse(caller, target.id)) return { operation, task: null };
   const listed = target.extension_methods.find((extension) => extension.method === method);
-  if (listed === undefined) return methodNotFound(era);
+  if (listed === undefined) return methodNotFound(mode);
   const read = readExtension(listed, params);
   return 'code' in read ? read : { operation: read, task: null };
 }
@@ -46,7 +46,7 @@ export function taskPlace(
   now: number,
 ): TaskPlace | null {
   const target = snapshot.targets.get(targetName);
-  return target === undefined ? null : { seal, owner: principal, targetName, place: placeOf(target), now };
+  return target === undefined ? null : { seal, owner: principal, targetName, place: fingerprintOf(target), now };
 }
 
 function mayUse({ admission: { principal, snapshot } }: Caller, targetId: string): boolean {

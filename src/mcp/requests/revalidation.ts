@@ -6,7 +6,7 @@
 import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
 import type { Admission, Admit } from '../../state/admission.ts';
 
-export interface Watched {
+export interface Revalidated {
   readonly claims: TokenClaims;
   /**
    * Whether a standalone stream may stay open in this state. null: a call; once allowed, it runs to its end if policies change.
@@ -17,23 +17,23 @@ export interface Watched {
   end(): void;
 }
 
-export interface Watch {
+export interface Revalidation {
   /** Returns a function that ends the re-validation. */
-  add(watched: Watched): () => void;
+  add(watched: Revalidated): () => void;
   stop(): void;
 }
 
 interface Entry {
-  readonly watched: Watched;
+  readonly watched: Revalidated;
   /** The admission at the last check. */
   admission: Admission | null;
   goodAt: number;
 }
 
 /** If the state cannot be read for this long, standalone streams are ended: the gateway cannot tell who may still listen. */
-const PATIENCE_MS = 5_000;
+const ADMISSION_TIMEOUT_MS = 5_000;
 
-export function createWatch(admit: Admit, everyMs: number): Watch {
+export function createRevalidation(admit: Admit, everyMs: number): Revalidation {
   const entries = new Set<Entry>();
   let looking = false;
 
@@ -43,7 +43,7 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
     try {
       admission = await admit(claims);
     } catch {
-      if (mayGoOn !== null && performance.now() - entry.goodAt >= PATIENCE_MS) end();
+      if (mayGoOn !== null && performance.now() - entry.goodAt >= ADMISSION_TIMEOUT_MS) end();
       return;
     }
     entry.goodAt = performance.now();
@@ -62,7 +62,7 @@ export function createWatch(admit: Admit, everyMs: number): Watch {
   }, everyMs).unref();
 
   /** A fault counts as a deny (law 6). */
-  function goesOn({ mayGoOn, changed }: Watched, admission: Admission): boolean {
+  function goesOn({ mayGoOn, changed }: Revalidated, admission: Admission): boolean {
     try {
       if (mayGoOn?.(admission) === false) return false;
       changed?.(admission);
@@ -94,13 +94,13 @@ function isAlike(a: Admission, b: Admission): boolean {
 }
 
 /** Reports each new state while the stream may stay open. */
-export interface Changes {
+export interface AdmissionChanges {
   /** Sets the only listener. Returns a function that unsubscribes. */
   listen(listener: (admission: Admission) => void): () => void;
   emit(admission: Admission): void;
 }
 
-export function createChanges(): Changes {
+export function createAdmissionChanges(): AdmissionChanges {
   let current: ((admission: Admission) => void) | null = null;
   let last: Admission | null = null;
   return {

@@ -18,23 +18,31 @@ import {
 import { CODES, type RpcNotification, type RpcResponse } from '../protocol/message.ts';
 import { type Operation, readOperation } from '../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../protocol/rebuild.ts';
-import { isSessionAt, type Link, openAskedId, openEventId, placeOf, type Session, versionOf } from '../sessions/sessions.ts';
+import {
+  fingerprintOf,
+  isSessionAt,
+  openAskedId,
+  openEventId,
+  type Session,
+  type UpstreamSession,
+  versionOf,
+} from '../sessions/sessions.ts';
 import { inwardMeta } from '../sessions/tasks.ts';
 import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
 import { authorize, type Verdict } from './authorize.ts';
-import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
 import { taskPlace } from './resolve.ts';
 import { sendInSession } from './session-requests.ts';
-import { standingStream } from './standalone-stream.ts';
-import { ENDED, isLinkFailure, type LinkFailure, type LinkPlace } from './upstream-sessions.ts';
+import { standaloneStream } from './standalone-stream.ts';
+import { ENDED, isUpstreamSessionFailure, type SessionTarget, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 const TARGET: Operation = { kind: 'target' };
 /** Forwarded only to targets that may ask for the roots; other targets know of none. */
 const ROOTS_CHANGED = 'notifications/roots/list_changed';
 
 /** Forwards a notification. Its sender gets no answer, so a denied one is recorded and dropped. */
-export async function performNotification(
-  deps: ExchangeDeps,
+export async function handleNotification(
+  deps: RequestDeps,
   caller: Caller,
   session: Session | null,
   message: RpcNotification,
@@ -49,8 +57,8 @@ export async function performNotification(
 }
 
 /** Forwards the client's answer to a request that the target sent on this very session. Any other answer is refused. */
-export async function performResponse(
-  deps: ExchangeDeps,
+export async function handleResponse(
+  deps: RequestDeps,
   caller: Caller,
   session: Session | null,
   message: RpcResponse,
@@ -61,18 +69,20 @@ export async function performResponse(
   const { principal, snapshot } = caller.admission;
   const target = snapshot.targets.get(caller.targetName);
   const asked =
-    message.id === null || target === undefined ? null : openAskedId(deps.seal, principal, placeOf(target), session, message.id);
+    message.id === null || target === undefined
+      ? null
+      : openAskedId(deps.seal, principal, fingerprintOf(target), session, message.id);
   if (asked === null) {
     return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
   }
   // The answer goes only to the upstream session that asked.
-  const link: Link = { upstreamId: asked.upstreamId, revision: session.revision };
+  const link: UpstreamSession = { upstreamId: asked.upstreamId, revision: session.revision };
   const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(deps, caller, located));
   return post(deps, caller, session, asked.method, body, link);
 }
 
 /** The client names the task of its answer (2025-11-25, related task metadata). The target gets its own id of that task. */
-function ownTaskOf({ seal, now }: ExchangeDeps, caller: Caller, located: Located): MemberTexts {
+function ownTaskOf({ seal, now }: RequestDeps, caller: Caller, located: Located): MemberTexts {
   const text = located.span.members?.get('result')?.members?.get('_meta');
   // A `_meta` of this size is not parsed just to find a task; it is removed.
   if (text !== undefined && text.end - text.start > LARGE_TEXT) return { _meta: null };
@@ -83,12 +93,12 @@ function ownTaskOf({ seal, now }: ExchangeDeps, caller: Caller, located: Located
 
 /** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
 async function post(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   session: Session | null,
   method: string,
   body: string,
-  to: Link | null,
+  to: UpstreamSession | null,
 ): Promise<Answer> {
   let verdict: Verdict;
   try {
@@ -106,7 +116,7 @@ async function post(
   const place = placeAt(caller, target, session);
   const link = to ?? (await deps.links.current(place));
   if (link === ENDED) return lost(deps, caller, verdict);
-  if (isLinkFailure(link)) return missed(deps, caller, verdict, link);
+  if (isUpstreamSessionFailure(link)) return missed(deps, caller, verdict, link);
   const version = versionOf(caller, { session, link });
   const answer = await deps.upstream.send({ method: 'POST', target, access: place.access, session: link, version, body });
   if (isFault(answer)) return missed(deps, caller, verdict, answer);
@@ -120,12 +130,12 @@ async function post(
   return ACCEPTED;
 }
 
-function placeAt(caller: Caller, target: RoutedTarget, session: Session): LinkPlace {
+function placeAt(caller: Caller, target: RoutedTarget, session: Session): SessionTarget {
   const { admission } = caller;
   return { session, target, access: target.accessOf(admission.principal), admission };
 }
 
-function missed(deps: ExchangeDeps, caller: Caller, verdict: Verdict, failure: LinkFailure): Answer {
+function missed(deps: RequestDeps, caller: Caller, verdict: Verdict, failure: UpstreamSessionFailure): Answer {
   if ('fault' in failure) {
     deps.log.warn({ target: caller.targetName, fault: failure.fault, err: failure.cause }, 'message did not reach its target');
   }
@@ -133,16 +143,16 @@ function missed(deps: ExchangeDeps, caller: Caller, verdict: Verdict, failure: L
   return ACCEPTED;
 }
 
-function lost(deps: ExchangeDeps, caller: Caller, verdict: Verdict): Answer {
+function lost(deps: RequestDeps, caller: Caller, verdict: Verdict): Answer {
   finish(deps, caller, verdict, 'upstream_error');
   return noSession(null);
 }
 
-function ask(deps: ExchangeDeps, caller: Caller, method: string): Promise<Verdict> {
+function ask(deps: RequestDeps, caller: Caller, method: string): Promise<Verdict> {
   return authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation: TARGET });
 }
 
-function finish(deps: ExchangeDeps, caller: Caller, { decisionId }: Verdict, outcome: Parameters<Awaited['end']>[0]): void {
+function finish(deps: RequestDeps, caller: Caller, { decisionId }: Verdict, outcome: Parameters<AwaitedRequest['end']>[0]): void {
   deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
 }
 
@@ -150,8 +160,8 @@ const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 
 /** Opens the standalone stream of a session, or resumes a stream that broke off. */
-export async function performGet(
-  deps: ExchangeDeps,
+export async function handleGet(
+  deps: RequestDeps,
   caller: Caller,
   claimed: ClaimedSession,
   lastEventId: string | undefined,
@@ -162,7 +172,7 @@ export async function performGet(
   const { principal } = caller.admission;
   const place = placeAt(caller, target, session);
   const link = await deps.links.current(place);
-  if (isLinkFailure(link)) return refusal(deps, caller, verdict, link);
+  if (isUpstreamSessionFailure(link)) return refusal(deps, caller, verdict, link);
   const resume =
     lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
   if (lastEventId !== undefined && resume === null) {
@@ -179,7 +189,7 @@ export async function performGet(
   if (answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
   finish(deps, caller, verdict, 'ok');
   const origin = linked.link === link ? (resume?.origin ?? null) : null;
-  const awaited: Awaited | null = origin && {
+  const awaited: AwaitedRequest | null = origin && {
     ...origin,
     params: undefined,
     operation: operationOf(origin.method),
@@ -187,31 +197,31 @@ export async function performGet(
       if (outcome !== 'cancelled') finish(deps, caller, { ...verdict, decisionId: origin.decisionId }, outcome);
     },
   };
-  const context: RelayContext = {
+  const context: UpstreamContext = {
     caller,
     target,
     access: place.access,
-    era: 'session',
+    mode: 'stateful',
     linked,
     awaited,
-    standing: true,
+    longLived: true,
     asked: new Map(),
   };
   const standing = { caller, target, session };
-  return { kind: 'stream', events: standingStream(deps, standing, context, answer, connection), drain: false };
+  return { kind: 'stream', events: standaloneStream(deps, standing, context, answer, connection), drain: false };
 }
 
 /** The operation by which a resumed answer is filtered. Only lists need more than the method's name. */
 export function operationOf(method: string): Operation {
-  const operation = readOperation('session', method, undefined);
+  const operation = readOperation('stateful', method, undefined);
   return 'kind' in operation ? operation : TARGET;
 }
 
-export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+export async function handleDelete(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const passed = await pass(deps, caller, claimed, 'DELETE');
   if ('kind' in passed) return passed;
   try {
-    return await performEnd(deps, caller, passed);
+    return await handleEnd(deps, caller, passed);
   } catch (err) {
     deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
     finish(deps, caller, passed.verdict, 'error');
@@ -219,7 +229,7 @@ export async function performDelete(deps: ExchangeDeps, caller: Caller, claimed:
   }
 }
 
-async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): Promise<Answer> {
+async function handleEnd(deps: RequestDeps, caller: Caller, passed: Passed): Promise<Answer> {
   const { verdict, target, session } = passed;
   const place = placeAt(caller, target, session);
   // If there is no upstream session for the caller's current access, the target has nothing to end.
@@ -238,7 +248,7 @@ async function performEnd(deps: ExchangeDeps, caller: Caller, passed: Passed): P
 }
 
 /** Ends the session. False: it had already ended. */
-export async function endSession(deps: ExchangeDeps, session: Session): Promise<boolean> {
+export async function endSession(deps: RequestDeps, session: Session): Promise<boolean> {
   deps.links.forget(session);
   const ended = await deps.sessions.end(session.id, 'client', deps.now());
   if (ended) deps.observe.sessionEnded(deps.now() - session.issuedAt);
@@ -256,7 +266,7 @@ interface Passed {
 
 /** Decides on the target first, for a method without a JSON-RPC message, and only then checks the session. */
 async function pass(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
   session: ClaimedSession,
   method: 'GET' | 'DELETE',
@@ -281,7 +291,7 @@ async function pass(
 }
 
 /** The answer for a failed GET or DELETE. HTTP 405 and 404 of the target are passed on; the rest is in the gateway's words. */
-function refusal(deps: ExchangeDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | LinkFailure): Answer {
+function refusal(deps: RequestDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | UpstreamSessionFailure): Answer {
   if ('ended' in answer) {
     finish(deps, caller, verdict, 'error');
     return problem(SESSION_GONE);

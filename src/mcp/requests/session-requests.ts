@@ -6,13 +6,21 @@ import type { ClientHello } from '../../sessions/session-store.ts';
 import { type Answer, noSession, unavailable } from '../protocol/answer.ts';
 import { CODES, errorMessage, type RpcId } from '../protocol/message.ts';
 import { isSessionRevision, type SessionRevision } from '../protocol/mode.ts';
-import { bindingOf, LIST_KINDS, type Linked, placeOf, type Session, sealSession, versionOf } from '../sessions/sessions.ts';
+import {
+  bindingOf,
+  fingerprintOf,
+  LIST_KINDS,
+  type Session,
+  type SessionPair,
+  sealSession,
+  versionOf,
+} from '../sessions/sessions.ts';
 import { type OwnError, ownError } from '../upstream/own-error.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
-import { isLostSession, relayFailure, upstreamFault } from './failure.ts';
-import { relayAnswer, relayStream } from './upstream-messages.ts';
-import { isLinkFailure, type LinkFailure, type LinkPlace } from './upstream-sessions.ts';
+import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
+import { forwardFailure, isLostSession, upstreamFault } from './failure.ts';
+import { forwardAnswer, forwardStream } from './upstream-messages.ts';
+import { isUpstreamSessionFailure, type SessionTarget, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 const MAX_HELLO_LENGTH = 4 * 1024;
 const MAX_NAME_LENGTH = 256;
@@ -20,27 +28,27 @@ const MAX_CAPABILITIES = 16;
 
 export interface Reached {
   readonly answer: UpstreamAnswer;
-  readonly linked: Linked;
+  readonly linked: SessionPair;
   /** The error in the answer, if it had to be read to find out whether the session is lost. */
   readonly error?: OwnError | null;
 }
 
-type Sent = Omit<UpstreamRequest, 'session' | 'version' | 'modern'>;
+type Sent = Omit<UpstreamRequest, 'session' | 'version' | 'stateless'>;
 
 /**
  * Sends a message of a session. If the target has lost the upstream session, it has not acted on the message: the gateway
  * replaces the upstream session and sends the message again, once.
  */
 export async function sendInSession(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
-  place: LinkPlace,
+  place: SessionTarget,
   sent: Sent,
   id: RpcId | null,
-): Promise<Reached | LinkFailure> {
+): Promise<Reached | UpstreamSessionFailure> {
   const { session } = place;
   const first = await deps.links.current(place);
-  if (isLinkFailure(first)) return first;
+  if (isUpstreamSessionFailure(first)) return first;
   const answer = await attempt(deps, caller, { session, link: first }, sent);
   if (isFault(answer)) return answer;
   const reached: Reached = { answer, linked: { session, link: first } };
@@ -50,31 +58,31 @@ export async function sendInSession(
   if (!isLostSession(answer.status, error)) return { ...reached, error };
   answer.discard();
   const second = await deps.links.replace(place, first);
-  if (isLinkFailure(second)) return second;
+  if (isUpstreamSessionFailure(second)) return second;
   const { lastEventId: _, ...afresh } = sent;
   const again = await attempt(deps, caller, { session, link: second }, afresh);
   return isFault(again) ? again : { answer: again, linked: { session, link: second } };
 }
 
 function attempt(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
-  linked: Linked,
+  linked: SessionPair,
   { method, target, access, body, lastEventId, signal }: Sent,
 ): Promise<UpstreamAnswer | UpstreamFault> {
   const [session, version] = [linked.link, versionOf(caller, linked)];
   return deps.upstream.send({ method, target, access, body, session, version, lastEventId, signal });
 }
 
-export async function performInSession(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+export async function handleInSession(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   session: Session,
   sent: Sent,
 ): Promise<Answer> {
   const { caller, target, access } = context;
-  const place: LinkPlace = { session, target, access, admission: caller.admission };
+  const place: SessionTarget = { session, target, access, admission: caller.admission };
   const reached = await sendInSession(deps, caller, place, sent, awaited.id);
   if ('ended' in reached) {
     awaited.end('error');
@@ -83,11 +91,18 @@ export async function performInSession(
   if ('fault' in reached) return upstreamFault(deps, context, awaited, reached);
   const { answer, linked, error } = reached;
   const within = { ...context, linked };
-  return answer.status === 200 ? relayAnswer(deps, within, awaited, answer) : relayFailure(deps, within, awaited, answer, error);
+  return answer.status === 200
+    ? forwardAnswer(deps, within, awaited, answer)
+    : forwardFailure(deps, within, awaited, answer, error);
 }
 
 /** Forwards the client's own `initialize` to the target, and seals the upstream session into the session that the client gets. */
-export async function openSession(deps: ExchangeDeps, context: RelayContext, awaited: Awaited, sent: Sent): Promise<Answer> {
+export async function openSession(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
+  sent: Sent,
+): Promise<Answer> {
   const { caller, target, access } = context;
   const { principal, snapshot } = caller.admission;
   const asked = { target, access, principal: principal.sub };
@@ -100,13 +115,13 @@ export async function openSession(deps: ExchangeDeps, context: RelayContext, awa
   }
   if (answer.status >= 500) deps.health.failed(asked, 'broken_off');
   else deps.health.answered(asked);
-  if (answer.status !== 200) return relayFailure(deps, context, awaited, answer);
+  if (answer.status !== 200) return forwardFailure(deps, context, awaited, answer);
   const text = await initializeResult(deps, context, awaited, answer);
   const opened = await readOpened(text, target.id);
   if (opened === null) return { kind: 'message', status: 200, text };
   const session: Session = {
     id: deps.newId(),
-    place: placeOf(target),
+    place: fingerprintOf(target),
     binding: bindingOf(access, snapshot.sessions.epochOf(principal.sub, target.id)),
     upstreamId: answer.sessionId,
     revision: opened.revision,
@@ -128,7 +143,7 @@ export async function openSession(deps: ExchangeDeps, context: RelayContext, awa
 
 /** `targetId` null: a session at the aggregate endpoint. */
 export async function recordSession(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   { admission: { principal } }: Caller,
   { id, revision, holder, issuedAt }: Session,
   targetId: string | null,
@@ -164,15 +179,15 @@ function clientHello({ capabilities, clientInfo }: JsonObject): ClientHello {
 
 /** Reads the whole result even if it is streamed: the session id is sent in a header and contains the negotiated revision. */
 async function initializeResult(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   answer: UpstreamAnswer,
 ): Promise<string> {
   if (answer.type === 'stream') {
-    for await (const event of relayStream(deps, context, answer)) if (event.final) return event.data;
+    for await (const event of forwardStream(deps, context, answer)) if (event.final) return event.data;
   }
-  const relayed = await relayAnswer(deps, context, awaited, answer);
+  const relayed = await forwardAnswer(deps, context, awaited, answer);
   if (relayed.kind === 'message') return relayed.text;
   return errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' });
 }

@@ -10,15 +10,15 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import type { OutEvent } from '../protocol/answer.ts';
 import { farewell, listChanges } from '../protocol/listen.ts';
 import { resultMessage } from '../protocol/message.ts';
-import { bindingOf, type Linked, type ListKind, type Session } from '../sessions/sessions.ts';
+import { bindingOf, type ListKind, type Session, type SessionPair } from '../sessions/sessions.ts';
 import { toolOf } from '../sessions/tasks.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
-import { decideShown } from './authorize.ts';
-import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
+import { decideListed } from './authorize.ts';
+import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
 import { createMerge } from './merge.ts';
 import { sendInSession } from './session-requests.ts';
-import { relayStream } from './upstream-messages.ts';
-import { isLinkFailure, type LinkPlace } from './upstream-sessions.ts';
+import { forwardStream } from './upstream-messages.ts';
+import { isUpstreamSessionFailure, type SessionTarget } from './upstream-sessions.ts';
 
 export const listChanged = (kind: ListKind): string =>
   JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
@@ -34,17 +34,17 @@ export function bindingNow({ principal, snapshot }: Admission, target: RoutedTar
   return bindingOf(target.accessOf(principal), snapshot.sessions.epochOf(principal.sub, target.id));
 }
 
-export interface Standing {
+export interface StandaloneParts {
   readonly caller: Caller;
   readonly target: RoutedTarget;
   readonly session: Session;
 }
 
 /** `first`: the stream of `session` that `context` describes; `connection` aborts it. */
-export async function* standingStream(
-  deps: ExchangeDeps,
-  { caller, target, session }: Standing,
-  context: RelayContext,
+export async function* standaloneStream(
+  deps: RequestDeps,
+  { caller, target, session }: StandaloneParts,
+  context: UpstreamContext,
   first: UpstreamStream,
   connection: AbortController,
 ): AsyncGenerator<OutEvent> {
@@ -52,8 +52,8 @@ export async function* standingStream(
   let current = connection;
   let rights = rightsOf(caller.admission, target);
   let binding = bindingNow(caller.admission, target);
-  const follow = (stream: UpstreamStream, within: RelayContext, own: AbortController): void => {
-    void merged.add(relayStream(deps, within, stream)).then(() => {
+  const follow = (stream: UpstreamStream, within: UpstreamContext, own: AbortController): void => {
+    void merged.add(forwardStream(deps, within, stream)).then(() => {
       // If the target ended the stream, the client opens it again.
       if (current === own) merged.end();
     });
@@ -64,7 +64,7 @@ export async function* standingStream(
     current = own;
     before.abort();
     const access = moved.accessOf(admission.principal);
-    const place: LinkPlace = { session, target: moved, access, admission };
+    const place: SessionTarget = { session, target: moved, access, admission };
     const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
@@ -107,8 +107,8 @@ export async function* standingStream(
  * the stream ends with its result, so that the client can listen again for the rest.
  */
 export async function* listeningStream(
-  deps: ExchangeDeps,
-  context: RelayContext & { readonly listening: JsonObject; readonly awaited: Awaited },
+  deps: RequestDeps,
+  context: UpstreamContext & { readonly listening: JsonObject; readonly awaited: AwaitedRequest },
   stream: UpstreamStream,
 ): AsyncGenerator<OutEvent> {
   const { caller, target, awaited } = context;
@@ -136,7 +136,7 @@ export async function* listeningStream(
       acknowledged = notifications;
     },
   };
-  void merged.add(relayStream(deps, within, stream)).then(() => merged.end());
+  void merged.add(forwardStream(deps, within, stream)).then(() => merged.end());
   try {
     yield* merged.items;
   } finally {
@@ -146,19 +146,19 @@ export async function* listeningStream(
   }
 }
 
-function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: RelayContext): boolean {
+function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: UpstreamContext): boolean {
   const subscribed = listening?.['resourceSubscriptions'];
   const uris = Array.isArray(subscribed) ? subscribed : [];
   const objects = [
     ...uris.map((uri) => ({ resource_type: 'resource', resource_name: String(uri) }) as const),
     ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
   ];
-  return decideShown(admission, target.id)(objects).every(Boolean);
+  return decideListed(admission, target.id)(objects).every(Boolean);
 }
 
 export interface Connected {
   readonly stream: UpstreamStream;
-  readonly linked: Linked;
+  readonly linked: SessionPair;
 }
 
 /** HTTP statuses after which the target may offer its stream later. */
@@ -169,15 +169,15 @@ const BUSY = [409, 429];
  * `after` returns the id of the event after which the stream resumes.
  */
 export async function connectAt(
-  deps: ExchangeDeps,
+  deps: RequestDeps,
   caller: Caller,
-  place: LinkPlace,
+  place: SessionTarget,
   signal: Cancellable,
-  after: (linked: Linked) => string | null = () => null,
+  after: (linked: SessionPair) => string | null = () => null,
 ): Promise<Connected | 'none' | null> {
   const { target, access, session } = place;
   const link = await deps.links.current(place);
-  if (isLinkFailure(link)) return 'ended' in link ? 'none' : null;
+  if (isUpstreamSessionFailure(link)) return 'ended' in link ? 'none' : null;
   const lastEventId = after({ session, link });
   const sent = { method: 'GET', target, access, signal } as const;
   const reached = await sendInSession(deps, caller, place, lastEventId === null ? sent : { ...sent, lastEventId }, null);

@@ -26,7 +26,15 @@ import { META_KEYS } from '../protocol/mode.ts';
 import { type Operation, readOperation } from '../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification, rebuildResponse } from '../protocol/rebuild.ts';
 import { lookAt, type Sight, survey, visibleAsked } from '../protocol/visible.ts';
-import { type Linked, placeOf, type StreamOrigin, sealAskedId, sealEventId, sealState, versionOf } from '../sessions/sessions.ts';
+import {
+  fingerprintOf,
+  type SessionPair,
+  type StreamOrigin,
+  sealAskedId,
+  sealEventId,
+  sealState,
+  versionOf,
+} from '../sessions/sessions.ts';
 import {
   openTask,
   RELATED_TASK,
@@ -43,9 +51,9 @@ import {
 import { faultOf, readAll } from '../upstream/http.ts';
 import { BacklogFault } from '../upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamStream } from '../upstream/upstream.ts';
-import { authorize, decideShown } from './authorize.ts';
-import type { Awaited, Caller, ExchangeDeps, RelayContext } from './context.ts';
-import { NOT_ITS_TO_ASK, noteFault, relayFailure, upstreamFault } from './failure.ts';
+import { authorize, decideListed } from './authorize.ts';
+import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
+import { forwardFailure, NOT_ITS_TO_ASK, noteFault, upstreamFault } from './failure.ts';
 import {
   filterError,
   filterInSteps,
@@ -74,15 +82,15 @@ const MAX_UNHEARD = 1024 * 1024;
 const EVENT_COST = 128;
 
 /** Relays an answer with HTTP 200. */
-export async function relayAnswer(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+export async function forwardAnswer(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   answer: UpstreamAnswer,
 ): Promise<Answer> {
   if (answer.type === 'stream')
-    return { kind: 'stream', events: relayStream(deps, context, answer), drain: context.era === 'session' };
-  if (answer.type === 'other') return relayFailure(deps, context, awaited, answer);
+    return { kind: 'stream', events: forwardStream(deps, context, answer), drain: context.mode === 'stateful' };
+  if (answer.type === 'other') return forwardFailure(deps, context, awaited, answer);
   const bytes = await readAll(answer, deps.limits.answerBytes);
   if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
   const seen = await inspect(deps, context, bytes);
@@ -92,7 +100,11 @@ export async function relayAnswer(
   return { kind: 'message', status: 200, text };
 }
 
-export async function* relayStream(deps: ExchangeDeps, context: RelayContext, answer: UpstreamStream): AsyncGenerator<OutEvent> {
+export async function* forwardStream(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  answer: UpstreamStream,
+): AsyncGenerator<OutEvent> {
   const { awaited } = context;
   let outcome: Outcome | null = 'cancelled';
   let resumable = false;
@@ -104,7 +116,7 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
         if (unheard > MAX_UNHEARD) return;
         if (context.caller.gone.aborted) unheard += event.data.length + EVENT_COST;
         const id = event.id === undefined ? undefined : eventId(deps, context, event.id);
-        const retry = context.era === 'session' ? event.retry : undefined;
+        const retry = context.mode === 'stateful' ? event.retry : undefined;
         resumable ||= id !== undefined;
         if (event.data === '') {
           if (id !== undefined || retry !== undefined) yield { data: '', id, retry };
@@ -148,23 +160,23 @@ export async function* relayStream(deps: ExchangeDeps, context: RelayContext, an
 }
 
 /** The last event of a `subscriptions/listen`, for its client. null: all other streams just end. */
-function parting({ listening, awaited }: RelayContext): OutEvent | null {
+function parting({ listening, awaited }: UpstreamContext): OutEvent | null {
   if (listening === undefined || awaited === null) return null;
   return { data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true };
 }
 
 /** undefined: the stream cannot be resumed, because it has no session, or its answer cannot be filtered without the request. */
-function eventId(deps: ExchangeDeps, { caller, linked, awaited }: RelayContext, upstreamId: string): string | undefined {
+function eventId(deps: RequestDeps, { caller, linked, awaited }: UpstreamContext, upstreamId: string): string | undefined {
   if (linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
   const origin: StreamOrigin | null = awaited && { id: awaited.id, method: awaited.method, decisionId: awaited.decisionId };
   return sealEventId(deps.seal, caller.admission.principal, caller.targetName, linked, upstreamId, origin);
 }
 
-function needsRequest({ method, params, task }: Awaited): boolean {
+function needsRequest({ method, params, task }: AwaitedRequest): boolean {
   return method === 'completion/complete' || params?.task !== undefined || (task != null && method !== 'tasks/result');
 }
 
-async function inspect(deps: ExchangeDeps, context: RelayContext, message: Buffer | string): Promise<Seen> {
+async function inspect(deps: RequestDeps, context: UpstreamContext, message: Buffer | string): Promise<Seen> {
   const { target, awaited } = context;
   const giveBack = deps.reader.hold(target.id, message.length);
   if (giveBack instanceof BacklogFault) {
@@ -186,39 +198,39 @@ async function inspect(deps: ExchangeDeps, context: RelayContext, message: Buffe
 }
 
 /** Charges target and caller together, so that the messages for one caller do not delay other callers of the target. */
-function chargedTo({ caller, target }: RelayContext): string {
+function chargedTo({ caller, target }: UpstreamContext): string {
   return JSON.stringify([principalKey(caller.claims), target.id]);
 }
 
-async function inspectRead(deps: ExchangeDeps, context: RelayContext, text: string): Promise<Seen> {
+async function inspectRead(deps: RequestDeps, context: UpstreamContext, text: string): Promise<Seen> {
   const reading = await deps.reader.read(chargedTo(context), text, RULES);
   if (!reading.ok) return malformed(deps, context, reading.reason);
   const message = readMessage(reading.value);
   if (message.kind === 'invalid') return malformed(deps, context, message.reason);
-  if (context.standing && !(await stillMayUse(deps, context))) return { kind: 'close' };
-  if (message.kind === 'request') return relayAsked(deps, context, message, reading);
-  if (message.kind === 'notification') return relayNotification(deps, context, message, reading);
+  if (context.longLived && !(await stillMayUse(deps, context))) return { kind: 'close' };
+  if (message.kind === 'request') return forwardRequest(deps, context, message, reading);
+  if (message.kind === 'notification') return forwardNotification(deps, context, message, reading);
   const { awaited } = context;
   // An error without an id can only belong to the request that opened this stream.
   const answers = awaited !== null && (message.id === awaited.id || (message.id === null && message.outcome === 'error'));
   if (!answers) return malformed(deps, context, 'an answer to a different request');
   if (message.outcome === 'error') {
     const error = isObject(reading.value) ? reading.value.error : undefined;
-    if (isObject(error) && isWithheldError(error, context.era, context.target.may_ask, awaited.params)) {
+    if (isObject(error) && isWithheldError(error, context.mode, context.target.may_ask, awaited.params)) {
       return { kind: 'final', ...broken(context, NOT_ITS_TO_ASK) };
     }
-    const decide = decideShown(context.caller.admission, context.target.id);
+    const decide = decideListed(context.caller.admission, context.target.id);
     const text = rebuildResponse(awaited.id, 'error', reading, filterError(isObject(error) ? error : {}, awaited.params, decide));
     return { kind: 'final', text, outcome: 'error' };
   }
   const result = isObject(reading.value) ? reading.value.result : undefined;
-  return isObject(result) ? relayResult(deps, context, awaited, reading, result) : malformed(deps, context, 'no result');
+  return isObject(result) ? forwardResult(deps, context, awaited, reading, result) : malformed(deps, context, 'no result');
 }
 
-async function relayResult(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  awaited: Awaited,
+async function forwardResult(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  awaited: AwaitedRequest,
   located: Located,
   result: JsonObject,
 ): Promise<Seen> {
@@ -247,50 +259,51 @@ async function relayResult(
 }
 
 function filteredBy(
-  deps: ExchangeDeps,
-  context: RelayContext,
-  { method, params, operation }: Pick<Awaited, 'method' | 'params' | 'operation'>,
+  deps: RequestDeps,
+  context: UpstreamContext,
+  { method, params, operation }: Pick<AwaitedRequest, 'method' | 'params' | 'operation'>,
   admission: Admission,
   tasks: ReadonlyMap<string, Task>,
 ): ResultContext {
-  const { caller, target, era, linked } = context;
+  const { caller, target, mode, linked } = context;
   const { principal } = admission;
-  const asked = era === 'modern' ? declaresTasks(params) : linked?.session.revision === TASKS_REVISION && isObject(params?.task);
+  const asked =
+    mode === 'stateless' ? declaresTasks(params) : linked?.session.revision === TASKS_REVISION && isObject(params?.task);
   const tool = method === 'tools/call' && asked && operation.kind === 'object' ? operation.object.resource_name : null;
   return {
-    era,
+    mode,
     method,
     params,
     operation,
-    decide: decideShown(admission, target.id),
+    decide: decideListed(admission, target.id),
     sealState: (state) =>
-      sealState(deps.seal, principal, caller.targetName, stateBinding(placeOf(target), method, params), state, deps.now()),
+      sealState(deps.seal, principal, caller.targetName, stateBinding(fingerprintOf(target), method, params), state, deps.now()),
     mayAsk: target.may_ask,
     sealTask: tool === null ? null : (upstreamId) => sealTask(taskPlaceOf(deps, context), upstreamId, tool),
     tasks,
   };
 }
 
-function taskPlaceOf(deps: ExchangeDeps, { caller, target }: RelayContext): TaskPlace {
+function taskPlaceOf(deps: RequestDeps, { caller, target }: UpstreamContext): TaskPlace {
   const { admission, targetName } = caller;
-  return { seal: deps.seal, owner: admission.principal, targetName, place: placeOf(target), now: deps.now() };
+  return { seal: deps.seal, owner: admission.principal, targetName, place: fingerprintOf(target), now: deps.now() };
 }
 
 /** Stores the task before the client learns about it, so that later messages of the target about it reach the client. */
-async function rememberTask(deps: ExchangeDeps, context: RelayContext, { handle, upstreamId }: Task): Promise<void> {
+async function rememberTask(deps: RequestDeps, context: UpstreamContext, { handle, upstreamId }: Task): Promise<void> {
   const { owner, place, now } = taskPlaceOf(deps, context);
   await deps.tasks.remember(taskKey(owner, place, upstreamId), handle, now);
 }
 
 const NO_TASKS: ReadonlyMap<string, Task> = new Map();
 
-const namesNoTask = ({ awaited, tasks }: RelayContext, upstreamIds: readonly string[]): boolean =>
+const namesNoTask = ({ awaited, tasks }: UpstreamContext, upstreamIds: readonly string[]): boolean =>
   upstreamIds.length === 0 && !awaited?.task && tasks === undefined;
 
 /** The caller's tasks among these tasks of the target. */
 async function ownTasks(
-  deps: ExchangeDeps,
-  context: RelayContext,
+  deps: RequestDeps,
+  context: UpstreamContext,
   upstreamIds: readonly string[],
 ): Promise<ReadonlyMap<string, Task>> {
   const found = new Map(context.tasks);
@@ -308,8 +321,8 @@ async function ownTasks(
 
 /** The task to which a message of the target belongs. undefined: the message names none; null: it is not the caller's. */
 async function taskNamedIn(
-  deps: ExchangeDeps,
-  context: RelayContext,
+  deps: RequestDeps,
+  context: UpstreamContext,
   params: JsonObject | undefined,
 ): Promise<Task | null | undefined> {
   const related = relatedTask(params);
@@ -327,8 +340,8 @@ async function taskNamedIn(
  * resources that the caller may not read now. null: they have more than one reading, or name too many resources.
  */
 async function visibleParams(
-  deps: ExchangeDeps,
-  context: RelayContext,
+  deps: RequestDeps,
+  context: UpstreamContext,
   params: JsonObject,
   task: Task | undefined,
 ): Promise<JsonObject | null> {
@@ -336,8 +349,8 @@ async function visibleParams(
   const { looked, uris } = survey(walk);
   let seen = looked.result;
   if (uris.size > 0) {
-    const admission = context.standing ? await readmit(deps, context.caller) : context.caller.admission;
-    seen = admission === null ? undefined : lookAt(walk, uris, decideShown(admission, context.target.id))?.result;
+    const admission = context.longLived ? await readmit(deps, context.caller) : context.caller.admission;
+    seen = admission === null ? undefined : lookAt(walk, uris, decideListed(admission, context.target.id))?.result;
   }
   if (seen === undefined) return null;
   const { _meta } = seen;
@@ -353,8 +366,8 @@ function changes(seen: JsonObject, params: JsonObject): MemberTexts {
 
 /** Stores a setting that would be lost with the upstream session, because the client would not repeat it. */
 async function remember(
-  deps: ExchangeDeps,
-  { linked, target }: RelayContext,
+  deps: RequestDeps,
+  { linked, target }: UpstreamContext,
   said: NonNullable<ReturnType<typeof settingOf>>,
 ): Promise<void> {
   if (linked === null) return;
@@ -374,7 +387,7 @@ export function stateBinding(place: string, method: string, params: JsonObject |
 }
 
 /** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
-async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: RpcRequest, located: Located): Promise<Seen> {
+async function forwardRequest(deps: RequestDeps, context: UpstreamContext, message: RpcRequest, located: Located): Promise<Seen> {
   const { caller, target, linked, asked } = context;
   const { method, params = {} } = message;
   // 2026-07-28 has no such requests, and until `initialize` is answered there is no client to ask.
@@ -382,10 +395,10 @@ async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: Rp
   const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params) : null;
   const seen = task === null ? null : await visibleParams(deps, context, params, task);
   if (seen === null) {
-    refuseAsked(deps, context, linked, message.id);
+    refuseRequest(deps, context, linked, message.id);
     return DROP;
   }
-  const id = sealAskedId(deps.seal, caller.admission.principal, placeOf(target), linked, message);
+  const id = sealAskedId(deps.seal, caller.admission.principal, fingerprintOf(target), linked, message);
   const [oldest] = asked.keys();
   if (asked.size >= MAX_ASKED && oldest !== undefined) asked.delete(oldest);
   asked.set(message.id, id);
@@ -394,7 +407,7 @@ async function relayAsked(deps: ExchangeDeps, context: RelayContext, message: Rp
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
 }
 
-function refuseAsked(deps: ExchangeDeps, { target, access, caller }: RelayContext, linked: Linked, id: RpcId): void {
+function refuseRequest(deps: RequestDeps, { target, access, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
   // A target that keeps asking and does not read the refusals gets no more of them.
   const taken = deps.deliveries.refusals.take(target.id, 1);
   if (isOverdrawn(taken)) return;
@@ -410,9 +423,9 @@ function refuseAsked(deps: ExchangeDeps, { target, access, caller }: RelayContex
   sent.then((answer) => isFault(answer) || answer.discard()).finally(taken.giveBack);
 }
 
-async function relayNotification(
-  deps: ExchangeDeps,
-  context: RelayContext,
+async function forwardNotification(
+  deps: RequestDeps,
+  context: UpstreamContext,
   message: RpcNotification,
   located: Located,
 ): Promise<Seen> {
@@ -439,17 +452,17 @@ async function relayNotification(
   switch (message.method) {
     case 'notifications/progress':
       // A task reports progress with the token of the call that made it (2025-11-25, task progress).
-      if (context.standing || task !== undefined) return pass;
+      if (context.longLived || task !== undefined) return pass;
       return isObject(meta) && meta.progressToken !== undefined && params?.progressToken === meta.progressToken ? pass : DROP;
     case 'notifications/message':
-      if (context.era === 'session') return pass;
+      if (context.mode === 'stateful') return pass;
       return isObject(meta) && meta[META_KEYS.logLevel] !== undefined ? pass : DROP;
     case 'notifications/tools/list_changed':
     case 'notifications/prompts/list_changed':
     case 'notifications/resources/list_changed':
-      return context.era === 'session' ? pass : DROP;
+      return context.mode === 'stateful' ? pass : DROP;
     case 'notifications/elicitation/complete':
-      return context.era === 'session' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
+      return context.mode === 'stateful' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
     case 'notifications/cancelled': {
       const known = isAskedId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
       if (known === undefined) return DROP;
@@ -457,7 +470,7 @@ async function relayNotification(
       return { kind: 'pass', text };
     }
     case 'notifications/resources/updated':
-      return context.era === 'session' && (await mayLearnOf(deps, context, params)) ? pass : DROP;
+      return context.mode === 'stateful' && (await mayLearnOf(deps, context, params)) ? pass : DROP;
     default:
       return DROP;
   }
@@ -468,9 +481,9 @@ function isAskedId(id: JsonValue | undefined): id is RpcId {
 }
 
 /** An update names a resource, so it is decided at delivery, by the state of that moment, and recorded. */
-async function mayLearnOf(deps: ExchangeDeps, context: RelayContext, params: JsonObject | undefined): Promise<boolean> {
+async function mayLearnOf(deps: RequestDeps, context: UpstreamContext, params: JsonObject | undefined): Promise<boolean> {
   // Revision 2026-07-28 names the resource in the same member.
-  const operation = readOperation('session', 'resources/subscribe', params);
+  const operation = readOperation('stateful', 'resources/subscribe', params);
   return 'kind' in operation && (await decideNews(deps, context, 'notifications/resources/updated', operation)) !== null;
 }
 
@@ -481,8 +494,8 @@ interface News {
 
 /** Decides whether the caller gets a notification, and records the decision. null: it does not. */
 async function decideNews(
-  deps: ExchangeDeps,
-  { caller, target }: RelayContext,
+  deps: RequestDeps,
+  { caller, target }: UpstreamContext,
   method: string,
   operation: Operation,
 ): Promise<News | null> {
@@ -502,15 +515,15 @@ async function decideNews(
 }
 
 /** Each revision has its own notification, and 2026-07-28 sends it only to clients that listen. */
-function isTaskNews({ era, listening, awaited }: RelayContext, { method, params }: RpcNotification): boolean {
-  if (era === 'session') return method === TASK_STATUS;
+function isTaskNews({ mode, listening, awaited }: UpstreamContext, { method, params }: RpcNotification): boolean {
+  if (mode === 'stateful') return method === TASK_STATUS;
   return listening !== undefined && awaited !== null && isHeard(method, params, awaited.id, listening);
 }
 
 /** The state of a task is decided as the tool that made it, and filtered as the answer to `tasks/get` would be. */
 async function relayTaskState(
-  deps: ExchangeDeps,
-  context: RelayContext,
+  deps: RequestDeps,
+  context: UpstreamContext,
   { method, params }: RpcNotification,
   located: Located,
 ): Promise<Seen> {
@@ -537,14 +550,14 @@ async function relayTaskState(
   }
 }
 
-async function stillMayUse(deps: ExchangeDeps, { caller, target }: RelayContext): Promise<boolean> {
+async function stillMayUse(deps: RequestDeps, { caller, target }: UpstreamContext): Promise<boolean> {
   const admission = await readmit(deps, caller);
   const current = admission?.snapshot.targets.get(caller.targetName);
   if (admission === null || current?.id !== target.id) return false;
   return admission.snapshot.engine.decideTarget(admission.principal, target.id).effect === 'allow';
 }
 
-async function readmit(deps: ExchangeDeps, caller: Caller): Promise<Admission | null> {
+async function readmit(deps: RequestDeps, caller: Caller): Promise<Admission | null> {
   try {
     const admission = await deps.admit(caller.claims);
     return 'refused' in admission ? null : admission;
@@ -553,12 +566,12 @@ async function readmit(deps: ExchangeDeps, caller: Caller): Promise<Admission | 
   }
 }
 
-function malformed(deps: ExchangeDeps, context: RelayContext, reason: string): Seen {
+function malformed(deps: RequestDeps, context: UpstreamContext, reason: string): Seen {
   deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
   if (context.awaited === null) return DROP;
   return { kind: 'final', ...broken(context, 'The target sent no valid answer') };
 }
 
-function broken({ awaited }: RelayContext, what: string): { text: string; outcome: Outcome } {
+function broken({ awaited }: UpstreamContext, what: string): { text: string; outcome: Outcome } {
   return { text: errorMessage(awaited?.id ?? null, { code: CODES.internal, message: what }), outcome: 'upstream_error' };
 }

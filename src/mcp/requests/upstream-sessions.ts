@@ -17,15 +17,15 @@ import type { McpLimits } from '../limits/limits.ts';
 import { reduceClientCapabilities } from '../protocol/capabilities.ts';
 import { isSessionRevision } from '../protocol/mode.ts';
 import type { Seal } from '../sessions/seal.ts';
-import { bindingOf, EVERYWHERE, type Link, placeOf, type Session } from '../sessions/sessions.ts';
+import { AGGREGATE, bindingOf, fingerprintOf, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Asked, Health } from '../upstream/health.ts';
 import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import { decideShown, mayUseTarget } from './authorize.ts';
+import { decideListed, mayUseTarget } from './authorize.ts';
 
 /** A session at one target, with the caller's current access. */
-export interface LinkPlace {
+export interface SessionTarget {
   readonly session: Session;
   readonly target: RoutedTarget;
   readonly access: Access;
@@ -34,19 +34,19 @@ export interface LinkPlace {
 
 /** The session has ended, on this replica or on another. */
 export const ENDED = { ended: true } as const;
-export type LinkFailure = UpstreamFault | typeof ENDED;
+export type UpstreamSessionFailure = UpstreamFault | typeof ENDED;
 
-export interface Links {
+export interface UpstreamSessions {
   /** The upstream session for the target and the access as they are now. Opens one if needed. */
-  current(place: LinkPlace): Promise<Link | LinkFailure>;
+  current(place: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure>;
   /** The same for requests to several targets: does not wait for a target that is late, but asks it in the background. */
-  joined(place: LinkPlace): Promise<Link | LinkFailure>;
+  joined(place: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure>;
   /** Replaces an upstream session that the target no longer knows. */
-  replace(place: LinkPlace, lost: Link): Promise<Link | LinkFailure>;
+  replace(place: SessionTarget, lost: UpstreamSession): Promise<UpstreamSession | UpstreamSessionFailure>;
   /** The newest upstream session that any replica has opened for this target and access; null: none. Opens nothing. */
-  newest(place: LinkPlace): Promise<Link | null>;
+  newest(place: SessionTarget): Promise<UpstreamSession | null>;
   /** The upstream session that this process uses for this target and access; null: none. Opens nothing. */
-  open(place: LinkPlace): Link | null;
+  open(place: SessionTarget): UpstreamSession | null;
   /** Reports the target whenever this process uses a new upstream session. Returns a function that unsubscribes. */
   onOpened(session: Session, listener: (targetId: string) => void): () => void;
   /** The capabilities that the target announced when this process opened the upstream session. */
@@ -66,7 +66,7 @@ export interface ServerHello {
   readonly capabilities: JsonObject;
 }
 
-export interface LinkParts {
+export interface UpstreamSessionsParts {
   readonly upstream: Upstream;
   readonly sessions: SessionStore;
   readonly seal: Seal;
@@ -77,7 +77,7 @@ export interface LinkParts {
   readonly log: Log;
 }
 
-export function isLinkFailure(value: Link | LinkFailure): value is LinkFailure {
+export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessionFailure): value is UpstreamSessionFailure {
   return 'fault' in value || 'ended' in value;
 }
 
@@ -99,16 +99,16 @@ const LATE: UpstreamFault = { fault: 'suspended' };
 interface Held {
   readonly targetId: string;
   readonly binding: string;
-  readonly link: Link;
+  readonly link: UpstreamSession;
 }
 
 interface Entry {
   readonly binding: string;
-  readonly link: Promise<Link | LinkFailure>;
+  readonly link: Promise<UpstreamSession | UpstreamSessionFailure>;
   /** Resolves when `initialize` is sent to the target. */
   readonly asked: Promise<void>;
   attempt: Attempt | null;
-  settled: Link | null;
+  settled: UpstreamSession | null;
   hello: ServerHello | null;
 }
 
@@ -120,7 +120,7 @@ interface Finding {
   heard(hello: ServerHello | null): void;
 }
 
-export function createLinks(parts: LinkParts): Links {
+export function createUpstreamSessions(parts: UpstreamSessionsParts): UpstreamSessions {
   const { upstream, sessions, seal, limits, health, pace, now, log } = parts;
   /** By session, then by target. The least recently used sessions are evicted, and looked up again when needed. */
   const known = new Map<string, Map<string, Entry>>();
@@ -141,7 +141,7 @@ export function createLinks(parts: LinkParts): Links {
   }
 
   /** `before`: this process has used a different upstream session. `asking`: ask even if the target is late and already asked. */
-  function settle(place: LinkPlace, binding: string, lost: Link | null, before: boolean, asking = true): Entry {
+  function settle(place: SessionTarget, binding: string, lost: UpstreamSession | null, before: boolean, asking = true): Entry {
     const entries = entriesOf(place.session);
     let ask: () => void = () => undefined;
     const asked = new Promise<void>((resolve) => {
@@ -167,7 +167,7 @@ export function createLinks(parts: LinkParts): Links {
     };
     entries.set(place.target.id, entry);
     void entry.link.then((link) => {
-      if (isLinkFailure(link)) {
+      if (isUpstreamSessionFailure(link)) {
         if (entries.get(place.target.id) === entry) entries.delete(place.target.id);
         return;
       }
@@ -182,7 +182,9 @@ export function createLinks(parts: LinkParts): Links {
   }
 
   /** Limits the wait, so that a target or a database that does not answer cannot block the session's requests for ever. */
-  function bounded(finding: Promise<Link | LinkFailure>): Promise<Link | LinkFailure> {
+  function bounded(
+    finding: Promise<UpstreamSession | UpstreamSessionFailure>,
+  ): Promise<UpstreamSession | UpstreamSessionFailure> {
     return new Promise((resolve) => {
       const late = new Error('opening the upstream session took too long');
       const withinMs = 3 * limits.openMs;
@@ -197,12 +199,12 @@ export function createLinks(parts: LinkParts): Links {
   }
 
   async function find(
-    place: LinkPlace,
+    place: SessionTarget,
     binding: string,
-    lost: Link | null,
+    lost: UpstreamSession | null,
     before: boolean,
     finding: Finding,
-  ): Promise<Link | LinkFailure> {
+  ): Promise<UpstreamSession | UpstreamSessionFailure> {
     const { session, target } = place;
     const row = await sessions.find(session.id);
     if (row === null) return ENDED;
@@ -239,10 +241,15 @@ export function createLinks(parts: LinkParts): Links {
    * The newest upstream session with this binding: the last successor of `lost`, or of the one that the client opened. null:
    * there is none.
    */
-  async function newestOf(session: Session, targetId: string, binding: string, lost: Link | null): Promise<Link | null> {
-    const own = session.place !== EVERYWHERE && session.binding === binding ? session : null;
-    let newest: Link | null = lost === null ? own : null;
-    for (let from: Link | null = lost ?? own, followed = 0; followed < MAX_LOST; followed++) {
+  async function newestOf(
+    session: Session,
+    targetId: string,
+    binding: string,
+    lost: UpstreamSession | null,
+  ): Promise<UpstreamSession | null> {
+    const own = session.place !== AGGREGATE && session.binding === binding ? session : null;
+    let newest: UpstreamSession | null = lost === null ? own : null;
+    for (let from: UpstreamSession | null = lost ?? own, followed = 0; followed < MAX_LOST; followed++) {
       const next = await stored(session, causeOf(targetId, binding, from));
       if (next === null || next.upstreamId === from?.upstreamId) break;
       newest = next;
@@ -251,7 +258,7 @@ export function createLinks(parts: LinkParts): Links {
     return newest;
   }
 
-  async function stored(session: Session, cause: string): Promise<Link | null> {
+  async function stored(session: Session, cause: string): Promise<UpstreamSession | null> {
     const row = await sessions.upstream(session.id, cause);
     if (row === null || !isSessionRevision(row.revision)) return null;
     if (row.upstream_id === null) return { upstreamId: null, revision: row.revision };
@@ -260,10 +267,10 @@ export function createLinks(parts: LinkParts): Links {
   }
 
   async function openAt(
-    place: LinkPlace,
+    place: SessionTarget,
     client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
     { isBusy, asking }: Finding,
-  ): Promise<{ link: Link; hello: ServerHello | null } | UpstreamFault> {
+  ): Promise<{ link: UpstreamSession; hello: ServerHello | null } | UpstreamFault> {
     if (isBusy()) return LATE;
     const asked = askedAt(place);
     const refusal = health.refusal(asked);
@@ -272,7 +279,7 @@ export function createLinks(parts: LinkParts): Links {
     const overdue = (): void => {
       if (attempt.overdue()) health.failed(asked, 'timeout');
     };
-    const isAmong = place.session.place === EVERYWHERE;
+    const isAmong = place.session.place === AGGREGATE;
     const timer = isAmong ? setTimeout(overdue, limits.joinMs).unref() : undefined;
     asking(attempt);
     const opened = await introduce(place, client).finally(() => clearTimeout(timer));
@@ -287,12 +294,12 @@ export function createLinks(parts: LinkParts): Links {
   }
 
   async function introduce(
-    { target, access, session }: LinkPlace,
+    { target, access, session }: SessionTarget,
     client: { readonly capabilities: JsonObject; readonly clientInfo: JsonObject },
-  ): Promise<{ link: Link; hello: ServerHello | null } | UpstreamFault> {
+  ): Promise<{ link: UpstreamSession; hello: ServerHello | null } | UpstreamFault> {
     const params = {
       protocolVersion: session.revision,
-      capabilities: reduceClientCapabilities(client.capabilities, 'session', target.may_ask),
+      capabilities: reduceClientCapabilities(client.capabilities, 'stateful', target.may_ask),
       clientInfo: client.clientInfo,
     };
     const body = JSON.stringify({ jsonrpc: '2.0', id: ID, method: 'initialize', params });
@@ -306,15 +313,15 @@ export function createLinks(parts: LinkParts): Links {
       return { fault: 'malformed', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
     }
     const { protocolVersion, capabilities } = result;
-    const link: Link = { upstreamId: answer.sessionId, revision: protocolVersion };
+    const link: UpstreamSession = { upstreamId: answer.sessionId, revision: protocolVersion };
     return { link, hello: JSON.stringify(capabilities).length > MAX_CAPABILITIES_LENGTH ? null : { capabilities } };
   }
 
   /** Sends the client's settings to a new upstream session: the client would not repeat them. One timeout covers all. */
-  async function setUp(place: LinkPlace, link: Link, settings: readonly SessionSetting[]): Promise<void> {
+  async function setUp(place: SessionTarget, link: UpstreamSession, settings: readonly SessionSetting[]): Promise<void> {
     const signal = AbortSignal.timeout(limits.openMs);
     const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
-    const allowed = decideShown(
+    const allowed = decideListed(
       place.admission,
       place.target.id,
     )(uris.map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const));
@@ -332,18 +339,18 @@ export function createLinks(parts: LinkParts): Links {
     const { principal, snapshot } = admission;
     const target = [...snapshot.targets.values()].find(({ id }) => id === targetId);
     if (target === undefined || !mayUseTarget(snapshot.engine, principal, target)) return;
-    const place: LinkPlace = { session, target, access: target.accessOf(principal), admission };
+    const place: SessionTarget = { session, target, access: target.accessOf(principal), admission };
     if (bindingAt(place) === binding) await announce(place, link);
   }
 
-  async function announce(place: LinkPlace, link: Link): Promise<void> {
+  async function announce(place: SessionTarget, link: UpstreamSession): Promise<void> {
     const attempt = pace.begin(askedAt(place), INITIALIZED.method);
     await pace.wait(askedAt(place), INITIALIZED.method, post(place, link, 'POST', INITIALIZED).then(attempt.ended));
   }
 
   async function post(
-    { target, access }: LinkPlace,
-    link: Link,
+    { target, access }: SessionTarget,
+    link: UpstreamSession,
     method: 'POST' | 'DELETE',
     message?: object,
     signal = AbortSignal.timeout(limits.openMs),
@@ -367,7 +374,7 @@ export function createLinks(parts: LinkParts): Links {
     return true;
   }
 
-  async function joined(place: LinkPlace): Promise<Link | LinkFailure> {
+  async function joined(place: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
     const binding = bindingAt(place);
     const before = known.get(place.session.id)?.get(place.target.id);
     const isSame = before?.binding === binding;
@@ -392,7 +399,7 @@ export function createLinks(parts: LinkParts): Links {
         return refusal === null ? entry.link : Promise.resolve(refusal);
       }
       const { session } = place;
-      if (entry === undefined && session.place !== EVERYWHERE && session.binding === binding) return Promise.resolve(session);
+      if (entry === undefined && session.place !== AGGREGATE && session.binding === binding) return Promise.resolve(session);
       return settle(place, binding, null, entry !== undefined).link;
     },
     replace(place, lost) {
@@ -437,14 +444,14 @@ export function createLinks(parts: LinkParts): Links {
   };
 }
 
-function bindingAt({ session, access, admission, target }: LinkPlace): string {
+function bindingAt({ session, access, admission, target }: SessionTarget): string {
   const binding = bindingOf(access, admission.snapshot.sessions.epochOf(admission.principal.sub, target.id));
   // A session at the aggregate endpoint survives the move of a target, but the new server must not get what the old one issued.
-  return session.place === EVERYWHERE ? JSON.stringify([placeOf(target), binding]) : binding;
+  return session.place === AGGREGATE ? JSON.stringify([fingerprintOf(target), binding]) : binding;
 }
 
 /** The target, access and principal for which an upstream session is opened. */
-export function askedAt({ target, access, admission }: LinkPlace): Asked {
+export function askedAt({ target, access, admission }: SessionTarget): Asked {
   return { target, access, principal: admission.principal.sub };
 }
 
@@ -452,7 +459,7 @@ function request(method: string, params: JsonObject): object {
   return { jsonrpc: '2.0', id: ID, method, params };
 }
 
-function causeOf(targetId: string, binding: string, lost: Link | null): string {
+function causeOf(targetId: string, binding: string, lost: UpstreamSession | null): string {
   return createHash('sha256')
     .update(JSON.stringify([targetId, binding, lost?.upstreamId ?? null]))
     .digest('hex');

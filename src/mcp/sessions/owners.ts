@@ -7,7 +7,7 @@ import type { Presence } from '../../replicas/presence.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import type { Session } from './sessions.ts';
 
-export interface Holders {
+export interface SessionOwners {
   /**
    * Forwards the request if another replica owns the session. `here`: this replica serves the request. `answered`: the owner
    * has answered it. `broken`: the owner failed while it had the request. `misdirected`: another replica has forwarded the
@@ -21,7 +21,7 @@ export interface Holders {
   ): Promise<'here' | 'answered' | 'broken' | 'misdirected'>;
 }
 
-export interface HolderParts {
+export interface SessionOwnersParts {
   readonly presence: Presence;
   readonly peers: Peers;
   readonly sessions: SessionStore;
@@ -35,7 +35,7 @@ const TRIES = 3;
 /** How often the gateway checks that a replica with a forwarded request is still alive. */
 const LOOK_EVERY_MS = 5_000;
 
-export function createHolders({ presence, peers, sessions, log, patienceMs }: HolderParts): Holders {
+export function createSessionOwners({ presence, peers, sessions, log, patienceMs }: SessionOwnersParts): SessionOwners {
   /** Forwards the request until the replica counts as gone: a replica that hangs would accept it and never answer. */
   async function forward(holder: string, address: string, req: IncomingMessage, body: Buffer, res: ServerResponse) {
     const gone = new AbortController();

@@ -32,7 +32,7 @@ export interface Session {
 }
 
 /** The upstream session. It may be replaced while the client's session continues. */
-export interface Link {
+export interface UpstreamSession {
   readonly upstreamId: string | null;
   readonly revision: SessionRevision;
 }
@@ -40,7 +40,7 @@ export interface Link {
 export const LIST_KINDS = ['tools', 'prompts', 'resources'] as const;
 export type ListKind = (typeof LIST_KINDS)[number];
 
-export const EVERYWHERE = '*';
+export const AGGREGATE = '*';
 
 /** The request whose answer a stream carries, so that a resumed stream is checked like the one that broke off. */
 export interface StreamOrigin {
@@ -62,7 +62,7 @@ const ofSession = (owner: Owner, targetName: string, session: Session): string =
 const places = new WeakMap<Target, string>();
 
 /** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
-export function placeOf(target: Target): string {
+export function fingerprintOf(target: Target): string {
   const known = places.get(target);
   if (known !== undefined) return known;
   const place = createHash('sha256')
@@ -77,13 +77,13 @@ export function placeOf(target: Target): string {
  * administrator may have ended it.
  */
 export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
-  return (session.place === EVERYWHERE || session.place === placeOf(target)) && !rules.ended.has(session.id);
+  return (session.place === AGGREGATE || session.place === fingerprintOf(target)) && !rules.ended.has(session.id);
 }
 
 /** The revision for the version header: the client's, unless the upstream session was replaced by one of a different revision. */
 export function versionOf(
   caller: { readonly version: SessionRevision | undefined },
-  { session, link }: Linked,
+  { session, link }: SessionPair,
 ): SessionRevision | undefined {
   return link.revision === session.revision ? caller.version : link.revision;
 }
@@ -149,9 +149,9 @@ interface SessionContent {
 }
 
 /** A session together with its upstream session in use. */
-export interface Linked {
+export interface SessionPair {
   readonly session: Session;
-  readonly link: Link;
+  readonly link: UpstreamSession;
 }
 
 /**
@@ -163,7 +163,13 @@ export interface AskedRequest {
   readonly method: string;
 }
 
-export function sealAskedId(seal: Seal, owner: Owner, place: string, { session, link }: Linked, asked: AskedRequest): string {
+export function sealAskedId(
+  seal: Seal,
+  owner: Owner,
+  place: string,
+  { session, link }: SessionPair,
+  asked: AskedRequest,
+): string {
   const content: AskedContent = { i: asked.id, m: asked.method, u: link.upstreamId };
   return seal.seal('asked', ofSession(owner, place, session), content);
 }
@@ -192,7 +198,7 @@ export function sealEventId(
   seal: Seal,
   owner: Owner,
   targetName: string,
-  { session, link }: Linked,
+  { session, link }: SessionPair,
   eventId: string,
   origin: StreamOrigin | null,
 ): string {
@@ -214,7 +220,7 @@ export function openEventId(
   seal: Seal,
   owner: Owner,
   targetName: string,
-  { session, link }: Linked,
+  { session, link }: SessionPair,
   text: string,
 ): ResumePoint | null {
   if (text.length > MAX_SEALED_LENGTH) return null;

@@ -13,16 +13,16 @@ import type { SseEvent } from '../protocol/sse.ts';
 import { createEventQueue } from './events.ts';
 import type { UnreadAccount } from './unread.ts';
 
-export interface Mailbox {
+export interface Demultiplexer {
   /** Routes a message of the target, as text. The reader of the stream validates it. Returns a request that no client can see. */
   push(text: string, envelope?: Envelope): Unasked | null;
   /**
    * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is in
    * use.
    */
-  request(asked: MailRequest): MailStream | null;
+  request(asked: StreamRequest): DemultiplexedStream | null;
   /** Opens the standalone stream. null: it is already open. */
-  stand(): MailStream | null;
+  stand(): DemultiplexedStream | null;
   /** Resolves when the streams accept more; null if they do now. Do not push until then. */
   room(): Promise<void> | null;
   /** Whether all streams are closed. */
@@ -31,14 +31,14 @@ export interface Mailbox {
   fail(cause: Error): void;
 }
 
-export interface MailRequest {
+export interface StreamRequest {
   readonly id: RpcId;
   readonly progressToken: RpcId | undefined;
   /** Whether its stream may carry messages that belong to no request. The stream of `initialize` may not. */
   readonly takesOthers: boolean;
 }
 
-export interface MailStream {
+export interface DemultiplexedStream {
   /** The events, for a single reader. */
   readonly events: AsyncIterable<readonly SseEvent[]>;
   /** Resolves when there is something to read, which may be the end of the stream. */
@@ -61,7 +61,7 @@ const MAX_WAITING = 100;
 /** For how many requests of the target the stream is remembered, to route their cancellation. */
 const MAX_ASKED = 1_000;
 
-interface Lane extends MailStream {
+interface Lane extends DemultiplexedStream {
   put(text: string): void;
   /** Ends the stream after the answer. */
   end(): void;
@@ -75,9 +75,9 @@ interface Waiting {
 }
 
 /** `idleMs`: how long the stream of a request may stay silent. `quiet` is called when the last stream closes. */
-export function createMailbox(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined): Mailbox {
+export function createDemultiplexer(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined): Demultiplexer {
   /** Ordered by age, oldest first. */
-  const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: MailRequest }>();
+  const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: StreamRequest }>();
   const lanes = new Set<Lane>();
   const askedOn = new Map<RpcId, Lane>();
   const waiting: Waiting[] = [];

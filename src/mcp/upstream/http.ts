@@ -255,11 +255,11 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
   const upstreamId = request.session?.upstreamId ?? null;
   if (upstreamId !== null) headers['mcp-session-id'] = upstreamId;
   if (request.version !== undefined) headers['mcp-protocol-version'] = request.version;
-  if (request.modern) {
-    for (const [name, value] of request.modern.params) headers[name] = value;
-    headers['mcp-protocol-version'] = request.modern.version;
-    headers['mcp-method'] = request.modern.method;
-    if (request.modern.name !== undefined) headers['mcp-name'] = request.modern.name;
+  if (request.stateless) {
+    for (const [name, value] of request.stateless.params) headers[name] = value;
+    headers['mcp-protocol-version'] = request.stateless.version;
+    headers['mcp-method'] = request.stateless.method;
+    if (request.stateless.name !== undefined) headers['mcp-name'] = request.stateless.name;
   }
   if (request.lastEventId !== undefined) headers['last-event-id'] = request.lastEventId;
   for (const [name, value] of credentials.headers) headers[name] = value;
@@ -312,6 +312,6 @@ export function faultOf(cause: unknown): UpstreamFault['fault'] {
 }
 
 /** Whether the request opens a session or asks which revisions the target speaks. */
-function opens({ method, session, modern }: UpstreamRequest): boolean {
-  return method === 'POST' && session === undefined && (modern === undefined || modern.method === 'server/discover');
+function opens({ method, session, stateless }: UpstreamRequest): boolean {
+  return method === 'POST' && session === undefined && (stateless === undefined || stateless.method === 'server/discover');
 }

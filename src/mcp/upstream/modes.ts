@@ -10,7 +10,7 @@ import { TARGET_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import { addressOf } from '../../targets/target.ts';
 import { TASKS_EXTENSION } from '../protocol/capabilities.ts';
-import { META_KEYS, MODERN_REVISION } from '../protocol/mode.ts';
+import { META_KEYS, STATELESS_REVISION } from '../protocol/mode.ts';
 import { readAll } from './http.ts';
 import { ownError, servedVersions } from './own-error.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
@@ -25,27 +25,27 @@ export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
 
 const KEPT = 10_000;
 
-export interface UpstreamEras {
-  /** Whether `speaksModern` can answer without asking the target. */
+export interface UpstreamModes {
+  /** Whether `speaksStateless` can answer without asking the target. */
   isKnown(at: Reached): boolean;
   /** Whether the target is stateless. Asks the target if this is not known yet. */
-  speaksModern(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
+  speaksStateless(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
   /** Whether the target supports tasks (SEP-2663). True if unknown: the target then answers for itself. */
   hasTasks(at: Reached): boolean;
   /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
-  learn(at: Reached, modern: boolean, discovered?: JsonValue): void;
+  learn(at: Reached, stateless: boolean, discovered?: JsonValue): void;
   /** Forgets the mode, after a failure that a change of the target may explain. */
   forget(at: Reached): void;
 }
 
-export function createUpstreamEras(upstream: Upstream, now: () => number): UpstreamEras {
-  const known = new Map<string, { readonly modern: boolean; readonly tasks: boolean; readonly until: number }>();
+export function createUpstreamModes(upstream: Upstream, now: () => number): UpstreamModes {
+  const known = new Map<string, { readonly stateless: boolean; readonly tasks: boolean; readonly until: number }>();
   const keyOf = ({ target, access }: Reached): string => JSON.stringify([target.id, addressOf(target), access.binding]);
-  const learn = (at: Reached, modern: boolean, discovered?: JsonValue): void => {
+  const learn = (at: Reached, stateless: boolean, discovered?: JsonValue): void => {
     const tasks = discovered === undefined || discoversTasks(discovered);
     const oldest = known.keys().next().value;
     if (known.size >= KEPT && oldest !== undefined) known.delete(oldest);
-    known.set(keyOf(at), { modern, tasks, until: now() + (modern ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
+    known.set(keyOf(at), { stateless, tasks, until: now() + (stateless ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
   };
   const entryOf = (at: Reached) => {
     const entry = known.get(keyOf(at));
@@ -56,22 +56,22 @@ export function createUpstreamEras(upstream: Upstream, now: () => number): Upstr
     isKnown: (at) => entryOf(at) !== null,
     hasTasks: (at) => known.get(keyOf(at))?.tasks ?? true,
     forget: (at) => void known.delete(keyOf(at)),
-    async speaksModern(at, signal) {
+    async speaksStateless(at, signal) {
       const entry = entryOf(at);
-      if (entry !== null) return entry.modern;
+      if (entry !== null) return entry.stateless;
       const answer = await upstream.send({ ...probe(at), signal });
       if (isFault(answer)) return answer;
       const probed = await readProbe(answer, at.target.id);
       if ('fault' in probed) return probed;
-      learn(at, probed.modern, probed.discovered);
-      return probed.modern;
+      learn(at, probed.stateless, probed.discovered);
+      return probed.stateless;
     },
   };
 }
 
 const PROBE_ID = 'portcullis';
 const PROBE_META: JsonObject = {
-  [META_KEYS.version]: MODERN_REVISION,
+  [META_KEYS.version]: STATELESS_REVISION,
   [META_KEYS.clientInfo]: { name: 'portcullis', version: '0' },
   [META_KEYS.capabilities]: {},
 };
@@ -83,12 +83,12 @@ function probe({ target, access }: Reached): UpstreamRequest {
     target,
     access,
     body: JSON.stringify({ jsonrpc: '2.0', id: PROBE_ID, method, params: { _meta: PROBE_META } }),
-    modern: { version: MODERN_REVISION, method, name: undefined, params: [] },
+    stateless: { version: STATELESS_REVISION, method, name: undefined, params: [] },
   };
 }
 
 interface Probed {
-  readonly modern: boolean;
+  readonly stateless: boolean;
   readonly discovered?: JsonValue;
 }
 
@@ -100,17 +100,17 @@ async function readProbe(answer: UpstreamAnswer, targetId: string): Promise<Prob
     const reading = text === null ? null : await readLargeJson(text, TARGET_RULES, targetId);
     const value = reading?.ok && isObject(reading.value) && !isUnread(reading.value) ? reading.value : {};
     const discovered = value.result ?? null;
-    return { modern: discoversModern(discovered), discovered };
+    return { stateless: discoversStateless(discovered), discovered };
   }
   const supported = servedVersions(await ownError(answer, PROBE_ID));
   answer.discard();
-  if (supported !== null) return { modern: supported.includes(MODERN_REVISION) };
-  if (isWrongEra(answer.status)) return { modern: false };
+  if (supported !== null) return { stateless: supported.includes(STATELESS_REVISION) };
+  if (isWrongMode(answer.status)) return { stateless: false };
   return { fault: 'malformed', cause: new Error(`server/discover was answered with HTTP ${answer.status}`) };
 }
 
 /** Whether a stateful target answers a 2026-07-28 request with this status, because it lacks a session, method or path for it. */
-export function isWrongEra(status: number): boolean {
+export function isWrongMode(status: number): boolean {
   return status === 200 || status === 400 || status === 404 || status === 405 || status === 406;
 }
 
@@ -120,6 +120,6 @@ function discoversTasks(result: JsonValue): boolean {
   return isObject(extensions) && isObject(extensions[TASKS_EXTENSION]);
 }
 
-export function discoversModern(result: JsonObject[string] | undefined): boolean {
-  return isObject(result) && Array.isArray(result.supportedVersions) && result.supportedVersions.includes(MODERN_REVISION);
+export function discoversStateless(result: JsonObject[string] | undefined): boolean {
+  return isObject(result) && Array.isArray(result.supportedVersions) && result.supportedVersions.includes(STATELESS_REVISION);
 }

@@ -1,7 +1,7 @@
 /** Reads the JSON-RPC error with which a target answers a request. A failure of a proxy in between is not such an error. */
 import { isObject, type JsonObject, readJson } from '../../base/json/json.ts';
 import { CODES, type RpcId, readMessage } from '../protocol/message.ts';
-import { MODERN_REVISION, SESSION_REVISIONS } from '../protocol/mode.ts';
+import { SESSION_REVISIONS, STATELESS_REVISION } from '../protocol/mode.ts';
 import type { Located } from '../protocol/rebuild.ts';
 import { readAll } from './http.ts';
 import { isFault, type UpstreamAnswer } from './upstream.ts';
@@ -30,5 +30,5 @@ export function servedVersions(own: OwnError | null): readonly string[] | null {
   const { code, data } = own?.error ?? {};
   if (code !== CODES.unsupportedVersion || !isObject(data) || !Array.isArray(data.supported)) return null;
   const { supported } = data;
-  return [MODERN_REVISION, ...SESSION_REVISIONS].filter((version) => supported.includes(version));
+  return [STATELESS_REVISION, ...SESSION_REVISIONS].filter((version) => supported.includes(version));
 }

@@ -4,7 +4,7 @@
  */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { encodeHeaderValue } from '../protocol/mode.ts';
-import type { ModernHeaders } from './upstream.ts';
+import type { StatelessHeaders } from './upstream.ts';
 
 export interface ParamHeader {
   readonly name: string;
@@ -61,7 +61,7 @@ function childrenOf(schema: JsonObject, keyword: string): [string, JsonValue][] 
 }
 
 /** Returns the headers of a call. An argument that is absent, null, or not a scalar gets no header. */
-export function paramHeaders(declared: readonly ParamHeader[], args: JsonValue | undefined): ModernHeaders['params'] {
+export function paramHeaders(declared: readonly ParamHeader[], args: JsonValue | undefined): StatelessHeaders['params'] {
   return declared.flatMap(({ name, path }): [string, string][] => {
     const text = textOf(path.reduce(memberOf, args));
     return text === null ? [] : [[`mcp-param-${name.toLowerCase()}`, encodeHeaderValue(text)]];

@@ -10,7 +10,14 @@ import { CODES, errorMessage, resultMessage } from '../protocol/message.ts';
 import { type SseEvent, SseFault } from '../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
 import { createAgent } from './connect.ts';
-import { createMailbox, type Envelope, type Mailbox, type MailStream, readLargeEnvelope, type Unasked } from './demultiplexer.ts';
+import {
+  createDemultiplexer,
+  type DemultiplexedStream,
+  type Demultiplexer,
+  type Envelope,
+  readLargeEnvelope,
+  type Unasked,
+} from './demultiplexer.ts';
 import { eventsOf, faultOf } from './http.ts';
 import { createUnread, type Unread } from './unread.ts';
 import {
@@ -39,7 +46,7 @@ interface SseSession {
   readonly address: string;
   readonly binding: string;
   readonly endpoint: URL;
-  readonly mailbox: Mailbox;
+  readonly mailbox: Demultiplexer;
   /** Restarts the idle timer. */
   touch(): void;
   end(cause: Error): void;
@@ -159,7 +166,7 @@ export function createSseUpstream(
       address: addressOf(request.target),
       binding: request.access.binding,
       endpoint,
-      mailbox: createMailbox(
+      mailbox: createDemultiplexer(
         silenceOf(request.target, limits),
         unread.open(request.target.id),
         () => sessions.has(id) && session.touch(),
@@ -264,7 +271,7 @@ export function createSseUpstream(
       if (credentials === 'unusable') return { fault: 'credential' };
       if (target.transport !== 'sse') return { fault: 'transport' };
       // Revision 2026-07-28 does not have this transport.
-      if (request.modern) return statusAnswer(400);
+      if (request.stateless) return statusAnswer(400);
       const sent: Sent = { request, url: new URL(target.url), credentials };
       if (named === undefined) {
         const opening = request.method === 'POST' ? await readLargeEnvelope(request.body ?? '', target.id) : null;
@@ -285,7 +292,7 @@ export function createSseUpstream(
 }
 
 /** Passes on the answer to `initialize`, and ends the session if the answer holds no result. */
-async function* firstEvents(session: SseSession, stream: MailStream): AsyncGenerator<readonly SseEvent[]> {
+async function* firstEvents(session: SseSession, stream: DemultiplexedStream): AsyncGenerator<readonly SseEvent[]> {
   let isOpen = false;
   try {
     for await (const events of stream.events) {
@@ -297,7 +304,7 @@ async function* firstEvents(session: SseSession, stream: MailStream): AsyncGener
   }
 }
 
-function abortWith(stream: MailStream, signal: Cancellable | undefined): void {
+function abortWith(stream: DemultiplexedStream, signal: Cancellable | undefined): void {
   if (signal === undefined) return;
   const abort = (): void => stream.abort(new errors.RequestAbortedError());
   if (signal.aborted) abort();

@@ -27,13 +27,13 @@ export interface UpstreamRequest {
   /** The version header of the stateful revisions. Without it, a target assumes an older revision. */
   readonly version?: SessionRevision | undefined;
   /** The headers of revision 2026-07-28. They have already been checked against the body. */
-  readonly modern?: ModernHeaders;
+  readonly stateless?: StatelessHeaders;
   readonly lastEventId?: string;
   /** Aborts the request, including an answer that is still arriving. */
   readonly signal?: Cancellable;
 }
 
-export interface ModernHeaders {
+export interface StatelessHeaders {
   readonly version: string;
   readonly method: string;
   readonly name: string | undefined;

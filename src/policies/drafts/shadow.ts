@@ -64,9 +64,9 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   async function makeCandidate(draft: string): Promise<Candidate['set']> {
     try {
       const moment = await moments.of({ draft }, 'shadow');
-      const wouldBe = await createEngine({ module, policies: moment.policies, revision: 0 });
+      const candidate = await createEngine({ module, policies: moment.policies, revision: 0 });
       const live = await createEngine({ module, policies: moment.stored, revision: 0 });
-      return { wouldBe, now: live, ...tallyPartsOf(moment) };
+      return { candidate, now: live, ...tallyPartsOf(moment) };
     } catch (error) {
       if (error instanceof AppError && error.code === 'invalid_request') return { problem: error.message };
       throw error;

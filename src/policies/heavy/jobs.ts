@@ -86,7 +86,7 @@ async function momentOf(desk: Desk, { draft, files, ...rest }: SetSource): Promi
   const state = await stateOf(desk);
   if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };
   const plan = await planOn(state, { ...requestOf(body), files: parsed }, madeForRequest(await partsOf()));
-  return { ...state, policies: plan.wouldBe, stored: setBefore(plan.wouldBe, plan.changes), changes: plan.changes };
+  return { ...state, policies: plan.candidate, stored: setBefore(plan.candidate, plan.changes), changes: plan.changes };
 }
 
 const saying = (desk: Desk) => (progress: Progress | undefined) => {
@@ -100,10 +100,10 @@ export const jobs = {
     const state = await stateOf(desk);
     const { position, targets } = state;
     const plan = await planOn(state, { ...request, files }, madeForRequest(await partsOf()));
-    if (plan.changes.some(({ after }) => after !== null)) await build(plan.wouldBe);
+    if (plan.changes.some(({ after }) => after !== null)) await build(plan.candidate);
     const stored = new Set(state.policies.map(({ id }) => id));
     const isStored = (id: string): boolean => stored.has(id);
-    const { verdict, flipsOf } = await decisionChanges(state.policies, plan.wouldBe, targets, isStored, saying(desk));
+    const { verdict, flipsOf } = await decisionChanges(state.policies, plan.candidate, targets, isStored, saying(desk));
     const holders = (await desk.ask<Holders>('holders')).value;
     const { changes, ...rest } = planJson(plan, targets, position);
     return answerOf(position, {
@@ -122,10 +122,10 @@ export const jobs = {
     const state = await stateOf(desk);
     const { position, targets, policies } = state;
     const old = await policiesAt(desk, request.revision);
-    const { changes, wouldBe } = await planRollback(state, old, request, madeForRequest(await partsOf()));
-    if (changes.some(({ after }) => after !== null)) await build(wouldBe);
+    const { changes, candidate } = await planRollback(state, old, request, madeForRequest(await partsOf()));
+    if (changes.some(({ after }) => after !== null)) await build(candidate);
     const stored = new Set(policies.map(({ id }) => id));
-    const { verdict, flipsOf } = await decisionChanges(policies, wouldBe, targets, (id) => stored.has(id), saying(desk));
+    const { verdict, flipsOf } = await decisionChanges(policies, candidate, targets, (id) => stored.has(id), saying(desk));
     const holders = (await desk.ask<Holders>('holders')).value;
     return answerOf(position, {
       revision: position.revision,

@@ -65,7 +65,7 @@ export interface TallyState {
 
 export interface TallyParts {
   /** The engine of the candidate set. */
-  readonly wouldBe: Engine;
+  readonly candidate: Engine;
   /** The engine of the current set; null: do not evaluate it. */
   readonly now: Engine | null;
   readonly refOf: (policyId: string) => PolicyRef | null;
@@ -100,12 +100,12 @@ const NAMES_AT_ONCE = 100;
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 interface Asked {
-  readonly wouldBe: Answered;
+  readonly candidate: Answered;
   readonly now: Answered | null;
 }
 
 /** Continues from `start`. */
-export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyParts, start: TallyState): Tally {
+export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyParts, start: TallyState): Tally {
   const counts: Mutable<Counts> = { ...start.counts };
   const not_replayed = { ...start.counts.not_replayed };
   const lists = { ...start.counts.lists };
@@ -129,8 +129,8 @@ export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyPar
     was: Effect,
     asked: Asked,
   ): void {
-    if (asked.now !== null && asked.now.effect === asked.wouldBe.effect) counts.already++;
-    const { effect, reason, policy } = asked.wouldBe;
+    if (asked.now !== null && asked.now.effect === asked.candidate.effect) counts.already++;
+    const { effect, reason, policy } = asked.candidate;
     const found: Mutable<RecordedFlip> = {
       kind,
       user_id: record.user_id,
@@ -183,14 +183,14 @@ export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyPar
       const targetId = record.target_id ?? '';
       const ask = (engine: Engine): Answered =>
         object === null ? engine.decideTarget(facts, targetId) : engine.decide(facts, targetId, object);
-      asked = { wouldBe: ask(wouldBe), now: now && ask(now) };
+      asked = { candidate: ask(candidate), now: now && ask(now) };
       if (requests.size >= REMEMBERED) requests.clear();
       requests.set(key, asked);
     }
     exercise(record.policy_id);
-    exercise(asked.wouldBe.policy?.id);
-    if (asked.wouldBe.effect === record.effect) return;
-    if (asked.wouldBe.effect === 'allow') counts.grants++;
+    exercise(asked.candidate.policy?.id);
+    if (asked.candidate.effect === record.effect) return;
+    if (asked.candidate.effect === 'allow') counts.grants++;
     else counts.refuses++;
     flip(record, 'request', object, record.effect, asked);
   }
@@ -217,8 +217,8 @@ export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyPar
       listedNames += 1 + names.length;
     }
     for (const [i, answer] of asked.entries()) {
-      exercise(answer.wouldBe.policy?.id);
-      if (answer.wouldBe.effect === 'allow') continue;
+      exercise(answer.candidate.policy?.id);
+      if (answer.candidate.effect === 'allow') continue;
       lists.hides++;
       flip(decision, 'listed', { resource_type, resource_name: names[i] ?? '' }, 'allow', answer);
       if (i % NAMES_AT_ONCE === 0) yield;
@@ -235,7 +235,7 @@ export function createTally({ wouldBe, now, refOf, changed, maxFlips }: TallyPar
       const objects = names.slice(at, at + NAMES_AT_ONCE).map((resource_name) => ({ resource_type, resource_name }));
       const ask = (engine: Engine): Answered[] => engine.decideMany(factsOf(decision), decision.target_id ?? '', objects);
       const answers = now && ask(now);
-      for (const [i, answer] of ask(wouldBe).entries()) asked.push({ wouldBe: answer, now: answers?.[i] ?? null });
+      for (const [i, answer] of ask(candidate).entries()) asked.push({ candidate: answer, now: answers?.[i] ?? null });
       yield;
     }
     return asked;

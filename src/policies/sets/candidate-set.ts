@@ -59,8 +59,8 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
       const { plan, position } = await sets.plan(requestOf(body), by);
       return {
         position,
-        policies: plan.wouldBe,
-        stored: setBefore(plan.wouldBe, plan.changes),
+        policies: plan.candidate,
+        stored: setBefore(plan.candidate, plan.changes),
         targets: await database.snapshot(targets),
         changes: plan.changes,
       };

@@ -42,11 +42,11 @@ export function offlineSet(
   const plan = planFiles(request, { policies: [], targets: known, idFor, time: 0 });
   if ('errors' in plan) return plan;
   const fileOf = new Map(plan.changes.map(({ file, after }) => [after?.id, files.get(file ?? '')]));
-  for (const { message, policyIds } of checkPolicySet(plan.wouldBe)) {
+  for (const { message, policyIds } of checkPolicySet(plan.candidate)) {
     const parsed = fileOf.get(policyIds[0]);
     if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
-  return errors.length > 0 ? { errors } : { policies: plan.wouldBe, targets: known };
+  return errors.length > 0 ? { errors } : { policies: plan.candidate, targets: known };
 }
 
 /** Returns an id in the form of a UUID. */

@@ -24,7 +24,7 @@ export interface PolicyPlan {
   /** The number of policies that belong to no file afterwards. */
   readonly unmanaged: number;
   /** The candidate set, sorted by id. */
-  readonly wouldBe: readonly StoredPolicy[];
+  readonly candidate: readonly StoredPolicy[];
 }
 
 export interface PlanRequest {
@@ -104,8 +104,8 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
   }
   changes.sort((a, b) => compareText(a.file ?? '', b.file ?? ''));
   left.sort((a, b) => compareText(a.file, b.file));
-  const wouldBe = withChanges(policies, changes);
-  return { changes, unchanged, left, unmanaged: wouldBe.filter(({ managed_as }) => managed_as === null).length, wouldBe };
+  const candidate = withChanges(policies, changes);
+  return { changes, unchanged, left, unmanaged: candidate.filter(({ managed_as }) => managed_as === null).length, candidate };
 }
 
 const RENAME = 'give the file a different name, or start with an export';
@@ -225,8 +225,8 @@ export function changedMembers(before: StoredPolicy | null, after: StoredPolicy 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 /** Returns the set before the changes. */
-export function setBefore(wouldBe: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
-  const set = new Map(wouldBe.map((policy) => [policy.id, policy]));
+export function setBefore(candidate: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
+  const set = new Map(candidate.map((policy) => [policy.id, policy]));
   for (const { before, after } of changes) {
     if (after !== null) set.delete(after.id);
     if (before !== null) set.set(before.id, before);

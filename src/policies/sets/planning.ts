@@ -82,7 +82,11 @@ export async function planOn(state: SetState, request: PlanRequest & Expected, m
 }
 
 /** Checks everything that an edit of one policy checks. Each error has the position in its file. */
-async function check({ wouldBe, changes }: PolicyPlan, files: PlanRequest['files'], refusalOf: Made['refusalOf']): Promise<void> {
+async function check(
+  { candidate, changes }: PolicyPlan,
+  files: PlanRequest['files'],
+  refusalOf: Made['refusalOf'],
+): Promise<void> {
   const errors: PolicyFileError[] = [];
   const brought = new Map<string, ParsedPolicyFile>();
   for (const { file, after } of changes) {
@@ -93,7 +97,7 @@ async function check({ wouldBe, changes }: PolicyPlan, files: PlanRequest['files
     if (refusal !== null) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
   }
   if (errors.length === 0) {
-    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(wouldBe))) {
+    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate))) {
       const parsed = policyIds.map((id) => brought.get(id)).find((found) => found !== undefined);
       if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
     }
@@ -110,7 +114,7 @@ export interface RollbackRequest {
 
 export interface RollbackPlan {
   readonly changes: readonly PolicyChange[];
-  readonly wouldBe: readonly StoredPolicy[];
+  readonly candidate: readonly StoredPolicy[];
 }
 
 /**
@@ -124,8 +128,8 @@ export async function planRollback(
   { refusalOf, time }: Made,
 ): Promise<RollbackPlan> {
   requireExpected(state, request);
-  const wouldBe = request.owner === null ? old : ofOwnerAsThen(state.policies, old, request.owner);
-  const changes = changesBetween(state.policies, wouldBe).map((change) => ({
+  const candidate = request.owner === null ? old : ofOwnerAsThen(state.policies, old, request.owner);
+  const changes = changesBetween(state.policies, candidate).map((change) => ({
     ...change,
     after: change.after && { ...change.after, updated_at: time },
   }));
@@ -148,9 +152,9 @@ export async function planRollback(
     const refusal = await refusalOf(after);
     if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
   }
-  for (const { message } of await inSlices(checkPolicySetInSteps(wouldBe))) errors.push({ path: 'revision', message });
+  for (const { message } of await inSlices(checkPolicySetInSteps(candidate))) errors.push({ path: 'revision', message });
   if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
-  return { changes, wouldBe };
+  return { changes, candidate };
 }
 
 /**

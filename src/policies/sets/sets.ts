@@ -71,7 +71,7 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       const files = await parts.readFiles(request.files, by);
       const state = await database.snapshot(read);
       const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
-      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.wouldBe, by);
+      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
       return { plan, targets: state.targets, position: state.position };
     },
 
@@ -113,12 +113,12 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
 
 function carryingOut<T>(
   result: T,
-  { changes, wouldBe }: { readonly changes: readonly PolicyChange[]; readonly wouldBe: EditPlan<T>['wouldBe'] },
+  { changes, candidate }: { readonly changes: readonly PolicyChange[]; readonly candidate: EditPlan<T>['candidate'] },
 ): EditPlan<T> {
   return {
     result,
     // Skip the check if the change only deletes: a set that cannot be compiled must be repairable by deletions.
-    wouldBe: changes.some(({ after }) => after !== null) ? wouldBe : null,
+    candidate: changes.some(({ after }) => after !== null) ? candidate : null,
     apply:
       changes.length === 0
         ? null

@@ -86,7 +86,7 @@ export function createApplyTested({ sets, test }: ApplyTestedParts): ApplyTested
     if (tests.size === 0) return sets.apply(caller, request, alongside);
     const by = caller.principal.sub;
     const { plan, targets, position } = await sets.plan(request, by);
-    const { failed, all, failures } = await test(tests, { policies: plan.wouldBe, targets }, by);
+    const { failed, all, failures } = await test(tests, { policies: plan.candidate, targets }, by);
     if (failed > 0) {
       const errors = failures.map((result) => {
         const { file, line, column, test, principal, request } = result;

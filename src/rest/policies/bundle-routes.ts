@@ -8,7 +8,7 @@ import type { KeyRing } from '../../auth/keys.ts';
 import { readQuery } from '../../base/validate.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
-import type { SetEngines } from '../../engine/engines.ts';
+import type { EngineCache } from '../../engine/engines.ts';
 import {
   BUNDLE_TYPE,
   type BundleParts,
@@ -25,7 +25,7 @@ const REVISION = /^[0-9]{1,15}$/;
 export function createBundleRoutes(deps: {
   readonly database: Database;
   readonly keys: KeyRing;
-  readonly engineOf: SetEngines;
+  readonly engineOf: EngineCache;
 }): Router {
   const { database, keys, engineOf } = deps;
   const router = Router({ caseSensitive: true, strict: true });

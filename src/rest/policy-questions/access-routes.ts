@@ -8,7 +8,7 @@ import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
-import type { SetEngines } from '../../engine/engines.ts';
+import type { EngineCache } from '../../engine/engines.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import {
   type AccessObject,
@@ -30,7 +30,7 @@ import { showRevision } from '../policies/routes.ts';
 export interface AccessRouteParts {
   readonly database: Database;
   readonly moments: Moments;
-  readonly engineOf: SetEngines;
+  readonly engineOf: EngineCache;
 }
 
 /** How many users one page covers. */

@@ -8,7 +8,7 @@ import { AppError, invalidRequest } from '../../base/errors.ts';
 import { instant, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
-import type { SetEngines } from '../../engine/engines.ts';
+import type { EngineCache } from '../../engine/engines.ts';
 import { admissionOf } from '../../http/context.ts';
 import { type ReplayProgress, type ReplayRange, replay } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
@@ -21,7 +21,7 @@ export interface ReplayRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
   readonly moments: Moments;
-  readonly engineOf: SetEngines;
+  readonly engineOf: EngineCache;
   readonly now: () => number;
 }
 
@@ -71,8 +71,8 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
   async function run(moment: Moment, range: ReplayRange, said: (progress: ReplayProgress) => void, signal: AbortSignal) {
     const { policies, stored, changes, position } = moment;
     const engineNow = await engineOf(stored, position.revision);
-    const wouldBe = changes.length === 0 ? engineNow : await createEngine({ module, policies, revision: 0 });
-    const parts = { wouldBe, now: engineNow, ...tallyPartsOf(moment) };
+    const candidate = changes.length === 0 ? engineNow : await createEngine({ module, policies, revision: 0 });
+    const parts = { candidate, now: engineNow, ...tallyPartsOf(moment) };
     const tallied = await replay(database.knex, range, parts, said, signal);
     return {
       ...{ revision: position.revision, from: timestamp(range.from), to: timestamp(range.to) },

@@ -4,7 +4,7 @@ import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
 import { fittingPatterns, type PolicyModule } from '../../engine/engine.ts';
-import type { SetEngines } from '../../engine/engines.ts';
+import type { EngineCache } from '../../engine/engines.ts';
 import { explain, type Misfit, patternsToTry, readingsFor } from '../../engine/explain.ts';
 import { policyRef } from '../../policies/files/test-run.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
@@ -20,7 +20,7 @@ export interface QuestionRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
   readonly moments: Moments;
-  readonly engineOf: SetEngines;
+  readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
 }
 

@@ -2,7 +2,7 @@ import { classifyInboundRequest } from '@modelcontextprotocol/server';
 import test from 'ava';
 import fc from 'fast-check';
 import { readMessage } from '../../../src/mcp/protocol/message.ts';
-import { checkModernHeaders, classifyEra, META_KEYS, nameHeader } from '../../../src/mcp/protocol/mode.ts';
+import { checkStatelessHeaders, classifyMode, META_KEYS, nameHeader } from '../../../src/mcp/protocol/mode.ts';
 
 const MODERN = '2026-07-28';
 
@@ -10,9 +10,9 @@ const MODERN = '2026-07-28';
 function ours(body: unknown, version: string | undefined, method: string | undefined): string {
   const message = readMessage(body as never);
   if (message.kind === 'invalid') return 'refused -32600';
-  const era = classifyEra(message, { version, method, name: undefined });
-  if ('code' in era) return `refused ${era.code}`;
-  return era.era === 'modern' ? `modern ${era.revision}` : 'session';
+  const mode = classifyMode(message, { version, method, name: undefined });
+  if ('code' in mode) return `refused ${mode.code}`;
+  return mode.mode === 'stateless' ? `modern ${mode.revision}` : 'session';
 }
 
 function theirs(body: unknown, version: string | undefined, method: string | undefined): string {
@@ -76,17 +76,17 @@ const headers = (name?: string, changes = {}) => ({ version: MODERN, method: 'to
 
 test('the headers of 2026-07-28 must be present and repeat the body', (t) => {
   const check = (name: string | undefined, changes = {}) =>
-    checkModernHeaders('tools/call', { name: 'ok' }, headers(name, changes))?.code;
+    checkStatelessHeaders('tools/call', { name: 'ok' }, headers(name, changes))?.code;
   t.is(check('ok'), undefined);
   for (const name of [undefined, 'secret', 'OK', 'ok%20', '']) t.is(check(name), -32020, name);
   t.is(check('ok', { version: undefined }), -32020);
   t.is(check('ok', { method: undefined }), -32020);
-  t.is(checkModernHeaders('tools/list', {}, headers(undefined, { method: 'tools/list' })), null);
+  t.is(checkStatelessHeaders('tools/list', {}, headers(undefined, { method: 'tools/list' })), null);
 });
 
 test('an encoded name has exactly one encoding', (t) => {
   const check = (encoded: string, name: string) =>
-    checkModernHeaders('tools/call', { name }, headers(`=?base64?${encoded}?=`))?.code;
+    checkStatelessHeaders('tools/call', { name }, headers(`=?base64?${encoded}?=`))?.code;
   t.is(check('b2s=', 'ok'), undefined);
   t.is(check('w6k=', 'é'), undefined);
   for (const encoded of ['b2s', 'b2t=', 'b2s=\n', 'b 2s=', 'c2VjcmV0', 'PT9iYXNlNjQ/YjJzPT89', '_w==', '/w=='])
@@ -98,7 +98,7 @@ test('the gateway accepts the Mcp-Name header that it sends itself', (t) => {
     fc.property(fc.string({ unit: 'grapheme', minLength: 1 }), (name) => {
       const sent = nameHeader('tools/call', { name });
       return (
-        sent !== undefined && /^[\x20-\x7e]+$/.test(sent) && checkModernHeaders('tools/call', { name }, headers(sent)) === null
+        sent !== undefined && /^[\x20-\x7e]+$/.test(sent) && checkStatelessHeaders('tools/call', { name }, headers(sent)) === null
       );
     }),
   );

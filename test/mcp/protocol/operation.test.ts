@@ -3,14 +3,14 @@ import type { JsonObject, JsonValue } from '../../../src/base/json/json.ts';
 import type { ExtensionMethod } from '../../../src/mcp/protocol/operation.ts';
 import { itemObject, readExtension, readOperation } from '../../../src/mcp/protocol/operation.ts';
 
-const code = (era: 'session' | 'modern', method: string, params = {}) => {
-  const operation = readOperation(era, method, params);
+const code = (mode: 'stateful' | 'stateless', method: string, params = {}) => {
+  const operation = readOperation(mode, method, params);
   return 'code' in operation ? [operation.status, operation.code] : operation.kind;
 };
 
 test('each method is decided by the object that it names', (t) => {
   const object = (method: string, params: Record<string, string | Record<string, string>>) => {
-    const operation = readOperation('session', method, params);
+    const operation = readOperation('stateful', method, params);
     return 'kind' in operation && operation.kind === 'object' ? Object.values(operation.object).join(' ') : operation;
   };
   const argument = { name: 'a', value: '' };
@@ -24,11 +24,11 @@ test('each method is decided by the object that it names', (t) => {
 
 test('methods that name no object are decided by the target, and lists item by item', (t) => {
   for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/unsubscribe'])
-    t.is(code('session', method), 'target');
-  t.is(code('modern', 'server/discover'), 'target');
+    t.is(code('stateful', method), 'target');
+  t.is(code('stateless', 'server/discover'), 'target');
   for (const method of ['tools/list', 'prompts/list', 'resources/list', 'resources/templates/list']) {
-    t.is(code('session', method), 'list');
-    t.is(code('modern', method), 'list');
+    t.is(code('stateful', method), 'list');
+    t.is(code('stateless', method), 'list');
   }
 });
 
@@ -45,22 +45,22 @@ test('an unknown method is left to the target, and a method of another revision 
     'toString',
   ];
   for (const method of [...odd, 'skills/get', 'tasks/Get']) {
-    t.is(code('session', method), 'extension', method);
-    t.is(code('modern', method), 'extension', method);
+    t.is(code('stateful', method), 'extension', method);
+    t.is(code('stateless', method), 'extension', method);
   }
   for (const method of ['tasks/update', 'subscriptions/listen', 'server/discover']) {
-    t.deepEqual(code('session', method), [200, -32601], method);
+    t.deepEqual(code('stateful', method), [200, -32601], method);
   }
   for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/subscribe', 'tasks/list', 'tasks/result']) {
-    t.deepEqual(code('modern', method), [404, -32601], method);
+    t.deepEqual(code('stateless', method), [404, -32601], method);
   }
 });
 
 test('a task is named by any text', (t) => {
-  for (const era of ['session', 'modern'] as const) {
-    t.deepEqual(readOperation(era, 'tasks/get', { taskId: 'x' }), { kind: 'task', taskId: 'x' });
+  for (const mode of ['stateful', 'stateless'] as const) {
+    t.deepEqual(readOperation(mode, 'tasks/get', { taskId: 'x' }), { kind: 'task', taskId: 'x' });
     for (const taskId of [1, null, ['x'], { taskId: 'x' }] as JsonValue[]) {
-      t.deepEqual(code(era, 'tasks/cancel', { taskId }), [200, -32602]);
+      t.deepEqual(code(mode, 'tasks/cancel', { taskId }), [200, -32602]);
     }
   }
 });
@@ -84,17 +84,17 @@ test('an extension method names one object in a member that has only one reading
 });
 
 test('a name is a text of 1 to 256 characters without control characters', (t) => {
-  const call = (name: unknown) => code('session', 'tools/call', { name } as object);
+  const call = (name: unknown) => code('stateful', 'tools/call', { name } as object);
   for (const name of [1, ['ok'], { toString: 'ok' }, null, true, '', 'a\0', 'a\u0085', 'x'.repeat(257)]) {
     t.deepEqual(call(name), [200, -32602], JSON.stringify(name));
   }
-  t.deepEqual(code('session', 'tools/call'), [200, -32602]);
+  t.deepEqual(code('stateful', 'tools/call'), [200, -32602]);
   for (const name of ['__proto__', 'constructor', 'ok ', 'x'.repeat(256), '𝒳'.repeat(256)]) t.is(call(name), 'object');
 });
 
 test('the reference of a completion must be complete', (t) => {
   const complete = (ref: object, argument: object = { name: 'a', value: '' }) =>
-    code('session', 'completion/complete', { ref, argument } as object);
+    code('stateful', 'completion/complete', { ref, argument } as object);
   t.deepEqual(complete({ type: 'ref/other', name: 'p' }), [200, -32602]);
   t.deepEqual(complete({ type: 'ref/prompt' }), [200, -32602]);
   t.deepEqual(complete({ type: 'ref/prompt', name: 'p' }, {}), [200, -32602]);
@@ -102,12 +102,12 @@ test('the reference of a completion must be complete', (t) => {
 
 test('a URI with more than one reading is marked', (t) => {
   const canonical = (uri: string) => {
-    const operation = readOperation('session', 'resources/read', { uri });
+    const operation = readOperation('stateful', 'resources/read', { uri });
     return 'kind' in operation && operation.kind === 'object' && operation.canonical;
   };
   t.true(canonical('file:///public/a'));
   t.false(canonical('file:///public/../a'));
-  t.deepEqual(code('session', 'resources/read', { uri: `file:///${'a'.repeat(2048)}` }), [200, -32602]);
+  t.deepEqual(code('stateful', 'resources/read', { uri: `file:///${'a'.repeat(2048)}` }), [200, -32602]);
 });
 
 test('an item that a call could not name has no object', (t) => {

@@ -13,7 +13,7 @@ import {
 } from '../../../src/mcp/requests/filter.ts';
 import type { Task } from '../../../src/mcp/sessions/tasks.ts';
 
-interface Case extends Partial<Pick<ResultContext, 'era' | 'params' | 'mayAsk' | 'sealTask' | 'tasks'>> {
+interface Case extends Partial<Pick<ResultContext, 'mode' | 'params' | 'mayAsk' | 'sealTask' | 'tasks'>> {
   readonly method: string;
   readonly allowed?: readonly string[];
 }
@@ -21,14 +21,14 @@ interface Case extends Partial<Pick<ResultContext, 'era' | 'params' | 'mayAsk' |
 /** The filtered result as text, or the fault; and what was shown. */
 function filter(
   result: string | object,
-  { era = 'session', method, params, allowed = [], mayAsk = ASKABLE, sealTask = null, tasks = new Map() }: Case,
+  { mode = 'stateful', method, params, allowed = [], mayAsk = ASKABLE, sealTask = null, tasks = new Map() }: Case,
 ) {
   const text = `{"jsonrpc": "2.0", "id": 1, "result": ${typeof result === 'string' ? result : JSON.stringify(result)} }`;
   const reading = readJsonText(text, { exact: false, spanDepth: RESULT_SPAN_DEPTH });
   if (!reading.ok || !isObject(reading.value) || !isObject(reading.value.result)) throw new Error(`not a result: ${text}`);
-  const operation = readOperation(era, method, params ?? {});
+  const operation = readOperation(mode, method, params ?? {});
   const filtered = filterResult(reading, reading.value.result, {
-    era,
+    mode,
     method,
     params,
     operation: 'kind' in operation ? operation : { kind: 'target' },
@@ -83,13 +83,13 @@ test('each of several equal items is decided', (t) => {
 
 test('caching hints of the target are replaced if a result depends on the caller', (t) => {
   const hints = { ttlMs: 60_000, cacheScope: 'public' };
-  t.is(filter('{"tools":[]}', { method: 'tools/list', era: 'modern' }).text, '{"cacheScope":"private","ttlMs":0,"tools":[]}');
+  t.is(filter('{"tools":[]}', { method: 'tools/list', mode: 'stateless' }).text, '{"cacheScope":"private","ttlMs":0,"tools":[]}');
   t.like(filter({ tools: [], ...hints }, { method: 'tools/list' }).value, { ttlMs: 0, cacheScope: 'private' });
-  t.like(filter({ contents: [], ...hints }, { method: 'resources/read', era: 'modern' }).value, {
+  t.like(filter({ contents: [], ...hints }, { method: 'resources/read', mode: 'stateless' }).value, {
     ttlMs: 0,
     cacheScope: 'private',
   });
-  t.deepEqual(filter({ content: [] }, { method: 'tools/call', era: 'modern' }).value, { content: [] });
+  t.deepEqual(filter({ content: [] }, { method: 'tools/call', mode: 'stateless' }).value, { content: [] });
   t.is(filter('{}', { method: 'ping' }).text, '{}');
 });
 
@@ -122,11 +122,19 @@ test('a long list of a short answer is decided in steps', async (t) => {
   const text = JSON.stringify({ jsonrpc: '2.0', id: 1, result: { tools } });
   const reading = readJsonText(text, { exact: false, spanDepth: RESULT_SPAN_DEPTH });
   if (!reading.ok) throw new Error(reading.reason);
-  const operation = readOperation('session', 'tools/list', {});
+  const operation = readOperation('stateful', 'tools/list', {});
   if (!('kind' in operation)) throw new Error('no list');
   let most = 0;
   const context: ResultContext = {
-    ...{ era: 'session', method: 'tools/list', params: undefined, operation, mayAsk: ASKABLE, sealTask: null, tasks: new Map() },
+    ...{
+      mode: 'stateful',
+      method: 'tools/list',
+      params: undefined,
+      operation,
+      mayAsk: ASKABLE,
+      sealTask: null,
+      tasks: new Map(),
+    },
     decide(objects) {
       most = Math.max(most, objects.length);
       return objects.map(() => true);
@@ -259,7 +267,7 @@ test('capabilities are reduced to those that the gateway serves', (t) => {
   const newest = filter({ protocolVersion: '2025-11-25', capabilities }, { method: 'initialize' });
   t.deepEqual(newest.value?.capabilities, { ...reduced, tasks: { list: {} } });
   const supportedVersions = ['2027-01-01', '2026-07-28', '2025-11-25', '2024-11-05'];
-  const modern = filter({ supportedVersions, capabilities }, { method: 'server/discover', era: 'modern' });
+  const modern = filter({ supportedVersions, capabilities }, { method: 'server/discover', mode: 'stateless' });
   t.like(modern.value, {
     supportedVersions: ['2026-07-28', '2025-11-25'],
     capabilities: { ...reduced, extensions: capabilities.extensions },
@@ -280,7 +288,7 @@ const declaring = (capabilities: JsonObject): JsonObject => ({
 
 test('a target may ask for input that the client offers and the target may ask for, and its state is sealed', (t) => {
   const call = (asked: string, offered: JsonObject, method = 'tools/call') =>
-    filter(asking(asked), { method, era: 'modern', params: declaring(offered) });
+    filter(asking(asked), { method, mode: 'stateless', params: declaring(offered) });
   t.deepEqual(call('elicitation/create', { elicitation: {} }).value, {
     ...asking('elicitation/create'),
     requestState: 'sealed s',
@@ -292,15 +300,15 @@ test('a target may ask for input that the client offers and the target may ask f
   t.truthy(
     filter(
       { ...asking('elicitation/create'), requestState: 1 },
-      { method: 'tools/call', era: 'modern', params: declaring({ elicitation: {} }) },
+      { method: 'tools/call', mode: 'stateless', params: declaring({ elicitation: {} }) },
     ).fault,
   );
 });
 
 test('a result of a kind that was not requested is a fault', (t) => {
   t.truthy(filter({ task: { taskId: 'x' } }, { method: 'tools/call' }).fault);
-  t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'tools/call', era: 'modern' }).fault);
-  t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'prompts/get', era: 'modern' }).fault);
+  t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'tools/call', mode: 'stateless' }).fault);
+  t.truthy(filter({ resultType: 'task', taskId: 'x' }, { method: 'prompts/get', mode: 'stateless' }).fault);
 });
 
 test('a target cannot ask for input that it may not ask for', (t) => {
@@ -310,7 +318,7 @@ test('a target cannot ask for input that it may not ask for', (t) => {
     inputRequests: { q: { method, params } },
   });
   const passes = (method: string, params: JsonObject, mayAsk: readonly Askable[], offered = both) =>
-    filter(request(method, params), { method: 'tools/call', era: 'modern', params: declaring(offered), mayAsk }).fault ===
+    filter(request(method, params), { method: 'tools/call', mode: 'stateless', params: declaring(offered), mayAsk }).fault ===
     undefined;
   const url = { mode: 'url', url: 'https://elsewhere.test', message: 'x' };
   t.true(passes('elicitation/create', url, ['elicitation_url']));
@@ -339,28 +347,29 @@ const named = (upstreamId: string): Task => ({ handle: `sealed ${upstreamId}`, u
 const own = (...ids: string[]) => new Map(ids.map((id) => [id, named(id)]));
 
 test("a new task gets the client's id in both forms, and no unchecked state", (t) => {
-  const make = (result: string, era: 'session' | 'modern') => filter(result, { method: 'tools/call', era, sealTask: named });
+  const make = (result: string, mode: 'stateful' | 'stateless') =>
+    filter(result, { method: 'tools/call', mode, sealTask: named });
   t.is(
-    make('{"task":{"ttl":1.0,"taskId":"u","status":"working"}}', 'session').text,
+    make('{"task":{"ttl":1.0,"taskId":"u","status":"working"}}', 'stateful').text,
     '{"task":{"ttl":1.0,"taskId":"sealed u","status":"working"}}',
   );
   t.is(
-    make('{"resultType":"task","taskId":"u","ttlMs":null}', 'modern').text,
+    make('{"resultType":"task","taskId":"u","ttlMs":null}', 'stateless').text,
     '{"resultType":"task","taskId":"sealed u","ttlMs":null}',
   );
   for (const state of ['"result":{"content":[]}', '"error":{}', '"inputRequests":{}']) {
-    t.truthy(make(`{"resultType":"task","taskId":"u",${state}}`, 'modern').fault);
+    t.truthy(make(`{"resultType":"task","taskId":"u",${state}}`, 'stateless').fault);
   }
   for (const taskId of ['1', '""', 'null', `"${'x'.repeat(513)}"`]) {
-    t.truthy(make(`{"resultType":"task","taskId":${taskId}}`, 'modern').fault);
-    t.truthy(make(`{"task":{"taskId":${taskId}}}`, 'session').fault);
+    t.truthy(make(`{"resultType":"task","taskId":${taskId}}`, 'stateless').fault);
+    t.truthy(make(`{"task":{"taskId":${taskId}}}`, 'stateful').fault);
   }
-  t.truthy(make('{"task":null}', 'session').fault);
+  t.truthy(make('{"task":null}', 'stateful').fault);
 });
 
 test('the state of a task names its own id, asks only allowed input and links only to allowed resources', (t) => {
   const state = (result: object, more: Partial<Case> = {}) =>
-    filter(result, { method: 'tasks/get', era: 'modern', tasks: own('u'), allowed: ['file:///a'], ...more });
+    filter(result, { method: 'tasks/get', mode: 'stateless', tasks: own('u'), allowed: ['file:///a'], ...more });
   t.is(state({ resultType: 'complete', taskId: 'u', ttlMs: 5 }).text, '{"resultType":"complete","taskId":"sealed u","ttlMs":5}');
   t.truthy(state({ taskId: 'another' }).fault);
   t.truthy(state({ taskId: 'u', inputRequests: { q: { method: 'elicitation/create', params: {} } } }).fault);

@@ -2,12 +2,12 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { createSeal } from '../../../src/mcp/sessions/seal.ts';
 import {
-  type Linked,
   openAskedId,
   openEventId,
   openSession,
   openState,
   type Session,
+  type SessionPair,
   type StateBinding,
   sealAskedId,
   sealEventId,
@@ -28,7 +28,7 @@ const session: Session = {
   holder: null,
   issuedAt: 1000,
 };
-const linked: Linked = { session, link: session };
+const linked: SessionPair = { session, link: session };
 const HOUR = 3_600_000;
 
 test('a session id opens only for its principal and target, and only for a day', (t) => {

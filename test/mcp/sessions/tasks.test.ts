@@ -7,12 +7,12 @@ import { byMethod, type Message, type Script, startRecording } from '../../suppo
 import { routed, startGateway, type TestGateway } from '../gateway.ts';
 import { call, inSession, MODERN, modern, open, type Raw, type Reply, send } from '../raw.ts';
 
-type Era = 'session' | 'modern';
+type Era = 'stateful' | 'stateless';
 const RELATED = 'io.modelcontextprotocol/related-task';
 const EXTENSION = 'io.modelcontextprotocol/tasks';
 
 /** A target that makes a task of every call, and knows no more of its users than the credential that they share. */
-async function setUp(t: ExecutionContext, era: Era) {
+async function setUp(t: ExecutionContext, mode: Era) {
   const made: string[] = [];
   const task = (taskId: unknown) => ({ taskId, status: 'working', createdAt: 'c', lastUpdatedAt: 'l' });
   const results = {
@@ -27,20 +27,20 @@ async function setUp(t: ExecutionContext, era: Era) {
       resultType: 'complete',
     },
     'tools/call': (params: Record<string, unknown>) => {
-      if (era === 'session' && params['task'] === undefined) return { content: [] };
+      if (mode === 'stateful' && params['task'] === undefined) return { content: [] };
       made.push(`upstream-${params['name']}-${made.length}`);
-      return era === 'session' ? { task: task(made.at(-1)) } : { resultType: 'task', ...task(made.at(-1)), ttlMs: 60_000 };
+      return mode === 'stateful' ? { task: task(made.at(-1)) } : { resultType: 'task', ...task(made.at(-1)), ttlMs: 60_000 };
     },
     'tasks/get': ({ taskId }: Record<string, unknown>) => ({ resultType: 'complete', ...task(taskId) }),
     'tasks/result': ({ taskId }: Record<string, unknown>) => ({
       content: [{ type: 'resource_link', uri: 'file:///secret', name: 'x' }],
       _meta: { [RELATED]: { taskId } },
     }),
-    'tasks/cancel': ({ taskId }: Record<string, unknown>) => (era === 'session' ? task(taskId) : { resultType: 'complete' }),
+    'tasks/cancel': ({ taskId }: Record<string, unknown>) => (mode === 'stateful' ? task(taskId) : { resultType: 'complete' }),
     'tasks/update': { resultType: 'complete' },
     'tasks/list': () => ({ tasks: made.map(task), nextCursor: 'n' }),
   };
-  const plain = byMethod(results, { modern: era === 'modern' });
+  const plain = byMethod(results, { modern: mode === 'stateless' });
   const upstream = await startRecording(plain);
   const gateway = await startGateway({
     targets: [routed('t', upstream.url), routed('other', upstream.url)],
@@ -55,7 +55,7 @@ async function setUp(t: ExecutionContext, era: Era) {
   });
   const sessions = new Map<string, string>();
   const ask = async (method: string, params: object, raw: Raw = {}): Promise<Reply> => {
-    if (era === 'modern') return send(gateway, { ...declaring(method, params), ...raw });
+    if (mode === 'stateless') return send(gateway, { ...declaring(method, params), ...raw });
     const { user = 'alice', path = '/mcp/t' } = raw;
     const key = `${user} ${path}`;
     const session = sessions.get(key) ?? (await open(gateway, { user: user ?? '', target: path.slice('/mcp/'.length) }));
@@ -64,7 +64,7 @@ async function setUp(t: ExecutionContext, era: Era) {
   };
   const make = async (name: string, user = 'alice'): Promise<string> => {
     const { result } = JSON.parse((await ask('tools/call', { name, task: { ttl: 60_000 } }, { user })).text);
-    return era === 'session' ? result.task.taskId : result.taskId;
+    return mode === 'stateful' ? result.task.taskId : result.taskId;
   };
   const on = (method: string, script: Script): void => {
     const before = upstream.script;
@@ -89,16 +89,16 @@ const resultOf = (reply: Reply) => JSON.parse(reply.text).result;
 const edited = (id: string): string => `${id.slice(0, 30)}${id[30] === 'A' ? 'B' : 'A'}${id.slice(31)}`;
 
 const USES: Readonly<Record<Era, readonly string[]>> = {
-  session: ['tasks/get', 'tasks/result', 'tasks/cancel'],
-  modern: ['tasks/get', 'tasks/update', 'tasks/cancel'],
+  stateful: ['tasks/get', 'tasks/result', 'tasks/cancel'],
+  stateless: ['tasks/get', 'tasks/update', 'tasks/cancel'],
 };
 
-for (const era of ['session', 'modern'] as const) {
-  test.serial(`${era}: client and target each know a task by their own id`, async (t) => {
-    const { gateway, upstream, made, ask, make } = await setUp(t, era);
+for (const mode of ['stateful', 'stateless'] as const) {
+  test.serial(`${mode}: client and target each know a task by their own id`, async (t) => {
+    const { gateway, upstream, made, ask, make } = await setUp(t, mode);
     const id = await make('ok');
     t.false(id.includes('upstream'));
-    for (const method of USES[era]) {
+    for (const method of USES[mode]) {
       const params = method === 'tasks/update' ? { taskId: id, inputResponses: { q: { x: 1.0 } } } : { taskId: id };
       const reply = await ask(method, params);
       t.is(reply.code, undefined, reply.text);
@@ -106,22 +106,22 @@ for (const era of ['session', 'modern'] as const) {
       t.is(upstream.received.at(-1)?.message?.params?.['taskId'], made[0]);
       if (method === 'tasks/get') t.is(resultOf(reply).taskId, id);
       if (method === 'tasks/result') t.deepEqual(resultOf(reply), { content: [], _meta: { [RELATED]: { taskId: id } } });
-      if (era === 'modern') t.is(upstream.received.at(-1)?.headers['mcp-name'], made[0]);
+      if (mode === 'stateless') t.is(upstream.received.at(-1)?.headers['mcp-name'], made[0]);
       t.is(gateway.audited().at(-1), `${method} tool ok allow`);
       t.is(gateway.outcomes.at(-1)?.outcome, 'ok');
     }
   });
 
   test.serial(
-    `${era}: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked`,
+    `${mode}: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked`,
     async (t) => {
-      const { gateway, upstream, made, ask, make } = await setUp(t, era);
+      const { gateway, upstream, made, ask, make } = await setUp(t, mode);
       const id = await make('ok');
       await make('ok', 'bob');
       await ask('ping', {}, { path: '/mcp/other' });
       await ask('ping', {}, { user: 'bob' });
       const seen = upstream.received.length;
-      for (const method of USES[era]) {
+      for (const method of USES[mode]) {
         const replies = [
           await ask(method, { taskId: id }, { user: 'bob' }),
           await ask(method, { taskId: id }, { path: '/mcp/other' }),
@@ -150,12 +150,12 @@ for (const era of ['session', 'modern'] as const) {
     },
   );
 
-  test.serial(`${era}: a caller that loses a right loses the tasks that it made with it`, async (t) => {
-    const { gateway, upstream, ask, make } = await setUp(t, era);
+  test.serial(`${mode}: a caller that loses a right loses the tasks that it made with it`, async (t) => {
+    const { gateway, upstream, ask, make } = await setUp(t, mode);
     const id = await make('ok');
     gateway.rights.set('alice', ({ resource_name }) => resource_name !== 'ok');
     const seen = upstream.received.length;
-    for (const method of USES[era]) t.is((await ask(method, { taskId: id })).code, 403, method);
+    for (const method of USES[mode]) t.is((await ask(method, { taskId: id })).code, 403, method);
     t.is(gateway.audited().at(-1), 'tasks/cancel tool ok deny');
     gateway.targets.set('t', routed('t', upstream.url, { denials: 'hidden' }));
     t.deepEqual(JSON.parse((await ask('tasks/get', { taskId: id })).text).error, { code: -32602, message: 'Task not found' });
@@ -164,10 +164,10 @@ for (const era of ['session', 'modern'] as const) {
     t.is(upstream.received.length, seen);
   });
 
-  test.serial(`${era}: a task is unknown after its target has moved, and after its lifetime`, async (t) => {
-    const { gateway, upstream, ask, make } = await setUp(t, era);
+  test.serial(`${mode}: a task is unknown after its target has moved, and after its lifetime`, async (t) => {
+    const { gateway, upstream, ask, make } = await setUp(t, mode);
     const id = await make('ok');
-    if (era === 'modern') {
+    if (mode === 'stateless') {
       gateway.targets.set('t', routed('t', upstream.url, { id: 'another' }));
       t.is((await ask('tasks/get', { taskId: id })).code, -32602);
       gateway.targets.set('t', routed('t', upstream.url));
@@ -178,8 +178,8 @@ for (const era of ['session', 'modern'] as const) {
     t.is((await ask('tasks/get', { taskId: id })).code, undefined);
   });
 
-  test.serial(`${era}: an answer about another task is refused, whoever owns that task`, async (t) => {
-    const { made, ask, make, on } = await setUp(t, era);
+  test.serial(`${mode}: an answer about another task is refused, whoever owns that task`, async (t) => {
+    const { made, ask, make, on } = await setUp(t, mode);
     const id = await make('ok');
     await make('ok');
     await make('ok', 'bob');
@@ -191,8 +191,8 @@ for (const era of ['session', 'modern'] as const) {
     }
   });
 
-  test.serial(`${era}: a task that could not be stored is not reported to its client`, async (t) => {
-    const { gateway, upstream, ask } = await setUp(t, era);
+  test.serial(`${mode}: a task that could not be stored is not reported to its client`, async (t) => {
+    const { gateway, upstream, ask } = await setUp(t, mode);
     let tries = 0;
     const failing = {
       remember: async () => {
@@ -209,7 +209,7 @@ for (const era of ['session', 'modern'] as const) {
     t.teardown(() => other.stop());
     const params = { name: 'ok', task: { ttl: 1 } };
     const reply =
-      era === 'modern'
+      mode === 'stateless'
         ? await send(other, declaring('tools/call', params))
         : await send(other, inSession(await open(other), call('tools/call', params)));
     t.is(reply.code, -32603);
@@ -225,7 +225,7 @@ function answer(res: ServerResponse, message: Message | undefined, result: objec
 }
 
 test.serial("2025-11-25: a list of tasks shows the caller's tasks of tools that it may call", async (t) => {
-  const { gateway, ask, make } = await setUp(t, 'session');
+  const { gateway, ask, make } = await setUp(t, 'stateful');
   const mine = [await make('ok'), await make('secret')];
   const theirs = await make('ok', 'bob');
   const list = async (user = 'alice') => resultOf(await ask('tasks/list', { cursor: 'c' }, { user }));
@@ -245,7 +245,7 @@ test.serial("2025-11-25: a list of tasks shows the caller's tasks of tools that 
 });
 
 test.serial('2025-11-25: a list of tasks whose owners cannot be looked up is not answered', async (t) => {
-  const { gateway, upstream, make } = await setUp(t, 'session');
+  const { gateway, upstream, make } = await setUp(t, 'stateful');
   await make('ok');
   const other = await startGateway({
     targets: [...gateway.targets.values()],
@@ -259,7 +259,7 @@ test.serial('2025-11-25: a list of tasks whose owners cannot be looked up is not
 });
 
 test.serial('sessions of older revisions have no tasks', async (t) => {
-  const { gateway, upstream, make } = await setUp(t, 'session');
+  const { gateway, upstream, make } = await setUp(t, 'stateful');
   const id = await make('ok');
   const session = await open(gateway, { revision: '2025-06-18' });
   for (const method of ['tasks/get', 'tasks/result', 'tasks/cancel', 'tasks/list']) {
@@ -272,7 +272,7 @@ test.serial('sessions of older revisions have no tasks', async (t) => {
 });
 
 test.serial('2025-11-25: a task that the client did not ask for is not a valid answer', async (t) => {
-  const { upstream, ask, on } = await setUp(t, 'session');
+  const { upstream, ask, on } = await setUp(t, 'stateful');
   on('tools/call', ({ message }, res) => answer(res, message, { task: { taskId: 'upstream-x', status: 'working' } }));
   await ask('tools/call', { name: 'ok', task: { ttl: 5, taskId: 'upstream-ok-0' } });
   t.deepEqual(upstream.received.at(-1)?.message?.params?.['task'], { ttl: 5 }, 'a client does not name it');
@@ -284,7 +284,7 @@ test.serial('2025-11-25: a task that the client did not ask for is not a valid a
 });
 
 test.serial('a client can name only its own tasks as related tasks', async (t) => {
-  const { gateway, upstream, made, ask, make, sessionOf } = await setUp(t, 'session');
+  const { gateway, upstream, made, ask, make, sessionOf } = await setUp(t, 'stateful');
   const id = await make('ok');
   const theirs = await make('ok', 'bob');
   const related = (taskId: string) => ({ _meta: { x: 1, [RELATED]: { taskId, TaskId: made[1] ?? '' } } });
@@ -347,7 +347,7 @@ interface Stream {
 }
 
 test.serial("2025-11-25: the state of a task reaches its caller under the caller's id, while it may call the tool", async (t) => {
-  const { gateway, upstream, made, make, sessionOf } = await setUp(t, 'session');
+  const { gateway, upstream, made, make, sessionOf } = await setUp(t, 'stateful');
   const id = await make('ok');
   await make('ok', 'bob');
   const plain = upstream.script;
@@ -387,7 +387,7 @@ test.serial("2025-11-25: the state of a task reaches its caller under the caller
 });
 
 test.serial("2025-11-25: a request during a task and its answer each name the task by the reader's id", async (t) => {
-  const { gateway, upstream, made, make, on, sessionOf } = await setUp(t, 'session');
+  const { gateway, upstream, made, make, on, sessionOf } = await setUp(t, 'stateful');
   const id = await make('ok');
   await make('ok', 'bob');
   const waiting: ServerResponse[] = [];
@@ -421,10 +421,10 @@ test.serial("2025-11-25: a request during a task and its answer each name the ta
 });
 
 test.serial('2026-07-28: a client that does not declare tasks has none', async (t) => {
-  const { gateway, upstream, made, make } = await setUp(t, 'modern');
+  const { gateway, upstream, made, make } = await setUp(t, 'stateless');
   const id = await make('ok');
   const seen = upstream.received.length;
-  for (const method of [...USES.modern]) {
+  for (const method of [...USES.stateless]) {
     for (const taskId of [id, 'invented']) {
       const reply = await send(gateway, declaring(method, { taskId }, {}));
       t.deepEqual([reply.status, reply.code], [400, -32021], method);
@@ -440,9 +440,9 @@ test.serial('2026-07-28: a client that does not declare tasks has none', async (
 });
 
 test.serial('2026-07-28: the methods of tasks are unknown at a target without tasks', async (t) => {
-  const { gateway, upstream } = await setUp(t, 'modern');
+  const { gateway, upstream } = await setUp(t, 'stateless');
   upstream.script = byMethod({}, { modern: true });
-  for (const method of USES.modern) {
+  for (const method of USES.stateless) {
     const reply = await send(gateway, declaring(method, { taskId: 'x' }));
     t.deepEqual([reply.status, reply.code], [404, -32601], method);
   }
@@ -450,7 +450,7 @@ test.serial('2026-07-28: the methods of tasks are unknown at a target without ta
 });
 
 test.serial("2026-07-28: the header repeats the client's id of the task", async (t) => {
-  const { gateway, upstream, made, make } = await setUp(t, 'modern');
+  const { gateway, upstream, made, make } = await setUp(t, 'stateless');
   const id = await make('ok');
   const seen = upstream.received.length;
   const wrong = modern('tasks/get', (declaring('tasks/get', { taskId: id }).body as { params: object }).params, {
@@ -461,7 +461,7 @@ test.serial("2026-07-28: the header repeats the client's id of the task", async 
 });
 
 test.serial('2026-07-28: the state of a task is filtered like the result of a call', async (t) => {
-  const { gateway, ask, make, made, on } = await setUp(t, 'modern');
+  const { gateway, ask, make, made, on } = await setUp(t, 'stateless');
   const id = await make('ok');
   const state = async (more: object) => {
     on('tasks/get', ({ message }, res) => answer(res, message, { resultType: 'complete', taskId: made[0], ...more }));
@@ -484,7 +484,7 @@ test.serial('2026-07-28: the state of a task is filtered like the result of a ca
 });
 
 test.serial("2026-07-28: the target gets only the caller's own tasks of a listening filter", async (t) => {
-  const { gateway, upstream, made, make } = await setUp(t, 'modern');
+  const { gateway, upstream, made, make } = await setUp(t, 'stateless');
   const mine = await make('ok');
   const barred = await make('secret');
   const theirs = await make('ok', 'bob');
@@ -526,7 +526,7 @@ test.serial("2026-07-28: the target gets only the caller's own tasks of a listen
 });
 
 test.serial('2026-07-28: a listening filter names tasks as a list of texts', async (t) => {
-  const { gateway, upstream } = await setUp(t, 'modern');
+  const { gateway, upstream } = await setUp(t, 'stateless');
   for (const taskIds of ['x', [1], {}, Array(1001).fill('x')]) {
     const reply = await send(gateway, declaring('subscriptions/listen', { notifications: { taskIds } }));
     t.deepEqual([reply.status, reply.code], [400, -32602]);

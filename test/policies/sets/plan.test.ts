@@ -97,10 +97,10 @@ test('applying an export changes nothing, and adopting it only makes the policie
       t.deepEqual([first.changes, first.unchanged], [[], files.size]);
       t.is(first.unmanaged, policies.filter(({ managed_as }) => managed_as === null).length);
       t.deepEqual(
-        first.wouldBe.map((one) => one.id),
+        first.candidate.map((one) => one.id),
         policies.map((one) => one.id).sort(),
       );
-      const adopted = plan(files, policies, { adopt: true }).wouldBe;
+      const adopted = plan(files, policies, { adopt: true }).candidate;
       t.true(adopted.every(({ managed_as }) => managed_as !== null));
       t.deepEqual(plan(files, adopted, { prune: true, adopt: true }).changes, []);
       t.deepEqual(texts(adopted), texts(policies.filter((one) => !one.managed_as?.startsWith('other/'))));
@@ -122,7 +122,7 @@ test('files from another set claim no policy twice, and remove only policies of 
       }
       const touched = planned.changes.flatMap(({ before }) => (before === null ? [] : [before.id]));
       t.is(new Set(touched).size, touched.length);
-      t.is(new Set(planned.wouldBe.map((one) => one.id)).size, planned.wouldBe.length);
+      t.is(new Set(planned.candidate.map((one) => one.id)).size, planned.candidate.length);
       for (const { action, before } of planned.changes) {
         if (action === 'delete') t.true(before?.managed_as?.startsWith('default/'));
         if (action === 'adopt') t.is(before?.managed_as, null);
@@ -130,9 +130,9 @@ test('files from another set claim no policy twice, and remove only policies of 
       t.is(planned.unchanged + planned.changes.filter(({ action }) => action !== 'delete').length, files.size);
       // Policies of other owners, or without an owner, stay unchanged unless a file adopts them.
       for (const one of mine) {
-        if (one.managed_as?.startsWith('other/')) t.true(planned.wouldBe.includes(one));
+        if (one.managed_as?.startsWith('other/')) t.true(planned.candidate.includes(one));
       }
-      t.deepEqual(plan(files, planned.wouldBe, { adopt: true, prune: true }).changes, []);
+      t.deepEqual(plan(files, planned.candidate, { adopt: true, prune: true }).changes, []);
     }),
     { numRuns: 500 },
   );
@@ -159,7 +159,7 @@ test('if two files match one policy, the first gets it and the other makes a new
   const text = formatPolicyFile(fileOf(one, () => undefined));
   const files = new Map(['a-00000001.yaml', `a-${one.id}.yaml`].map((file) => [file, parse(text, file)]));
   for (const ordered of [files, new Map([...files].toReversed())]) {
-    const { changes, wouldBe } = plan(ordered, [one], { adopt: true });
+    const { changes, candidate } = plan(ordered, [one], { adopt: true });
     t.deepEqual(
       changes.map(({ action, file }) => [action, file]),
       [
@@ -167,7 +167,7 @@ test('if two files match one policy, the first gets it and the other makes a new
         ['create', `a-${one.id}.yaml`],
       ],
     );
-    t.is(wouldBe.length, 2);
+    t.is(candidate.length, 2);
   }
 });
 

@@ -6,7 +6,7 @@ import { errors } from 'undici';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../protocol/message.ts';
 import { LOG_LEVELS } from '../../protocol/mode.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
-import type { UpstreamEras } from '../modes.ts';
+import type { UpstreamModes } from '../modes.ts';
 import type { Unread } from '../unread.ts';
 import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
@@ -16,7 +16,7 @@ import { type BridgedSession, createBridgedSessions, isBridged } from './session
 
 export interface BridgeDeps {
   readonly http: Upstream;
-  readonly eras: UpstreamEras;
+  readonly modes: UpstreamModes;
   readonly limits: UpstreamLimits;
   readonly newId: () => string;
   readonly now: () => number;
@@ -92,7 +92,7 @@ export function createBridge(deps: BridgeDeps): Upstream {
   return {
     send(request) {
       const { method, target, session: named } = request;
-      if (target.transport !== 'streamable-http' || request.modern !== undefined) return http.send(request);
+      if (target.transport !== 'streamable-http' || request.stateless !== undefined) return http.send(request);
       if (named === undefined) return method === 'POST' ? begin(request) : http.send(request);
       if (named.upstreamId === null || !isBridged(named.upstreamId)) return http.send(request);
       const session = sessions.use(named.upstreamId, request);

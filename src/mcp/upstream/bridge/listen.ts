@@ -4,7 +4,7 @@
  */
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../protocol/listen.ts';
-import { MODERN_REVISION } from '../../protocol/mode.ts';
+import { STATELESS_REVISION } from '../../protocol/mode.ts';
 import { isFault, type Upstream, type UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
 
@@ -119,8 +119,8 @@ export function createListener(deps: ListenerDeps): Listener {
     const id = deps.newId();
     const params = { _meta: deps.envelope(), notifications };
     const body = JSON.stringify({ jsonrpc: '2.0', id, method: LISTEN, params });
-    const modern = { version: MODERN_REVISION, method: LISTEN, name: undefined, params: [] };
-    const answer = await deps.http.send({ method: 'POST', target, access, modern, signal, body });
+    const stateless = { version: STATELESS_REVISION, method: LISTEN, name: undefined, params: [] };
+    const answer = await deps.http.send({ method: 'POST', target, access, stateless, signal, body });
     if (isFault(answer)) return;
     try {
       if (answer.status !== 200 || answer.type !== 'stream') return;

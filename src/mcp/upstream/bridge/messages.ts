@@ -15,7 +15,7 @@ import {
   readMessage,
   resultMessage,
 } from '../../protocol/message.ts';
-import { isSessionRevision, META_KEYS, MODERN_REVISION, SESSION_REVISIONS } from '../../protocol/mode.ts';
+import { isSessionRevision, META_KEYS, SESSION_REVISIONS, STATELESS_REVISION } from '../../protocol/mode.ts';
 import { type Located, memberText, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
@@ -53,7 +53,7 @@ export interface ClientTraits {
 
 export function envelope({ info, capabilities }: ClientTraits, logLevel: string | null): JsonObject {
   return {
-    [META_KEYS.version]: MODERN_REVISION,
+    [META_KEYS.version]: STATELESS_REVISION,
     [META_KEYS.capabilities]: capabilities,
     ...(info === undefined ? {} : { [META_KEYS.clientInfo]: info }),
     ...(logLevel === null ? {} : { [META_KEYS.logLevel]: logLevel }),
@@ -68,7 +68,7 @@ export interface Answered {
 
 const REPLACED = ['_meta', 'inputResponses', 'requestState'];
 
-export function modernRequest(id: string, { message, reading }: Sourced, meta: JsonObject, answered: Answered | null): string {
+export function statelessRequest(id: string, { message, reading }: Sourced, meta: JsonObject, answered: Answered | null): string {
   const { method, params = {} } = message;
   const spans = reading.span.members?.get('params')?.members;
   const members = Object.keys(params).flatMap((name) => {

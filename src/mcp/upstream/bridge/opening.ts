@@ -5,7 +5,7 @@ import { CODES, type RpcRequest, resultMessage } from '../../protocol/message.ts
 import { SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { jsonAnswer } from '../answers.ts';
 import { readAll } from '../http.ts';
-import { discoversModern, type UpstreamEras } from '../modes.ts';
+import { discoversStateless, type UpstreamModes } from '../modes.ts';
 import {
   isFault,
   type Upstream,
@@ -16,7 +16,7 @@ import {
 } from '../upstream.ts';
 import type { Reach } from './listen.ts';
 import { type ClientTraits, envelope, openingResult } from './messages.ts';
-import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.ts';
+import { type BoundReach, responseFrom, resultOf, sendStateless } from './requests.ts';
 import type { BridgedSessions } from './sessions.ts';
 
 export interface Opening {
@@ -28,7 +28,7 @@ export interface Opening {
 
 export interface OpeningDeps {
   readonly http: Upstream;
-  readonly eras: UpstreamEras;
+  readonly modes: UpstreamModes;
   readonly sessions: BridgedSessions;
   readonly limits: UpstreamLimits;
   readonly newId: () => string;
@@ -39,7 +39,7 @@ export interface OpeningDeps {
 const REFUSING_MS = 10 * 60 * 1000;
 const REFUSAL_BYTES = 64 * 1024;
 
-export function createOpening({ http, eras, sessions, limits, newId, now }: OpeningDeps): Opening {
+export function createOpening({ http, modes, sessions, limits, newId, now }: OpeningDeps): Opening {
   /** Addresses of targets that refuse sessions and speak 2026-07-28, with the time until which that is assumed. */
   const refusing = new Map<string, number>();
 
@@ -47,11 +47,11 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
     const id = newId();
     const method = 'server/discover';
     const body = JSON.stringify({ jsonrpc: '2.0', id, method, params: { _meta: envelope(client, null) } });
-    const answer = await sendModern(http, at, { method, params: undefined }, body, []);
+    const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
     if (isFault(answer)) return answer;
     const result = answer.status === 200 ? await resultFrom(answer, id, at.target.id) : null;
     answer.discard();
-    return result !== null && discoversModern(result) ? { result } : null;
+    return result !== null && discoversStateless(result) ? { result } : null;
   }
 
   async function resultFrom(answer: UpstreamAnswer, id: string, targetId: string): Promise<JsonObject | null> {
@@ -77,7 +77,7 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
         refusing.delete(address);
         return refusal ?? (discovered === null ? http.send(request) : discovered);
       }
-      eras.learn(request, true, discovered.result);
+      modes.learn(request, true, discovered.result);
       refusing.set(address, now() + REFUSING_MS);
       const result = openingResult(params, discovered.result, request.target.name);
       const session = sessions.keep(request, client, objectOf(result['capabilities']));
@@ -85,7 +85,7 @@ export function createOpening({ http, eras, sessions, limits, newId, now }: Open
       return jsonAnswer(200, text, { sessionId: session.id, held: true });
     },
     forget(reach) {
-      eras.forget(reach);
+      modes.forget(reach);
       refusing.delete(addressOf(reach.target));
     },
   };

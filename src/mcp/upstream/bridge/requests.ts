@@ -2,11 +2,11 @@
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
-import { MODERN_REVISION, nameHeader } from '../../protocol/mode.ts';
+import { nameHeader, STATELESS_REVISION } from '../../protocol/mode.ts';
 import { faultOf, readAll } from '../http.ts';
 import {
   isFault,
-  type ModernHeaders,
+  type StatelessHeaders,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -18,15 +18,15 @@ import { type Read, read } from './messages.ts';
 /** The target, the access to it, and the signal that aborts the request. */
 export type BoundReach = Reach & Pick<UpstreamRequest, 'signal'>;
 
-export function sendModern(
+export function sendStateless(
   http: Upstream,
   { target, access, signal }: BoundReach,
   { method, params }: Pick<RpcRequest, 'method' | 'params'>,
   body: string,
-  headers: ModernHeaders['params'],
+  headers: StatelessHeaders['params'],
 ): Promise<UpstreamAnswer | UpstreamFault> {
-  const modern = { version: MODERN_REVISION, method, name: nameHeader(method, params), params: headers };
-  return http.send({ method: 'POST', target, access, body, modern, ...(signal ? { signal } : {}) });
+  const stateless = { version: STATELESS_REVISION, method, name: nameHeader(method, params), params: headers };
+  return http.send({ method: 'POST', target, access, body, stateless, ...(signal ? { signal } : {}) });
 }
 
 /** Returns the message that answers `id`. null: there is none. */

@@ -20,15 +20,15 @@ import {
   envelope,
   eventOf,
   internalError,
-  modernRequest,
   type Outcome,
   outcomeOf,
   type Read,
   read,
   type Sourced,
+  statelessRequest,
   unlessUnread,
 } from './messages.ts';
-import { answering, type BoundReach, responseFrom, sendModern } from './requests.ts';
+import { answering, type BoundReach, responseFrom, sendStateless } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';
 
 export interface Rounds {
@@ -85,8 +85,8 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
       return { kind: 'answer', text };
     }
     const id = newId();
-    const body = modernRequest(id, call, envelope(session.client, session.logLevel), answered);
-    const answer = await sendModern(http, at, message, body, headers);
+    const body = statelessRequest(id, call, envelope(session.client, session.logLevel), answered);
+    const answer = await sendStateless(http, at, message, body, headers);
     if (isFault(answer)) return answer;
     if (answer.status === 200 && answer.type === 'stream') return { kind: 'events', id, answer };
     const found = await responseFrom(answer, id, limits.answerBytes, at.target.id);

@@ -3,7 +3,7 @@ import { errors } from 'undici';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { addressOf } from '../../../targets/target.ts';
 import type { RpcId } from '../../protocol/message.ts';
-import { createMailbox, type Mailbox } from '../demultiplexer.ts';
+import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
 import type { Unread } from '../unread.ts';
 import { silenceOf, type Upstream, type UpstreamLimits } from '../upstream.ts';
 import { createListener, type Listener, type Reach } from './listen.ts';
@@ -18,7 +18,7 @@ export interface BridgedSession {
   /** The client's requests in flight, by id, to cancel them. */
   readonly running: Map<RpcId, AbortController>;
   readonly questions: Questions;
-  readonly mailbox: Mailbox;
+  readonly mailbox: Demultiplexer;
   readonly listener: Listener;
   readonly subscriptions: Set<string>;
   /** The queue of subscription changes: they run one after the other. */
@@ -81,7 +81,7 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
       .filter(([, capability]) => isObject(capability) && capability['listChanged'] === true)
       .map(([list]) => list);
-    const mailbox = createMailbox(silenceOf(target, limits), unread.open(target.id), () => touch(session));
+    const mailbox = createDemultiplexer(silenceOf(target, limits), unread.open(target.id), () => touch(session));
     const session: Kept = {
       id: PREFIX + newId(),
       targetId: target.id,

@@ -3,7 +3,7 @@ import type { JsonValue } from '../../../base/json/json.ts';
 import type { ParamHeader } from '../param-headers.ts';
 import { isFault, type Upstream, type UpstreamLimits } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
-import { type BoundReach, responseFrom, resultOf, sendModern } from './requests.ts';
+import { type BoundReach, responseFrom, resultOf, sendStateless } from './requests.ts';
 
 export interface KnownTools {
   /** Learns from the `tools/list` page that was requested with this cursor. */
@@ -64,7 +64,7 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
         const method = 'tools/list';
         const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
         const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
-        const answer = await sendModern(http, at, { method, params: undefined }, body, []);
+        const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
         const found = isFault(answer) ? null : await responseFrom(answer, id, limits.answerBytes, at.target.id);
         if (!isFault(answer)) answer.discard();
         if (found === null || isFault(found)) break;

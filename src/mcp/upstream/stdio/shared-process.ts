@@ -35,7 +35,7 @@ const UNREAD_LENGTH = 1024 * 1024;
 const HELD_MESSAGES = 64;
 const HELD_LENGTH = 1024 * 1024;
 
-export interface Host {
+export interface SharedProcess {
   /** When the process was last used, including by sessions that have left. */
   readonly lastUsed: number;
   readonly startedAt: number;
@@ -43,21 +43,21 @@ export interface Host {
   readonly isBusy: boolean;
   /** The number of requests in flight. */
   readonly underWay: number;
-  readonly sessions: ReadonlyMap<string, HostSession>;
+  readonly sessions: ReadonlyMap<string, SharedProcessSession>;
   /** Whether several sessions may share the process. */
   readonly shared: boolean;
   /** Opens a session and answers `initialize`. */
   open(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault>;
-  post(session: HostSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted;
+  post(session: SharedProcessSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted;
   /** Opens the standalone stream. null: one is already open. */
-  listen(session: HostSession, signal?: Cancellable): EventQueue | UpstreamFault | null;
-  leave(session: HostSession): void;
+  listen(session: SharedProcessSession, signal?: Cancellable): EventQueue | UpstreamFault | null;
+  leave(session: SharedProcessSession): void;
   end(why: string): void;
   /** Resolves when the process is gone. */
   readonly gone: Promise<void>;
 }
 
-export interface HostSession {
+export interface SharedProcessSession {
   readonly id: string;
   /** The number of open streams. */
   streams: number;
@@ -78,7 +78,7 @@ interface Introduction {
 /** The stream of an answer, a complete answer, or the fate of the message. `lost`: the session ended with its process. */
 export type Posted = EventQueue | { readonly text: string } | UpstreamFault | 'accepted' | 'misplaced' | 'lost';
 
-export interface HostDeps {
+export interface SharedProcessDeps {
   readonly limits: UpstreamLimits;
   readonly newId: () => string;
   readonly now: () => number;
@@ -91,15 +91,15 @@ export interface HostDeps {
  * Starts a process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself or was
  * killed for misbehaving.
  */
-export function startHost(
+export function startSharedProcess(
   spec: ProcessSpec & Patience,
   shared: boolean,
-  deps: HostDeps,
+  deps: SharedProcessDeps,
   closed: (failed: boolean) => void,
-): Host {
+): SharedProcess {
   const { limits, newId, now, unread: account } = deps;
   const startedAt = now();
-  const sessions = new Map<string, HostSession>();
+  const sessions = new Map<string, SharedProcessSession>();
   const queues = new Set<EventQueue>();
   const held: { readonly text: string; readonly id: RpcId | null }[] = [];
   let heldLength = 0;
@@ -141,7 +141,7 @@ export function startHost(
     sessions.clear();
   }
 
-  function touch(session: HostSession | undefined): void {
+  function touch(session: SharedProcessSession | undefined): void {
     lastUsed = now();
     if (session !== undefined) session.lastUsed = lastUsed;
   }
@@ -291,7 +291,7 @@ export function startHost(
     return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
   }
 
-  function request(session: HostSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
+  function request(session: SharedProcessSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
     if (message.method === 'initialize') return 'misplaced';
     if (shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
       return { text: errorMessage(message.id, NO_METHOD) };

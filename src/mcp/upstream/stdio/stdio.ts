@@ -23,7 +23,7 @@ import {
   type UpstreamLimits,
   type UpstreamRequest,
 } from '../upstream.ts';
-import { type Host, type HostSession, type Posted, startHost } from './shared-process.ts';
+import { type Posted, type SharedProcess, type SharedProcessSession, startSharedProcess } from './shared-process.ts';
 
 export interface StdioLimits {
   /** The commands that targets may use, compared byte for byte. */
@@ -62,8 +62,8 @@ export interface StdioUpstream extends Upstream {
 }
 
 interface Seat {
-  readonly host: Host;
-  readonly session: HostSession;
+  readonly host: SharedProcess;
+  readonly session: SharedProcessSession;
   readonly targetId: string;
   /** The fingerprint of target, address and credentials. A session must not be used with different ones. */
   readonly place: string;
@@ -71,12 +71,12 @@ interface Seat {
 
 export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps): StdioUpstream {
   /** All processes, including those that are ending. */
-  const hosts = new Set<Host>();
-  const ending = new Set<Host>();
+  const hosts = new Set<SharedProcess>();
+  const ending = new Set<SharedProcess>();
   /** The owner of each process that only one user may use. */
-  const owners = new WeakMap<Host, string>();
+  const owners = new WeakMap<SharedProcess, string>();
   const seats = new Map<string, Seat>();
-  const shared = new Map<string, Host>();
+  const shared = new Map<string, SharedProcess>();
   const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
   let isClosed = false;
 
@@ -97,7 +97,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   /** Ends sessions whose clients left without ending them. */
-  function sweepSessions(host: Host, at: number): void {
+  function sweepSessions(host: SharedProcess, at: number): void {
     for (const session of host.sessions.values()) {
       if (session.streams > 0 || at - session.lastUsed <= stdio.idleMs) continue;
       host.leave(session);
@@ -121,7 +121,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
    * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
    * count and the start.
    */
-  async function whenRoom(running: () => Host | null, begin: () => Host): Promise<Host | null> {
+  async function whenRoom(running: () => SharedProcess | null, begin: () => SharedProcess): Promise<SharedProcess | null> {
     const deadline = now() + ROOM_MS;
     while (!isClosed) {
       const host = running();
@@ -150,18 +150,23 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     credentials: Credentials,
     key: string | null,
     owner: string | null,
-  ): Host {
+  ): SharedProcess {
     const { name, command, args, cwd } = target;
     const env = { ...target.env, ...credentials.env };
     const patience = { openingMs: openingOf(target, limits), silenceMs: silenceOf(target, limits) };
     const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env), ...patience };
-    const host: Host = startHost(spec, key !== null, { limits, newId, now, log, unread: unread.open(target.id) }, (failed) => {
-      ending.add(host);
-      for (const id of host.sessions.keys()) seats.delete(id);
-      if (key === null) return;
-      if (shared.get(key) === host) shared.delete(key);
-      if (failed) setBack(key, host);
-    });
+    const host: SharedProcess = startSharedProcess(
+      spec,
+      key !== null,
+      { limits, newId, now, log, unread: unread.open(target.id) },
+      (failed) => {
+        ending.add(host);
+        for (const id of host.sessions.keys()) seats.delete(id);
+        if (key === null) return;
+        if (shared.get(key) === host) shared.delete(key);
+        if (failed) setBack(key, host);
+      },
+    );
     hosts.add(host);
     if (owner !== null) owners.set(host, owner);
     if (key !== null) shared.set(key, host);
@@ -173,14 +178,14 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   /** Records a failure of a shared process. The first may be chance; each further failure doubles the wait. */
-  function setBack(key: string, host: Host): void {
+  function setBack(key: string, host: SharedProcess): void {
     const before = now() - host.startedAt > STEADY_MS ? 0 : (setbacks.get(key)?.failures ?? 0);
     const failures = before + 1;
     const wait = failures === 1 ? 0 : Math.min(BACK_OFF_MS, FIRST_BACK_OFF_MS * 2 ** (failures - 2));
     setbacks.set(key, { failures, until: now() + wait });
   }
 
-  async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<Host | UpstreamFault> {
+  async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<SharedProcess | UpstreamFault> {
     const { scope, owner = null } = access;
     if (!stdio.allowed.includes(target.command)) {
       log.warn({ target: target.name, command: target.command }, 'target command refused: the configuration does not allow it');
@@ -211,12 +216,12 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   /** Returns the running shared process. A process past its lifetime takes no new sessions. */
-  function current(key: string): Host | null {
+  function current(key: string): SharedProcess | null {
     const host = shared.get(key);
     return host !== undefined && !isOld(host) ? host : null;
   }
 
-  function isOld(host: Host): boolean {
+  function isOld(host: SharedProcess): boolean {
     return now() - host.startedAt > stdio.lifetimeMs;
   }
 
@@ -278,7 +283,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const { credentials } = access;
       if (credentials === 'unusable') return { fault: 'credential' };
       // Processes speak only the stateful revisions.
-      if (request.modern !== undefined) return plain(400);
+      if (request.stateless !== undefined) return plain(400);
       const isOwn = seat !== undefined && seat.place === placeOf(target, access);
       if (request.session !== undefined && !isOwn) return plain(404);
       if (method === 'GET') return isOwn ? listen(seat, signal) : plain(400);

@@ -35,9 +35,9 @@ export async function startDualEra(): Promise<DualEraUpstream> {
   const headers: IncomingMessage['headers'][] = [];
   const sessions = new Map<string, { transport: NodeStreamableHTTPServerTransport; server: Server }>();
 
-  function build(era: 'session' | 'modern'): Server {
+  function build(mode: 'stateful' | 'stateless'): Server {
     const capabilities = { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {}, logging: {} };
-    const server = new Server({ name: 'dual-era', version: '1' }, { capabilities });
+    const server = new Server({ name: 'dual-mode', version: '1' }, { capabilities });
     server.setRequestHandler('tools/list', () => ({
       tools: TOOLS.map((name) => ({ name, inputSchema: { type: 'object' as const } })),
     }));
@@ -72,7 +72,7 @@ export async function startDualEra(): Promise<DualEraUpstream> {
       if (params.name !== 'ask') return text(`${params.name} ${JSON.stringify(params.arguments ?? {})}`);
       const requestedSchema = { type: 'object' as const, properties: { word: { type: 'string' as const } }, required: ['word'] };
       const ask = { message: 'Which word?', requestedSchema };
-      if (era === 'session') {
+      if (mode === 'stateful') {
         const answer = await ctx.mcpReq.send({ method: 'elicitation/create', params: ask });
         return text(`${answer.action} ${JSON.stringify(answer.content)}`);
       }
@@ -84,14 +84,14 @@ export async function startDualEra(): Promise<DualEraUpstream> {
     return server;
   }
 
-  const modern = toNodeHandler(createMcpHandler(() => build('modern'), { legacy: 'reject' }));
+  const stateless = toNodeHandler(createMcpHandler(() => build('stateless'), { legacy: 'reject' }));
 
   async function inSession(req: IncomingMessage, res: ServerResponse, body: unknown): Promise<void> {
     const id = req.headers['mcp-session-id'];
     const known = typeof id === 'string' ? sessions.get(id)?.transport : undefined;
     if (id !== undefined && known === undefined) return void res.writeHead(404).end();
     if (known !== undefined) return known.handleRequest(req, res, body);
-    const server = build('session');
+    const server = build('stateful');
     const transport: NodeStreamableHTTPServerTransport = new NodeStreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (opened) => void sessions.set(opened, { transport, server }),
@@ -107,7 +107,7 @@ export async function startDualEra(): Promise<DualEraUpstream> {
     for await (const chunk of req) chunks.push(chunk as Buffer);
     const body: unknown = JSON.parse(Buffer.concat(chunks).toString('utf8'));
     const legacy = await isLegacyRequest(await toWebRequest(req, body), body);
-    return legacy ? inSession(req, res, body) : modern(req, res, body);
+    return legacy ? inSession(req, res, body) : stateless(req, res, body);
   });
   http.listen(0, '127.0.0.1');
   await once(http, 'listening');
