@@ -12,7 +12,7 @@ import { isObject } from '../base/json/json.ts';
 import type { AddressRule } from '../base/network-address.ts';
 import { createOutbox, type Outbox } from '../http/outbox.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
-import type { Admission } from '../state/admission.ts';
+import { type Admission, mayUseTarget } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import { createDeliveries } from './limits/deliveries.ts';
@@ -361,10 +361,9 @@ function mayGoOnIn(admission: Admission, targetName: string, session: Session): 
 }
 
 /** `place`: the fingerprint of the target when the stream was opened. */
-function mayUse({ principal, snapshot }: Admission, targetName: string, place: string): boolean {
-  const target = snapshot.targets.get(targetName);
-  if (target === undefined || fingerprintOf(target) !== place) return false;
-  return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
+function mayUse(admission: Admission, targetName: string, place: string): boolean {
+  const target = admission.snapshot.targets.get(targetName);
+  return target !== undefined && fingerprintOf(target) === place && mayUseTarget(admission, target);
 }
 
 /** Re-validates the caller until the answer is written or the client is gone. */

@@ -26,6 +26,15 @@ export interface Admission {
  */
 export type Admit = (claims: TokenClaims) => Promise<Admission | AuthRefusal>;
 
+/** Whether the caller may use the target at all, by the same decision as a call. A fault is a deny (law 6). */
+export function mayUseTarget({ snapshot, principal }: Admission, { id }: Pick<RoutedTarget, 'id'>): boolean {
+  try {
+    return snapshot.engine.decideTarget(principal, id).effect === 'allow';
+  } catch {
+    return false;
+  }
+}
+
 /** A token and its user, as the state has them. */
 export interface Identity {
   readonly token: {

@@ -1,9 +1,9 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
 import { signalOf } from '../../base/cancellation.ts';
-import type { Admission } from '../../state/admission.ts';
+import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { authorize, mayUseTarget } from '../requests/authorize.ts';
+import { authorize } from '../requests/authorize.ts';
 import { type Caller, REVOKED, type RequestDeps } from '../requests/context.ts';
 import { askedAt, type SessionTarget } from '../requests/upstream-sessions.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
@@ -11,9 +11,9 @@ import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
 
 /** The targets that the caller may use, ordered by name. */
-export function usableTargets({ principal, snapshot }: Admission): RoutedTarget[] {
-  return [...snapshot.targets.values()]
-    .filter((target) => mayUseTarget(snapshot.engine, principal, target))
+export function usableTargets(admission: Admission): RoutedTarget[] {
+  return [...admission.snapshot.targets.values()]
+    .filter((target) => mayUseTarget(admission, target))
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 

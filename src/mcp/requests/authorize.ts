@@ -4,7 +4,7 @@ import { captureArguments } from '../../audit/arguments.ts';
 import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord } from '../../audit/event.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
-import type { Admission } from '../../state/admission.ts';
+import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Operation } from '../protocol/operation.ts';
 
@@ -46,7 +46,7 @@ export async function authorize(deps: AuthorizeDeps, question: Question): Promis
   const decision =
     target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
   const allowed = target !== undefined && decision.effect === 'allow';
-  const usable = allowed || (target !== undefined && object !== null && mayUseTarget(snapshot.engine, principal, target));
+  const usable = allowed || (target !== undefined && object !== null && mayUseTarget(admission, target));
   // Check access first: otherwise the time spent on large arguments would reveal that the target exists (law 10).
   const capture = usable ? target.capture_arguments : null;
   const decisionId = deps.newId();
@@ -84,15 +84,6 @@ function decide(
     return engine.decide(principal, target.id, operation.object);
   } catch {
     return { ...DENY, reason: 'error' };
-  }
-}
-
-/** Whether the caller may use the target at all. A fault counts as a deny. */
-export function mayUseTarget(engine: Engine, principal: PrincipalFacts, target: RoutedTarget): boolean {
-  try {
-    return engine.decideTarget(principal, target.id).effect === 'allow';
-  } catch {
-    return false;
   }
 }
 

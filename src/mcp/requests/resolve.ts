@@ -1,5 +1,6 @@
 /** Resolves requests that the method alone does not explain: methods that the target lists, and tasks, whose ids are sealed. */
 
+import { mayUseTarget } from '../../state/admission.ts';
 import type { Rejection, RpcRequest } from '../protocol/message.ts';
 import type { Mode } from '../protocol/mode.ts';
 import { methodNotFound, type Operation, readExtension } from '../protocol/operation.ts';
@@ -32,7 +33,8 @@ export function resolve(
     return task === null ? { operation, task } : { operation: toolOf(task), task };
   }
   const target = caller.admission.snapshot.targets.get(caller.targetName);
-  if (operation.kind !== 'extension' || target === undefined || !mayUse(caller, target.id)) return { operation, task: null };
+  if (operation.kind !== 'extension' || target === undefined || !mayUseTarget(caller.admission, target))
+    return { operation, task: null };
   const listed = target.extension_methods.find((extension) => extension.method === method);
   if (listed === undefined) return methodNotFound(mode);
   const read = readExtension(listed, params);
@@ -47,12 +49,4 @@ export function taskPlace(
 ): TaskPlace | null {
   const target = snapshot.targets.get(targetName);
   return target === undefined ? null : { seal, owner: principal, targetName, place: fingerprintOf(target), now };
-}
-
-function mayUse({ admission: { principal, snapshot } }: Caller, targetId: string): boolean {
-  try {
-    return snapshot.engine.decideTarget(principal, targetId).effect === 'allow';
-  } catch {
-    return false;
-  }
 }

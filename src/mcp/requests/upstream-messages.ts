@@ -8,7 +8,7 @@ import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
-import type { Admission } from '../../state/admission.ts';
+import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import { principalKey } from '../limits/slots.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
 import { declaresTasks, isWithheldError, mayBeAsked } from '../protocol/capabilities.ts';
@@ -554,7 +554,7 @@ async function stillMayUse(deps: RequestDeps, { caller, target }: UpstreamContex
   const admission = await readmit(deps, caller);
   const current = admission?.snapshot.targets.get(caller.targetName);
   if (admission === null || current?.id !== target.id) return false;
-  return admission.snapshot.engine.decideTarget(admission.principal, target.id).effect === 'allow';
+  return mayUseTarget(admission, target);
 }
 
 async function readmit(deps: RequestDeps, caller: Caller): Promise<Admission | null> {

@@ -11,7 +11,7 @@ import { TARGET_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import type { Log } from '../../base/log.ts';
 import type { SessionSetting, SessionStore } from '../../sessions/session-store.ts';
-import type { Admission } from '../../state/admission.ts';
+import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { Access, RoutedTarget } from '../../targets/target.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { reduceClientCapabilities } from '../protocol/capabilities.ts';
@@ -22,7 +22,7 @@ import type { Asked, Health } from '../upstream/health.ts';
 import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import { decideListed, mayUseTarget } from './authorize.ts';
+import { decideListed } from './authorize.ts';
 
 /** A session at one target, with the caller's current access. */
 export interface SessionTarget {
@@ -338,7 +338,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts): UpstreamSe
   async function tell(session: Session, admission: Admission, { targetId, binding, link }: Held): Promise<void> {
     const { principal, snapshot } = admission;
     const target = [...snapshot.targets.values()].find(({ id }) => id === targetId);
-    if (target === undefined || !mayUseTarget(snapshot.engine, principal, target)) return;
+    if (target === undefined || !mayUseTarget(admission, target)) return;
     const place: SessionTarget = { session, target, access: target.accessOf(principal), admission };
     if (bindingAt(place) === binding) await announce(place, link);
   }

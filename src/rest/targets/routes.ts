@@ -1,4 +1,5 @@
 /** `/api/targets`, which only administrators reach, and `/api/credentials`, which every caller reaches. */
+
 import { type Request, type Response, Router } from 'express';
 import type { Vault } from '../../auth/vault.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
@@ -9,6 +10,7 @@ import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
 import type { TargetReport } from '../../mcp/upstream/health.ts';
+import { mayUseTarget } from '../../state/admission.ts';
 import {
   type CredentialSubject,
   DEFAULT_SUBJECT,
@@ -152,7 +154,8 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
   router.get('/', async (_req, res) => {
     const { principal } = admissionOf(res);
     const rows = await targetStore(database.knex).credentialsOfUser(principal.sub);
-    const usable = [...admissionOf(res).snapshot.targets.values()].filter((target) => mayUse(res, target));
+    const admission = admissionOf(res);
+    const usable = [...admission.snapshot.targets.values()].filter((target) => mayUseTarget(admission, target));
     const keys = usable.flatMap((target) => target.user_credentials.map((key) => ({ target, key })));
     const shown = keys.map(({ target, key }): OwnCredentialJson => {
       const row = rows.find((one) => one.target_id === target.id && one.key_name === key.name && one.key_type === key.type);
@@ -179,13 +182,9 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
   return router;
 }
 
-function mayUse(res: Response, target: RoutedTarget): boolean {
-  const { principal, snapshot } = admissionOf(res);
-  return snapshot.engine.decideTarget(principal, target.id).effect === 'allow';
-}
-
 function usableTarget(res: Response, name: string): RoutedTarget {
-  const target = admissionOf(res).snapshot.targets.get(name);
-  if (!target || !mayUse(res, target)) throw nothingToSupply();
+  const admission = admissionOf(res);
+  const target = admission.snapshot.targets.get(name);
+  if (!target || !mayUseTarget(admission, target)) throw nothingToSupply();
   return target;
 }
