@@ -21,6 +21,8 @@ export function inTurn(handle: RequestListener): RequestListener {
 
   return (req, res) => {
     const { socket } = req;
+    // Node hands over what came before a connection broke. Node would never tell that its answer is over.
+    if (!socket.writable) return;
     const begin = (): void => {
       res.once('close', () => next(socket));
       handle(req, res);

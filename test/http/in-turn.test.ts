@@ -1,5 +1,5 @@
 /** Requests that a client sends ahead on one connection. */
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -66,6 +66,13 @@ test('what waits behind an answer that ends the connection is not begun', async 
   socket.write(get('/1') + get('/2'));
   await text(socket);
   t.deepEqual(begun, ['/1']);
+});
+
+test('a request of a connection that has broken does not begin', (t) => {
+  const begun: unknown[] = [];
+  const take = inTurn((req) => begun.push(req));
+  take({ socket: { writable: false } } as IncomingMessage, new EventEmitter() as ServerResponse);
+  t.deepEqual(begun, []);
 });
 
 test('a packet of a thousand requests is no more work than one', async (t) => {
