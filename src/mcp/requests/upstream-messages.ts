@@ -567,7 +567,9 @@ async function readmit(deps: RequestDeps, caller: Caller): Promise<Admission | n
 }
 
 function malformed(deps: RequestDeps, context: UpstreamContext, reason: string): Seen {
-  deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
+  // A name in the reason comes from the target, and it may be a secret that the target repeats.
+  const unnamed = reason.replace(/"(?:[^"\\]|\\.)*"/g, '"..."');
+  deps.log.warn({ target: context.target.name, reason: unnamed }, 'target sent a message that cannot be relayed');
   if (context.awaited === null) return DROP;
   return { kind: 'final', ...broken(context, 'The target sent no valid answer') };
 }
