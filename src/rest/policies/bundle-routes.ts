@@ -70,7 +70,7 @@ export function createBundleRoutes(deps: {
 }
 
 async function regoSources(): Promise<RegoSources> {
-  const read = (name: string): Promise<string> => readFile(new URL(`../../rego/${name}`, import.meta.url), 'utf8');
+  const read = (name: string): Promise<string> => readFile(new URL(`../../../rego/${name}`, import.meta.url), 'utf8');
   const [reference, gateway] = await Promise.all([read('reference.rego'), read('gateway.rego')]);
   return { 'gateway.rego': gateway, 'reference.rego': reference };
 }

@@ -92,17 +92,17 @@ export interface Copy {
 export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; remove: () => void }> {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-mutant-'));
   const remove = (): void => rmSync(folder, { recursive: true, force: true });
-  mkdirSync(join(folder, 'policies'));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
-  const policies = join(folder, 'policies');
-  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'document'].map((name) => `policies/${name}`);
-  for (const part of [...parts, 'slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
-  const source = readFileSync(join(policies, file), 'utf8');
+  const compiler = join(folder, 'engine/compile');
+  for (const part of ['engine/compile', 'base']) mkdirSync(join(folder, part), { recursive: true });
+  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy'].map((name) => `engine/compile/${name}`);
+  for (const part of [...parts, 'base/slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
+  const source = readFileSync(join(compiler, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
   writeFileSync(
-    join(policies, file),
+    join(compiler, file),
     source.replace(find, () => put),
   );
-  const copy = (await import(pathToFileURL(join(policies, 'compile.ts')).href)) as Copy;
+  const copy = (await import(pathToFileURL(join(compiler, 'compile.ts')).href)) as Copy;
   return { copy, remove };
 }
