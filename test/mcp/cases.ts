@@ -23,7 +23,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A member is there twice, plainly or by an escape, so that one reader takes the first and another the last.',
       shownBy: {
         [MESSAGES]: refused('a second name', 'a second name by an escape', 'a second method', 'second params', 'a second uri'),
-        'http/json.test.ts': ['refuses a repeated name', 'refuses a name repeated by an escape'],
+        'base/json/json.test.ts': ['refuses a repeated name', 'refuses a name repeated by an escape'],
       },
     },
   ],
@@ -33,7 +33,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A member is a protocol member only to readers that fold case, in ASCII or beyond.',
       shownBy: {
         [MESSAGES]: refused('Name beside name', 'paramſ', 'a Kelvin sign', 'Method', '__proto__'),
-        'mcp/message.test.ts': ['names that a case-insensitive receiver takes for protocol names are refused'],
+        'mcp/protocol/message.test.ts': ['names that a case-insensitive receiver takes for protocol names are refused'],
       },
     },
   ],
@@ -160,7 +160,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'completions for denied, unknown and non-canonical references get the same answer',
           'an argument of a prompt is treated as data, even if it looks like a URI',
         ],
-        'mcp/listen.test.ts': ['the target gets only the allowed part of a listening filter, and that part is recorded'],
+        'mcp/protocol/listen.test.ts': ['the target gets only the allowed part of a listening filter, and that part is recorded'],
       },
     },
   ],
@@ -189,7 +189,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'The answer to an allowed read brings contents of other URIs.',
       shownBy: {
         [RESOURCES]: ['reading an allowed directory returns no contents of a denied resource'],
-        'mcp/filter.test.ts': ['contents of URIs other than the requested one are decided'],
+        'mcp/requests/filter.test.ts': ['contents of URIs other than the requested one are decided'],
       },
     },
   ],
@@ -227,7 +227,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'a foreign, edited, truncated or invented session id, or one of another target, gets the answer of an unknown session',
           'a session ends after a day, or when its target is replaced',
         ],
-        'mcp/sessions.test.ts': ['the newest key seals, older keys open, and foreign keys do nothing'],
+        'mcp/sessions/sessions.test.ts': ['the newest key seals, older keys open, and foreign keys do nothing'],
       },
     },
   ],
@@ -281,9 +281,9 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: "Somebody uses, ends, listens to or lists another's tasks at a target that knows both as one.",
       shownBy: {
-        'mcp/tasks.test.ts': [
-          'session: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked',
-          'modern: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked',
+        'mcp/sessions/tasks.test.ts': [
+          'stateful: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked',
+          'stateless: a foreign, edited or invented task id, or one of another target, is unknown and the target is not asked',
           "2025-11-25: a list of tasks shows the caller's tasks of tools that it may call",
           "2026-07-28: the target gets only the caller's own tasks of a listening filter",
         ],
@@ -311,7 +311,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'Updates come of a resource that may not be read, or no longer, or that lies below the one subscribed to.',
       shownBy: {
         [SESSIONS]: ['each update of a resource is decided, and delivered only while the resource may be read'],
-        'mcp/listen.test.ts': [
+        'mcp/protocol/listen.test.ts': [
           'a listening stream carries only its own requested notifications, about resources that the caller may read now',
         ],
         'mcp/clients.test.ts': ['an update of a resource is decided when it is delivered'],
@@ -368,7 +368,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'a client that does not finish its request is disconnected in time while others are served',
         ],
         [HTTP]: ['a body above the limit is refused, with or without Content-Length, while other requests are served'],
-        'http/json.test.ts': ['depth and number of values are bounded, without a deep stack'],
+        'base/json/json.test.ts': ['depth and number of values are bounded, without a deep stack'],
       },
     },
   ],
@@ -378,7 +378,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A target writes lines of the event stream into its texts, or cuts its stream where a reader stumbles.',
       shownBy: {
         [UPSTREAM]: ['each event to the client holds exactly one message, whatever the target writes into its stream'],
-        'mcp/sse.test.ts': [
+        'mcp/protocol/sse.test.ts': [
           'the events are the same wherever the bytes are split',
           'a written message is read as one event with the same JSON, whatever it holds',
         ],
@@ -590,7 +590,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [HTTP]: ['the gateway reads only JSON in UTF-8 without a content encoding'],
         [MESSAGES]: refused('a byte order mark'),
-        'http/json.test.ts': ['refuses bytes that are not UTF-8'],
+        'base/json/json.test.ts': ['refuses bytes that are not UTF-8'],
       },
     },
   ],
@@ -616,8 +616,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'unknown methods of 2026-07-28 are not forwarded and get HTTP 404',
         ],
         'mcp/extensions.test.ts': [
-          'session: a method that the target does not list is unknown, and makes no audit row',
-          'modern: a method that the target does not list is unknown, and makes no audit row',
+          'stateful: a method that the target does not list is unknown, and makes no audit row',
+          'stateless: a method that the target does not list is unknown, and makes no audit row',
           'extension methods do not reveal that a target exists',
         ],
       },
@@ -631,7 +631,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
         [GATEWAY]: ['a caller that may not use a target cannot tell it from a target that does not exist'],
         [LOAD]: ['a denied request takes as long as one for an unknown target, so that timing does not tell them apart'],
         [UPSTREAM]: ['a forbidden target answers like one that does not exist'],
-        'http/app.test.ts': ['well-known documents are the same for every target name'],
+        'rest/app.test.ts': ['well-known documents are the same for every target name'],
         'mcp/denials.test.ts': ['in a session a hidden denial gets the answer of an unknown name, and the target is not asked'],
       },
     },
