@@ -146,12 +146,12 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** Of sysexits.h: no command uses it for what it has found. */
+/** EX_IOERR of sysexits.h. No command uses it for what it has found. */
 const CANNOT_WRITE = 74;
 
 let isLost = false;
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  // Whoever reads the output may have read enough, as `head` has. What the command does it does to the end.
+  // The reader of the output may have read enough, as `head` does. The command still finishes its work.
   if (error.code === 'EPIPE' || isLost) return;
   isLost = true;
   process.stderr.write(`portcullis: the output could not be written: ${error.message}\n`);

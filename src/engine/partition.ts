@@ -19,7 +19,7 @@ export interface Layout {
   readonly others: readonly (() => Iterable<DataPiece>)[];
 }
 
-/** Where a pattern is held: the number of the further instance, and the pattern's number in it. */
+/** The place of a pattern: the number of the additional instance that holds it, and the pattern's number there. */
 type Home = readonly [instance: number, number: number];
 
 export function layOut(document: CompiledDocument, maxPatterns: number): Layout {

@@ -209,3 +209,18 @@ test.serial('successes are noted, too', async (t) => {
   await open(gateway);
   t.like(health.report(target), { status: 'ok', last_fault: null, retry_at: null });
 });
+
+test.serial('the log has no member name of a malformed answer, because a target may repeat a secret there', async (t) => {
+  const url = await upstreamOf(
+    t,
+    onCall((res) => {
+      res.writeHead(200, { 'content-type': 'application/json' });
+      res.end('{"jsonrpc":"2.0","id":1,"Bearer s3cret \\" more":1,"Bearer s3cret \\" more":2}');
+    }),
+  );
+  const { gateway, calling } = await setUp(t, routed('t', url));
+  await calling(await open(gateway));
+  const logged = JSON.stringify(gateway.logged);
+  t.regex(logged, /a second member/);
+  t.notRegex(logged, /s3cret|more/);
+});

@@ -58,7 +58,7 @@ export async function forwardFailure(
 
 /** The address to which a target redirects, for administrators, without user, query and credential, which may be secret. */
 function shownLocation(location: string, { credentials }: Access): string {
-  // Of `Basic` and its like, what follows is the secret, too.
+  // After a scheme such as `Basic`, the rest is the secret, too.
   const values =
     credentials === 'unusable' ? [] : credentials.headers.flatMap(([, value]) => [value, value.replace(/^\S+ +/, '')]);
   return hideSecrets(values)
