@@ -79,13 +79,26 @@ test('the policies shown in the documents are taken by the API', (t) => {
   for (const policy of policies) t.notThrows(() => readPolicy(policy), JSON.stringify(policy));
 });
 
+/** The Markdown files that people read, from the root of the repository. */
+function documents(): string[] {
+  const inside = ['docs', 'docs/decisions', 'rego'].flatMap((folder) =>
+    readdirSync(join(ROOT, folder)).map((name) => `${folder}/${name}`),
+  );
+  return [...readdirSync(ROOT), ...inside].filter((name) => name.endsWith('.md'));
+}
+
 test('what the documents link to is there', (t) => {
-  const folders = ['docs', 'docs/decisions', 'rego'];
-  const documents = folders.flatMap((folder) => readdirSync(join(ROOT, folder)).map((name) => `${folder}/${name}`));
-  const files = [...readdirSync(ROOT), ...documents].filter((name) => name.endsWith('.md'));
-  for (const file of files) {
+  for (const file of documents()) {
     for (const [, to = ''] of read(file).matchAll(/\]\((?!https?:)([^)#]+)[^)]*\)/g)) {
       t.true(existsSync(join(ROOT, dirname(file), to)), `${file}: ${to}`);
+    }
+  }
+});
+
+test('the source files that the documents name are there', (t) => {
+  for (const file of documents()) {
+    for (const [path] of read(file).matchAll(/\b(?:src|test|bench|rego)\/[\w./-]+\.(?:ts|mjs|rego)\b/g)) {
+      t.true(existsSync(join(ROOT, path)), `${file}: ${path}`);
     }
   }
 });
