@@ -5,8 +5,8 @@
  * If a target is unreachable, it is suspended for everybody. Any other fault counts only while a session is opened or a list is
  * requested, and only for the principal that met it, because a target sees client input there.
  *
- * A timeout also keeps other principals with the same credentials away if two principals met it and the target has answered
- * nobody for a while. Each of the others is kept away once, so that several accounts of one person cannot close a target to all.
+ * A timeout also keeps other principals with the same credentials away if two principals met it and the target has given no
+ * answer for a while. Each of the others is kept away once, so that several accounts of one person cannot close a target to all.
  */
 import { addressOf, type Target } from '../../targets/target.ts';
 import {
