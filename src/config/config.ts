@@ -132,9 +132,12 @@ const absolutePaths = (value: string, helpers: Joi.CustomHelpers) =>
 const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
   if (/^sqlite:.+/.test(value)) return value;
   if (!URL.canParse(value)) return helpers.error('any.invalid');
-  const url = new URL(value);
-  const unknown = [...url.searchParams.keys()].filter((key) => key !== 'tls');
-  return url.protocol === 'mysql:' && url.pathname.length > 1 && unknown.length === 0 ? value : helpers.error('any.invalid');
+  const { hostname, pathname, search, hash } = new URL(value);
+  // An `@` after the host is from a password that contains a slash: error messages would show the rest of it as the database.
+  const isMysql = value.startsWith('mysql://') && hostname !== '' && /^\/[^/@]+$/.test(pathname) && hash === '';
+  // The driver can only check a certificate for a host name.
+  const isSecured = search === '?tls=true' && isIP(hostname.replace(/^\[|\]$/g, '')) === 0;
+  return isMysql && (search === '' || isSecured) ? value : helpers.error('any.invalid');
 };
 
 /** Returns milliseconds; NaN: the value is invalid. */
@@ -200,7 +203,9 @@ const schema = Joi.object<Environment>({
   DATABASE_URL: Joi.string()
     .custom(databaseUrl)
     .messages(
-      must('DATABASE_URL must be sqlite:<file> or mysql://user:password@host:port/database, with ?tls=true as the only option'),
+      must(
+        'DATABASE_URL must be sqlite:<file> or mysql://user:password@host:port/database. The only option is ?tls=true, which needs a host name instead of an IP address. Write special characters of the password as %2F, %40, ...',
+      ),
     ),
   DATABASE_POOL: Joi.number()
     .integer()

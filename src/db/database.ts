@@ -114,7 +114,8 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, clie
       // A statement without bound values is sent unchanged, so that a literal `?` in it stays.
       queryFormat: (sql: string, values: readonly unknown[]) =>
         values.length === 0 ? sql : opened.client.driver.format(sql, values, false, 'Z'),
-      ...(url.searchParams.get('tls') === 'true' ? { ssl: { rejectUnauthorized: true } } : {}),
+      // Without `verifyIdentity`, the driver accepts a valid certificate of any host, and sends it the password in clear text.
+      ...(url.search === '?tls=true' ? { ssl: { rejectUnauthorized: true, verifyIdentity: true } } : {}),
     },
     pool: {
       min: 0,

@@ -1,9 +1,12 @@
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { masterKeyFile } from '../../src/auth/vault.ts';
 import { ConfigError, readConfig } from '../../src/config/config.ts';
+
+const mistakesOf = (t: ExecutionContext, environment: Record<string, string>) =>
+  t.throws(() => readConfig(environment), { instanceOf: ConfigError })?.mistakes;
 
 test('an empty environment gives a gateway on loopback with SQLite', (t) => {
   const config = readConfig({});
@@ -111,19 +114,17 @@ test('secrets are read from files, as Docker and Kubernetes mount them', (t) => 
   t.is(config.metricsToken, 'm'.repeat(16));
   t.is(readConfig({ MASTER_KEY_FILE: '' }).masterKey, null);
 
-  const mistakesOf = (environment: Record<string, string>) =>
-    t.throws(() => readConfig(environment), { instanceOf: ConfigError })?.mistakes;
-  t.deepEqual(mistakesOf({ MASTER_KEY_FILE, MASTER_KEY: key.toString('base64') }), [
+  t.deepEqual(mistakesOf(t, { MASTER_KEY_FILE, MASTER_KEY: key.toString('base64') }), [
     'MASTER_KEY and MASTER_KEY_FILE must not both be set',
   ]);
-  t.deepEqual(mistakesOf({ DATABASE_URL_FILE: join(folder, 'none'), MASTER_KEY_FILE: folder, PORT: 'x' }), [
+  t.deepEqual(mistakesOf(t, { DATABASE_URL_FILE: join(folder, 'none'), MASTER_KEY_FILE: folder, PORT: 'x' }), [
     'MASTER_KEY_FILE must name a file that the gateway can read (EISDIR)',
     'DATABASE_URL_FILE must name a file that the gateway can read (ENOENT)',
     'PORT must be a number from 1 to 65535',
   ]);
   // A key that counts as unset would be made anew.
-  t.deepEqual(mistakesOf({ MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must name a file that is not empty']);
-  t.regex(String(mistakesOf({ MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
+  t.deepEqual(mistakesOf(t, { MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must name a file that is not empty']);
+  t.regex(String(mistakesOf(t, { MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
 });
 
 test('an address that others can reach asks for the setup code, unless that is waived', (t) => {
@@ -143,6 +144,28 @@ test('MySQL is chosen by the URL, with its pool and the durability check on', (t
     allowWeakDurability: false,
     poolSize: 10,
   });
+});
+
+test('a database URL with a mistake that would weaken it, or show its password, is refused', (t) => {
+  const wrong = [
+    ...['?tls=TRUE', '?tls=1', '?tls', '?tls=false', '?tls=true&tls=false', '?ssl=true', '#tls'].map((end) => `u:p@h/db${end}`),
+    // A certificate cannot be checked for an address.
+    ...['u:p@10.0.0.1/db?tls=true', 'u:p@[::1]/db?tls=true'],
+    // A password with a slash: its rest is read as the name of the database.
+    ...['u:12/hunter2@h/db', 'u:/hunter2@h/db', 'u:1/hunter2@h', 'u:1?hunter2@h/db', 'u:1#hunter2@h/db'],
+  ];
+  const urls = wrong.map((rest) => `mysql://${rest}`);
+  // These would be read as the names of SQLite files.
+  urls.push('MYSQL://u:hunter2@h/db', ' mysql://u:hunter2@h/db', 'mysql:/db', 'mysql:///db');
+  for (const url of urls) {
+    const [mistake, ...more] = mistakesOf(t, { DATABASE_URL: url });
+    t.regex(mistake ?? '', /^DATABASE_URL must be/, url);
+    t.deepEqual(more, []);
+    t.notRegex(mistake ?? '', /hunter2/);
+  }
+  for (const rest of ['u:a%2Fb%40c@h/db', 'u:p@10.0.0.1:3307/db', 'u:p@[::1]:3307/db', 'u@h/db%2Fx']) {
+    t.notThrows(() => readConfig({ DATABASE_URL: `mysql://${rest}` }), rest);
+  }
 });
 
 test('the master key file is made once, whole, and for its owner alone', (t) => {
