@@ -24,12 +24,15 @@ export interface ChainStore {
   extents(): Promise<Extent[]>;
   /** Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. */
   openHeads(): Promise<Head[]>;
-  /** Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. */
+  /**
+   * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. If the last one shares its number with
+   * another record, which nothing that the gateway wrote does, it returns that one, too.
+   */
   records(chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]>;
   /** Returns the first records with seq > `after`, in order, without the listed names. */
   oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]>;
-  /** Returns the next chain id after `after` (null: the first) that any record names; null: there is none. */
-  nextNamedChain(after: string | null): Promise<string | null>;
+  /** Returns a record of the next chain after `after` (null: of the first) that any record names; null: there is none. */
+  firstOfNextChain(after: string | null): Promise<ChainedRecord | null>;
   /** Returns a record of the chain whose number is invalid; null: there is none. */
   misnumbered(chainId: string): Promise<ChainedRecord | null>;
   /** Counts the records that belong to no chain, because they are older than the first chain. */
@@ -113,12 +116,14 @@ export function chainStore(db: Connection): ChainStore {
         .andWhere('t.chain_seq', '>', after)
         .andWhere('t.chain_seq', '<=', upTo)
         .orderBy('t.chain_seq')
-        .limit(limit)
+        .limit(limit + 1)
         .select('t.*');
       if (names && kind === 'shown') query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
       for (const row of await query) found.push({ kind, row });
     }
-    return found.sort((a, b) => a.row.chain_seq - b.row.chain_seq).slice(0, limit);
+    found.sort((a, b) => a.row.chain_seq - b.row.chain_seq);
+    const isShared = found[limit]?.row.chain_seq === found[limit - 1]?.row.chain_seq;
+    return found.slice(0, isShared ? limit + 1 : limit);
   }
 
   async function macAt(chainId: string, seq: number): Promise<string | null> {
@@ -158,14 +163,14 @@ export function chainStore(db: Connection): ChainStore {
     records: (chainId, after, upTo, limit) => readRecords(chainId, after, upTo, limit, true),
     oldest: (chainId, after, limit) => readRecords(chainId, after, Number.MAX_SAFE_INTEGER, limit, false),
 
-    async nextNamedChain(after) {
-      let next: string | null = null;
+    async firstOfNextChain(after) {
+      let next: ChainedRecord | null = null;
       for (const kind of KINDS) {
         const row = await db(TABLES[kind])
           .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
           .orderBy('chain_id')
-          .first<{ chain_id: string }>('chain_id');
-        if (row && (next === null || row.chain_id < next)) next = row.chain_id;
+          .first<ChainedRecord['row'] | undefined>();
+        if (row && (next === null || row.chain_id < next.row.chain_id)) next = { kind, row };
       }
       return next;
     },

@@ -68,16 +68,15 @@ export async function* auditLines(
     }
   }
 
-  let stranger = await store.nextNamedChain(null);
-  while (stranger !== null) {
-    if (!known.has(stranger)) {
-      const begun = new Set((await store.chains()).map(({ chain_id }) => chain_id));
-      const some = begun.has(stranger) ? [] : await store.records(stranger, -1, Number.MAX_SAFE_INTEGER, 1);
-      for (const record of some) yield record;
-      records += some.length;
-      known.add(stranger);
+  let named = await store.firstOfNextChain(null);
+  while (named !== null) {
+    const id = named.row.chain_id;
+    // A chain may have begun after the chains were read.
+    if (!known.has(id) && !(await store.chains()).some(({ chain_id }) => chain_id === id)) {
+      yield named;
+      records++;
     }
-    stranger = await store.nextNamedChain(stranger);
+    named = await store.firstOfNextChain(id);
   }
   for (const row of await store.erasures()) yield { kind: 'erasure', row };
   yield { kind: 'end', records };

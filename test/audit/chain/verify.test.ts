@@ -197,6 +197,8 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   'a row inserted at a position below all others': copied({ chain_seq: -7 }, /no number/),
   'a row inserted without a position': copied({ chain_seq: null }, /no number/),
   'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never existed/),
+  'a row inserted for another chain without a position': copied({ chain_id: 'x', chain_seq: null }, /a chain that never existed/),
+  'a row inserted for another chain below all positions': copied({ chain_id: 'x', chain_seq: -7 }, /a chain that never existed/),
   'a row of a made-up chain inserted': {
     problem: 'added',
     says: /a chain that never existed/,
@@ -301,6 +303,32 @@ test.serial('a text in a numeric column of SQLite does not hide a record', async
   const report = await verified(database);
   t.like(report.problems, [{ problem: 'added', chain: first.chain }]);
   t.is(report.records.decision, 20, 'the other records are read all the same');
+});
+
+eachEngine(test.serial, 'no record hides behind another record with its number at the end of a page', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  for (let n = 0; n < 450; n++) await writer.decision(decision());
+  await writer.close();
+  t.like(await verified(database), { intact: true, records: { decision: 450 } });
+  for (const chain_seq of [199, 200, 201, 399, 400, 401, 449, 450]) {
+    const { id, ...row } = await database.knex('audit_decisions').where({ chain_seq }).first();
+    const { chain_id, mac } = row;
+    const outcome = { decision_id: id, outcome: 'denied', duration_ms: 1, created_at: 1, chain_id, chain_seq, mac };
+    const listed = { decision_id: id, resource_type: 'tool', shown: 0, hidden: 0, set_hash: 'x', chain_id, chain_seq, mac };
+    for (const [table, forged] of [
+      ['audit_decisions', { ...row, id: decision().id }],
+      ['audit_outcomes', outcome],
+      ['audit_shown', listed],
+    ] as const) {
+      await database.knex(table).insert(forged);
+      t.like((await verified(database)).problems, [{ problem: 'added', seq: chain_seq }], `${table} ${chain_seq}`);
+      await database
+        .knex(table)
+        .where(table === 'audit_decisions' ? { id: forged['id' as keyof typeof forged] } : { decision_id: id })
+        .delete();
+    }
+  }
 });
 
 eachEngine(test.serial, 'only a checkpoint shows that the last records are missing', async (t, at) => {
