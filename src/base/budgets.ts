@@ -25,6 +25,15 @@ export interface Stock {
   /** The amount that all keys hold now. */
   readonly taken: number;
   take(key: string, amount: number): Taken | Overdrawn;
+  /** Takes the amount as soon as there is room for it, after those of the same key who wait for room already. */
+  queue(key: string, amount: number): Turn;
+}
+
+export interface Turn {
+  /** Overdrawn: there can never be room for this amount, or `leave` was called first. */
+  readonly come: Promise<Taken | Overdrawn>;
+  /** Stops waiting. What was taken before stays taken. */
+  leave(): void;
 }
 
 export function isOverdrawn(taken: object): taken is Overdrawn {
@@ -38,6 +47,17 @@ export function isOverdrawn(taken: object): taken is Overdrawn {
 export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }): Stock {
   const byKey = new Map<string, number>();
   let taken = 0;
+  const line = new Set<{ readonly key: string; readonly attempt: () => boolean }>();
+
+  /** Gives what is free to those who wait for it. Those of one key are served in their order. */
+  function serve(): void {
+    const blocked = new Set<string>();
+    for (const waiting of line) {
+      if (blocked.has(waiting.key)) continue;
+      if (waiting.attempt()) line.delete(waiting);
+      else blocked.add(waiting.key);
+    }
+  }
 
   function add(key: string, amount: number): Overdrawn | null {
     const own = (byKey.get(key) ?? 0) + amount;
@@ -48,36 +68,63 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
     return null;
   }
 
+  function take(key: string, amount: number): Taken | Overdrawn {
+    const refused = add(key, amount);
+    if (refused !== null) return refused;
+    let held = amount;
+    const release = (less: number): void => {
+      const left = (byKey.get(key) ?? 0) - less;
+      if (left > 0) byKey.set(key, left);
+      else byKey.delete(key);
+      taken -= less;
+      held -= less;
+      if (less > 0 && line.size > 0) serve();
+    };
+    const grow = (more: number): Overdrawn | null => {
+      const refused = add(key, more);
+      if (refused === null) held += more;
+      return refused;
+    };
+    return {
+      grow,
+      set(wanted) {
+        if (wanted > held) return grow(wanted - held);
+        release(held - wanted);
+        return null;
+      },
+      giveBack: () => release(held),
+    };
+  }
+
+  function queue(key: string, amount: number): Turn {
+    let leave = (): void => undefined;
+    const come = new Promise<Taken | Overdrawn>((resolve) => {
+      const attempt = (): boolean => {
+        const room = take(key, amount);
+        if (isOverdrawn(room)) return false;
+        resolve(room);
+        return true;
+      };
+      const refused: Overdrawn = { overdrawn: 'key', budget, limit: perKey };
+      const waiting = { key, attempt };
+      leave = () => {
+        if (line.delete(waiting)) resolve(refused);
+      };
+      if (amount > perKey || amount > all / 2) resolve(refused);
+      else {
+        line.add(waiting);
+        serve();
+      }
+    });
+    return { come, leave };
+  }
+
   return {
     get taken() {
       return taken;
     },
-    take(key, amount) {
-      const refused = add(key, amount);
-      if (refused !== null) return refused;
-      let held = amount;
-      const release = (less: number): void => {
-        const left = (byKey.get(key) ?? 0) - less;
-        if (left > 0) byKey.set(key, left);
-        else byKey.delete(key);
-        taken -= less;
-        held -= less;
-      };
-      const grow = (more: number): Overdrawn | null => {
-        const refused = add(key, more);
-        if (refused === null) held += more;
-        return refused;
-      };
-      return {
-        grow,
-        set(wanted) {
-          if (wanted > held) return grow(wanted - held);
-          release(held - wanted);
-          return null;
-        },
-        giveBack: () => release(held),
-      };
-    },
+    take,
+    queue,
   };
 }
 

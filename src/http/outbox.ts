@@ -24,6 +24,7 @@ export interface Outbox {
 }
 
 export interface Recipient {
+  readonly principal: string;
   /**
    * Resolves when the client has read what was written, or is gone. Closes its connection if it reads nothing, or if too much
    * waits. `rest`: characters of the same answer that are not written yet.
@@ -47,6 +48,7 @@ export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stall
       return null;
     },
     open: (res, principal, log) => ({
+      principal,
       async taken(rest) {
         const bytes = res.writableLength + rest;
         if (res.writableLength === 0 || res.req.socket.destroyed) return;

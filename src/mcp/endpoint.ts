@@ -10,7 +10,7 @@ import { type Cancellation, createCancellation } from '../base/cancellation.ts';
 import { AppError } from '../base/errors.ts';
 import { isObject } from '../base/json/json.ts';
 import type { AddressRule } from '../base/network-address.ts';
-import { createOutbox, type Outbox } from '../http/outbox.ts';
+import { createOutbox } from '../http/outbox.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
 import { type Admission, mayUseTarget } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
@@ -44,7 +44,7 @@ import { createUpstreams } from './transports.ts';
 import type { StdioLimits } from './upstream/stdio/stdio.ts';
 
 export interface McpDeps
-  extends Omit<RequestDeps, 'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'deliveries' | 'reader'> {
+  extends Omit<RequestDeps, 'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'deliveries' | 'reader' | 'outbox'> {
   readonly verify: VerifyToken;
   readonly stdio: StdioLimits;
   /** The stock from `createBodies`, shared with REST. */
@@ -113,7 +113,6 @@ interface Endpoint extends McpDeps, RequestDeps {
   readonly standing: WeakSet<ServerResponse>;
   readonly watch: Revalidation;
   readonly intake: Intake;
-  readonly outbox: Outbox;
 }
 
 export function createMcpHandler(deps: McpDeps): McpHandler {

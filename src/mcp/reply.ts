@@ -1,6 +1,6 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
-import { setImmediate as immediate } from 'node:timers/promises';
+import { lane } from '../base/lane.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from './protocol/answer.ts';
@@ -36,13 +36,16 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
 const PART_LENGTH = 256 * 1024;
 
 async function writeMessage(res: ServerResponse, status: number, text: string, recipient: Recipient): Promise<void> {
-  res.writeHead(status, {
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(text),
-    'cache-control': 'no-store',
-  });
-  if (text.length > PART_LENGTH) await writeParts(res, text, recipient);
-  res.end(text.length > PART_LENGTH ? '' : text);
+  const isLong = text.length > PART_LENGTH;
+  const begin = (): void => {
+    const length = Buffer.byteLength(text);
+    res.writeHead(status, { 'content-type': 'application/json', 'content-length': length, 'cache-control': 'no-store' });
+  };
+  if (isLong) {
+    await inLane(recipient, begin);
+    await writeParts(res, text, recipient);
+  } else begin();
+  res.end(isLong ? '' : text);
   if (res.writableLength > 0) await recipient.taken(0);
 }
 
@@ -51,10 +54,18 @@ async function writeParts(res: ServerResponse, text: string, recipient: Recipien
   for (const part of partsOf(text)) {
     if (res.destroyed) return;
     rest -= part.length;
-    if (!res.write(part)) await recipient.taken(rest);
-    await immediate();
+    let isTaken = true;
+    await inLane(recipient, () => (isTaken = res.write(part)));
+    if (!isTaken) await recipient.taken(rest);
   }
 }
+
+/** Encoding a long text takes long, so each part has its turn in the lane. */
+const inLane = ({ principal }: Recipient, step: () => unknown): Promise<void> =>
+  lane.run(principal, () => {
+    step();
+    return true;
+  });
 
 /** Splits the text, but never between the two code units of one character. */
 function* partsOf(text: string): Generator<string> {

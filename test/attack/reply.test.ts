@@ -18,7 +18,7 @@ test.serial('a stream that breaks in the gateway is cut off', async (t) => {
     publicUrl: 'http://x',
     log: createLog('silent'),
     keepAliveMs: 60_000,
-    recipient: { taken: async () => undefined },
+    recipient: { principal: 'ann', taken: async () => undefined },
   };
   const server = createServer(async (_, res) => {
     try {

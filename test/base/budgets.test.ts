@@ -45,6 +45,43 @@ test('a stock never exceeds its limits, whatever is taken and given back', (t) =
   );
 });
 
+test('those who wait for room get it in their order, one key does not wait for another, and nothing is lost', async (t) => {
+  const step = fc.record({ key: fc.constantFrom('a', 'b'), amount: fc.integer({ min: 1, max: 60 }), leaves: fc.boolean() });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
+      const stock = createStock('bytes', { perKey: 50, all: 110 });
+      const held: Taken[] = [];
+      const came: Record<string, number[]> = { a: [], b: [] };
+      const all = steps.map(({ key, amount, leaves }, i) => {
+        const turn = stock.queue(key, amount);
+        const done = turn.come.then((room) => {
+          if (isOverdrawn(room)) t.true(amount > 50 || leaves);
+          else {
+            came[key]?.push(i);
+            held.push(room);
+          }
+        });
+        if (leaves) turn.leave();
+        return done;
+      });
+      for (let rest = steps.length; rest > 0; rest--) {
+        await new Promise((resolve) => setImmediate(resolve));
+        t.true(stock.taken <= 100);
+        held.shift()?.giveBack();
+      }
+      await Promise.all(all);
+      for (const room of held) room.giveBack();
+      t.is(stock.taken, 0);
+      for (const order of Object.values(came))
+        t.deepEqual(
+          order,
+          order.toSorted((x, y) => x - y),
+        );
+    }),
+    { numRuns: 50 },
+  );
+});
+
 test('a flow pays its debt with time, and tells the debt in seconds', (t) => {
   let now = 0;
   const flow = createFlow({ perKey: { perSecond: 10, burst: 20 }, all: { perSecond: 1_000, burst: 1_000 } }, () => now);

@@ -190,7 +190,11 @@ test.serial('an answer in parts counts against the limit of its target until it 
   );
   const read = async (): Promise<Buffer | UpstreamFault> => {
     const answer = await send();
-    return answer.type === 'stream' ? Buffer.alloc(0) : answer.read();
+    if (answer.type === 'stream') throw new Error('no body');
+    const body = await answer.read();
+    t.is(stock.taken, isFault(body) ? 0 : 100_000 - 64 * 1024);
+    answer.discard();
+    return body;
   };
   const [large, small] = [await read(), await read()];
   t.is(isFault(large) ? large.fault : '', 'busy');
@@ -198,15 +202,36 @@ test.serial('an answer in parts counts against the limit of its target until it 
   t.is(stock.taken, 0);
 });
 
-test.serial('an answer whose announced length exceeds the room is given up before its body arrives', async (t) => {
+const announced = (length: number): string =>
+  `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${'1'.repeat(length)}`;
+
+test.serial('a large body waits for room, and is not read before it has its turn', async (t) => {
   const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
-  const head = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n';
-  const { send } = await wire(t, (socket) => void socket.write(head), createUnread(stock));
-  const [first, second] = [await send(), await send()];
-  if (first.type === 'stream' || second.type === 'stream') throw new Error('no body');
-  const refused = await second.read();
-  t.is(isFault(refused) ? refused.fault : '', 'busy');
+  const { send } = await wire(t, (socket) => void socket.write(announced(200_000)), createUnread(stock));
+  const [first, second, third] = [await send(), await send(), await send()];
+  if (first.type === 'stream' || second.type === 'stream' || third.type === 'stream') throw new Error('no body');
+  const whole = await first.read();
+  t.is(isFault(whole) ? 0 : whole.length, 200_000);
+  const order: string[] = [];
+  const waiting = second.read().finally(() => order.push('read'));
+  const gone = third.read();
+  third.discard();
+  t.deepEqual(await gone, { fault: 'aborted' });
+  order.push('room');
   first.discard();
+  const body = await waiting;
+  t.is(isFault(body) ? 0 : body.length, 200_000);
+  t.deepEqual(order, ['room', 'read']);
+  second.discard();
+  t.is(stock.taken, 0);
+});
+
+test.serial('a large body is not read if it is refused when its turn has come', async (t) => {
+  const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
+  const { send } = await wire(t, (socket) => void socket.write(announced(200_000)), createUnread(stock));
+  const answer = await send();
+  if (answer.type === 'stream') throw new Error('no body');
+  t.deepEqual(await answer.read(() => ({ fault: 'busy' })), { fault: 'busy' });
   t.is(stock.taken, 0);
 });
 

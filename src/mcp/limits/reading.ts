@@ -16,6 +16,8 @@ export interface TargetReader {
    * the target already take too much memory.
    */
   hold(targetId: string, length: number): BacklogFault | (() => void);
+  /** Resolves when the key is no longer in debt, or after 30 s. */
+  rest(charged: string): Promise<void>;
   /** Bytes that are not UTF-8 become U+FFFD. */
   decode(charged: string, bytes: Buffer): string | Promise<string>;
   /** `charged`: target and caller as one key. If that key is in debt, the message is read later. */
@@ -23,14 +25,19 @@ export interface TargetReader {
 }
 
 export function createTargetReader(flow: Flow, unread: Unread = createUnread()): TargetReader {
-  async function readCounted(charged: string, text: string, rules: LargeRules): Promise<JsonReading> {
+  async function rest(charged: string): Promise<void> {
     const wait = flow.wait(charged);
     if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
+  }
+
+  async function readCounted(charged: string, text: string, rules: LargeRules): Promise<JsonReading> {
+    await rest(charged);
     const reading = await readLargeJson(text, rules, charged);
     flow.charge(charged, costOf(text.length, reading));
     return reading;
   }
   return {
+    rest,
     hold(targetId, length) {
       const account = unread.open(targetId);
       return account.set(length) ?? account.close;

@@ -4,6 +4,7 @@ import type { TokenClaims } from '../../auth/principal.ts';
 import type { Cancellable } from '../../base/cancellation.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Log } from '../../base/log.ts';
+import type { Outbox } from '../../http/outbox.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import type { Admission, Admit } from '../../state/admission.ts';
 import type { Access, RoutedTarget } from '../../targets/target.ts';
@@ -45,6 +46,7 @@ export interface RequestDeps {
   readonly calls: Slots;
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
+  readonly outbox: Outbox;
   readonly limits: McpLimits;
   readonly observe: Observe;
   readonly now: () => number;

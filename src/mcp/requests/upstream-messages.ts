@@ -48,9 +48,9 @@ import {
   toolOf,
   upstreamTaskId,
 } from '../sessions/tasks.ts';
-import { faultOf, readAll } from '../upstream/http.ts';
+import { faultOf } from '../upstream/http.ts';
 import { BacklogFault } from '../upstream/unread.ts';
-import { isFault, type UpstreamAnswer, type UpstreamStream } from '../upstream/upstream.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamStream } from '../upstream/upstream.ts';
 import { authorize, decideListed } from './authorize.ts';
 import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
 import { forwardFailure, NOT_ITS_TO_ASK, noteFault, upstreamFault } from './failure.ts';
@@ -91,13 +91,26 @@ export async function forwardAnswer(
   if (answer.type === 'stream')
     return { kind: 'stream', events: forwardStream(deps, context, answer), drain: context.mode === 'stateful' };
   if (answer.type === 'other') return forwardFailure(deps, context, awaited, answer);
-  const bytes = await readAll(answer, deps.limits.answerBytes);
-  if (isFault(bytes)) return upstreamFault(deps, context, awaited, bytes);
-  const seen = await inspect(deps, context, bytes);
-  // The only message must be the answer.
-  const { text, outcome } = seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
-  awaited.end(outcome);
-  return { kind: 'message', status: 200, text };
+  try {
+    // What the caller owes is paid before its answer takes room that others could use.
+    await deps.reader.rest(chargedTo(context));
+    const body = await answer.read(() => unreadByClients(deps, context));
+    if (isFault(body)) return upstreamFault(deps, context, awaited, body);
+    // The body keeps its room in memory until it is discarded, so it is not refused after it has been read.
+    const seen = await inspectHeld(deps, context, body);
+    // The only message must be the answer.
+    const { text, outcome } = seen.kind === 'final' ? seen : broken(context, 'The target sent no valid answer');
+    awaited.end(outcome);
+    return { kind: 'message', status: 200, text };
+  } finally {
+    answer.discard();
+  }
+}
+
+/** A large answer is not read while the clients of its caller leave too many bytes unread. */
+function unreadByClients({ outbox }: RequestDeps, { caller }: UpstreamContext): UpstreamFault | null {
+  const refused = outbox.refusal(principalKey(caller.claims));
+  return refused && { fault: 'busy', cause: new Error(`the clients of this caller have left too many bytes of answers unread`) };
 }
 
 export async function* forwardStream(
@@ -176,24 +189,27 @@ function needsRequest({ method, params, task }: AwaitedRequest): boolean {
   return method === 'completion/complete' || params?.task !== undefined || (task != null && method !== 'tasks/result');
 }
 
-async function inspect(deps: RequestDeps, context: UpstreamContext, message: Buffer | string): Promise<Seen> {
+async function inspect(deps: RequestDeps, context: UpstreamContext, text: string): Promise<Seen> {
   const { target, awaited } = context;
-  const giveBack = deps.reader.hold(target.id, message.length);
+  const giveBack = deps.reader.hold(target.id, text.length);
   if (giveBack instanceof BacklogFault) {
     const text = noteFault(deps, context, { fault: 'busy', cause: giveBack }, awaited?.method);
     return awaited === null ? DROP : { kind: 'final', ...broken(context, text) };
   }
   try {
-    return await inspectRead(
-      deps,
-      context,
-      typeof message === 'string' ? message : await deps.reader.decode(chargedTo(context), message),
-    );
+    return await inspectHeld(deps, context, text);
+  } finally {
+    giveBack();
+  }
+}
+
+async function inspectHeld(deps: RequestDeps, context: UpstreamContext, message: Buffer | string): Promise<Seen> {
+  try {
+    const text = typeof message === 'string' ? message : await deps.reader.decode(chargedTo(context), message);
+    return await inspectRead(deps, context, text);
   } catch (err) {
     if (!(err instanceof UnreadFault)) throw err;
     return malformed(deps, context, err.message);
-  } finally {
-    giveBack();
   }
 }
 

@@ -5,12 +5,14 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import type { Cancellable } from '../../base/cancellation.ts';
+import { LARGE_TEXT } from '../../base/json/large.ts';
+import { lane } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../protocol/sse.ts';
 import { createAgent, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
-import { BacklogFault, createUnread, type Unread, type UnreadAccount } from './unread.ts';
+import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,
   openingOf,
@@ -43,7 +45,7 @@ export function createHttpUpstream(
       const { target, access } = request;
       if (access.credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
       if (target.transport !== 'streamable-http') return Promise.resolve({ fault: 'transport' });
-      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id));
+      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id), target.id);
       try {
         const { origin, path } = addressOf(target);
         // undici does not follow redirects by default, and must not.
@@ -82,6 +84,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   private settle: (answer: UpstreamAnswer | UpstreamFault) => void = () => undefined;
   private readonly signal: Cancellable | undefined;
   private readonly maxBytes: number;
+  private readonly targetId: string;
   private controller: Dispatcher.DispatchController | null = null;
   private stream: { readonly reader: SseReader; readonly queue: EventQueue } | null = null;
   private paused = false;
@@ -98,7 +101,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
 
-  constructor(signal: Cancellable | undefined, maxBytes: number, unread: UnreadAccount) {
+  constructor(signal: Cancellable | undefined, maxBytes: number, unread: UnreadAccount, targetId: string) {
+    this.targetId = targetId;
     this.signal = signal;
     this.maxBytes = maxBytes;
     this.unread = unread;
@@ -111,6 +115,11 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   private readonly abort = (): void => this.fail({ fault: 'aborted' });
 
+  private readonly discard = (): void => {
+    this.abort();
+    this.unread.close();
+  };
+
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.controller = controller;
     if (this.outcome !== null) controller.abort(new errors.RequestAbortedError());
@@ -122,7 +131,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     const sessionId = one(headers['mcp-session-id']) ?? null;
     const retryAfter = one(headers['retry-after']) ?? null;
     const location = one(headers.location) ?? null;
-    const { abort: discard, read } = this;
+    const { discard, read } = this;
     // The members are listed one by one because every call comes here: spreading an object is slow to make and to read.
     if (type !== 'text/event-stream') {
       this.settle({
@@ -135,7 +144,10 @@ class Exchange implements Dispatcher.DispatchHandler {
         type: type === 'application/json' ? 'json' : 'other',
         read,
       });
-      this.reserve(headers);
+      this.announced = Number(one(headers['content-length']) ?? 0) || 0;
+      if (this.announced > this.maxBytes) this.fail({ fault: 'too_large' });
+      // A large body is read when it is asked for and there is room for it.
+      else if (this.announced > FREE) this.controller?.pause();
       return;
     }
     const reader = createSseReader(this.maxBytes);
@@ -143,13 +155,6 @@ class Exchange implements Dispatcher.DispatchHandler {
     const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
     this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
-  }
-
-  /** Reserves room for the announced length, so that a body without room is refused before it is read. */
-  private reserve(headers: IncomingHttpHeaders): void {
-    this.announced = Number(one(headers['content-length']) ?? 0) || 0;
-    if (this.announced > this.maxBytes) this.fail({ fault: 'too_large' });
-    else this.hold(this.announced);
   }
 
   /** Reserves room for this many bytes of the body. False: there is no room, and the request has failed. */
@@ -214,16 +219,41 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.stream.queue.end();
       return;
     }
-    const [first] = this.chunks;
-    this.end(this.chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.chunks, this.size));
+    void this.join();
+  }
+
+  /** Ends with the whole body. Joining a large one takes milliseconds, so it has its turn in the lane. */
+  private async join(): Promise<void> {
+    const { chunks, size } = this;
+    const [first] = chunks;
+    if (chunks.length === 1 && first !== undefined) this.end(first);
+    else if (size <= LARGE_TEXT) this.end(Buffer.concat(chunks, size));
+    else {
+      await lane.run(this.targetId, () => {
+        this.end(Buffer.concat(chunks, size));
+        return true;
+      });
+    }
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {
     if (!this.over) this.fail({ fault: faultOf(cause), cause });
   }
 
-  private readonly read = (): Promise<Buffer | UpstreamFault> =>
-    this.outcome === null ? new Promise((resolve) => (this.told = resolve)) : Promise.resolve(this.outcome);
+  private readonly read = (refusal: () => UpstreamFault | null = () => null): Promise<Buffer | UpstreamFault> => {
+    if (this.outcome !== null) return Promise.resolve(this.outcome);
+    if (this.announced > FREE) void this.begin(refusal);
+    return new Promise((resolve) => (this.told = resolve));
+  };
+
+  /** Lets a large body arrive as soon as there is room for it. */
+  private async begin(refusal: () => UpstreamFault | null): Promise<void> {
+    const cause = await this.unread.reserve(this.announced);
+    if (this.outcome !== null) return;
+    const fault: UpstreamFault | null = cause === null ? refusal() : { fault: 'busy', cause };
+    if (fault !== null) this.fail(fault);
+    else this.controller?.resume();
+  }
 
   /** Ends the request with a fault, unless it has already ended. */
   private fail(fault: UpstreamFault): void {
@@ -238,7 +268,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   private end(outcome: Buffer | UpstreamFault): void {
     this.outcome ??= outcome;
     this.chunks = [];
-    this.unread.close();
+    // A whole body takes its room until its reader discards it.
+    if (isFault(this.outcome)) this.unread.close();
     this.signal?.removeEventListener('abort', this.abort);
     this.told?.(this.outcome);
   }
@@ -292,6 +323,7 @@ function one(value: string | string[] | undefined): string | undefined {
 export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise<Buffer | UpstreamFault> {
   if (answer.type === 'stream') return Buffer.alloc(0);
   const body = await answer.read();
+  answer.discard();
   return !isFault(body) && body.length > maxBytes ? { fault: 'too_large' } : body;
 }
 

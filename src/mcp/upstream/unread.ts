@@ -1,8 +1,10 @@
 /** Bounds the data that targets have sent and no client has read yet: per target and for the process, across all transports. */
-import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../../base/budgets.ts';
+import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken, type Turn } from '../../base/budgets.ts';
 
 /** The first bytes of a stream or body are not counted. Nearly everything that targets send is smaller. */
-const FREE = 64 * 1024;
+export const FREE = 64 * 1024;
+/** How long a large body waits for room before it is read. */
+const WAIT_MS = 30_000;
 const LIMITS = { perKey: 32 * 1024 * 1024, all: 96 * 1024 * 1024 };
 
 /** The reason why an answer or a stream was abandoned. The message is for administrators. */
@@ -21,6 +23,8 @@ export interface Unread {
 export interface UnreadAccount {
   /** Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. */
   set(bytes: number): BacklogFault | null;
+  /** Does the same for a new account, but waits until there is room. `close` ends the wait. */
+  reserve(bytes: number): Promise<BacklogFault | null>;
   close(): void;
 }
 
@@ -28,7 +32,20 @@ export function createUnread(stock: Stock = createStock('unread answers', LIMITS
   return {
     open(targetId) {
       let taken: Taken | null = null;
+      let turn: Turn | null = null;
+      let isClosed = false;
       return {
+        async reserve(bytes) {
+          if (bytes <= FREE) return null;
+          turn = stock.queue(targetId, bytes - FREE);
+          const timer = setTimeout(turn.leave, WAIT_MS);
+          const room = await turn.come;
+          clearTimeout(timer);
+          if (isOverdrawn(room)) return new BacklogFault(room);
+          if (isClosed) room.giveBack();
+          else taken = room;
+          return null;
+        },
         set(bytes) {
           if (taken === null) {
             if (bytes <= FREE) return null;
@@ -40,6 +57,8 @@ export function createUnread(stock: Stock = createStock('unread answers', LIMITS
           return refused === null ? null : new BacklogFault(refused);
         },
         close() {
+          isClosed = true;
+          turn?.leave();
           taken?.giveBack();
           taken = null;
         },

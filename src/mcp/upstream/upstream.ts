@@ -50,17 +50,22 @@ interface AnswerHead {
   readonly retryAfter: string | null;
   /** The Location header of a redirect. */
   readonly location?: string | null;
-  /** Abandons the rest of the answer without reading it. */
+  /** Abandons what is left of the answer, and gives back the room of a body that was read. Every answer is discarded in the end. */
   discard(): void;
 }
 
 export type UpstreamAnswer = AnswerHead &
-  /** `read` returns the whole body, or a fault if the transport cannot deliver it. */
   (
-    | { readonly type: 'json' | 'other'; readonly read: () => Promise<Buffer | UpstreamFault> }
+    | { readonly type: 'json' | 'other'; readonly read: ReadBody }
     /** Iterating throws SseFault if the body is not an event stream, and the connection's error if it breaks off. */
     | { readonly type: 'stream'; readonly events: AsyncIterable<readonly SseEvent[]> }
   );
+
+/**
+ * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it;
+ * `refusal` is asked then, before the body is read.
+ */
+export type ReadBody = (refusal?: () => UpstreamFault | null) => Promise<Buffer | UpstreamFault>;
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
