@@ -1,7 +1,7 @@
 /** Reads the query parameters that filter the log, and turns them into SQL conditions. Pure. */
 import Joi from 'joi';
 import type { FieldError } from '../base/errors.ts';
-import { instant } from '../base/validate.ts';
+import { instant, uuid } from '../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { firstIdOf, resourceKey } from './chain/chain.ts';
 import { AUDIT_REASONS } from './event.ts';
@@ -29,32 +29,26 @@ interface Query extends Omit<LogFilter, 'since' | 'before'> {
   readonly to?: number;
 }
 
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-
-const uuid = Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 const text = (max: number) => Joi.string().min(1).max(max);
 
-const schema = Joi.object<Query>({
-  from: instant(),
-  to: instant(),
-  id: uuid,
-  user_id: text(256),
-  target_id: uuid,
-  target_name: text(63),
-  method: text(256),
-  resource_type: Joi.valid(...RESOURCE_TYPES),
-  resource_name: text(2048),
-  resource_name_prefix: text(2048),
-  effect: Joi.valid(...EFFECTS),
-  policy_id: uuid,
-  reason: Joi.valid(...AUDIT_REASONS),
-});
-
 /** The query parameters of a filter. */
-export const FILTER_NAMES = [
-  ...['from', 'to', 'id', 'user_id', 'target_id', 'target_name', 'method', 'resource_type', 'resource_name'],
-  ...['resource_name_prefix', 'effect', 'policy_id', 'reason'],
-] as const;
+export const filterMembers = {
+  from: instant().description('Decisions at or after this time.'),
+  to: instant().description('Decisions before this time.'),
+  id: uuid().description('The decision id.'),
+  user_id: text(256).description('Decisions for this user.'),
+  target_id: uuid().description('Decisions about this target.'),
+  target_name: text(63).description('Decisions about the target with this name.'),
+  method: text(256).description('The JSON-RPC method.'),
+  resource_type: Joi.valid(...RESOURCE_TYPES).description('The type of the requested object.'),
+  resource_name: text(2048).description('The name or URI of the requested object.'),
+  resource_name_prefix: text(2048).description('The beginning of the name or URI.'),
+  effect: Joi.valid(...EFFECTS).description('The effect of the decision.'),
+  policy_id: uuid().description('The policy that decided.'),
+  reason: Joi.valid(...AUDIT_REASONS).description('The reason of the decision.'),
+} satisfies Record<keyof Query, Joi.Schema>;
+const schema = Joi.object<Query>(filterMembers);
+export const FILTER_NAMES = Object.keys(filterMembers);
 
 /** Returns the filter, or the errors by parameter. Ignores other members of `query`. */
 export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter | readonly FieldError[] {

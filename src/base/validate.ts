@@ -19,12 +19,14 @@ export const lines = (max: number): Joi.StringSchema =>
   textWithout(CONTROL_IN_LINES, 'must not contain control characters other than line breaks and tabs', max);
 
 function textWithout(refused: RegExp, refusal: string, max: number): Joi.StringSchema {
-  return Joi.string().custom((value: string, helpers) => {
-    if (!value.isWellFormed()) return helpers.message({ custom: 'must be well-formed Unicode' });
-    if (refused.test(value)) return helpers.message({ custom: refusal });
-    if ([...value].length > max) return helpers.message({ custom: `must have at most ${max} characters` });
-    return value;
-  });
+  return Joi.string()
+    .custom((value: string, helpers) => {
+      if (!value.isWellFormed()) return helpers.message({ custom: 'must be well-formed Unicode' });
+      if (refused.test(value)) return helpers.message({ custom: refusal });
+      if ([...value].length > max) return helpers.message({ custom: `must have at most ${max} characters` });
+      return value;
+    })
+    .meta({ maxLength: max });
 }
 
 export const uuid = (): Joi.StringSchema =>
@@ -32,12 +34,23 @@ export const uuid = (): Joi.StringSchema =>
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
 
+/** Marks a member as a time in the OpenAPI document. */
+export const asTimestamp = <S extends Joi.Schema>(schema: S): S => schema.meta({ format: 'date-time' }) as S;
+
 /** A point in time. The value becomes milliseconds since the epoch. */
 export const instant = (): Joi.StringSchema =>
-  Joi.string().custom((value: string, helpers) => {
+  asTimestamp(Joi.string()).custom((value: string, helpers) => {
     const ms = TIME.test(value) ? Date.parse(value) : Number.NaN;
     return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
   });
+
+/** The body of a request, or a part of it, under the name that it has in the OpenAPI document. */
+export const model = <T>(name: string, members: Joi.SchemaMap<T>): Joi.ObjectSchema<T> =>
+  Joi.object<T>(members).meta({ model: name });
+
+/** A member that a client may send back as it was read. `readOnlyErrors` compares it. */
+export const readOnly = <S extends Joi.Schema>(schema: S): S =>
+  schema.description('Read-only. It must be absent, or have the value that was read.') as S;
 
 /** Joi's messages begin with the name of the member, which is already in `path`. The root has no name and is called the body. */
 function fieldErrors(error: Joi.ValidationError, hints: Hints): FieldError[] {

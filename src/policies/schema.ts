@@ -1,6 +1,6 @@
 /** Policies in the REST API: what a request may contain, and how the API shows a policy. */
 import Joi from 'joi';
-import { type Hints, lines, text, uuid, validate } from '../base/validate.ts';
+import { asTimestamp, type Hints, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
 import {
   EFFECTS,
   type Policy,
@@ -35,14 +35,18 @@ export interface PolicyUpdate extends Partial<PolicyDocument> {
 
 const name = text(POLICY_LIMITS.name);
 const description = lines(POLICY_LIMITS.description).allow(null, '');
+const targetId = uuid().allow(null).description('The target of the policy; null: every target.');
 const resourceType = Joi.valid(...RESOURCE_TYPES, 'all');
-const resourcePattern = text(POLICY_LIMITS.pattern).allow(null);
+const resourcePattern = text(POLICY_LIMITS.pattern)
+  .allow(null)
+  .description('An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. null: every name.');
 const effect = Joi.valid(...EFFECTS);
 const priority = Joi.number()
   .integer()
   .min(-(2 ** 31))
   .max(2 ** 31 - 1)
-  .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' });
+  .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' })
+  .description('Policies with a higher priority are evaluated first. The first policy that matches decides.');
 
 /** The members with the same meaning in every form of a policy. */
 export const policyMembers = {
@@ -73,7 +77,9 @@ const subjectMembers = {
       ofType('group', subjectValues.group.required()),
       ofType('user', subjectValues.user.required()),
     ],
-  }),
+  })
+    .meta({ as: text(POLICY_LIMITS.subjectValue).allow(null) })
+    .description('A role, a group, or the id of a user; null or absent exactly for `everyone`.'),
 };
 const subjectForm = (type: SubjectType): string => `{"subject_type": "${type}", "subject_value": "..."}`;
 const everyoneForm = '{"subject_type": "everyone"}';
@@ -87,8 +93,8 @@ const FILE_NAMES: Hints = new Map([
   ['everyone', [`policy files use this name; in the API a subject is ${everyoneForm}`]],
 ]);
 
-const newSubject = Joi.object<SubjectInput>(subjectMembers);
-const knownSubject = Joi.object<SubjectInput>({ id: uuid(), ...subjectMembers });
+export const newSubject = model<SubjectInput>('NewPolicySubject', subjectMembers);
+const knownSubject = model<SubjectInput>('PolicySubjectUpdate', { id: uuid(), ...subjectMembers });
 const listOf = (subject: Joi.ObjectSchema) =>
   Joi.array()
     .items(
@@ -96,26 +102,26 @@ const listOf = (subject: Joi.ObjectSchema) =>
     )
     .max(POLICY_LIMITS.subjects);
 
-const newPolicy = Joi.object<PolicyInput>({
-  ...policyMembers,
-  target_id: uuid().allow(null),
+export const apiMembers = { ...policyMembers, target_id: targetId };
+export const newPolicy = model<PolicyInput>('NewPolicy', {
+  ...apiMembers,
   subjects: listOf(newSubject).required(),
 }).required();
 
-const changedPolicy = Joi.object<UpdateInput>({
-  id: uuid(),
+export const changedPolicy = model<UpdateInput>('PolicyUpdate', {
+  id: readOnly(uuid()),
   name,
   description,
-  target_id: uuid().allow(null),
+  target_id: targetId,
   resource_type: resourceType,
   resource_pattern: resourcePattern,
   effect,
   priority,
   enabled: Joi.boolean(),
   subjects: listOf(knownSubject),
-  managed_as: Joi.string().allow(null),
-  created_at: Joi.string(),
-  updated_at: Joi.string(),
+  managed_as: readOnly(Joi.string().allow(null)),
+  created_at: readOnly(asTimestamp(Joi.string())),
+  updated_at: readOnly(asTimestamp(Joi.string())),
 }).required();
 
 interface SubjectInput {

@@ -7,6 +7,7 @@ import { LOG_PATHS, LOG_SCHEMAS } from './audit/contract.ts';
 import { CHANGE_PATHS, CHANGE_SCHEMAS } from './gateway/changes-contract.ts';
 import { GATEWAY_PATHS, GATEWAY_SCHEMAS } from './gateway/contract.ts';
 import { STATUS_PATHS, STATUS_SCHEMAS } from './gateway/status-contract.ts';
+import { schemaOf } from './openapi/from-joi.ts';
 import { type Given, HEADERS, type Operation, type Paths, parameter } from './openapi/operation.ts';
 import {
   described,
@@ -202,7 +203,7 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     summary,
     ...(access === 'open' ? { security: [] } : { description: `Needs: ${access}.` }),
     parameters: [...segments, ...query, ...headers, ...(conditional ? [ifMatch] : []), ...(isChange ? [why] : [])],
-    ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: ref(takes) } } } } : {}),
+    ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: schemaOf(takes) } } } } : {}),
     responses: {
       ...Object.fromEntries(Object.entries(gives).map(([status, given]) => [status, responseOf(given, summary)])),
       ...Object.fromEntries(refusals(path, method, operation).map((status) => [status, problem(status)])),
@@ -240,7 +241,7 @@ export function openapiDocument(publicUrl: string) {
     }),
   );
   const all: Record<string, Schema> = { ...SCHEMAS };
-  collectNamed(SCHEMAS, all);
+  collectNamed([SCHEMAS, paths], all);
   return {
     openapi: '3.1.0',
     info: {

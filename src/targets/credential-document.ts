@@ -1,10 +1,9 @@
 /** Credentials in requests of the REST API: the header or variable, the subject, and the value. */
 import Joi from 'joi';
 import { invalidRequest } from '../base/errors.ts';
-import { text, validate } from '../base/validate.ts';
-import type { CredentialKey, Target } from './target.ts';
+import { model, text, validate } from '../base/validate.ts';
+import { CREDENTIAL_TYPES, type CredentialKey, type Target } from './target.ts';
 
-export const CREDENTIAL_TYPES = ['bearer', 'header', 'env'] as const satisfies readonly CredentialKey['type'][];
 export const CREDENTIAL_LIMITS = { name: 256, value: 8192, subjectValue: 256 } as const;
 
 /** Most specific first. */
@@ -73,6 +72,9 @@ const headerName = namedFor(headerProblem, (name) => name.toLowerCase());
 const variableName = namedFor(variableProblem, (name) => name);
 
 const type = Joi.valid(...CREDENTIAL_TYPES).required();
+export const credentialName = Joi.string().description(
+  '`authorization` for a bearer, the name in lower case for a header, the name of the variable for env.',
+);
 const bearerName = Joi.forbidden().messages({ 'any.unknown': 'is only for the types header and env' });
 const nameFor = (bearer: Joi.Schema, env: Joi.Schema): Joi.Schema =>
   Joi.when('type', {
@@ -93,15 +95,23 @@ function valueProblem({ type }: Pick<CredentialKey, 'type'>, value: string): str
 
 const value = Joi.string().max(CREDENTIAL_LIMITS.value).required();
 
-const credential = Joi.object<{ type: CredentialKey['type']; name?: string; value: string }>({
+const bearer = model('NewBearerCredential', { type: Joi.valid('bearer').required(), value });
+const withName = model('NewNamedCredential', {
+  type: Joi.valid('header', 'env').required(),
+  name: Joi.string().max(CREDENTIAL_LIMITS.name).required(),
+  value,
+});
+export const newCredential = Joi.object<{ type: CredentialKey['type']; name?: string; value: string }>({
   type,
   name: nameFor(bearerName, variableName.required()),
   value,
-}).required();
+})
+  .meta({ model: 'NewCredential', as: Joi.alternatives(bearer, withName).match('one') })
+  .required();
 
 /** Throws AppError `invalid_request`, like the other functions here. No error shows the value. */
 export function readCredential(body: unknown): CredentialInput {
-  const read = validate(credential, body);
+  const read = validate(newCredential, body);
   const input: CredentialInput = { type: read.type, name: read.name ?? BEARER.name, value: read.value };
   checkValue(input, input.value);
   return input;
@@ -112,7 +122,7 @@ export function checkValue(key: Pick<CredentialKey, 'type'>, value: string): voi
   if (problem !== null) throw invalidRequest([{ path: 'value', message: problem }]);
 }
 
-const ownValue = Joi.object<{ value: string }>({ value }).required();
+export const ownValue = model<{ value: string }>('OwnCredentialValue', { value }).required();
 
 /** Reads the value only; `checkValue` checks that it fits the key. */
 export function readOwnValue(body: unknown): string {
@@ -120,7 +130,7 @@ export function readOwnValue(body: unknown): string {
 }
 
 /** A key for which users may supply values. A bearer may have the name that the API shows for it. */
-export const suppliedKey = Joi.object<CredentialKey>({
+export const suppliedKey = model<CredentialKey>('UserCredential', {
   type,
   name: nameFor(
     Joi.valid(BEARER.name),
@@ -128,7 +138,7 @@ export const suppliedKey = Joi.object<CredentialKey>({
       const message = `the variable ${name} cannot be supplied by users, because it controls the process itself`;
       return isSteeringVariable(name) ? helpers.message({ custom: message }) : name;
     }),
-  ),
+  ).meta({ as: credentialName }),
 }).custom((key: CredentialKey) => ({ type: key.type, name: key.name ?? BEARER.name }));
 
 const subjectValue = text(CREDENTIAL_LIMITS.subjectValue).required();

@@ -2,7 +2,7 @@
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
-import { lines, text, uuid, validate } from '../base/validate.ts';
+import { asTimestamp, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
 import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { ASKABLE, type Askable } from '../mcp/protocol/capabilities.ts';
 import { type ExtensionMethod, isRequestMethod } from '../mcp/protocol/operation.ts';
@@ -10,12 +10,17 @@ import { fitsTransport, suppliedKey, variableProblem } from './credential-docume
 import {
   type ArgumentCapture,
   type CredentialKey,
+  DENIALS,
   type HttpTarget,
   ISOLATIONS,
+  membersOf,
+  OPTIONS,
+  PROCESS,
   type StdioTarget,
   TARGET_NAME,
   type Target,
   TRANSPORTS,
+  type Transport,
 } from './target.ts';
 
 type Kept = 'id' | 'created_at' | 'updated_at';
@@ -26,6 +31,10 @@ export type TargetDocument = Omit<HttpTarget, Kept> | Omit<StdioTarget, Kept>;
 type Members = Partial<Omit<HttpTarget, Kept | 'transport'>> &
   Partial<Omit<StdioTarget, Kept | 'transport'>> & { readonly transport?: Target['transport'] };
 
+interface NewTarget extends Members {
+  readonly name: string;
+}
+
 /** Omitted members keep their values. Read-only members must be omitted or have the values that were read. */
 export interface TargetUpdate extends Members {
   readonly id?: string;
@@ -33,7 +42,7 @@ export interface TargetUpdate extends Members {
   readonly updated_at?: string;
 }
 
-export const TARGET_LIMITS = {
+const TARGET_LIMITS = {
   description: 4096,
   url: 2048,
   path: 4096,
@@ -66,8 +75,8 @@ function urlProblem(value: string): string | null {
 
 /** Requests of the protocol that targets send to clients. */
 const OF_CLIENTS: readonly string[] = ['sampling/createMessage', 'elicitation/create', 'roots/list'];
-export const METHOD = /^[a-z]+(\/[A-Za-z0-9_-]+)+$/;
-export const PARAM = /^[A-Za-z][A-Za-z0-9_]*$/;
+const METHOD = /^[a-z]+(\/[A-Za-z0-9_-]+)+$/;
+const PARAM = /^[A-Za-z][A-Za-z0-9_]*$/;
 
 /** Returns why a target may not have this extension method; null: it may. */
 export function extensionMethodProblem(method: string): string | null {
@@ -83,45 +92,88 @@ const checked = (schema: Joi.StringSchema, problemOf: (value: string) => string 
   });
 const absolutePath = checked(text(TARGET_LIMITS.path), (value) => (isAbsolute(value) ? null : 'must be an absolute path'));
 
-const members = {
+/** The members of every target. */
+export const commonMembers = {
   name: Joi.string().pattern(TARGET_NAME).messages({
     'string.pattern.base': 'must begin with a letter a-z, contain only a-z, 0-9 and -, and have at most 63 characters',
   }),
   description: lines(TARGET_LIMITS.description).allow(null, ''),
-  transport: Joi.valid(...TRANSPORTS),
-  url: checked(Joi.string(), urlProblem),
-  command: absolutePath,
-  args: Joi.array().items(text(TARGET_LIMITS.arg).allow('')).max(TARGET_LIMITS.args),
-  cwd: absolutePath.allow(null),
-  env: Joi.object<Record<string, string>>().custom((env: Record<string, unknown>, helpers) => {
-    const problem = envProblem(env);
-    return problem === null ? env : helpers.message({ custom: problem });
-  }),
-  isolation: Joi.valid(...ISOLATIONS),
   enabled: Joi.boolean(),
-  denials: Joi.valid('shown', 'hidden'),
+  denials: Joi.valid(...DENIALS).description(
+    '`shown`: the answer to a refused call says that policy refuses it. `hidden`: the answer is the same as for an unknown name.',
+  ),
   may_ask: Joi.array<readonly Askable[]>()
     .items(Joi.valid(...ASKABLE))
-    .unique(),
+    .unique()
+    .description('What the target may request from its clients.'),
   extension_methods: Joi.array<readonly ExtensionMethod[]>()
     .items(
-      Joi.object<ExtensionMethod>({
-        method: checked(Joi.string().max(TARGET_LIMITS.method), extensionMethodProblem).required(),
+      model<ExtensionMethod>('ExtensionMethod', {
+        method: checked(Joi.string().max(TARGET_LIMITS.method), extensionMethodProblem)
+          .required()
+          .meta({ pattern: METHOD.source }),
         resource_type: Joi.valid(...RESOURCE_TYPES).required(),
         param: Joi.string()
           .max(TARGET_LIMITS.param)
           .pattern(PARAM)
           .messages({ 'string.pattern.base': 'must be the plain name of a member of params' })
-          .required(),
+          .required()
+          .description('The member of `params` that names the tool, resource or prompt.'),
       }),
     )
     .unique('method')
-    .max(TARGET_LIMITS.extensionMethods),
-  user_credentials: Joi.array<readonly CredentialKey[]>().items(suppliedKey).unique('name').max(TARGET_LIMITS.userCredentials),
-  capture_arguments: Joi.object<ArgumentCapture>({
+    .max(TARGET_LIMITS.extensionMethods)
+    .description('Methods of the target that are not in the protocol.'),
+  user_credentials: Joi.array<readonly CredentialKey[]>()
+    .items(suppliedKey)
+    .unique('name')
+    .max(TARGET_LIMITS.userCredentials)
+    .description('Headers or variables for which users may supply their own values.'),
+  capture_arguments: model<ArgumentCapture>('CaptureArguments', {
     mask: Joi.array().items(text(TARGET_LIMITS.maskedName)).unique().max(TARGET_LIMITS.mask).required(),
-  }).allow(null),
-  timeout_ms: Joi.number().integer().min(TARGET_LIMITS.minTimeout).max(TARGET_LIMITS.maxTimeout).strict().allow(null),
+  })
+    .allow(null)
+    .description(
+      'If set, the audit log records the arguments of `tools/call` and `prompts/get`. `mask` names members whose values are never recorded. null: arguments are not recorded.',
+    ),
+  timeout_ms: Joi.number()
+    .integer()
+    .min(TARGET_LIMITS.minTimeout)
+    .max(TARGET_LIMITS.maxTimeout)
+    .strict()
+    .allow(null)
+    .description(
+      'How long the target may be silent during a request, in milliseconds; null: the value of `UPSTREAM_TIMEOUT_MS`.',
+    ),
+};
+
+/** The members of a target with the transport `streamable-http` or `sse`. */
+export const httpMembers = {
+  transport: Joi.valid('streamable-http', 'sse').messages({ 'any.only': `must be one of [${TRANSPORTS.join(', ')}]` }),
+  url: checked(Joi.string(), urlProblem).meta({ maxLength: TARGET_LIMITS.url }),
+};
+
+/** The members of a target with the transport `stdio`. */
+export const stdioMembers = {
+  transport: Joi.valid('stdio'),
+  command: absolutePath.description('The absolute path of an executable that STDIO_ALLOWED names.'),
+  args: Joi.array().items(text(TARGET_LIMITS.arg).allow('')).max(TARGET_LIMITS.args),
+  cwd: absolutePath
+    .allow(null)
+    .description('The working folder; null: an empty folder of its own, which is deleted when the process ends.'),
+  env: Joi.object<Record<string, string>>()
+    .custom((env: Record<string, unknown>, helpers) => {
+      const problem = envProblem(env);
+      return problem === null ? env : helpers.message({ custom: problem });
+    })
+    .meta({
+      additionalProperties: { type: 'string', maxLength: TARGET_LIMITS.envValue },
+      maxProperties: TARGET_LIMITS.env,
+    })
+    .description(
+      'The whole environment of the process, except credentials. Administrators can read it, so do not put secrets here.',
+    ),
+  isolation: Joi.valid(...ISOLATIONS).description('Which sessions share a process.'),
 };
 
 /** Checks names and values by hand, because messages of Joi would show a value. */
@@ -139,52 +191,49 @@ function envProblem(env: Readonly<Record<string, unknown>>): string | null {
   return null;
 }
 
-const HTTP_MEMBERS = ['url'] as const;
-const STDIO_MEMBERS = ['command', 'args', 'cwd', 'env', 'isolation'] as const;
-
 const foreign = Joi.forbidden().messages({ 'any.unknown': 'is not for this transport' });
-const ofKind = (stdio: boolean, schema: Joi.Schema): Joi.Schema =>
-  Joi.when('transport', {
-    is: Joi.valid('stdio').required(),
+const { transport: _, ...urlMembers } = httpMembers;
+const { transport: __, ...processMembers } = stdioMembers;
+const foreignTo = (members: object) => Object.fromEntries(Object.keys(members).map((name) => [name, foreign]));
+
+const newHttpTarget = model<NewTarget>('NewHttpTarget', {
+  ...httpMembers,
+  ...commonMembers,
+  transport: httpMembers.transport.description('Absent: `streamable-http`.'),
+  url: httpMembers.url.required(),
+  name: commonMembers.name.required(),
+  ...foreignTo(processMembers),
+});
+const newStdioTarget = model<NewTarget>('NewStdioTarget', {
+  ...stdioMembers,
+  ...commonMembers,
+  transport: stdioMembers.transport.required(),
+  command: stdioMembers.command.required(),
+  name: commonMembers.name.required(),
+  ...foreignTo(urlMembers),
+});
+export const newTarget = Joi.alternatives<NewTarget>()
+  .conditional(Joi.object({ transport: Joi.valid('stdio').required() }).unknown(), {
     // biome-ignore lint/suspicious/noThenProperty: joi's word for it
-    then: stdio ? schema : foreign,
-    otherwise: stdio ? foreign : schema,
-  });
+    then: newStdioTarget,
+    otherwise: newHttpTarget,
+  })
+  .required()
+  .meta({ model: 'NewTarget' });
 
-const newTarget = Joi.object<Members & { name: string }>({
-  ...members,
-  name: members.name.required(),
-  url: ofKind(false, members.url.required()),
-  command: ofKind(true, members.command.required()),
-  args: ofKind(true, members.args),
-  cwd: ofKind(true, members.cwd),
-  env: ofKind(true, members.env),
-  isolation: ofKind(true, members.isolation),
+export const changedTarget = model<TargetUpdate>('TargetUpdate', {
+  id: readOnly(uuid()),
+  transport: Joi.valid(...TRANSPORTS),
+  ...urlMembers,
+  ...processMembers,
+  ...commonMembers,
+  created_at: readOnly(asTimestamp(Joi.string())),
+  updated_at: readOnly(asTimestamp(Joi.string())),
 }).required();
-
-const changedTarget = Joi.object<TargetUpdate>({
-  id: uuid(),
-  ...members,
-  created_at: Joi.string(),
-  updated_at: Joi.string(),
-}).required();
-
-const DEFAULTS = {
-  description: null,
-  enabled: true,
-  denials: 'shown',
-  may_ask: ASKABLE,
-  extension_methods: [],
-  user_credentials: [],
-  capture_arguments: null,
-  timeout_ms: null,
-} as const satisfies Partial<TargetDocument>;
-const STDIO_DEFAULTS = { args: [], cwd: null, env: {}, isolation: 'per_user' } as const satisfies Partial<StdioTarget>;
 
 /** Throws AppError `invalid_request`, like the other functions here. */
 export function readTarget(value: unknown): TargetDocument {
-  const { name, transport = 'streamable-http', ...given } = validate(newTarget, value);
-  return documentOf({ ...DEFAULTS, ...given, name, transport }, null);
+  return documentOf({ description: null, enabled: true, transport: 'streamable-http', ...validate(newTarget, value) });
 }
 
 export function readTargetUpdate(value: unknown): TargetUpdate {
@@ -198,61 +247,44 @@ export function readTargetUpdate(value: unknown): TargetUpdate {
 export function changedDocument(before: Target, update: TargetUpdate): TargetDocument {
   const { id: _, created_at: __, updated_at: ___, ...given } = update;
   const transport = given.transport ?? before.transport;
-  const errors: FieldError[] = (transport === 'stdio' ? HTTP_MEMBERS : STDIO_MEMBERS)
-    .filter((name) => given[name] !== undefined)
+  const errors: FieldError[] = Object.keys(transport === 'stdio' ? urlMembers : processMembers)
+    .filter((name) => Object.hasOwn(given, name))
     .map((path) => ({ path, message: `is not for the transport ${transport}` }));
   if (errors.length > 0) throw invalidRequest(errors);
-  const { name, description, enabled, denials, may_ask, extension_methods } = before;
-  const { user_credentials, capture_arguments, timeout_ms } = before;
-  const kept = { name, description, enabled, denials, may_ask, extension_methods };
-  return documentOf({ ...kept, user_credentials, capture_arguments, timeout_ms, ...given, transport }, before);
+  return documentOf({ ...before, ...given, transport });
 }
 
-/** Members of the transport that `given` lacks are taken from `before`; null: a new target. */
-function documentOf(
-  given: Members & Required<Pick<TargetDocument, keyof typeof DEFAULTS | 'name' | 'transport'>>,
-  before: Target | null,
-): TargetDocument {
-  const { name, description, enabled, denials, may_ask, extension_methods } = given;
-  const { transport, user_credentials, capture_arguments, timeout_ms } = given;
-  const options = { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms };
-  const base = { name, description, enabled, ...options };
-  const unfit = user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
+function documentOf(given: Members & Pick<TargetDocument, 'name' | 'description' | 'enabled' | 'transport'>): TargetDocument {
+  const { name, description, enabled, transport, url, command } = given;
+  const common = { name, description, enabled, ...membersOf(OPTIONS, given) };
+  const unfit = common.user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
   if (unfit >= 0) {
     const message = `a target with the transport ${transport} takes only ${transport === 'stdio' ? 'env' : 'bearer and header'}`;
     throw invalidRequest([{ path: `user_credentials.${unfit}.type`, message }]);
   }
   if (transport !== 'stdio') {
-    const url = given.url ?? (before?.transport !== 'stdio' ? before?.url : undefined);
-    if (url === undefined) throw invalidRequest([{ path: 'url', message: `is required for the transport ${transport}` }]);
-    return { ...base, transport, url };
+    if (url === undefined) throw missing('url', transport);
+    return { ...common, transport, url };
   }
-  const was = before?.transport === 'stdio' ? before : null;
-  const command = given.command ?? was?.command;
-  if (command === undefined) throw invalidRequest([{ path: 'command', message: 'is required for the transport stdio' }]);
-  const kept = was ? { args: was.args, cwd: was.cwd, env: was.env, isolation: was.isolation } : STDIO_DEFAULTS;
-  const { args = kept.args, cwd = kept.cwd, env = kept.env, isolation = kept.isolation } = given;
-  return { ...base, transport, command, args, cwd, env, isolation };
+  if (command === undefined) throw missing('command', transport);
+  return { ...common, transport, ...membersOf(PROCESS, given) };
 }
+
+const missing = (path: 'url' | 'command', transport: Transport) =>
+  invalidRequest([{ path, message: `is required for the transport ${transport}` }]);
 
 type Shown<T> = Omit<T, 'created_at' | 'updated_at'> & { readonly created_at: string; readonly updated_at: string };
 export type TargetJson = Shown<HttpTarget> | Shown<StdioTarget>;
 
 export function targetJson(target: Target): TargetJson {
-  const { id, name, description, enabled, denials, may_ask, extension_methods } = target;
-  const { user_credentials, capture_arguments, timeout_ms } = target;
+  const { id, name, description, enabled } = target;
   const rest = {
     enabled,
-    denials,
-    may_ask,
-    extension_methods,
-    user_credentials,
-    capture_arguments,
-    timeout_ms,
+    ...membersOf(OPTIONS, target),
     created_at: new Date(target.created_at).toISOString(),
     updated_at: new Date(target.updated_at).toISOString(),
   };
-  if (target.transport !== 'stdio') return { id, name, description, transport: target.transport, url: target.url, ...rest };
-  const { transport, command, args, cwd, env, isolation } = target;
-  return { id, name, description, transport, command, args, cwd, env, isolation, ...rest };
+  const { transport } = target;
+  if (transport !== 'stdio') return { id, name, description, transport, url: target.url, ...rest };
+  return { id, name, description, transport, ...membersOf(PROCESS, target), ...rest };
 }

@@ -1,8 +1,7 @@
 /** Targets and their credentials. They are only written in administrative transactions, which run one at a time. */
 import type { Connection } from '../db/database.ts';
-import { ASKABLE } from '../mcp/protocol/capabilities.ts';
-import { CREDENTIAL_TYPES, type CredentialSubject } from './credential-document.ts';
-import { type CredentialKey, ISOLATIONS, type StdioTarget, type Target, TRANSPORTS } from './target.ts';
+import type { CredentialSubject } from './credential-document.ts';
+import { type CredentialKey, membersOf, OPTIONS, PROCESS, storedMembers, type Target, TRANSPORTS } from './target.ts';
 
 export interface CredentialRow extends CredentialSubject {
   readonly target_id: string;
@@ -52,57 +51,12 @@ interface Row {
   /** Empty for stdio. */
   readonly url: string;
   readonly enabled: number | boolean;
-  /** JSON of command, args, cwd, env, isolation; null for all but stdio. */
+  /** JSON of the members `PROCESS`; null for all but stdio. */
   readonly stdio: string | null;
-  /** JSON of denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms; null: the defaults. */
+  /** JSON of the members `OPTIONS`; null: the defaults. */
   readonly options: string | null;
   readonly created_at: number;
   readonly updated_at: number;
-}
-
-type Process = Pick<StdioTarget, 'command' | 'args' | 'cwd' | 'env' | 'isolation'>;
-type Options = Pick<
-  Target,
-  'denials' | 'may_ask' | 'extension_methods' | 'user_credentials' | 'capture_arguments' | 'timeout_ms'
->;
-
-/** The values for targets that were stored before these options existed. */
-const LATER_OPTIONS: Pick<Options, 'capture_arguments' | 'timeout_ms'> = { capture_arguments: null, timeout_ms: null };
-const DEFAULT_OPTIONS: Options = {
-  denials: 'shown',
-  may_ask: ASKABLE,
-  extension_methods: [],
-  user_credentials: [],
-  ...LATER_OPTIONS,
-};
-
-const isText = (value: unknown): value is string => typeof value === 'string';
-const areTexts = (value: unknown): value is readonly string[] => Array.isArray(value) && value.every(isText);
-const oneOf = (values: readonly string[], value: unknown): boolean => isText(value) && values.includes(value);
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
-const each = (value: unknown, fits: (item: Record<string, unknown>) => boolean): boolean =>
-  Array.isArray(value) && value.every((item) => isRecord(item) && fits(item));
-
-function isProcess(value: unknown): value is Process {
-  if (!isRecord(value)) return false;
-  const { command, args, cwd, env, isolation } = value;
-  const environment = isRecord(env) && Object.values(env).every(isText);
-  return isText(command) && areTexts(args) && (cwd === null || isText(cwd)) && environment && oneOf(ISOLATIONS, isolation);
-}
-
-function isOptions(value: unknown): value is Options {
-  if (!isRecord(value)) return false;
-  const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = value;
-  return (
-    oneOf(['shown', 'hidden'], denials) &&
-    Array.isArray(may_ask) &&
-    may_ask.every((item) => oneOf(ASKABLE, item)) &&
-    each(extension_methods, (item) => areTexts([item['method'], item['resource_type'], item['param']])) &&
-    each(user_credentials, (item) => oneOf(CREDENTIAL_TYPES, item['type']) && isText(item['name'])) &&
-    (capture_arguments === null || (isRecord(capture_arguments) && areTexts(capture_arguments['mask']))) &&
-    (timeout_ms === null || Number.isSafeInteger(timeout_ms))
-  );
 }
 
 /**
@@ -110,26 +64,22 @@ function isOptions(value: unknown): value is Options {
  */
 function toTarget(row: Row): Target {
   const { id, name, description, transport, url, created_at, updated_at } = row;
-  const options: unknown = row.options === null ? DEFAULT_OPTIONS : { ...LATER_OPTIONS, ...JSON.parse(row.options) };
-  if (!TRANSPORTS.includes(transport) || !isOptions(options)) throw new Error(`The row of target ${id} has an unknown format`);
-  const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = options;
-  const base = { id, name, description, enabled: Boolean(row.enabled), created_at, updated_at };
-  const common = { ...base, denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms };
-  if (transport !== 'stdio') return { ...common, transport, url };
-  const process: unknown = JSON.parse(row.stdio ?? 'null');
-  if (!isProcess(process)) throw new Error(`The row of target ${id} has an unknown format`);
-  const { command, args, cwd, env, isolation } = process;
-  return { ...common, transport, command, args, cwd, env, isolation };
+  const options = storedMembers(OPTIONS, JSON.parse(row.options ?? '{}'), membersOf(OPTIONS, {}));
+  if (TRANSPORTS.includes(transport) && options !== null) {
+    const common = { id, name, description, enabled: Boolean(row.enabled), ...options, created_at, updated_at };
+    if (transport !== 'stdio') return { ...common, transport, url };
+    const process = storedMembers(PROCESS, JSON.parse(row.stdio ?? 'null'));
+    if (process !== null) return { ...common, transport, ...process };
+  }
+  throw new Error(`The row of target ${id} has an unknown format`);
 }
 
 function toRow(target: Target): Row {
   const { id, name, description, transport, enabled, created_at, updated_at } = target;
-  const { denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms } = target;
-  const options = JSON.stringify({ denials, may_ask, extension_methods, user_credentials, capture_arguments, timeout_ms });
+  const options = JSON.stringify(membersOf(OPTIONS, target));
   const base = { id, name, description, transport, enabled, options, created_at, updated_at };
   if (target.transport !== 'stdio') return { ...base, url: target.url, stdio: null };
-  const { command, args, cwd, env, isolation } = target;
-  return { ...base, url: '', stdio: JSON.stringify({ command, args, cwd, env, isolation }) };
+  return { ...base, url: '', stdio: JSON.stringify(membersOf(PROCESS, target)) };
 }
 
 export function targetStore(db: Connection): TargetStore {

@@ -1,7 +1,7 @@
 /** The type of a target, as the request path uses it. */
 
 import type { Principal } from '../auth/principal.ts';
-import type { Askable } from '../mcp/protocol/capabilities.ts';
+import { ASKABLE, type Askable } from '../mcp/protocol/capabilities.ts';
 import type { ExtensionMethod } from '../mcp/protocol/operation.ts';
 
 export const TRANSPORTS = ['streamable-http', 'sse', 'stdio'] as const;
@@ -10,6 +10,8 @@ export type Transport = (typeof TRANSPORTS)[number];
 /** Names of targets are path segments, and prefixes of names at the aggregate endpoint. */
 export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
+export const DENIALS = ['shown', 'hidden'] as const;
+
 /**
  * Which sessions share a process of a stdio target. `per_user`: each session has its own process. With the other values the
  * gateway is the only client of the process, and keeps the messages of the sessions apart.
@@ -17,12 +19,14 @@ export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 export const ISOLATIONS = ['per_user', 'per_group', 'per_role', 'shared'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
 
+export const CREDENTIAL_TYPES = ['bearer', 'header', 'env'] as const;
+
 /**
  * Where a credential is sent: `bearer` in the header `authorization`, `header` in the named header, `env` in a variable of the
  * process.
  */
 export interface CredentialKey {
-  readonly type: 'bearer' | 'header' | 'env';
+  readonly type: (typeof CREDENTIAL_TYPES)[number];
   /** The name of a header is in lower case. */
   readonly name: string;
 }
@@ -32,25 +36,29 @@ export interface ArgumentCapture {
   readonly mask: readonly string[];
 }
 
-interface TargetBase {
+/** Members of every target that are stored together. */
+interface TargetOptions {
+  /**
+   * `shown`: the answer to a refused call says that policy refuses it. `hidden`: the answer is the same as for an unknown name.
+   */
+  readonly denials: (typeof DENIALS)[number];
+  readonly may_ask: readonly Askable[];
+  readonly extension_methods: readonly ExtensionMethod[];
+  /** Keys for which users may supply their own values. */
+  readonly user_credentials: readonly CredentialKey[];
+  /** null: arguments are not recorded. */
+  readonly capture_arguments: ArgumentCapture | null;
+  /** How long the target may be silent during a request, in milliseconds; null: the value of the configuration. */
+  readonly timeout_ms: number | null;
+}
+
+interface TargetBase extends TargetOptions {
   /** Lower-case UUID. */
   readonly id: string;
   /** A `TARGET_NAME`, unique; the path segment of `/mcp/<name>`. */
   readonly name: string;
   readonly description: string | null;
   readonly enabled: boolean;
-  /**
-   * `shown`: the answer to a refused call says that policy refuses it. `hidden`: the answer is the same as for an unknown name.
-   */
-  readonly denials: 'shown' | 'hidden';
-  readonly may_ask: readonly Askable[];
-  readonly extension_methods: readonly ExtensionMethod[];
-  /** Keys for which users may supply their own values. */
-  readonly user_credentials: readonly CredentialKey[];
-  /** How long the target may be silent during a request, in milliseconds; null: the value of the configuration. */
-  readonly timeout_ms: number | null;
-  /** null: arguments are not recorded. */
-  readonly capture_arguments: ArgumentCapture | null;
   readonly created_at: number;
   readonly updated_at: number;
 }
@@ -60,8 +68,7 @@ export interface HttpTarget extends TargetBase {
   readonly url: string;
 }
 
-export interface StdioTarget extends TargetBase {
-  readonly transport: 'stdio';
+interface ProcessMembers {
   /** Absolute path of an executable that the configuration allows. */
   readonly command: string;
   readonly args: readonly string[];
@@ -72,7 +79,78 @@ export interface StdioTarget extends TargetBase {
   readonly isolation: Isolation;
 }
 
+export interface StdioTarget extends TargetBase, ProcessMembers {
+  readonly transport: 'stdio';
+}
+
 export type Target = HttpTarget | StdioTarget;
+
+/** What the store and requests must know of a member. */
+interface Member<T> {
+  /** The value for requests and rows without the member. */
+  readonly absent: T;
+  /**
+   * Whether a stored value has the type of the member. It checks no more, because the rules for requests may have become stricter
+   * since.
+   */
+  readonly fits: (value: unknown) => boolean;
+}
+type Members<T> = { readonly [Name in keyof T]: Member<T[Name]> };
+type Fits = Member<unknown>['fits'];
+
+const isText: Fits = (value) => typeof value === 'string';
+const oneOf =
+  (values: readonly unknown[]): Fits =>
+  (value) =>
+    values.includes(value);
+const orNull =
+  (fits: Fits): Fits =>
+  (value) =>
+    value === null || fits(value);
+const listOf =
+  (fits: Fits): Fits =>
+  (value) =>
+    Array.isArray(value) && value.every(fits);
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+const record =
+  (members: Readonly<Record<string, Fits>>): Fits =>
+  (value) =>
+    isRecord(value) && Object.entries(members).every(([name, fits]) => fits(value[name]));
+
+/** The names are in the order of the API. */
+export const OPTIONS: Members<TargetOptions> = {
+  denials: { absent: 'shown', fits: oneOf(DENIALS) },
+  may_ask: { absent: ASKABLE, fits: listOf(oneOf(ASKABLE)) },
+  extension_methods: { absent: [], fits: listOf(record({ method: isText, resource_type: isText, param: isText })) },
+  user_credentials: { absent: [], fits: listOf(record({ type: oneOf(CREDENTIAL_TYPES), name: isText })) },
+  capture_arguments: { absent: null, fits: orNull(record({ mask: listOf(isText) })) },
+  timeout_ms: { absent: null, fits: orNull(Number.isSafeInteger) },
+};
+export const PROCESS: Members<ProcessMembers> = {
+  command: { absent: '', fits: isText },
+  args: { absent: [], fits: listOf(isText) },
+  cwd: { absent: null, fits: orNull(isText) },
+  env: { absent: {}, fits: (value) => isRecord(value) && Object.values(value).every(isText) },
+  isolation: { absent: 'per_user', fits: oneOf(ISOLATIONS) },
+};
+
+/** Returns exactly these members of `given`, with defaults for those that it lacks. */
+export const membersOf = <T>(members: Members<T>, given: Readonly<Partial<T>>): T =>
+  Object.fromEntries(
+    Object.entries<Member<unknown>>(members).map(([name, { absent }]) => [
+      name,
+      Object.hasOwn(given, name) ? given[name as keyof T] : absent,
+    ]),
+  ) as T;
+
+/** Returns the members of a stored value, with those of `older` that it lacks; null: the value does not have their format. */
+export function storedMembers<T>(members: Members<T>, stored: unknown, older: Readonly<Partial<T>> | null = null): T | null {
+  if (!isRecord(stored)) return null;
+  const read = { ...older, ...stored } as Partial<T>;
+  const fit = Object.entries<Member<unknown>>(members).every(([name, { fits }]) => fits(read[name as keyof T]));
+  return fit ? membersOf(members, read) : null;
+}
 
 /** Returns a text that identifies the server of the target: a different text means a different server. */
 export function addressOf(target: Target): string {

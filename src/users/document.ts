@@ -1,6 +1,6 @@
 /** Users in the REST API: what a request may contain, and the JSON of an answer. */
 import Joi from 'joi';
-import { text } from '../base/validate.ts';
+import { asTimestamp, model, readOnly, text, uuid } from '../base/validate.ts';
 import type { User } from './user-store.ts';
 
 export interface UserDocument {
@@ -33,14 +33,16 @@ const FACTS_MAX_BYTES = 4096;
 
 /** Trims the address. Only mail shows whether an address exists, so the check is only for a plausible form. */
 export const email = (): Joi.StringSchema =>
-  text(USER_LIMITS.email * 2).custom((value: string, helpers) => {
-    const trimmed = value.trim();
-    // E-mails are compared in lower case, and some letters become two in lower case.
-    if (Math.max([...trimmed].length, [...trimmed.toLowerCase()].length) > USER_LIMITS.email)
-      return helpers.message({ custom: `must have at most ${USER_LIMITS.email} characters` });
-    if (!/^[^@\s\p{Cf}]+@[^@\s\p{Cf}]+$/u.test(trimmed)) return helpers.message({ custom: 'must be an e-mail address' });
-    return trimmed;
-  });
+  text(USER_LIMITS.email * 2)
+    .custom((value: string, helpers) => {
+      const trimmed = value.trim();
+      // E-mails are compared in lower case, and some letters become two in lower case.
+      if (Math.max([...trimmed].length, [...trimmed.toLowerCase()].length) > USER_LIMITS.email)
+        return helpers.message({ custom: `must have at most ${USER_LIMITS.email} characters` });
+      if (!/^[^@\s\p{Cf}]+@[^@\s\p{Cf}]+$/u.test(trimmed)) return helpers.message({ custom: 'must be an e-mail address' });
+      return trimmed;
+    })
+    .meta({ maxLength: USER_LIMITS.email });
 
 /**
  * Invisible characters besides white space and format characters: those that are never drawn, those without a common glyph, and
@@ -61,11 +63,13 @@ export const newEmail = (): Joi.StringSchema =>
 
 /** A new password. */
 export const newPassword = (): Joi.StringSchema =>
-  text(USER_LIMITS.password).custom((value: string, helpers) =>
-    [...value].length < USER_LIMITS.passwordMin
-      ? helpers.message({ custom: `must have at least ${USER_LIMITS.passwordMin} characters` })
-      : value,
-  );
+  text(USER_LIMITS.password)
+    .custom((value: string, helpers) =>
+      [...value].length < USER_LIMITS.passwordMin
+        ? helpers.message({ custom: `must have at least ${USER_LIMITS.passwordMin} characters` })
+        : value,
+    )
+    .meta({ minLength: USER_LIMITS.passwordMin });
 
 /** A password to check. A short one is wrong, but not malformed. */
 export const password = (): Joi.StringSchema => text(USER_LIMITS.password);
@@ -87,10 +91,10 @@ export interface NewUser {
   readonly groups: readonly string[];
 }
 
-export const newUser = Joi.object<NewUser>({
+export const newUser = model<NewUser>('NewUser', {
   email: newEmail().required(),
   password: newPassword().required(),
-  role: role().default('user'),
+  role: role().default('user').description('Absent: `user`.'),
   groups: groups().default([]),
 }).required();
 
@@ -103,12 +107,15 @@ export interface UserUpdate extends Partial<Record<(typeof READ_ONLY)[number], u
   readonly enabled?: boolean;
 }
 
-export const userUpdate = Joi.object<UserUpdate>({
-  id: Joi.any(),
-  email: Joi.any(),
+/** Checks no more than that the value is the one that was read. */
+const asRead = (shown: Joi.Schema): Joi.Schema => readOnly(Joi.any().meta({ as: shown }));
+
+export const userUpdate = model<UserUpdate>('UserUpdate', {
+  id: asRead(uuid()),
+  email: asRead(email()),
   role: role(),
   groups: groups(),
   enabled: Joi.boolean(),
-  created_at: Joi.any(),
-  updated_at: Joi.any(),
+  created_at: asRead(asTimestamp(Joi.string())),
+  updated_at: asRead(asTimestamp(Joi.string())),
 }).required();

@@ -1,8 +1,8 @@
 /** The bodies of requests about the whole policy set: files to plan or apply, and the set that a question is about. */
 import Joi from 'joi';
-import { text } from '../../base/validate.ts';
+import { model, text } from '../../base/validate.ts';
 import { REASON_MAX } from '../../http/caller.ts';
-import { DEFAULT_OWNER, OWNER } from '../files/file.ts';
+import { DEFAULT_OWNER, FILE_NAME, OWNER } from '../files/file.ts';
 import { DRAFT_NAME } from './draft.ts';
 import type { RollbackRequest } from './planning.ts';
 import type { ApplyRequest } from './sets.ts';
@@ -15,25 +15,34 @@ export interface PlanBody {
   expected_revision?: number;
 }
 
-const owner = Joi.string().pattern(OWNER).messages({
+export const ownerName = Joi.string().pattern(OWNER).messages({
   'string.pattern.base':
     'must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, and have at most 63 characters',
 });
-/** Texts by file name. */
-export const texts = Joi.object<Record<string, string>>().pattern(Joi.string(), Joi.string().allow(''));
+/** Texts by file name. The names are checked when the files are read. */
+const texts = Joi.object<Record<string, string>>()
+  .pattern(Joi.string(), Joi.string().allow(''))
+  .meta({ propertyNames: { pattern: FILE_NAME.source } });
+export const policyFiles = texts.description('Texts of YAML files, by file name.');
+export const testFiles = texts.description('Texts of YAML test files, by file name.');
+export const revision = Joi.number().integer().min(0);
 export const planMembers = {
-  files: texts.required(),
-  owner,
-  prune: Joi.boolean(),
-  adopt: Joi.boolean(),
-  expected_revision: Joi.number().integer().min(0),
+  files: policyFiles.required(),
+  owner: ownerName.description(
+    'The owner of the files. File names are separate for each owner, and `prune` deletes only policies of this owner. Absent: `default`.',
+  ),
+  prune: Joi.boolean().description('Whether policies of the owner are deleted if their files are missing.'),
+  adopt: Joi.boolean().description('Whether a file takes over a policy of the same name that was created over the API.'),
+  expected_revision: revision.description('The request is refused (412) if the policies are at a different revision.'),
 };
-const reason = text(REASON_MAX);
-export const planBody = Joi.object<PlanBody>(planMembers).required();
-export const applyBody = Joi.object<PlanBody & { reason?: string; tests?: Record<string, string> }>({
+export const reason = text(REASON_MAX).description('The reason of the change. It is stored with the change.');
+export const planBody = model<PlanBody>('PolicyFilesToPlan', planMembers).required();
+export const applyBody = model<PlanBody & { reason?: string; tests?: Record<string, string> }>('PolicyFilesToApply', {
   ...planMembers,
   reason,
-  tests: texts.min(1),
+  tests: testFiles
+    .min(1)
+    .description('Texts of YAML test files, by file name. Nothing is applied unless all tests pass on the new policies.'),
 }).required();
 export interface RollbackBody {
   revision: number;
@@ -42,12 +51,12 @@ export interface RollbackBody {
 }
 
 const rollbackMembers = {
-  revision: Joi.number().integer().min(0).required(),
-  owner,
+  revision: revision.required(),
+  owner: ownerName.description('Only policies of this owner are rolled back. Absent: all policies.'),
   expected_revision: planMembers.expected_revision,
 };
-export const rollbackBody = Joi.object<RollbackBody & { reason?: string }>({ ...rollbackMembers, reason }).required();
-export const rollbackPlanBody = Joi.object<RollbackBody>(rollbackMembers).required();
+export const rollbackBody = model<RollbackBody & { reason?: string }>('Rollback', { ...rollbackMembers, reason }).required();
+export const rollbackPlanBody = model<RollbackBody>('RollbackToPlan', rollbackMembers).required();
 
 export const rollbackOf = ({ revision, owner, expected_revision }: RollbackBody): RollbackRequest => ({
   ...{ revision, owner: owner ?? null, expectedRevision: expected_revision ?? null },
@@ -72,7 +81,10 @@ export interface SetSource extends Partial<PlanBody> {
 export const sourceMembers = {
   ...planMembers,
   files: planMembers.files.optional(),
-  draft: Joi.string().pattern(DRAFT_NAME).messages({ 'string.pattern.base': 'must be the name of a draft' }),
+  draft: Joi.string()
+    .pattern(DRAFT_NAME)
+    .messages({ 'string.pattern.base': 'must be the name of a draft' })
+    .description('A draft, instead of `files` and their options.'),
 };
 
 /** The options of files are only allowed with files. `needed`: the request must have files or a draft. */

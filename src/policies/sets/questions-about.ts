@@ -1,7 +1,7 @@
 /** Requests that people ask about: who wants to use what on which target. Also the JSON of the answers. */
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../../base/errors.ts';
-import { text } from '../../base/validate.ts';
+import { model, text } from '../../base/validate.ts';
 import { RESOURCE_TYPES, type ResourceType, type StoredPolicy } from '../../engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { Question } from '../../engine/explain.ts';
@@ -11,7 +11,7 @@ import { URI_MAX } from '../files/test-file.ts';
 import { policyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
 import { POLICY_LIMITS } from '../schema.ts';
-import { type SetSource, sourceMembers, texts, withSource } from './bodies.ts';
+import { policyFiles, type SetSource, sourceMembers, testFiles, withSource } from './bodies.ts';
 import type { Moment } from './candidate-set.ts';
 
 export const QUESTION_LIMITS = { requests: 1_000, passedOver: 1_000 } as const;
@@ -28,11 +28,19 @@ export const objectMembers = {
   resource_type: Joi.valid(...RESOURCE_TYPES),
   resource_name: text(URI_MAX),
 };
-export const requestBody = Joi.object<RequestInput>({
-  principal: Joi.object({ user: name, role: name, sub: name, groups: Joi.array().items(name).max(POLICY_LIMITS.subjects) })
+const groups = Joi.array().items(name).max(POLICY_LIMITS.subjects);
+const byUser = model('PrincipalByUser', { user: name.required().description('The id or e-mail of a user.') });
+const byRole = model('PrincipalByRole', {
+  role: name.required(),
+  sub: name.description('The id of a user. Absent: no particular user.'),
+  groups,
+});
+export const requestBody = model<RequestInput>('PolicyQuestion', {
+  principal: Joi.object({ user: name, role: name, sub: name, groups })
     .xor('user', 'role')
     .without('user', ['sub', 'groups'])
     .required()
+    .meta({ as: Joi.alternatives(byUser, byRole).match('one') })
     .messages({
       'object.missing': 'must have either `user` or `role`',
       'object.xor': 'must have either `user` or `role`, not both',
@@ -40,21 +48,27 @@ export const requestBody = Joi.object<RequestInput>({
     }),
   target: Joi.string().pattern(TARGET_NAME).required().messages({ 'string.pattern.base': 'must be the name of a target' }),
   ...objectMembers,
+  resource_type: objectMembers.resource_type.description(
+    'Absent, together with `resource_name`: the question is whether the target may be used at all.',
+  ),
 })
   .and('resource_type', 'resource_name')
   .messages({ 'object.and': 'must have both `resource_type` and `resource_name`, or neither' })
   .required();
 export const simulateBody = withSource(
-  Joi.object<SetSource & { requests: RequestInput[] }>({
+  model<SetSource & { requests: RequestInput[] }>('PolicyFilesToSimulate', {
     ...sourceMembers,
     requests: Joi.array().items(requestBody).min(1).max(QUESTION_LIMITS.requests).required(),
   }),
   true,
 ).required();
 export const testBody = withSource(
-  Joi.object<SetSource & { tests: Record<string, string> }>({
+  model<SetSource & { tests: Record<string, string> }>('PolicyTests', {
+    tests: testFiles.min(1).required(),
     ...sourceMembers,
-    tests: texts.min(1).required(),
+    files: policyFiles.description(
+      'Policy files. The tests run on the policies that `apply` would make of them. Absent, together with `draft`: the tests run on the current policies.',
+    ),
   }),
   false,
 ).required();

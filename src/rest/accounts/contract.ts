@@ -1,18 +1,35 @@
 /** Accounts, API tokens, and the keys that sign tokens. */
 import { TOKEN_NAME_MAX } from '../../auth/token-store.ts';
+import { model, text, uuid as uuidMember } from '../../base/validate.ts';
+import { email, newEmail, newPassword, password } from '../../users/document.ts';
+import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, one, type Paths, parameter } from '../openapi/operation.ts';
-import { described, object, ref, type Schema, strict, string, text, time, uuid } from '../openapi/schema.ts';
-import { email, newPassword, password } from '../users/contract.ts';
+import { described, object, ref, type Schema, string, time, uuid } from '../openapi/schema.ts';
+
+interface Account {
+  readonly email: string;
+  readonly password: string;
+}
+
+export const newAccount = model<Account>('NewAccount', {
+  email: newEmail().required(),
+  password: newPassword().required(),
+}).required();
+export const account = model<Account>('Account', { email: email().required(), password: password().required() }).required();
+export const passwordChange = model<{ current_password: string; new_password: string }>('PasswordChange', {
+  current_password: password().required(),
+  new_password: newPassword().required(),
+}).required();
+export const newApiToken = model<{ name: string }>('NewApiToken', { name: text(TOKEN_NAME_MAX).required() }).required();
+export const tokenQuery = {
+  user_id: uuidMember().description('Lists the tokens of this user instead. Only administrators may do this.'),
+};
 
 const user: Schema = ref('User');
 const apiToken: Schema = ref('ApiToken');
 
 export const ACCOUNT_SCHEMAS = {
-  Account: strict({ email, password }, ['email', 'password']),
-  NewAccount: strict({ email, password: newPassword }, ['email', 'password']),
-  PasswordChange: strict({ current_password: password, new_password: newPassword }, ['current_password', 'new_password']),
   Login: object({ user, token: described('A JWT that is valid for 12 hours.', string) }),
-  NewApiToken: strict({ name: text(TOKEN_NAME_MAX) }, ['name']),
   ApiToken: object({ id: uuid, name: string, created_at: time }),
   CreatedApiToken: object({
     api_token: apiToken,
@@ -27,7 +44,7 @@ export const ACCOUNT_PATHS: Paths = {
       id: 'register',
       summary: 'Create an account. The first user becomes the administrator.',
       access: 'open',
-      takes: 'NewAccount',
+      takes: newAccount,
       gives: { 201: one('User') },
       refuses: [403, 409, 429],
       headers: [
@@ -45,7 +62,7 @@ export const ACCOUNT_PATHS: Paths = {
       id: 'logIn',
       summary: 'Log in.',
       access: 'open',
-      takes: 'Account',
+      takes: account,
       gives: { 200: one('Login') },
       refuses: [401, 429],
     },
@@ -59,20 +76,18 @@ export const ACCOUNT_PATHS: Paths = {
       id: 'changePassword',
       summary: 'Change the password. Revokes the other login tokens of the user.',
       access: 'login token',
-      takes: 'PasswordChange',
+      takes: passwordChange,
       gives: { 204: nothing() },
       refuses: [429],
     },
   },
   '/api/auth/tokens': {
-    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many('ApiToken'), {
-      query: [parameter('query', 'user_id', uuid, 'Lists the tokens of this user instead. Only administrators may do this.')],
-    }),
+    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many('ApiToken'), { query: queryOf(tokenQuery) }),
     post: {
       id: 'createApiToken',
       summary: 'Create an API token.',
       access: 'login token',
-      takes: 'NewApiToken',
+      takes: newApiToken,
       gives: { 201: one('CreatedApiToken') },
       refuses: [409, 429],
     },

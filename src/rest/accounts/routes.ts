@@ -5,16 +5,17 @@ import type { Administer } from '../../auth/caller.ts';
 import type { KeyRing } from '../../auth/keys.ts';
 import type { Login } from '../../auth/login.ts';
 import type { Registration } from '../../auth/registration.ts';
-import { TOKEN_NAME_MAX, type TokenRecord, tokenStore } from '../../auth/token-store.ts';
+import { type TokenRecord, tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { pathId, text, uuid, validate } from '../../base/validate.ts';
+import { pathId, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { addressOf } from '../../http/client-address.ts';
 import { admissionOf } from '../../http/context.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
-import { email, newEmail, newPassword, password, userDocument } from '../../users/document.ts';
+import { userDocument } from '../../users/document.ts';
 import { ADMIN, emailKey, userStore } from '../../users/user-store.ts';
+import { account, newAccount, newApiToken, passwordChange, tokenQuery } from './contract.ts';
 
 export interface AuthParts {
   readonly database: Database;
@@ -23,19 +24,6 @@ export interface AuthParts {
   readonly limits: RateLimits;
   readonly trustProxy: boolean;
 }
-
-interface Account {
-  readonly email: string;
-  readonly password: string;
-}
-
-const newAccount = Joi.object<Account>({ email: newEmail().required(), password: newPassword().required() }).required();
-const account = Joi.object<Account>({ email: email().required(), password: password().required() }).required();
-const passwordChange = Joi.object<{ current_password: string; new_password: string }>({
-  current_password: password().required(),
-  new_password: newPassword().required(),
-}).required();
-const newToken = Joi.object<{ name: string }>({ name: text(TOKEN_NAME_MAX).required() }).required();
 
 const apiTokenDocument = ({ id, name, created_at }: TokenRecord) => ({
   id,
@@ -94,7 +82,7 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
   });
 
   router.post('/tokens', needLogin, async (req, res) => {
-    const { name } = validate(newToken, req.body);
+    const { name } = validate(newApiToken, req.body);
     const refusal = await limits.own(admissionOf(res).principal.sub);
     if (refusal) throw refusal;
     const { record, token } = await login.createApiToken(callerOf(res), name);
@@ -150,7 +138,7 @@ function ownerAskedFor(req: Request, res: Response): string {
   const { principal } = admissionOf(res);
   const unknown = Object.keys(req.query).filter((name) => name !== 'user_id');
   if (unknown.length > 0) throw invalidRequest(unknown.map((path) => ({ path, message: 'unknown query parameter' })));
-  const { user_id } = validate(Joi.object<{ user_id?: string }>({ user_id: uuid() }), { ...req.query });
+  const { user_id } = validate(Joi.object<{ user_id?: string }>(tokenQuery), { ...req.query });
   if (user_id !== undefined && user_id !== principal.sub && principal.role !== ADMIN) {
     throw new AppError('forbidden', 'Only administrators may list the tokens of other users.');
   }

@@ -1,7 +1,9 @@
 /** The audit log of decisions. */
-import { AUDIT_REASONS } from '../../audit/event.ts';
+import { filterMembers } from '../../audit/filter.ts';
+import { model, text } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';
+import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, one, type Paths, paged, parameter } from '../openapi/operation.ts';
 import {
   boolean,
@@ -15,28 +17,14 @@ import {
   orNull,
   type Schema,
   sha256,
-  strict,
   string,
-  text,
   time,
   uuid,
 } from '../openapi/schema.ts';
 
-const logFilters = [
-  parameter('query', 'from', time, 'Decisions at or after this time.'),
-  parameter('query', 'to', time, 'Decisions before this time.'),
-  parameter('query', 'id', uuid, 'The decision id.'),
-  parameter('query', 'user_id', { type: 'string' }, 'Decisions for this user.'),
-  parameter('query', 'target_id', uuid, 'Decisions about this target.'),
-  parameter('query', 'target_name', { type: 'string' }, 'Decisions about the target with this name.'),
-  parameter('query', 'method', { type: 'string' }, 'The JSON-RPC method.'),
-  parameter('query', 'resource_type', { type: 'string', enum: RESOURCE_TYPES }, 'The type of the requested object.'),
-  parameter('query', 'resource_name', { type: 'string' }, 'The name or URI of the requested object.'),
-  parameter('query', 'resource_name_prefix', { type: 'string' }, 'The beginning of the name or URI.'),
-  parameter('query', 'effect', { type: 'string', enum: EFFECTS }, 'The effect of the decision.'),
-  parameter('query', 'policy_id', uuid, 'The policy that decided.'),
-  parameter('query', 'reason', { type: 'string', enum: AUDIT_REASONS }, 'The reason of the decision.'),
-];
+const logFilters = queryOf(filterMembers);
+
+export const erasing = model<{ user_id: string }>('Erasing', { user_id: text(USER_LIMITS.name).required() }).required();
 
 export const LOG_SCHEMAS = {
   LogEntry: object({
@@ -75,7 +63,6 @@ export const LOG_SCHEMAS = {
     ),
   }),
   Checkpoint: object({ checkpoint: described('A compact JWS under a key of /.well-known/jwks.json.', string) }),
-  Erasing: strict({ user_id: text(USER_LIMITS.name) }, ['user_id']),
   Erased: object({ erased: described('The number of changed rows.', integer) }),
 } satisfies Record<string, Schema>;
 
@@ -118,7 +105,7 @@ export const LOG_PATHS: Paths = {
       id: 'erasePersonalData',
       summary: "Erase e-mail, groups and arguments from a user's rows.",
       access: 'admin',
-      takes: 'Erasing',
+      takes: erasing,
       gives: { 200: one('Erased') },
     },
   },

@@ -1,7 +1,6 @@
 /** `/api/logs`. Only administrators and auditors reach these routes. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
-import Joi from 'joi';
 import { chainStore } from '../../audit/chain/chain-store.ts';
 import type { Heads } from '../../audit/chain/heads.ts';
 import { type AuditLine, auditLines } from '../../audit/chain/lines.ts';
@@ -12,12 +11,13 @@ import { csvOf, type ExportedEntry, ndjsonOf, wholeLog } from '../../audit/expor
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/filter.ts';
 import type { Administer } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { pathId, text, validate } from '../../base/validate.ts';
+import { pathId, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+import { erasing } from './contract.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
 /** Rows per read. The number is small because calls may wait for the read. */
@@ -32,8 +32,6 @@ export interface LogRouteParts {
   readonly erasure: Erasure;
   readonly now: () => number;
 }
-
-const erasing = Joi.object<{ user_id: string }>({ user_id: text(256).required() }).required();
 
 export function createLogRoutes({ database, administer, heads, erasure, now }: LogRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });

@@ -1,4 +1,5 @@
 /** The building blocks of operations. */
+import type Joi from 'joi';
 import { listOf, ref, type Schema } from './schema.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
@@ -8,7 +9,8 @@ export interface Operation {
   readonly id: string;
   readonly summary: string;
   readonly access: Access;
-  readonly takes?: string;
+  /** The body of a request. */
+  readonly takes?: Joi.Schema;
   /** The successful answers, by status. */
   readonly gives: Readonly<Record<number, Given>>;
   /** Statuses of refusals that do not follow from the other members. */

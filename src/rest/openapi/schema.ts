@@ -35,7 +35,7 @@ export const strict = (properties: Readonly<Record<string, Schema>>, required: r
 });
 
 export const orNull = (schema: Schema): Schema =>
-  typeof schema['type'] === 'string' && !('enum' in schema)
+  typeof schema['type'] === 'string' && !('enum' in schema || 'const' in schema)
     ? { ...schema, type: [schema['type'], 'null'] }
     : { anyOf: [schema, { type: 'null' }] };
 export const described = (description: string, schema: Schema): Schema => ({ ...schema, description });

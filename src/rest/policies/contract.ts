@@ -1,6 +1,7 @@
 /** Single policies, and the schemas with which other areas name policies. */
-import { EFFECTS, RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
-import { POLICY_LIMITS } from '../../policies/schema.ts';
+import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
+import { apiMembers, changedPolicy, newPolicy, newSubject } from '../../policies/schema.ts';
+import { schemasOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, one, type Paths, REVISION, tagged, wholeOrPaged } from '../openapi/operation.ts';
 import {
   boolean,
@@ -11,40 +12,15 @@ import {
   object,
   oneOf,
   orNull,
-  readOnly,
   ref,
   type Schema,
-  strict,
   string,
-  text,
   times,
   uuid,
 } from '../openapi/schema.ts';
 
 export const subjectType = oneOf(SUBJECT_TYPES);
-const subjectValue = described(
-  'A role, a group, or the id of a user; null or absent exactly for `everyone`.',
-  orNull(text(POLICY_LIMITS.subjectValue)),
-);
-const subjectInput = strict({ subject_type: subjectType, subject_value: subjectValue }, ['subject_type']);
-const subjectAsRead = named(
-  'PolicySubjectUpdate',
-  strict({ id: uuid, subject_type: subjectType, subject_value: subjectValue }, ['subject_type']),
-);
-
-export const policyMembers = {
-  name: text(POLICY_LIMITS.name),
-  description: orNull({ type: 'string', maxLength: POLICY_LIMITS.description }),
-  target_id: described('The target of the policy; null: every target.', orNull(uuid)),
-  resource_type: oneOf(['all', ...RESOURCE_TYPES]),
-  resource_pattern: described(
-    'An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. null: every name.',
-    orNull(text(POLICY_LIMITS.pattern)),
-  ),
-  effect: oneOf(EFFECTS),
-  priority: described('Policies with a higher priority are evaluated first. The first policy that matches decides.', int32),
-  enabled: boolean,
-};
+export const policyMembers = schemasOf(apiMembers);
 
 export const policyRefMembers = {
   id: described('null: the policy does not exist yet.', orNull(uuid)),
@@ -70,11 +46,9 @@ const managedAs = described(
 );
 
 const policySubject: Schema = ref('PolicySubject');
-const newPolicySubject: Schema = ref('NewPolicySubject');
 
 export const POLICY_SCHEMAS = {
   PolicySubject: object({ id: uuid, subject_type: subjectType, subject_value: orNull(string) }),
-  NewPolicySubject: subjectInput,
   Policy: object({
     id: uuid,
     ...policyMembers,
@@ -82,21 +56,6 @@ export const POLICY_SCHEMAS = {
     managed_as: managedAs,
     ...times,
   }),
-  NewPolicy: strict({ ...policyMembers, subjects: { ...listOf(newPolicySubject), maxItems: POLICY_LIMITS.subjects } }, [
-    'name',
-    'resource_type',
-    'effect',
-    'priority',
-    'subjects',
-  ]),
-  PolicyUpdate: strict(
-    {
-      ...policyMembers,
-      subjects: { ...listOf(subjectAsRead), maxItems: POLICY_LIMITS.subjects },
-      ...readOnly({ id: uuid, managed_as: managedAs, ...times }),
-    },
-    [],
-  ),
 } satisfies Record<string, Schema>;
 
 export const ALL_POLICIES_PATHS: Paths = {
@@ -106,7 +65,7 @@ export const ALL_POLICIES_PATHS: Paths = {
       id: 'createPolicy',
       summary: 'Create a policy.',
       access: 'admin',
-      takes: 'NewPolicy',
+      takes: newPolicy,
       gives: { 201: one('Policy', REVISION, 'ETag', 'Location') },
     },
   },
@@ -119,7 +78,7 @@ export const ONE_POLICY_PATHS: Paths = {
       id: 'updatePolicy',
       summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
       access: 'admin',
-      takes: 'PolicyUpdate',
+      takes: changedPolicy,
       gives: { 200: one('Policy', REVISION, 'ETag') },
       conditional: true,
     },
@@ -136,7 +95,7 @@ export const ONE_POLICY_PATHS: Paths = {
       id: 'addPolicySubject',
       summary: 'Add a subject to a policy. 200: the policy already has it.',
       access: 'admin',
-      takes: 'NewPolicySubject',
+      takes: newSubject,
       gives: { 200: one('PolicySubject', REVISION), 201: one('PolicySubject', REVISION) },
       refuses: [409],
       conditional: true,

@@ -1,8 +1,30 @@
 /** Drafts: saved changes of the policies that are not applied yet, and their shadows. */
+import { model } from '../../base/validate.ts';
+import { type PlanBody, planMembers, reason, testFiles } from '../../policies/sets/bodies.ts';
+import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import { get, many, nothing, one, type Paths, REVISION } from '../openapi/operation.ts';
-import { actor, boolean, described, object, orNull, type Schema, sha256, strict, string, times } from '../openapi/schema.ts';
+import { actor, boolean, described, object, orNull, type Schema, sha256, string, times } from '../openapi/schema.ts';
 import { replayed } from '../policy-questions/replay-contract.ts';
-import { draftName, ownerName, planMembers, policyFiles, reason } from '../policy-sets/contract.ts';
+import { ownerName, policyFiles } from '../policy-sets/contract.ts';
+
+interface DraftBody extends Omit<PlanBody, 'expected_revision'> {
+  tests?: Record<string, string>;
+}
+
+const { files, owner, prune, adopt, expected_revision } = planMembers;
+export const draftBody = model<DraftBody>('NewPolicyDraft', {
+  files,
+  tests: testFiles.description('Texts of YAML test files, by file name. The tests must pass before the draft is activated.'),
+  owner,
+  prune,
+  adopt,
+}).required();
+export const activateBody = model<{ expected_revision?: number; reason?: string }>('PolicyDraftActivation', {
+  expected_revision,
+  reason,
+}).default({});
+
+const draftName: Schema = { type: 'string', pattern: DRAFT_NAME.source };
 
 const draftSummary = {
   name: draftName,
@@ -18,17 +40,6 @@ const draftSummary = {
 export const DRAFT_SCHEMAS = {
   PolicyDraftSummary: object(draftSummary),
   PolicyDraft: object({ ...draftSummary, files: policyFiles, tests: policyFiles }),
-  NewPolicyDraft: strict(
-    {
-      files: planMembers.files,
-      tests: described('Texts of YAML test files, by file name. The tests must pass before the draft is activated.', policyFiles),
-      owner: planMembers.owner,
-      prune: planMembers.prune,
-      adopt: planMembers.adopt,
-    },
-    ['files'],
-  ),
-  PolicyDraftActivation: strict({ expected_revision: planMembers.expected_revision, reason }, []),
   PolicyShadow: object({
     draft: draftName,
     problem: described(
@@ -49,7 +60,7 @@ export const DRAFT_PATHS: Paths = {
       id: 'saveDraft',
       summary: 'Save a draft. A draft that could not be applied is refused.',
       access: 'admin',
-      takes: 'NewPolicyDraft',
+      takes: draftBody,
       gives: { 200: one('PolicyDraft', 'ETag'), 201: one('PolicyDraft', 'ETag', 'Location') },
       refuses: [409],
       conditional: true,
@@ -68,7 +79,7 @@ export const DRAFT_PATHS: Paths = {
       id: 'activateDraft',
       summary: 'Apply a draft if its tests pass, and delete it.',
       access: 'admin',
-      takes: 'PolicyDraftActivation',
+      takes: activateBody,
       gives: { 200: one('PolicyPlan', REVISION) },
       refuses: [409],
       conditional: true,

@@ -1,41 +1,29 @@
 /** `/api/policies/drafts`. Mounted behind the authentication of administrators, ahead of single policies. */
 import { Router } from 'express';
-import Joi from 'joi';
 import type { Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';
-import { text, validate } from '../../base/validate.ts';
+import { validate } from '../../base/validate.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
-import { callerOf, REASON_MAX } from '../../http/caller.ts';
+import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { draftStore, type Shadow, shadowStore } from '../../policies/drafts/draft-store.ts';
 import { type Drafts, draftEtag } from '../../policies/drafts/drafts.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
 import { reportOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
-import { type PlanBody, planMembers, texts } from '../../policies/sets/bodies.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary } from '../../policies/sets/draft.ts';
 import { planCounts } from '../../policies/sets/plan-json.ts';
 import { sendChanges } from '../../policies/sets/send-changes.ts';
 import { showRevision } from '../policies/routes.ts';
+import { activateBody, draftBody } from './contract.ts';
 
 export interface DraftRouteParts {
   readonly database: Database;
   readonly drafts: Drafts;
   readonly moments: Moments;
 }
-
-interface DraftBody extends Omit<PlanBody, 'expected_revision'> {
-  tests?: Record<string, string>;
-}
-
-const { files, owner, prune, adopt, expected_revision } = planMembers;
-const draftBody = Joi.object<DraftBody>({ files, owner, prune, adopt, tests: texts }).required();
-const activateBody = Joi.object<{ expected_revision?: number; reason?: string }>({
-  expected_revision,
-  reason: text(REASON_MAX),
-}).default({});
 
 export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });

@@ -21,11 +21,10 @@ import {
   namedHolders,
 } from '../../policies/access.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
-import { objectMembers } from '../../policies/sets/questions-about.ts';
 import { findUser } from '../../policies/users.ts';
-import { TARGET_NAME } from '../../targets/target.ts';
 import { type User, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
+import { accessMembers } from '../policy-sets/reports-contract.ts';
 
 export interface AccessRouteParts {
   readonly database: Database;
@@ -38,7 +37,7 @@ const PAGE = {
   defaultLimit: 100,
   maxLimit: 1000,
   key: ID_KEY,
-  also: ['target', 'resource_type', 'resource_name', 'who', 'format'],
+  also: Object.keys(accessMembers),
 };
 /** A page ends after the user with whom it reaches this number of rows. */
 const ROWS_PER_PAGE = 10_000;
@@ -118,14 +117,7 @@ interface AccessQuery {
 
 type Who = { readonly kind: 'everyone' } | { readonly kind: 'role' | 'group' | 'user'; readonly value: string };
 
-const accessQuery = Joi.object<Record<string, string>>({
-  format: Joi.valid('json', 'csv'),
-  target: Joi.string().pattern(TARGET_NAME),
-  ...objectMembers,
-  who: Joi.string()
-    .pattern(/^(everyone|(role|group|user):.+)$/s)
-    .max(300),
-})
+const accessQuery = Joi.object<Record<string, string>>(accessMembers)
   .unknown()
   .and('resource_type', 'resource_name')
   .with('resource_type', 'target')

@@ -1,8 +1,8 @@
 /** How requests are decided, and how they would be decided by other policies. */
 
-import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
+import { EFFECTS } from '../../engine/compile/policy.ts';
 import { MISFITS } from '../../engine/explain.ts';
-import { USER_LIMITS } from '../../users/document.ts';
+import { requestBody, simulateBody, testBody } from '../../policies/sets/questions-about.ts';
 import { inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
 import {
   boolean,
@@ -13,38 +13,14 @@ import {
   object,
   oneOf,
   orNull,
-  ref,
   type Schema,
   sha256,
-  strict,
   string,
   targetName,
-  text,
   uuid,
 } from '../openapi/schema.ts';
 import { objectShown, policyRef, policyRefMembers } from '../policies/contract.ts';
-import { policyFiles, sourceMembers } from '../policy-sets/contract.ts';
-import { groups, role } from '../users/contract.ts';
 
-const askedPrincipal: Schema = {
-  oneOf: [
-    named('PrincipalByUser', strict({ user: described('The id or e-mail of a user.', text(USER_LIMITS.name)) }, ['user'])),
-    named(
-      'PrincipalByRole',
-      strict({ role, sub: described('The id of a user. Absent: no particular user.', text(USER_LIMITS.name)), groups }, ['role']),
-    ),
-  ],
-};
-const askedMembers = {
-  principal: askedPrincipal,
-  target: targetName,
-  resource_type: described(
-    'Absent, together with `resource_name`: the question is whether the target may be used at all.',
-    oneOf(RESOURCE_TYPES),
-  ),
-  resource_name: { type: 'string', minLength: 1, maxLength: 2048 },
-};
-const askedRequest = strict(askedMembers, ['principal', 'target']);
 export const answered = {
   effect: oneOf(EFFECTS),
   reason: described(
@@ -64,11 +40,9 @@ const principalShown = named(
   }),
 );
 const targetShown = named('TargetShown', object({ id: uuid, name: targetName, enabled: boolean }));
-const question: Schema = ref('PolicyQuestion');
 export const verdict = named('Answered', object(answered));
 
 export const POLICY_QUESTION_SCHEMAS = {
-  PolicyQuestion: askedRequest,
   PolicyExplanation: object({
     revision: integer,
     data_hash: sha256,
@@ -93,9 +67,6 @@ export const POLICY_QUESTION_SCHEMAS = {
     ),
     passed_over_count: integer,
   }),
-  PolicyFilesToSimulate: strict({ ...sourceMembers, requests: { ...listOf(question), minItems: 1, maxItems: 1000 } }, [
-    'requests',
-  ]),
   PolicySimulation: object({
     revision: integer,
     changed: described('How many results change.', integer),
@@ -116,17 +87,6 @@ export const POLICY_QUESTION_SCHEMAS = {
       ),
     ),
   }),
-  PolicyTests: strict(
-    {
-      tests: described('Texts of YAML test files, by file name.', { ...policyFiles, minProperties: 1 }),
-      ...sourceMembers,
-      files: described(
-        'Policy files. The tests run on the policies that `apply` would make of them. Absent, together with `draft`: the tests run on the current policies.',
-        policyFiles,
-      ),
-    },
-    ['tests'],
-  ),
   PolicyTestReport: object({
     revision: integer,
     passed: integer,
@@ -166,7 +126,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
       id: 'explainDecision',
       summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
       access: 'admin',
-      takes: 'PolicyQuestion',
+      takes: requestBody,
       gives: { 200: one('PolicyExplanation', REVISION) },
     },
   },
@@ -175,7 +135,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
       id: 'simulatePolicies',
       summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
       access: 'admin',
-      takes: 'PolicyFilesToSimulate',
+      takes: simulateBody,
       gives: { 200: inLines(one('PolicySimulation', REVISION)) },
       heavy: true,
       refuses: [404, 412],
@@ -186,7 +146,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
       id: 'testPolicies',
       summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
       access: 'admin',
-      takes: 'PolicyTests',
+      takes: testBody,
       gives: { 200: inLines(one('PolicyTestReport', REVISION)) },
       heavy: true,
       refuses: [404, 412],

@@ -1,23 +1,26 @@
 /** The replay of recorded decisions. */
+import { instant, model } from '../../base/validate.ts';
 import { EFFECTS } from '../../engine/compile/policy.ts';
+import { policyFiles, type SetSource, sourceMembers, withSource } from '../../policies/sets/bodies.ts';
 import { one, type Paths, REVISION } from '../openapi/operation.ts';
-import {
-  described,
-  integer,
-  listOf,
-  named,
-  object,
-  oneOf,
-  orNull,
-  type Schema,
-  strict,
-  string,
-  time,
-  uuid,
-} from '../openapi/schema.ts';
+import { described, integer, listOf, named, object, oneOf, orNull, type Schema, string, time, uuid } from '../openapi/schema.ts';
 import { objectShown, policyRef } from '../policies/contract.ts';
-import { policyFiles, sourceMembers } from '../policy-sets/contract.ts';
 import { verdict } from './contract.ts';
+
+interface ReplayBody extends SetSource {
+  from: number;
+  to?: number;
+}
+
+export const replayBody = withSource(
+  model<ReplayBody>('PolicyReplay', {
+    ...sourceMembers,
+    files: policyFiles.description('Absent, together with `draft`: the decisions are replayed with the current policies.'),
+    from: instant().required(),
+    to: instant().description('Absent: now.'),
+  }),
+  false,
+).required();
 
 const count = (description: string): Schema => described(description, { type: 'integer', minimum: 0 });
 
@@ -97,15 +100,6 @@ export const replayed = {
 };
 
 export const POLICY_REPLAY_SCHEMAS = {
-  PolicyReplay: strict(
-    {
-      ...sourceMembers,
-      files: described('Absent, together with `draft`: the decisions are replayed with the current policies.', policyFiles),
-      from: time,
-      to: described('Absent: now.', time),
-    },
-    ['from'],
-  ),
   PolicyReplayReport: object(replayed),
 } satisfies Record<string, Schema>;
 
@@ -115,7 +109,7 @@ export const POLICY_REPLAY_PATHS: Paths = {
       id: 'replayDecisions',
       summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
       access: 'admin',
-      takes: 'PolicyReplay',
+      takes: replayBody,
       gives: { 200: { ...one('PolicyReplayReport', REVISION), orMediaType: 'application/x-ndjson' } },
       refuses: [404, 412],
       heavy: true,

@@ -3,9 +3,8 @@
  * administrators.
  */
 import { type Response, Router } from 'express';
-import Joi from 'joi';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { instant, validate } from '../../base/validate.ts';
+import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
@@ -13,9 +12,9 @@ import { admissionOf } from '../../http/context.ts';
 import { type ReplayProgress, type ReplayRange, replay } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
-import { type SetSource, sourceMembers, withSource } from '../../policies/sets/bodies.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { showRevision } from '../policies/routes.ts';
+import { replayBody } from './replay-contract.ts';
 
 export interface ReplayRouteParts {
   readonly database: Database;
@@ -29,16 +28,6 @@ export interface ReplayRouteParts {
 const AT_ONCE = 2;
 const PROGRESS_EVERY_MS = 500;
 const NDJSON = 'application/x-ndjson';
-
-interface ReplayBody extends SetSource {
-  from: number;
-  to?: number;
-}
-
-const replayBody = withSource(
-  Joi.object<ReplayBody>({ ...sourceMembers, from: instant().required(), to: instant() }),
-  false,
-).required();
 
 export function createReplayRoutes({ database, module, moments, engineOf, now }: ReplayRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });

@@ -1,9 +1,16 @@
 /** Changes of the whole policy set: between revisions, by files, and by a rollback. */
 import { EFFECTS } from '../../engine/compile/policy.ts';
-import { REASON_MAX } from '../../http/caller.ts';
-import { FILE_NAME, OWNER } from '../../policies/files/file.ts';
-import { DRAFT_NAME } from '../../policies/sets/draft.ts';
-import { get, inLines, one, type Paths, parameter, REVISION } from '../openapi/operation.ts';
+import {
+  applyBody,
+  policyFiles as filesCheck,
+  ownerName as ownerCheck,
+  planBody,
+  revision,
+  rollbackBody,
+  rollbackPlanBody,
+} from '../../policies/sets/bodies.ts';
+import { queryOf, schemaOf } from '../openapi/from-joi.ts';
+import { get, inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
 import {
   boolean,
   described,
@@ -15,39 +22,13 @@ import {
   oneOf,
   orNull,
   type Schema,
-  strict,
   string,
-  text,
   uuid,
 } from '../openapi/schema.ts';
 import { objectFound, policyMembers, policyRef, principalFound, subjectFound } from '../policies/contract.ts';
 
-export const ownerName: Schema = { type: 'string', pattern: OWNER.source };
-export const policyFiles = described('Texts of YAML files, by file name.', {
-  type: 'object',
-  propertyNames: { pattern: FILE_NAME.source },
-  additionalProperties: string,
-});
-export const planMembers = {
-  files: policyFiles,
-  owner: described(
-    'The owner of the files. File names are separate for each owner, and `prune` deletes only policies of this owner. Absent: `default`.',
-    ownerName,
-  ),
-  prune: described('Whether policies of the owner are deleted if their files are missing.', boolean),
-  adopt: described('Whether a file takes over a policy of the same name that was created over the API.', boolean),
-  expected_revision: described('The request is refused (412) if the policies are at a different revision.', {
-    type: 'integer',
-    minimum: 0,
-  }),
-};
-export const draftName: Schema = { type: 'string', pattern: DRAFT_NAME.source };
-/** Files, or a draft that contains them. */
-export const sourceMembers = {
-  ...planMembers,
-  draft: described('A draft, instead of `files` and their options.', draftName),
-};
-export const reason = described('The reason of the change. It is stored with the change.', text(REASON_MAX));
+export const ownerName: Schema = schemaOf(ownerCheck);
+export const policyFiles = schemaOf(filesCheck);
 /** A policy in the format of a file. */
 const fileContent = orNull(
   named(
@@ -150,37 +131,17 @@ const warnings = described(
   ),
 );
 
-const rollbackMembers = {
-  revision: { type: 'integer', minimum: 0 },
-  owner: described('Only policies of this owner are rolled back. Absent: all policies.', ownerName),
-  expected_revision: planMembers.expected_revision,
-};
-
-const twoRevisions = [
-  { ...parameter('query', 'from', { type: 'integer', minimum: 0 }, 'The earlier revision.'), required: true },
-  parameter('query', 'to', { type: 'integer', minimum: 0 }, 'The later revision. Absent: the current one.'),
-];
+const twoRevisions = queryOf({
+  from: revision.required().description('The earlier revision.'),
+  to: revision.description('The later revision. Absent: the current one.'),
+});
 
 export const POLICY_SET_SCHEMAS = {
   PolicyDiff: object({ from: integer, to: integer, changes: policyChanges }),
   PolicyComparison: object({ from: integer, to: integer, verdict, changes: policyChangesWithFlips }),
   PolicyFiles: object({ owner: ownerName, files: policyFiles }),
-  PolicyFilesToPlan: strict(planMembers, ['files']),
-  PolicyFilesToApply: strict(
-    {
-      ...planMembers,
-      reason,
-      tests: described('Texts of YAML test files, by file name. Nothing is applied unless all tests pass on the new policies.', {
-        ...policyFiles,
-        minProperties: 1,
-      }),
-    },
-    ['files'],
-  ),
   PolicyPlan: object(policyPlan),
   PolicyPlanWithFlips: object({ ...policyPlan, verdict, warnings, changes: policyChangesWithFlips }),
-  Rollback: strict({ ...rollbackMembers, reason }, ['revision']),
-  RollbackToPlan: strict(rollbackMembers, ['revision']),
   RollbackPlan: object({
     revision: described('The revision on which the plan is based.', integer),
     verdict,
@@ -216,14 +177,9 @@ export const POLICY_SET_PATHS: Paths = {
   '/api/policies/export': {
     get: get('exportPolicies', 'Export the policies as files.', 'admin', inLines(one('PolicyFiles', REVISION)), {
       heavy: true,
-      query: [
-        parameter(
-          'query',
-          'owner',
-          ownerName,
-          'The owner of the files. Policies that belong to no file are included. Absent: `default`.',
-        ),
-      ],
+      query: queryOf({
+        owner: ownerCheck.description('The owner of the files. Policies that belong to no file are included. Absent: `default`.'),
+      }),
     }),
   },
   '/api/policies/plan': {
@@ -232,7 +188,7 @@ export const POLICY_SET_PATHS: Paths = {
       summary:
         'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
       access: 'admin',
-      takes: 'PolicyFilesToPlan',
+      takes: planBody,
       gives: { 200: inLines(one('PolicyPlanWithFlips', REVISION)) },
       heavy: true,
       refuses: [412],
@@ -243,7 +199,7 @@ export const POLICY_SET_PATHS: Paths = {
       id: 'applyPolicies',
       summary: 'Apply these files in one change if their tests pass.',
       access: 'admin',
-      takes: 'PolicyFilesToApply',
+      takes: applyBody,
       gives: { 200: one('PolicyPlan', REVISION) },
       heavy: true,
       refuses: [409, 412],
@@ -254,7 +210,7 @@ export const POLICY_SET_PATHS: Paths = {
       id: 'rollBackPolicies',
       summary: 'Restore the policy set of an earlier revision, as a new revision.',
       access: 'admin',
-      takes: 'Rollback',
+      takes: rollbackBody,
       gives: { 200: one('RolledBack', REVISION) },
       heavy: true,
       refuses: [404, 412],
@@ -265,7 +221,7 @@ export const POLICY_SET_PATHS: Paths = {
       id: 'planRollback',
       summary: 'Plan a rollback: which policies and decisions it would change.',
       access: 'admin',
-      takes: 'RollbackToPlan',
+      takes: rollbackPlanBody,
       gives: { 200: inLines(one('RollbackPlan', REVISION)) },
       heavy: true,
       refuses: [404, 412],

@@ -1,6 +1,10 @@
 /** Reports about the policies: who can use what, and which policies are wrong or useless. */
+import Joi from 'joi';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
-import { get, inLines, many, one, type Paths, paging, parameter, REVISION } from '../openapi/operation.ts';
+import { objectMembers } from '../../policies/sets/questions-about.ts';
+import { TARGET_NAME } from '../../targets/target.ts';
+import { queryOf } from '../openapi/from-joi.ts';
+import { get, inLines, many, one, type Paths, paging, REVISION } from '../openapi/operation.ts';
 import {
   described,
   int32,
@@ -18,6 +22,19 @@ import {
 import { objectFound, principalFound, subjectType } from '../policies/contract.ts';
 
 const witnessDecision = named('WitnessDecision', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }));
+
+export const accessMembers = {
+  format: Joi.valid('json', 'csv').description('`csv`: all rows, as a stream.'),
+  target: Joi.string().pattern(TARGET_NAME).description('Only this target. Absent: all enabled targets.'),
+  resource_type: objectMembers.resource_type.description('Only one object, together with `resource_name`.'),
+  resource_name: objectMembers.resource_name.description(
+    'Absent: the target itself, and every name in the newest rows of the audit log.',
+  ),
+  who: Joi.string()
+    .pattern(/^(everyone|(role|group|user):.+)$/s)
+    .max(300)
+    .description('`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all of them.'),
+};
 
 export const POLICY_REPORT_SCHEMAS = {
   AccessRow: object({
@@ -76,29 +93,7 @@ export const POLICY_REPORT_PATHS: Paths = {
       'admin',
       { ...many('AccessRow', REVISION, 'Link'), orMediaType: 'text/csv' },
       {
-        query: [
-          ...paging('Users per page. Absent: 100.'),
-          parameter('query', 'format', { type: 'string', enum: ['json', 'csv'] }, '`csv`: all rows, as a stream.'),
-          parameter('query', 'target', targetName, 'Only this target. Absent: all enabled targets.'),
-          parameter(
-            'query',
-            'resource_type',
-            { type: 'string', enum: RESOURCE_TYPES },
-            'Only one object, together with `resource_name`.',
-          ),
-          parameter(
-            'query',
-            'resource_name',
-            { type: 'string' },
-            'Absent: the target itself, and every name in the newest rows of the audit log.',
-          ),
-          parameter(
-            'query',
-            'who',
-            { type: 'string' },
-            '`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all of them.',
-          ),
-        ],
+        query: [...paging('Users per page. Absent: 100.'), ...queryOf(accessMembers)],
       },
     ),
   },

@@ -6,7 +6,7 @@ import { Router } from 'express';
 import Joi from 'joi';
 import type { Administer, Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';
-import { pathId, uuid, validate } from '../../base/validate.ts';
+import { pathId, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
@@ -16,6 +16,7 @@ import { SESSION_LIFETIME_MS } from '../../sessions/rules.ts';
 import { type SessionFilter, type SessionRow, sessionStore } from '../../sessions/session-store.ts';
 import { targetStore } from '../../targets/target-store.ts';
 import { userStore } from '../../users/user-store.ts';
+import { recycling, sessionQuery } from './contract.ts';
 
 export interface SessionRouteParts {
   readonly database: Database;
@@ -27,22 +28,8 @@ export interface SessionRouteParts {
 
 type RecycleParts = Pick<SessionRouteParts, 'administer' | 'now'>;
 
-const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: ['user_id', 'target_id'] };
-
-const members = { user_id: uuid(), target_id: uuid() };
-const listing = Joi.object<SessionFilter>(members);
-
-/** The body must say whose sessions are meant, so that an empty body does not disturb all users. */
-const recycling = Joi.object<SessionFilter & { readonly all?: true }>({
-  ...members,
-  all: Joi.valid(true).messages({ 'any.only': 'must be true. To recycle fewer sessions, send user_id or target_id instead' }),
-})
-  .or('all', 'user_id', 'target_id')
-  .without('all', ['user_id', 'target_id'])
-  .messages({
-    'object.missing': 'the body must have user_id, target_id or both; for every session send "all": true',
-    'object.without': 'cannot be combined with user_id or target_id: leave them out',
-  });
+const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: Object.keys(sessionQuery) };
+const listing = Joi.object<SessionFilter>(sessionQuery);
 
 export function createSessionRoutes({ database, administer, now, onEnded }: SessionRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });

@@ -1,34 +1,18 @@
 /** Credentials for targets: those that administrators set, and those that users supply. */
-import { CREDENTIAL_LIMITS, CREDENTIAL_SUBJECTS, CREDENTIAL_TYPES } from '../../targets/credential-document.ts';
+import { CREDENTIAL_SUBJECTS, credentialName, newCredential, ownValue } from '../../targets/credential-document.ts';
+import { CREDENTIAL_TYPES } from '../../targets/target.ts';
+import { schemaOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, type Operation, one, type Paths, parameter } from '../openapi/operation.ts';
-import {
-  boolean,
-  described,
-  named,
-  object,
-  oneOf,
-  orNull,
-  type Schema,
-  strict,
-  string,
-  targetName,
-  text,
-  time,
-  times,
-} from '../openapi/schema.ts';
+import { boolean, described, object, oneOf, orNull, type Schema, string, targetName, time, times } from '../openapi/schema.ts';
 
-const credentialValue = text(CREDENTIAL_LIMITS.value);
-export const credentialKey = {
-  type: oneOf(CREDENTIAL_TYPES),
-  name: described('`authorization` for a bearer, the name in lower case for a header, the name of the variable for env.', string),
-};
+const credentialKey = { type: oneOf(CREDENTIAL_TYPES), name: schemaOf(credentialName) };
 
 const credentialsOf = (kind: string, whom: string): { put: Operation; delete: Operation } => ({
   put: {
     id: `set${kind}Credential`,
     summary: `Set a credential with which the gateway calls the target for ${whom}.`,
     access: 'admin',
-    takes: 'NewCredential',
+    takes: newCredential,
     gives: { 200: one('Credential'), 201: one('Credential') },
   },
   delete: {
@@ -52,26 +36,12 @@ export const CREDENTIAL_SCHEMAS = {
     supplied_by: oneOf(['administrator', 'user']),
     ...times,
   }),
-  NewCredential: {
-    oneOf: [
-      named('NewBearerCredential', strict({ type: { const: 'bearer' }, value: credentialValue }, ['type', 'value'])),
-      named(
-        'NewNamedCredential',
-        strict({ type: oneOf(['header', 'env']), name: text(CREDENTIAL_LIMITS.name), value: credentialValue }, [
-          'type',
-          'name',
-          'value',
-        ]),
-      ),
-    ],
-  },
   OwnCredential: object({
     target: targetName,
     ...credentialKey,
     set: described('Whether a value is stored for the caller.', boolean),
     updated_at: orNull(time),
   }),
-  OwnCredentialValue: strict({ value: credentialValue }, ['value']),
 } satisfies Record<string, Schema>;
 
 export const CREDENTIAL_PATHS: Paths = {
@@ -95,7 +65,7 @@ export const CREDENTIAL_PATHS: Paths = {
       id: 'setOwnCredential',
       summary: "Set the caller's own value. 403: an administrator has set a value for the caller.",
       access: 'any token',
-      takes: 'OwnCredentialValue',
+      takes: ownValue,
       gives: { 200: one('OwnCredential'), 201: one('OwnCredential') },
       refuses: [429],
     },
