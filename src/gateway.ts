@@ -185,6 +185,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     },
     gateTimeoutMs: GATE_TIMEOUT_MS,
     boundMs: config.freshnessMs,
+    now: () => performance.now(),
   });
   const admit: Admit = (claims) => timed(metrics.gate, current.admit(claims));
   let reached = await current.fresh();

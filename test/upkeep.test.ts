@@ -106,6 +106,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed know
     build: async () => ({}) as Engine,
     gateTimeoutMs: 30_000,
     boundMs: 0,
+    now: () => performance.now(),
   });
   const roleOf = async (id: string): Promise<string | null> => {
     const base = { iss: 'portcullis', sub: id, email: `${id}@x`, role: 'user', groups: [], kid: 'k', exp: null };

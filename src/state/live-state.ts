@@ -33,6 +33,8 @@ export interface CurrentParts {
   readonly gateTimeoutMs: number;
   /** How long a read of the counter may serve requests that arrive after it, in milliseconds; 0: not at all. */
   readonly boundMs: number;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
 }
 
 export interface Current {
@@ -100,7 +102,7 @@ export function createCurrent(parts: CurrentParts): Current {
     nextRead ??= reading.then(turnOver).then(() => {
       nextRead = null;
       const began = ++order;
-      const beganAt = performance.now();
+      const beganAt = parts.now();
       const read = withTimeout(changes.position(), parts.gateTimeoutMs).then((position) => ({ position, began, beganAt }));
       reading = read.catch(() => {});
       return read;
@@ -183,7 +185,7 @@ export function createCurrent(parts: CurrentParts): Current {
 
   /** Returns the state if it is known to be new enough without a read. */
   function atHand(): State | null {
-    if (state === null || performance.now() - confirmedAt < parts.boundMs) return state;
+    if (state === null || parts.now() - confirmedAt < parts.boundMs) return state;
     const position = changes.known();
     return position !== null && samePosition(position, state.position) ? state : null;
   }
@@ -191,17 +193,17 @@ export function createCurrent(parts: CurrentParts): Current {
   async function reach(deadline: number): Promise<Snapshot> {
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
-      if (performance.now() > deadline) {
+      if (parts.now() > deadline) {
         throw new AppError('unavailable', 'The gateway is still loading its newest state. Try again.', { retryAfter: 1 });
       }
-      await withTimeout(loadOnce(), deadline - performance.now());
+      await withTimeout(loadOnce(), deadline - parts.now());
     }
     confirmedAt = Math.max(confirmedAt, read.beganAt);
     return state.snapshot;
   }
 
   async function guarded<T>(work: (deadline: number) => Promise<T>): Promise<T> {
-    const deadline = performance.now() + parts.gateTimeoutMs;
+    const deadline = parts.now() + parts.gateTimeoutMs;
     try {
       return await withTimeout(work(deadline), parts.gateTimeoutMs);
     } catch (error) {

@@ -41,6 +41,7 @@ function replica(database: Database): Replica {
     build: (policies, revision) => createEngine({ module, policies, revision }),
     gateTimeoutMs: 60_000,
     boundMs: 0,
+    now: () => performance.now(),
   });
   return {
     ...current,

@@ -147,6 +147,7 @@ test.serial('a change during the opening of a stream is not missed', async (t) =
   await w.allow({ name: 'all' });
   await credentialFor(r, 'group/staff', 'of-staff');
   const session = await openSession(w.mcp, w.token);
+  const beside = await listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': await openSession(w.mcp, w.token) } });
   const { script } = target;
   let asked = (): void => undefined;
   let go = (): void => undefined;
@@ -166,12 +167,13 @@ test.serial('a change during the opening of a stream is not missed', async (t) =
   const opening = listen(t, w.mcp, w.token, { headers: { 'mcp-session-id': session } });
   await arrived;
   await asAdmin(200, 'PUT', `/api/users/${w.user.id}`, { groups: ['staff'] });
-  // The watch looks once a second, and must have seen the change before the stream is there.
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  // All streams of the user are re-validated at the same time: the change was seen before the new stream is there.
+  t.is((await beside.next()).method, 'notifications/tools/list_changed');
   go();
   const stream = await opening;
   t.is((await stream.next()).method, 'notifications/tools/list_changed');
-  await until('the stream is with the new session', () => target.sessions.get('up-2')?.stream != null);
+  const moved = () => [...target.sessions].filter(([id, { stream }]) => id !== 'up-1' && id !== 'up-2' && stream !== null);
+  await until('both streams are with new sessions', () => moved().length === 2);
 });
 
 test.serial('a changed role alone keeps the upstream session, and the client gets list_changed', async (t) => {

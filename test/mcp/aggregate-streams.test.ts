@@ -185,14 +185,14 @@ test.serial('a busy target is asked for its stream again, and a target without a
   none.status = 405;
   wrong.status = 404;
   const script: Script = (received, res) => {
-    busy.status = busy.asked === 0 ? 409 : 200;
+    busy.status = busy.asked < 2 ? 409 : 200;
     return busy.script(received, res);
   };
   const at = await everywhere(t, { busy: script, none: none.script, wrong: wrong.script });
   const stream = await listen(at.gateway, await openEverywhere(at));
-  await until(() => busy.streams.length === 1 && none.asked === 1 && wrong.asked === 2);
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
-  t.deepEqual([busy.asked, none.asked, wrong.asked], [2, 1, 2]);
+  // The busy target is asked a third time after twice the pause in which the others would have been asked again.
+  await until(() => busy.streams.length === 1 && none.asked >= 1 && wrong.asked >= 2);
+  t.deepEqual([busy.asked, none.asked, wrong.asked], [3, 1, 2]);
   t.is(at.upstreams.wrong.seen().filter((method) => method === 'initialize').length, 2);
   stream.stop();
 });

@@ -358,10 +358,14 @@ test.serial('an unused session is closed, and a session with an open stream is k
   const [target, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const standing = succeeded(await driver.send({ method: 'GET' }));
-  await new Promise((resolve) => setTimeout(resolve, 5_000));
-  t.is(target.open.size, 1);
+  // Opened later, so its time ends later.
+  const unused = driverOf(t, target.url, { idleMs: 3_000 });
+  await unused.open();
+  t.is(target.open.size, 2);
+  while (target.open.size > 1) await new Promise((resolve) => setImmediate(resolve));
+  t.is(statusOf(await unused.post({ id: 5, method: 'tools/list' })), 404);
   standing.discard();
-  while (target.open.size > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  while (target.open.size > 0) await new Promise((resolve) => setImmediate(resolve));
   t.is(statusOf(await driver.post({ id: 6, method: 'tools/list' })), 404);
 });
 

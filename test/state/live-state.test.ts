@@ -46,6 +46,8 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     readGate: null as Promise<void> | null,
     buildGate: null as Promise<void> | null,
     failReads: false,
+    /** How far the clock is ahead. */
+    passedMs: 0,
     /** A change of policies, of the user, or of something else. */
     move(policies: boolean, object = { object_type: policies ? 'policy' : 'user', object_id: 'u' }) {
       w.position = {
@@ -113,6 +115,7 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     },
     gateTimeoutMs,
     boundMs,
+    now: () => performance.now() + w.passedMs,
   });
   return { w, current };
 }
@@ -197,7 +200,7 @@ test('requests that saw a newer set wait for its engine, and none is decided wit
   const waiting = current.fresh().finally(() => {
     settled = true;
   });
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await turns();
   t.false(settled);
   held.open();
   t.is((await waiting).engine.revision, 2);
@@ -300,7 +303,7 @@ test('a bounded freshness reuses one read for exactly that time, and never an id
   w.move(true);
   const old = await current.admit(claims);
   t.is('snapshot' in old && old.snapshot.sequence, 2);
-  await new Promise((resolve) => setTimeout(resolve, 2_050));
+  w.passedMs += 2_000;
   const fresh = await current.admit(claims);
   t.is('snapshot' in fresh && fresh.snapshot.sequence, 3);
   t.is((await current.fresh()).sequence, 3);

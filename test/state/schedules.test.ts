@@ -232,6 +232,7 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
     },
     gateTimeoutMs: 30_000,
     boundMs,
+    now: () => performance.now(),
   });
 
   let answers = 0;

@@ -118,6 +118,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     build: async (_policies, revision) => denyAll(revision),
     gateTimeoutMs: 5_000,
     boundMs: 0,
+    now: () => performance.now(),
   });
   const administer = createAdminister({ changes });
   const passwords = createPasswords();
