@@ -94,6 +94,7 @@ const PURE = [
   'src/policies/analysis/compare.ts',
   'src/mcp/protocol/operation.ts',
   'src/mcp/requests/filter.ts',
+  'src/mcp/work.ts',
   'src/engine/decision.ts',
   'src/engine/explain.ts',
   'src/engine/input.ts',

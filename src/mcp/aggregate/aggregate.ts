@@ -9,19 +9,18 @@ import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, una
 import { mergeServerCapabilities } from '../protocol/capabilities.ts';
 import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../protocol/message.ts';
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../protocol/mode.ts';
-import type { Located } from '../protocol/rebuild.ts';
 import { authorize, type Verdict } from '../requests/authorize.ts';
-import type { Caller, RequestDeps } from '../requests/context.ts';
+import type { Caller, RequestDeps, SessionMessage } from '../requests/context.ts';
 import { handleRequest } from '../requests/handle-request.ts';
-import { handleNotification, handleResponse } from '../requests/session-messages.ts';
+import { answersNothing, handleNotification, handleResponse } from '../requests/session-messages.ts';
 import { recordSession } from '../requests/session-requests.ts';
-import { isUpstreamSessionFailure, settingOf } from '../requests/upstream-sessions.ts';
+import { isUpstreamSessionFailure, sessionAt, settingOf } from '../requests/upstream-sessions.ts';
 import { AGGREGATE, LIST_KINDS, type Session, sealSession } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, isLive, noting, placeAt, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import { askAmong, isLive, type LivePosted, noting, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
@@ -53,7 +52,7 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
   if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
     targets.map(async (target) => {
-      const failed = isUpstreamSessionFailure(await deps.links.joined(placeAt(caller.admission, session, target)));
+      const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, caller.admission)));
       finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
       return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
     }),
@@ -100,40 +99,44 @@ function finish(deps: RequestDeps, caller: Caller, verdict: Verdict | undefined,
   deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
 }
 
-/** Handles a request. `claimed`: the caller's session at the aggregate endpoint, which may have ended. */
+/** Handles a request of a session at the aggregate endpoint, which may have ended. */
 export async function handleAggregate(
   deps: RequestDeps,
   caller: Caller,
-  claimed: Session | null,
-  message: RpcRequest,
+  posted: SessionMessage<RpcRequest>,
   plan: Plan,
-  located: Located,
 ): Promise<Answer> {
-  const { id } = message;
-  const session = await live(deps, caller, claimed);
+  const { id } = posted.message;
+  const session = await live(deps, caller, posted.session);
   if (session === 'unreadable') return unavailable(id);
-  // A client that sends a request is ready, even if it has not said so.
-  if (session !== null && plan.kind !== 'own') await deps.links.begin(session, caller.admission);
-  switch (plan.kind) {
-    case 'own':
-      return session === null ? noSession(id) : { kind: 'message', status: 200, text: resultMessage(id, '{}') };
-    case 'one': {
-      const manner = { mode: 'stateful', session: session ?? 'unknown' } as const;
-      const aimed = { ...caller, targetName: plan.targetName };
-      const done = deps.inFlight.note(session?.id ?? '', message, plan.targetName);
-      let streams = false;
-      try {
-        const answer = await handleRequest(deps, aimed, manner, plan.message, plan.operation, located);
-        streams = answer.kind === 'stream';
-        return await renamed(plan.targetName, message.method, answer, done);
-      } finally {
-        if (!streams) done();
-      }
-    }
-    case 'list':
-      return session === null ? noSession(id) : listAggregate(deps, caller, session, message, plan, located);
-    case 'level':
-      return session === null ? noSession(id) : setLevel(deps, caller, session, message, plan, located);
+  if (plan.kind === 'one') {
+    // A client that sends a request is ready, even if it has not said so.
+    if (session !== null) await deps.links.begin(session, caller.admission);
+    return handleAimed(deps, caller, { ...posted, session }, plan);
+  }
+  if (session === null) return noSession(id);
+  if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
+  await deps.links.begin(session, caller.admission);
+  return plan.kind === 'list'
+    ? listAggregate(deps, caller, { ...posted, session }, plan)
+    : setLevel(deps, caller, { ...posted, session }, plan);
+}
+
+async function handleAimed(
+  deps: RequestDeps,
+  caller: Caller,
+  { session, message: { id, method, params }, located }: SessionMessage<RpcRequest>,
+  { targetName, message, operation }: Plan & { readonly kind: 'one' },
+): Promise<Answer> {
+  const client = { mode: 'stateful', session: session ?? 'unknown' } as const;
+  const done = deps.inFlight.note(session?.id ?? '', { id, params }, targetName);
+  let streams = false;
+  try {
+    const answer = await handleRequest(deps, { ...caller, targetName }, { client, message, located, operation });
+    streams = answer.kind === 'stream';
+    return await renamed(targetName, method, answer, done);
+  } finally {
+    if (!streams) done();
   }
 }
 
@@ -151,10 +154,8 @@ async function live(deps: RequestDeps, { admission }: Caller, claimed: Session |
 async function setLevel(
   deps: RequestDeps,
   caller: Caller,
-  session: Session,
-  message: RpcRequest,
-  plan: Plan & { readonly kind: 'level' },
-  located: Located,
+  { session, message, located }: LivePosted,
+  { operation }: Plan & { readonly kind: 'level' },
 ): Promise<Answer> {
   const said = settingOf(message.method, message.params);
   if (said === null || !LOG_LEVELS.includes(said.setting.value))
@@ -171,8 +172,8 @@ async function setLevel(
   // A target without logging answers with an error, which is ignored. Each target gets its audit row.
   await Promise.all(
     targets.map((target) =>
-      askAmong(noted.deps, caller, placeAt(caller.admission, session, target), message.method, async (among, aimed) =>
-        finalText(await handleRequest(among, aimed, { mode: 'stateful', session }, message, plan.operation, located)),
+      askAmong(noted.deps, caller, sessionAt(session, target, caller.admission), message.method, async (among, aimed) =>
+        finalText(await handleRequest(among, aimed, { client: { mode: 'stateful', session }, message, located, operation })),
       ),
     ),
   );
@@ -183,16 +184,14 @@ async function setLevel(
 export async function notifyAggregate(
   deps: RequestDeps,
   caller: Caller,
-  claimed: Session | null,
-  message: RpcNotification,
-  located: Located,
+  { session: claimed, message, located }: SessionMessage<RpcNotification>,
 ): Promise<Answer> {
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
   const noted = noting(deps);
   const send = (targetName: string, own: RpcNotification, through = noted.deps): Promise<Answer> =>
-    handleNotification(through, { ...caller, targetName }, session, own, located);
+    handleNotification(through, { ...caller, targetName }, { session, message: own, located });
   const { method, params } = message;
   if (method === 'notifications/cancelled') {
     const requestId = params?.requestId;
@@ -216,7 +215,7 @@ export async function notifyAggregate(
     const halves = await upstreamSessionsOf(deps, caller.admission, session);
     await Promise.all(
       halves.map(([target]) =>
-        askAmong(noted.deps, caller, placeAt(caller.admission, session, target), method, (among) =>
+        askAmong(noted.deps, caller, sessionAt(session, target, caller.admission), method, (among) =>
           send(target.name, bareMeta(message, target.name), among),
         ),
       ),
@@ -232,25 +231,16 @@ export async function notifyAggregate(
 export async function answerAggregate(
   deps: RequestDeps,
   caller: Caller,
-  claimed: Session | null,
-  message: RpcResponse,
-  located: Located,
+  { session: claimed, message, located }: SessionMessage<RpcResponse>,
 ): Promise<Answer> {
   const session = await live(deps, caller, claimed);
   if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
   const aimed = splitName(message.id);
-  if (aimed === null) {
-    return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
-  }
+  if (aimed === null) return answersNothing();
   const { targetName, name } = aimed;
-  return handleResponse(
-    deps,
-    { ...caller, targetName },
-    session,
-    { ...message, id: name },
-    await bareResponse(targetName, located),
-  );
+  const bare = { session, message: { ...message, id: name }, located: await bareResponse(targetName, located) };
+  return handleResponse(deps, { ...caller, targetName }, bare);
 }
 
 /** Joins the names in an answer with the name of its target. `done`: called when a streamed answer has ended. */

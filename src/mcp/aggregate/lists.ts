@@ -6,15 +6,14 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.ts';
 import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
 import { methodNotFound } from '../protocol/operation.ts';
-import type { Located } from '../protocol/rebuild.ts';
 import type { Caller, RequestDeps } from '../requests/context.ts';
 import { handleRequest } from '../requests/handle-request.ts';
-import { askedAt } from '../requests/upstream-sessions.ts';
+import { askedAt, sessionAt } from '../requests/upstream-sessions.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { renameLarge } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, noting, placeAt, recordEmptyAggregate, usableTargets } from './usable.ts';
+import { askAmong, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
 
 /** The member of the result's `_meta` that names usable targets whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
@@ -36,11 +35,10 @@ interface Page {
 export async function listAggregate(
   deps: RequestDeps,
   caller: Caller,
-  session: Session,
-  message: RpcRequest,
+  posted: LivePosted,
   plan: Plan & { readonly kind: 'list' },
-  located: Located,
 ): Promise<Answer> {
+  const { session, message } = posted;
   const { id, method, params } = message;
   const cursors = readCursors(deps, caller, session, method, params?.cursor);
   if (cursors === 'invalid') {
@@ -52,9 +50,7 @@ export async function listAggregate(
   if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, method))) return unavailable(id);
   const noted = noting(deps);
   const pages = await Promise.all(
-    targets.map((target) =>
-      pageOf(noted.deps, caller, session, target, message, plan, cursors?.[fingerprintOf(target)] ?? '', located),
-    ),
+    targets.map((target) => pageOf(noted.deps, caller, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '')),
   );
   if (noted.isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
@@ -83,20 +79,18 @@ export async function listAggregate(
 async function pageOf(
   deps: RequestDeps,
   caller: Caller,
-  session: Session,
+  { session, message, located }: LivePosted,
+  { member, operation }: Plan & { readonly kind: 'list' },
   target: RoutedTarget,
-  message: RpcRequest,
-  plan: Plan & { readonly kind: 'list' },
   cursor: string,
-  located: Located,
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
-  const place = placeAt(caller.admission, session, target);
+  const place = sessionAt(session, target, caller.admission);
+  const client = { mode: 'stateful', session } as const;
   const page = await askAmong(deps, caller, place, message.method, async (among, aimed) => {
-    const answer = await handleRequest(among, aimed, { mode: 'stateful', session }, own, plan.operation, located);
-    const text = await finalText(answer);
-    const read = text === null ? null : await readPage(target, message.method, plan.member, text);
+    const text = await finalText(await handleRequest(among, aimed, { client, message: own, located, operation }));
+    const read = text === null ? null : await readPage(target, message.method, member, text);
     if (read?.items != null) deps.health.answered({ ...askedAt(place), list: message.method });
     return read;
   });

@@ -8,12 +8,12 @@ import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
 import { authorize, type Verdict } from '../requests/authorize.ts';
-import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from '../requests/context.ts';
+import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type RequestDeps } from '../requests/context.ts';
 import { createMerge } from '../requests/merge.ts';
-import { type ClaimedSession, endSession, operationOf } from '../requests/session-messages.ts';
-import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
+import { endSession, operationOf } from '../requests/session-messages.ts';
+import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
 import { forwardStream } from '../requests/upstream-messages.ts';
-import { askedAt, isUpstreamSessionFailure, type SessionTarget } from '../requests/upstream-sessions.ts';
+import { askedAt, isUpstreamSessionFailure, sessionAt } from '../requests/upstream-sessions.ts';
 import {
   fingerprintOf,
   LIST_KINDS,
@@ -26,7 +26,7 @@ import {
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
-import { isLive, placeAt, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import { isLive, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const SESSION_GONE = new AppError('not_found', 'Session not found');
 const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
@@ -87,7 +87,7 @@ async function resume(deps: RequestDeps, caller: Caller, session: Session, lastE
   const aimed = splitName(lastEventId);
   const target = usableTargets(admission).find(({ name }) => name === aimed?.targetName);
   if (aimed === null || target === undefined) return null;
-  const link = await deps.links.current({ session, target, access: target.accessOf(admission.principal), admission });
+  const link = await deps.links.current(sessionAt(session, target, admission));
   const half = isUpstreamSessionFailure(link) ? { upstreamId: null, revision: session.revision } : link;
   const point = openEventId(deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
   return point && { target, eventId: aimed.name, point };
@@ -104,18 +104,13 @@ function decide(deps: RequestDeps, { admission }: Caller, targetName: string, me
   return authorize(deps, { admission, targetName, method, operation: { kind: 'target' } });
 }
 
-function contextOf(caller: Caller, target: RoutedTarget, { linked }: Connected, awaited: AwaitedRequest | null): UpstreamContext {
-  const access = target.accessOf(caller.admission.principal);
-  return { caller, target, access, mode: 'stateful', linked, awaited, longLived: true, asked: new Map() };
-}
-
 /** Resumes the stream of one answer that broke off. Only its target sends on it, because each message goes to one stream. */
 async function restOfAnswer(deps: RequestDeps, caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
   const { target, point } = resumed;
   const { origin } = point;
   const { admission } = caller;
   const own: Caller = { ...caller, targetName: target.name };
-  const place: SessionTarget = { session, target, access: target.accessOf(admission.principal), admission };
+  const place = sessionAt(session, target, admission);
   const reached = await connectAt(deps, own, place, caller.gone, () => point.eventId);
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
@@ -129,7 +124,11 @@ async function restOfAnswer(deps: RequestDeps, caller: Caller, session: Session,
       deps.audit.outcome({ decision_id: origin.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
     },
   };
-  const events = forwardStream(deps, contextOf(own, target, reached, awaited), reached.stream);
+  const events = forwardStream(
+    deps,
+    { ...contextOf(own, target, 'stateful', awaited), linked: reached.linked, longLived: true },
+    reached.stream,
+  );
   const honest = ownProgress(deps, session, target.name, events);
   return { kind: 'stream', events: renamedEvents(target.name, origin.method, honest), drain: false };
 }
@@ -173,7 +172,7 @@ async function* streams(
         if (allowed === false) return;
         if (allowed === true) recorded.add(target.id);
       }
-      const place: SessionTarget = { session, target, access: target.accessOf(principal), admission };
+      const place = sessionAt(session, target, admission);
       const last = lastIds.get(connection.way);
       const after = (linked: SessionPair): string | null =>
         last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
@@ -182,7 +181,11 @@ async function* streams(
       if (reached === 'none') return;
       if (reached !== null) {
         const began = deps.now();
-        const events = forwardStream(deps, contextOf(now, target, reached, null), reached.stream);
+        const events = forwardStream(
+          deps,
+          { ...contextOf(now, target, 'stateful', null), linked: reached.linked, longLived: true },
+          reached.stream,
+        );
         const noted = noting(events, (id) => {
           lastIds.set(connection.way, id);
         });
@@ -338,7 +341,7 @@ async function endAt(
   verdict: Verdict | undefined,
 ): Promise<void> {
   if (verdict?.allowed !== true) return;
-  const place = placeAt(caller.admission, linked.session, target);
+  const place = sessionAt(linked.session, target, caller.admission);
   const version = versionOf(caller, linked);
   const signal = AbortSignal.timeout(deps.limits.openMs);
   const attempt = deps.pace.begin(askedAt(place), 'DELETE');

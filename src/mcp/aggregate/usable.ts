@@ -3,22 +3,22 @@
 import { signalOf } from '../../base/cancellation.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
+import type { RpcRequest } from '../protocol/message.ts';
 import { authorize } from '../requests/authorize.ts';
-import { type Caller, REVOKED, type RequestDeps } from '../requests/context.ts';
-import { askedAt, type SessionTarget } from '../requests/upstream-sessions.ts';
+import { type Caller, REVOKED, type RequestDeps, type SessionMessage } from '../requests/context.ts';
+import { askedAt, type SessionTarget, sessionAt } from '../requests/upstream-sessions.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
+
+/** A request of a session that has not ended. */
+export type LivePosted = SessionMessage<RpcRequest> & { readonly session: Session };
 
 /** The targets that the caller may use, ordered by name. */
 export function usableTargets(admission: Admission): RoutedTarget[] {
   return [...admission.snapshot.targets.values()]
     .filter((target) => mayUseTarget(admission, target))
     .sort((a, b) => (a.name < b.name ? -1 : 1));
-}
-
-export function placeAt(admission: Admission, session: Session, target: RoutedTarget): SessionTarget {
-  return { session, target, access: target.accessOf(admission.principal), admission };
 }
 
 /**
@@ -37,7 +37,7 @@ export async function upstreamSessionsOf(
   session: Session,
 ): Promise<(readonly [RoutedTarget, UpstreamSession])[]> {
   const found = usableTargets(admission).map(async (target) => {
-    const place = placeAt(admission, session, target);
+    const place = sessionAt(session, target, admission);
     const link = deps.links.open(place) ?? (await deps.links.newest(place));
     return link === null ? [] : [[target, link] as const];
   });

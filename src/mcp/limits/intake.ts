@@ -11,6 +11,7 @@ import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import { bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
+import type { Admission } from '../../state/admission.ts';
 import { type Answer, problem } from '../protocol/answer.ts';
 import { OPAQUE } from '../protocol/rebuild.ts';
 import type { McpLimits } from './limits.ts';
@@ -53,13 +54,13 @@ export function costOf(bytes: number, reading: JsonReading): number {
 
 const SHOWN_LENGTH = 64;
 
-/** Receives the body, or returns the refusal. `admit`: null, or the answer that refuses the caller. */
+/** Receives the body, or returns the refusal. `admit` admits the sender of a large body, or returns the refusal. */
 export async function receive(
   { bodies, reading }: Intake,
   limits: McpLimits,
   req: IncomingMessage,
   principal: string,
-  admit: () => Promise<Answer | null>,
+  admit: () => Promise<Admission | Answer>,
 ): Promise<Received | Answer> {
   const length = bodyLength(req);
   if (length === null || length > FREE_LENGTH) {
@@ -71,8 +72,8 @@ export async function receive(
       );
   }
   if (length !== null && length <= FREE_LENGTH) return read(req, limits.bodyBytes, null);
-  const refused = length === null || length > LARGE_BODY ? await admit() : null;
-  if (refused !== null) return refused;
+  const admitted = length === null || length > LARGE_BODY ? await admit() : null;
+  if (admitted !== null && 'kind' in admitted) return admitted;
   const taken = bodies.take(principal, 0);
   return isOverdrawn(taken) ? overdrawn(taken) : read(req, limits.bodyBytes, taken);
 }

@@ -1,6 +1,6 @@
 /** The answer to a request, before it is written to the client. The request handler decides it, `reply.ts` writes it. */
 import { AppError } from '../../base/errors.ts';
-import type { JsonValue } from '../../base/json/json.ts';
+import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { CODES, errorMessage, type Rejection, type RpcId } from './message.ts';
 
 export interface OutEvent {
@@ -9,6 +9,8 @@ export interface OutEvent {
   readonly retry?: number | undefined;
   /** The answer to the request that opened the stream; nothing follows. */
   readonly final?: boolean;
+  /** As in MessageAnswer. */
+  readonly result?: JsonObject | undefined;
 }
 
 export interface MessageAnswer {
@@ -16,6 +18,8 @@ export interface MessageAnswer {
   readonly status: number;
   readonly text: string;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The target's own result, if the gateway itself needs it. It has not been filtered. */
+  readonly result?: JsonObject | undefined;
 }
 
 export type Answer =
@@ -27,12 +31,16 @@ export type Answer =
 
 export const ACCEPTED: Answer = { kind: 'empty', status: 202 };
 
-/** The text of the answer; for a stream, the text of its final event. null: there is no answer. */
-export async function finalText(answer: Answer): Promise<string | null> {
-  if (answer.kind === 'message') return answer.text;
+/** The answer as one message; for a stream, its final event. null: there is no answer. */
+export async function finalOf(answer: Answer): Promise<Pick<MessageAnswer, 'text' | 'result'> | null> {
+  if (answer.kind === 'message') return answer;
   if (answer.kind !== 'stream') return null;
-  for await (const event of answer.events) if (event.final) return event.data;
+  for await (const { final, data: text, result } of answer.events) if (final) return { text, result };
   return null;
+}
+
+export async function finalText(answer: Answer): Promise<string | null> {
+  return (await finalOf(answer))?.text ?? null;
 }
 
 export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answer {

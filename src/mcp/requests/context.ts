@@ -1,4 +1,4 @@
-/** What the steps of one request share: the caller, the awaited request, and the services of the gateway. */
+/** What the steps of one request share: its message, its caller, and the services of the gateway. */
 import type { AuditWriter, Outcome } from '../../audit/event.ts';
 import type { TokenClaims } from '../../auth/principal.ts';
 import type { Cancellable } from '../../base/cancellation.ts';
@@ -12,17 +12,18 @@ import type { Deliveries } from '../limits/deliveries.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import type { TargetReader } from '../limits/reading.ts';
 import type { Slots } from '../limits/slots.ts';
-import type { RpcId } from '../protocol/message.ts';
+import type { RpcId, RpcRequest } from '../protocol/message.ts';
 import type { Mode, SessionRevision } from '../protocol/mode.ts';
 import type { Operation } from '../protocol/operation.ts';
+import type { Located } from '../protocol/rebuild.ts';
 import type { Seal } from '../sessions/seal.ts';
-import type { SessionPair } from '../sessions/sessions.ts';
+import type { Session, SessionPair } from '../sessions/sessions.ts';
 import type { TaskStore } from '../sessions/task-store.ts';
 import type { Task } from '../sessions/tasks.ts';
 import type { Health } from '../upstream/health.ts';
 import type { UpstreamModes } from '../upstream/modes.ts';
 import type { Pace } from '../upstream/pace.ts';
-import type { Upstream } from '../upstream/upstream.ts';
+import type { StatelessHeaders, Upstream } from '../upstream/upstream.ts';
 import type { InFlightRequests } from './in-flight.ts';
 import type { Observe } from './observe.ts';
 import type { AdmissionChanges } from './revalidation.ts';
@@ -72,6 +73,30 @@ export interface Caller {
 
 export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
 
+/** The client's mode: within a session, opening a session, or stateless. */
+export type ClientMode =
+  /** null: the request opens a session. `unknown`: it names a session that this caller does not have on this target. */
+  | { readonly mode: 'stateful'; readonly session: Session | null | 'unknown' }
+  | { readonly mode: 'stateless'; readonly revision: string; readonly paramHeaders: StatelessHeaders['params'] };
+
+/** A request to one target, as it was read. It is not decided yet. */
+export interface ClientRequest {
+  readonly client: ClientMode;
+  readonly message: RpcRequest;
+  readonly located: Located;
+  readonly operation: Operation;
+}
+
+/** A message of a session. null: the caller has no such session on this target. */
+export interface SessionMessage<Message> {
+  readonly session: Session | null;
+  readonly message: Message;
+  readonly located: Located;
+}
+
+/** The session that a request names in its header. null: this caller has no such session on this target. */
+export type ClaimedSession = Session | 'missing' | null;
+
 /** The request whose answer is awaited. */
 export interface AwaitedRequest {
   readonly id: RpcId;
@@ -105,4 +130,18 @@ export interface UpstreamContext {
   readonly acknowledged?: (notifications: JsonObject) => void;
   /** The ids under which the client knows the target's requests, by the target's own ids. Cancellations need them. */
   readonly asked: Map<RpcId, string>;
+}
+
+/** The context of a request whose answer is awaited. */
+export type RequestContext = UpstreamContext & { readonly awaited: AwaitedRequest };
+
+/** On a short stream, and while a session is being opened; callers change what differs. */
+export function contextOf<Awaited extends AwaitedRequest | null>(
+  caller: Caller,
+  target: RoutedTarget,
+  mode: Mode,
+  awaited: Awaited,
+): UpstreamContext & { readonly awaited: Awaited } {
+  const access = target.accessOf(caller.admission.principal);
+  return { caller, target, access, mode, linked: null, awaited, longLived: false, asked: new Map() };
 }

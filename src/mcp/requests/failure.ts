@@ -11,7 +11,7 @@ import { type OwnError, ownError, servedVersions } from '../upstream/own-error.t
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import { decideListed } from './authorize.ts';
-import type { AwaitedRequest, RequestDeps, UpstreamContext } from './context.ts';
+import type { RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { filterError } from './filter.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
@@ -22,11 +22,11 @@ export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask
  */
 export async function forwardFailure(
   deps: RequestDeps,
-  context: UpstreamContext,
-  awaited: AwaitedRequest,
+  context: RequestContext,
   answer: UpstreamAnswer,
   read?: OwnError | null,
 ): Promise<Answer> {
+  const { awaited } = context;
   const { id } = awaited;
   const error = read === undefined ? await ownError(answer, id) : read;
   answer.discard();
@@ -151,12 +151,8 @@ export function faultText(
   }
 }
 
-export function upstreamFault(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  awaited: AwaitedRequest,
-  fault: UpstreamFault,
-): Answer {
+export function upstreamFault(deps: RequestDeps, context: RequestContext, fault: UpstreamFault): Answer {
+  const { awaited } = context;
   awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   const text = noteFault(deps, context, fault, awaited.method);
   const answer = rpcError(awaited.id, CODES.internal, text);

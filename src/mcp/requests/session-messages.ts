@@ -4,7 +4,6 @@ import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import { isObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
-import type { RoutedTarget } from '../../targets/target.ts';
 import {
   ACCEPTED,
   type Answer,
@@ -27,14 +26,21 @@ import {
   type UpstreamSession,
   versionOf,
 } from '../sessions/sessions.ts';
-import { inwardMeta } from '../sessions/tasks.ts';
+import { inwardMeta, type TaskPlace } from '../sessions/tasks.ts';
 import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
 import { authorize, type Verdict } from './authorize.ts';
-import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
-import { taskPlace } from './resolve.ts';
+import {
+  type AwaitedRequest,
+  type Caller,
+  type ClaimedSession,
+  contextOf,
+  type RequestDeps,
+  type SessionMessage,
+} from './context.ts';
 import { sendInSession } from './session-requests.ts';
 import { standaloneStream } from './standalone-stream.ts';
-import { ENDED, isUpstreamSessionFailure, type SessionTarget, type UpstreamSessionFailure } from './upstream-sessions.ts';
+import { taskPlaceAt } from './tasks-of-caller.ts';
+import { ENDED, isUpstreamSessionFailure, sessionAt, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 const TARGET: Operation = { kind: 'target' };
 /** Forwarded only to targets that may ask for the roots; other targets know of none. */
@@ -44,15 +50,12 @@ const ROOTS_CHANGED = 'notifications/roots/list_changed';
 export async function handleNotification(
   deps: RequestDeps,
   caller: Caller,
-  session: Session | null,
-  message: RpcNotification,
-  located: Located,
+  { session, message, located }: SessionMessage<RpcNotification>,
 ): Promise<Answer> {
   const target = caller.admission.snapshot.targets.get(caller.targetName);
   if (message.method === ROOTS_CHANGED && target?.may_ask.includes('roots') === false) return ACCEPTED;
   const meta = message.params?._meta;
-  const place = taskPlace(caller, deps.seal, deps.now());
-  const replaced = isObject(meta) && place !== null ? { _meta: inwardMeta(meta, place) } : {};
+  const replaced = isObject(meta) && target !== undefined ? { _meta: inwardMeta(meta, taskPlaceAt(deps, caller, target)) } : {};
   return post(deps, caller, session, message.method, rebuildCall(message, located, replaced), null);
 }
 
@@ -60,35 +63,32 @@ export async function handleNotification(
 export async function handleResponse(
   deps: RequestDeps,
   caller: Caller,
-  session: Session | null,
-  message: RpcResponse,
-  located: Located,
+  { session, message, located }: SessionMessage<RpcResponse>,
 ): Promise<Answer> {
   // In a session that does not exist, the target cannot have sent a request.
   if (session === null) return noSession(null);
   const { principal, snapshot } = caller.admission;
   const target = snapshot.targets.get(caller.targetName);
-  const asked =
-    message.id === null || target === undefined
-      ? null
-      : openAskedId(deps.seal, principal, fingerprintOf(target), session, message.id);
-  if (asked === null) {
-    return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
-  }
+  if (message.id === null || target === undefined) return answersNothing();
+  const asked = openAskedId(deps.seal, principal, fingerprintOf(target), session, message.id);
+  if (asked === null) return answersNothing();
   // The answer goes only to the upstream session that asked.
   const link: UpstreamSession = { upstreamId: asked.upstreamId, revision: session.revision };
-  const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(deps, caller, located));
+  const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(taskPlaceAt(deps, caller, target), located));
   return post(deps, caller, session, asked.method, body, link);
 }
 
+export function answersNothing(): Answer {
+  return refuse(null, { status: 400, code: CODES.invalidRequest, message: 'The response answers no request of this session' });
+}
+
 /** The client names the task of its answer (2025-11-25, related task metadata). The target gets its own id of that task. */
-function ownTaskOf({ seal, now }: RequestDeps, caller: Caller, located: Located): MemberTexts {
+function ownTaskOf(place: TaskPlace, located: Located): MemberTexts {
   const text = located.span.members?.get('result')?.members?.get('_meta');
   // A `_meta` of this size is not parsed just to find a task; it is removed.
   if (text !== undefined && text.end - text.start > LARGE_TEXT) return { _meta: null };
   const meta: JsonValue = text === undefined ? null : (JSON.parse(located.text.slice(text.start, text.end)) as JsonValue);
-  const place = taskPlace(caller, seal, now());
-  return isObject(meta) && place !== null ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
+  return isObject(meta) ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
 }
 
 /** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
@@ -113,7 +113,7 @@ async function post(
   }
   const { target } = verdict;
   if (session === null || !isSessionAt(session, target, caller.admission.snapshot.sessions)) return lost(deps, caller, verdict);
-  const place = placeAt(caller, target, session);
+  const place = sessionAt(session, target, caller.admission);
   const link = to ?? (await deps.links.current(place));
   if (link === ENDED) return lost(deps, caller, verdict);
   if (isUpstreamSessionFailure(link)) return missed(deps, caller, verdict, link);
@@ -128,11 +128,6 @@ async function post(
   }
   finish(deps, caller, verdict, answer.status < 300 ? 'ok' : 'upstream_error');
   return ACCEPTED;
-}
-
-function placeAt(caller: Caller, target: RoutedTarget, session: Session): SessionTarget {
-  const { admission } = caller;
-  return { session, target, access: target.accessOf(admission.principal), admission };
 }
 
 function missed(deps: RequestDeps, caller: Caller, verdict: Verdict, failure: UpstreamSessionFailure): Answer {
@@ -170,7 +165,7 @@ export async function handleGet(
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
   const { principal } = caller.admission;
-  const place = placeAt(caller, target, session);
+  const place = sessionAt(session, target, caller.admission);
   const link = await deps.links.current(place);
   if (isUpstreamSessionFailure(link)) return refusal(deps, caller, verdict, link);
   const resume =
@@ -197,16 +192,7 @@ export async function handleGet(
       if (outcome !== 'cancelled') finish(deps, caller, { ...verdict, decisionId: origin.decisionId }, outcome);
     },
   };
-  const context: UpstreamContext = {
-    caller,
-    target,
-    access: place.access,
-    mode: 'stateful',
-    linked,
-    awaited,
-    longLived: true,
-    asked: new Map(),
-  };
+  const context = { ...contextOf(caller, target, 'stateful', awaited), linked, longLived: true };
   const standing = { caller, target, session };
   return { kind: 'stream', events: standaloneStream(deps, standing, context, answer, connection), drain: false };
 }
@@ -231,7 +217,7 @@ export async function handleDelete(deps: RequestDeps, caller: Caller, claimed: C
 
 async function handleEnd(deps: RequestDeps, caller: Caller, passed: Passed): Promise<Answer> {
   const { verdict, target, session } = passed;
-  const place = placeAt(caller, target, session);
+  const place = sessionAt(session, target, caller.admission);
   // If there is no upstream session for the caller's current access, the target has nothing to end.
   const link = await deps.links.newest(place);
   if (link !== null) {
@@ -254,9 +240,6 @@ export async function endSession(deps: RequestDeps, session: Session): Promise<b
   if (ended) deps.observe.sessionEnded(deps.now() - session.issuedAt);
   return ended;
 }
-
-/** The session that a request names in its header. null: this caller has no such session on this target. */
-export type ClaimedSession = Session | 'missing' | null;
 
 interface Passed {
   readonly verdict: Verdict & { allowed: true };

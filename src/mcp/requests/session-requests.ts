@@ -1,11 +1,10 @@
 /** Requests in stateful mode: the first one opens the session, all others use the upstream session at the target. */
+import { type Cancellable, createCancellation } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import { readLargeJson } from '../../base/json/large.ts';
-import { TARGET_RULES } from '../../base/json/selection.ts';
 import type { ClientHello } from '../../sessions/session-store.ts';
-import { type Answer, noSession, unavailable } from '../protocol/answer.ts';
+import { type Answer, finalOf, noSession, unavailable } from '../protocol/answer.ts';
 import { CODES, errorMessage, type RpcId } from '../protocol/message.ts';
-import { isSessionRevision, type SessionRevision } from '../protocol/mode.ts';
+import { isSessionRevision } from '../protocol/mode.ts';
 import {
   bindingOf,
   fingerprintOf,
@@ -17,23 +16,55 @@ import {
 } from '../sessions/sessions.ts';
 import { type OwnError, ownError } from '../upstream/own-error.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
-import { forwardFailure, isLostSession, upstreamFault } from './failure.ts';
-import { forwardAnswer, forwardStream } from './upstream-messages.ts';
-import { isUpstreamSessionFailure, type SessionTarget, type UpstreamSessionFailure } from './upstream-sessions.ts';
+import { type Caller, REVOKED, type RequestContext, type RequestDeps } from './context.ts';
+import { isLostSession, upstreamFault } from './failure.ts';
+import type { Prepared } from './prepare.ts';
+import { isUpstreamSessionFailure, type SessionTarget, sessionAt, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 const MAX_HELLO_LENGTH = 4 * 1024;
 const MAX_NAME_LENGTH = 256;
 const MAX_CAPABILITIES = 16;
 
+/** An answer of the target. */
 export interface Reached {
   readonly answer: UpstreamAnswer;
-  readonly linked: SessionPair;
-  /** The error in the answer, if it had to be read to find out whether the session is lost. */
+  /** null in stateless mode (2026-07-28) and while a session is being opened. */
+  readonly linked: SessionPair | null;
+  /** The error in the answer, if it has already been read. */
   readonly error?: OwnError | null;
 }
 
+type ReachedInSession = Reached & { readonly linked: SessionPair };
 type Sent = Omit<UpstreamRequest, 'session' | 'version' | 'stateless'>;
+
+export async function forwardStateful(
+  deps: RequestDeps,
+  context: RequestContext,
+  { body, session }: Prepared,
+): Promise<Reached | Answer> {
+  const { caller, target, access, awaited } = context;
+  const sent = { method: 'POST', target, access, body, signal: lingering(caller.gone, deps.limits.idleMs) } as const;
+  if (session === null) return forwardInitialize(deps, context, sent);
+  const reached = await sendInSession(deps, caller, sessionAt(session, target, caller.admission), sent, awaited.id);
+  if ('ended' in reached) return noSession(awaited.id);
+  return 'fault' in reached ? upstreamFault(deps, context, reached) : reached;
+}
+
+/**
+ * In stateful mode, a closed connection does not cancel a request. The call goes on, so that its outcome is recorded, but it
+ * is aborted after `graceMs` because no client waits for it.
+ */
+function lingering(gone: Cancellable, graceMs: number): Cancellable {
+  const call = createCancellation();
+  const leave = (): void => {
+    if (gone.reason === REVOKED) call.abort();
+    else setTimeout(() => call.abort(), graceMs).unref();
+  };
+  // If the client is gone before the call begins, no further event comes.
+  if (gone.aborted) leave();
+  else gone.addEventListener('abort', leave, { once: true });
+  return call;
+}
 
 /**
  * Sends a message of a session. If the target has lost the upstream session, it has not acted on the message: the gateway
@@ -45,13 +76,13 @@ export async function sendInSession(
   place: SessionTarget,
   sent: Sent,
   id: RpcId | null,
-): Promise<Reached | UpstreamSessionFailure> {
+): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = place;
   const first = await deps.links.current(place);
   if (isUpstreamSessionFailure(first)) return first;
   const answer = await attempt(deps, caller, { session, link: first }, sent);
   if (isFault(answer)) return answer;
-  const reached: Reached = { answer, linked: { session, link: first } };
+  const reached: ReachedInSession = { answer, linked: { session, link: first } };
   if (first.upstreamId === null || (answer.status !== 404 && answer.status !== 400)) return reached;
   // A lost session is HTTP 404 by the specification; SDK servers answer 400 and say so in the message.
   const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
@@ -74,59 +105,45 @@ function attempt(
   return deps.upstream.send({ method, target, access, body, session, version, lastEventId, signal });
 }
 
-export async function handleInSession(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  awaited: AwaitedRequest,
-  session: Session,
-  sent: Sent,
-): Promise<Answer> {
+async function forwardInitialize(deps: RequestDeps, context: RequestContext, sent: Sent): Promise<Reached | Answer> {
   const { caller, target, access } = context;
-  const place: SessionTarget = { session, target, access, admission: caller.admission };
-  const reached = await sendInSession(deps, caller, place, sent, awaited.id);
-  if ('ended' in reached) {
-    awaited.end('error');
-    return noSession(awaited.id);
-  }
-  if ('fault' in reached) return upstreamFault(deps, context, awaited, reached);
-  const { answer, linked, error } = reached;
-  const within = { ...context, linked };
-  return answer.status === 200
-    ? forwardAnswer(deps, within, awaited, answer)
-    : forwardFailure(deps, within, awaited, answer, error);
-}
-
-/** Forwards the client's own `initialize` to the target, and seals the upstream session into the session that the client gets. */
-export async function openSession(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  awaited: AwaitedRequest,
-  sent: Sent,
-): Promise<Answer> {
-  const { caller, target, access } = context;
-  const { principal, snapshot } = caller.admission;
-  const asked = { target, access, principal: principal.sub };
+  const asked = { target, access, principal: caller.admission.principal.sub };
   const refusal = deps.health.refusal(asked);
-  if (refusal !== null) return upstreamFault(deps, context, awaited, refusal);
+  if (refusal !== null) return upstreamFault(deps, context, refusal);
   const answer = await deps.upstream.send({ ...sent, version: caller.version });
   if (isFault(answer)) {
     deps.health.failed(asked, answer.fault);
-    return upstreamFault(deps, context, awaited, answer);
+    return upstreamFault(deps, context, answer);
   }
   if (answer.status >= 500) deps.health.failed(asked, 'broken_off');
   else deps.health.answered(asked);
-  if (answer.status !== 200) return forwardFailure(deps, context, awaited, answer);
-  const text = await initializeResult(deps, context, awaited, answer);
-  const opened = await readOpened(text, target.id);
-  if (opened === null) return { kind: 'message', status: 200, text };
+  return { answer, linked: null };
+}
+
+/**
+ * Seals the upstream session into the session that the client gets, after `initialize` was answered. The client gets the whole
+ * answer as one message, because the id of the session is in a header.
+ */
+export async function openedSession(
+  deps: RequestDeps,
+  { caller, target, access, awaited }: RequestContext,
+  { sessionId, held }: UpstreamAnswer,
+  answered: Answer,
+): Promise<Answer> {
+  const { principal, snapshot } = caller.admission;
+  const { text, result } = (await finalOf(answered)) ?? {
+    text: errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' }),
+  };
+  const { protocolVersion, capabilities } = result ?? {};
+  if (!isSessionRevision(protocolVersion) || !isObject(capabilities)) return { kind: 'message', status: 200, text };
   const session: Session = {
     id: deps.newId(),
     place: fingerprintOf(target),
     binding: bindingOf(access, snapshot.sessions.epochOf(principal.sub, target.id)),
-    upstreamId: answer.sessionId,
-    revision: opened.revision,
-    lists: LIST_KINDS.filter((kind) => isObject(opened.capabilities[kind])),
-    holder: answer.held ? deps.replicaId : null,
+    upstreamId: sessionId,
+    revision: protocolVersion,
+    lists: LIST_KINDS.filter((kind) => isObject(capabilities[kind])),
+    holder: held ? deps.replicaId : null,
     issuedAt: deps.now(),
   };
   try {
@@ -175,29 +192,4 @@ function clientHello({ capabilities, clientInfo }: JsonObject): ClientHello {
     capabilities: Object.fromEntries(offered.slice(0, MAX_CAPABILITIES)),
     clientInfo: { name: short(name), version: short(version) },
   };
-}
-
-/** Reads the whole result even if it is streamed: the session id is sent in a header and contains the negotiated revision. */
-async function initializeResult(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  awaited: AwaitedRequest,
-  answer: UpstreamAnswer,
-): Promise<string> {
-  if (answer.type === 'stream') {
-    for await (const event of forwardStream(deps, context, answer)) if (event.final) return event.data;
-  }
-  const relayed = await forwardAnswer(deps, context, awaited, answer);
-  if (relayed.kind === 'message') return relayed.text;
-  return errorMessage(awaited.id, { code: CODES.internal, message: 'The target sent no valid answer' });
-}
-
-async function readOpened(
-  text: string,
-  targetId: string,
-): Promise<{ readonly revision: SessionRevision; readonly capabilities: JsonObject } | null> {
-  const reading = await readLargeJson(text, TARGET_RULES, targetId);
-  const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
-  const { protocolVersion, capabilities } = isObject(result) ? result : {};
-  return isSessionRevision(protocolVersion) && isObject(capabilities) ? { revision: protocolVersion, capabilities } : null;
 }

@@ -4,21 +4,16 @@
  */
 
 import { type Cancellable, signalOf } from '../../base/cancellation.ts';
-import type { JsonObject } from '../../base/json/json.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { OutEvent } from '../protocol/answer.ts';
-import { farewell, listChanges } from '../protocol/listen.ts';
-import { resultMessage } from '../protocol/message.ts';
 import { bindingOf, type ListKind, type Session, type SessionPair } from '../sessions/sessions.ts';
-import { toolOf } from '../sessions/tasks.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
-import { decideListed } from './authorize.ts';
-import type { AwaitedRequest, Caller, RequestDeps, UpstreamContext } from './context.ts';
+import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
 import { createMerge } from './merge.ts';
 import { sendInSession } from './session-requests.ts';
 import { forwardStream } from './upstream-messages.ts';
-import { isUpstreamSessionFailure, type SessionTarget } from './upstream-sessions.ts';
+import { isUpstreamSessionFailure, type SessionTarget, sessionAt } from './upstream-sessions.ts';
 
 export const listChanged = (kind: ListKind): string =>
   JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
@@ -63,8 +58,7 @@ export async function* standaloneStream(
     const before = current;
     current = own;
     before.abort();
-    const access = moved.accessOf(admission.principal);
-    const place: SessionTarget = { session, target: moved, access, admission };
+    const place = sessionAt(session, moved, admission);
     const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
@@ -73,7 +67,14 @@ export async function* standaloneStream(
     if (reached === null) return merged.end();
     follow(
       reached.stream,
-      { ...context, caller: { ...caller, admission }, target: moved, access, linked: reached.linked, awaited: null },
+      {
+        ...context,
+        caller: { ...caller, admission },
+        target: moved,
+        access: place.access,
+        linked: reached.linked,
+        awaited: null,
+      },
       own,
     );
   };
@@ -100,60 +101,6 @@ export async function* standaloneStream(
     caller.gone.removeEventListener('abort', stop);
     current.abort();
   }
-}
-
-/**
- * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter,
- * the stream ends with its result, so that the client can listen again for the rest.
- */
-export async function* listeningStream(
-  deps: RequestDeps,
-  context: UpstreamContext & { readonly listening: JsonObject; readonly awaited: AwaitedRequest },
-  stream: UpstreamStream,
-): AsyncGenerator<OutEvent> {
-  const { caller, target, awaited } = context;
-  const merged = createMerge<OutEvent>();
-  let rights = rightsOf(caller.admission, target);
-  const binding = bindingNow(caller.admission, target);
-  let acknowledged: JsonObject = {};
-  const leave = caller.changes?.listen((admission) => {
-    const moved = admission.snapshot.targets.get(target.name);
-    if (moved === undefined) return;
-    const rightsNow = rightsOf(admission, moved);
-    if (rightsNow === rights) return;
-    rights = rightsNow;
-    // The stream must not continue with credentials that are no longer the caller's.
-    if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
-      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
-      return;
-    }
-    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
-    merged.end();
-  });
-  const within = {
-    ...context,
-    acknowledged: (notifications: JsonObject) => {
-      acknowledged = notifications;
-    },
-  };
-  void merged.add(forwardStream(deps, within, stream)).then(() => merged.end());
-  try {
-    yield* merged.items;
-  } finally {
-    leave?.();
-    stream.discard();
-    awaited.end('ok');
-  }
-}
-
-function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: UpstreamContext): boolean {
-  const subscribed = listening?.['resourceSubscriptions'];
-  const uris = Array.isArray(subscribed) ? subscribed : [];
-  const objects = [
-    ...uris.map((uri) => ({ resource_type: 'resource', resource_name: String(uri) }) as const),
-    ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
-  ];
-  return decideListed(admission, target.id)(objects).every(Boolean);
 }
 
 export interface Connected {

@@ -32,6 +32,10 @@ export interface SessionTarget {
   readonly admission: Admission;
 }
 
+export function sessionAt(session: Session, target: RoutedTarget, admission: Admission): SessionTarget {
+  return { session, target, access: target.accessOf(admission.principal), admission };
+}
+
 /** The session has ended, on this replica or on another. */
 export const ENDED = { ended: true } as const;
 export type UpstreamSessionFailure = UpstreamFault | typeof ENDED;
@@ -336,10 +340,9 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts): UpstreamSe
 
   /** The client may become ready late: by then the target may have moved, or the caller may have lost access to it. */
   async function tell(session: Session, admission: Admission, { targetId, binding, link }: Held): Promise<void> {
-    const { principal, snapshot } = admission;
-    const target = [...snapshot.targets.values()].find(({ id }) => id === targetId);
+    const target = [...admission.snapshot.targets.values()].find(({ id }) => id === targetId);
     if (target === undefined || !mayUseTarget(admission, target)) return;
-    const place: SessionTarget = { session, target, access: target.accessOf(principal), admission };
+    const place = sessionAt(session, target, admission);
     if (bindingAt(place) === binding) await announce(place, link);
   }
 

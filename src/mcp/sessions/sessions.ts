@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../../auth/principal.ts';
-import type { JsonValue } from '../../base/json/json.ts';
+import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
 import { type Access, addressOf, type Target } from '../../targets/target.ts';
 import type { RpcId } from '../protocol/message.ts';
@@ -248,6 +248,11 @@ export interface StateBinding {
   readonly method: string;
   readonly name: string | null;
   readonly arguments: JsonValue | undefined;
+}
+
+export function stateBinding(place: string, method: string, params: JsonObject | undefined): StateBinding {
+  const name = params?.name ?? params?.uri;
+  return { place, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
 }
 
 export function sealState(

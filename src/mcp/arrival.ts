@@ -1,0 +1,121 @@
+/** The first steps of a request on `/mcp`: what can be checked without its message, and who has sent it. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type AuthRefusal, isRefusal, type TokenClaims, type VerifyToken } from '../auth/principal.ts';
+import { AppError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import type { Outbox } from '../http/outbox.ts';
+import type { Admission, Admit } from '../state/admission.ts';
+import { TARGET_NAME } from '../targets/target.ts';
+import { principalKey } from './limits/slots.ts';
+import { type Answer, problem, problemUnavailable } from './protocol/answer.ts';
+import { accepts, isJsonContent, type McpHeaders, readHeaders } from './protocol/headers.ts';
+import { AGGREGATE } from './sessions/sessions.ts';
+
+export interface ArrivalDeps {
+  readonly verify: VerifyToken;
+  readonly admit: Admit;
+  /** Origin of the gateway as clients know it, without a trailing slash. */
+  readonly publicUrl: string;
+  /** Whether another replica has forwarded the request. That replica has already checked what depends on the connection. */
+  readonly isFromPeer: (req: IncomingMessage) => boolean;
+  /** Checks the `Host` and `Origin` headers and lets allowed pages read the answer. `answered`: it was a CORS preflight. */
+  readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
+  /** The client's address, for rate limits. */
+  readonly addressOf: (req: IncomingMessage) => string;
+  /** Seconds to wait, or null. `principal` is null if the caller's token is not valid. */
+  readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
+  /** Seconds to wait, or null. It is checked on the replica that decides, which may differ from the one the client reached. */
+  readonly denialLimit: (principal: string) => number | null;
+  readonly log: Log;
+}
+
+/** A request with a valid token. */
+export interface Arrived {
+  readonly method: 'POST' | 'GET' | 'DELETE';
+  readonly headers: McpHeaders;
+  readonly targetName: string;
+  readonly claims: TokenClaims;
+  readonly principal: string;
+}
+
+const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(?:\\?.*)?$`, 's');
+const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
+
+export function isUnderMcp(req: IncomingMessage): boolean {
+  return UNDER_MCP.test(req.url ?? '');
+}
+
+/** `heard`: called with the principal when its token is verified. */
+export async function receiveHead(
+  deps: ArrivalDeps & { readonly outbox: Outbox },
+  req: IncomingMessage,
+  res: ServerResponse,
+  heard: (principal: string) => void,
+): Promise<Arrived | Answer | 'answered'> {
+  const fromPeer = deps.isFromPeer(req);
+  const refused = fromPeer ? null : deps.checkOrigin(req, res);
+  if (refused === 'answered') return 'answered';
+  if (refused !== null) return problem(refused);
+  const path = TARGET_PATH.exec(req.url ?? '');
+  if (path === null) return problem(new AppError('not_found', 'The path is /mcp/<target>, or /mcp for all of them.'));
+  const targetName = path[1] ?? AGGREGATE;
+  const { method } = req;
+  if (method !== 'POST' && method !== 'GET' && method !== 'DELETE') {
+    return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
+  }
+  const headers = readHeaders(req.rawHeaders);
+  if ('problem' in headers) return problem(new AppError('invalid_request', headers.problem));
+
+  const claims = await deps.verify(headers.authorization);
+  const principal = isRefusal(claims) ? null : principalKey(claims);
+  const wait = fromPeer ? null : await deps.rateLimit({ address: deps.addressOf(req), principal });
+  if (wait !== null) return tooMany('Too many requests.', wait);
+  if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
+  const own = principalKey(claims);
+  heard(own);
+  const denied = deps.denialLimit(own);
+  if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
+  if (deps.outbox.refusal(own) !== null) {
+    return tooMany('Your clients have left too many bytes of their answers unread. Read them, or close those connections.', 1);
+  }
+  const unfit = checkHeaders(method, headers);
+  return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);
+}
+
+/** The caller according to a state at least as new as this call; or the answer that refuses it. */
+export async function admitCaller(deps: ArrivalDeps, { claims, targetName }: Arrived): Promise<Admission | Answer> {
+  try {
+    const admission = await deps.admit(claims);
+    return isRefusal(admission) ? unauthenticated(deps, targetName, admission) : admission;
+  } catch (err) {
+    if (err instanceof AppError) return problemUnavailable(err);
+    deps.log.error({ err }, 'reading the state of the gateway failed');
+    return problemUnavailable(undefined);
+  }
+}
+
+/** RFC 9728 section 5.1 and RFC 6750 section 3. */
+function unauthenticated({ publicUrl }: ArrivalDeps, targetName: string, refusal: AuthRefusal): Answer {
+  const path = targetName === AGGREGATE ? '/mcp' : `/mcp/${targetName}`;
+  const metadata = `${publicUrl}/.well-known/oauth-protected-resource${path}`;
+  const error = refusal.refused === 'invalid_token' ? ', error="invalid_token"' : '';
+  return problem(new AppError(refusal.refused, refusal.detail), {
+    'www-authenticate': `Bearer resource_metadata="${metadata}"${error}`,
+  });
+}
+
+export function tooMany(detail: string, retryAfter: number): Answer {
+  return problem(new AppError('too_many_requests', detail, { retryAfter }));
+}
+
+function checkHeaders(method: string, headers: McpHeaders): AppError | null {
+  if (method === 'POST' && !isJsonContent(headers.contentType)) {
+    return new AppError('unsupported_media_type', 'Send application/json in UTF-8.');
+  }
+  if (headers.contentEncoding !== undefined && headers.contentEncoding !== 'identity') {
+    return new AppError('unsupported_media_type', 'Send the body without a content encoding.');
+  }
+  const types = method === 'POST' ? ['application/json', 'text/event-stream'] : method === 'GET' ? ['text/event-stream'] : [];
+  if (!accepts(headers.accept, types)) return new AppError('not_acceptable', `Accept ${types.join(' and ')}.`);
+  return null;
+}

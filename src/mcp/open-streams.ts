@@ -1,0 +1,66 @@
+/** The streams on which clients listen: how many a principal may have, and which caller may keep one. */
+import type { ServerResponse } from 'node:http';
+import type { Cancellation } from '../base/cancellation.ts';
+import { AppError } from '../base/errors.ts';
+import { type Admission, mayUseTarget } from '../state/admission.ts';
+import { tooMany } from './arrival.ts';
+import { type Answer, problem } from './protocol/answer.ts';
+import type { Caller } from './requests/context.ts';
+import { AGGREGATE, fingerprintOf } from './sessions/sessions.ts';
+import type { Work } from './work.ts';
+
+export interface OpenStreams {
+  /** Takes a slot for a stream until the stream is closed. Returns null, or why there is no slot. */
+  open(principal: string, res: ServerResponse, gone: Cancellation): Answer | null;
+  /** Whether the answer is such a stream: the client may close it at any time. */
+  has(res: ServerResponse): boolean;
+  count(): number;
+  end(): void;
+}
+
+export function createOpenStreams(perPrincipal: number): OpenStreams {
+  const streams = new Map<string, Set<Cancellation>>();
+  const answers = new WeakSet<ServerResponse>();
+  return {
+    open(principal, res, gone) {
+      // A client that left before this triggers no further event: it would keep its slot for ever.
+      if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
+      const open = streams.get(principal) ?? new Set();
+      if (open.size >= perPrincipal) return tooMany('Too many open streams.', 10);
+      streams.set(principal, open.add(gone));
+      answers.add(res);
+      res.once('close', () => {
+        open.delete(gone);
+        if (open.size === 0 && streams.get(principal) === open) streams.delete(principal);
+      });
+      return null;
+    },
+    has: (res) => answers.has(res),
+    count: () => [...streams.values()].reduce((sum, { size }) => sum + size, 0),
+    end() {
+      for (const stream of [...streams.values()].flatMap((open) => [...open])) stream.abort();
+    },
+  };
+}
+
+/**
+ * Whether the caller may keep the stream that this work opens. null: it opens none. A stream belongs to a session, or to the
+ * target as it is now: it ends when the session ends or the target moves.
+ */
+export function mayKeepStream(work: Work, { admission, targetName }: Caller): ((now: Admission) => boolean) | null {
+  if (work.do === 'GET') {
+    const { session } = work;
+    if (session === null || session === 'missing') return null;
+    return (now) =>
+      !now.snapshot.sessions.ended.has(session.id) && (session.place === AGGREGATE || mayUse(now, targetName, session.place));
+  }
+  if (work.do !== 'request' || work.request.operation.kind !== 'listen') return null;
+  const target = admission.snapshot.targets.get(targetName);
+  return (now) => target !== undefined && mayUse(now, targetName, fingerprintOf(target));
+}
+
+/** `place`: the fingerprint of the target when the stream was opened. */
+function mayUse(admission: Admission, targetName: string, place: string): boolean {
+  const target = admission.snapshot.targets.get(targetName);
+  return target !== undefined && fingerprintOf(target) === place && mayUseTarget(admission, target);
+}

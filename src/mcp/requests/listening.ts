@@ -1,0 +1,129 @@
+/**
+ * `subscriptions/listen` (2026-07-28): reduces its filter to the part that the caller may have, and watches its stream while the
+ * caller's rights change.
+ */
+import type { JsonObject } from '../../base/json/json.ts';
+import type { Admission } from '../../state/admission.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import { type Answer, type OutEvent, refuse, unavailable } from '../protocol/answer.ts';
+import { declaresTasks, MISSING_TASKS } from '../protocol/capabilities.ts';
+import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../protocol/listen.ts';
+import { CODES, type RpcId, resultMessage } from '../protocol/message.ts';
+import { openTask, type Task, type TaskPlace, toolOf } from '../sessions/tasks.ts';
+import type { UpstreamStream } from '../upstream/upstream.ts';
+import { authorize, decideListed } from './authorize.ts';
+import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
+import { createMerge } from './merge.ts';
+import { bindingNow, rightsOf } from './standalone-stream.ts';
+import { forwardStream } from './upstream-messages.ts';
+
+/** What the context of a listening stream has in addition. */
+export interface Listened {
+  readonly longLived: true;
+  readonly listening: JsonObject;
+  readonly tasks: ReadonlyMap<string, Task>;
+}
+
+/** Records the reduced filter before anything is delivered. Or refuses it. */
+export async function listenFor(
+  deps: RequestDeps,
+  { caller, target, access, awaited }: RequestContext,
+  filter: ListenFilter,
+  place: TaskPlace,
+): Promise<Listened | Answer> {
+  const { id, params, decisionId: decision_id } = awaited;
+  const wantsTasks =
+    filter.taskIds.length > 0 &&
+    (await deps.modes.speaksStateless({ target, access }, caller.gone)) === true &&
+    deps.modes.hasTasks({ target, access });
+  if (wantsTasks && !declaresTasks(params)) return missingTasks(id);
+  const allowed = decideListed(caller.admission, target.id)(filter.resources);
+  const names = filter.resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
+  try {
+    if (filter.resources.length > 0) {
+      await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden: filter.resources.length - names.length });
+    }
+    const tasks = wantsTasks ? await listenedTasks(deps, caller, filter.taskIds, place) : new Map<string, Task>();
+    return { longLived: true, listening: honoured(filter, allowed, [...tasks.keys()]), tasks };
+  } catch (err) {
+    deps.log.error({ err }, 'recording a subscription failed; the request is refused');
+    return unavailable(id);
+  }
+}
+
+export function missingTasks(id: RpcId): Answer {
+  const message = 'Missing required client capability';
+  return refuse(id, { status: 400, code: CODES.missingCapability, message, data: MISSING_TASKS });
+}
+
+/** The caller's own tasks of tools that the caller may call. Each tool is decided and recorded. */
+async function listenedTasks(
+  deps: RequestDeps,
+  { admission, targetName }: Caller,
+  taskIds: readonly string[],
+  place: TaskPlace,
+): Promise<ReadonlyMap<string, Task>> {
+  const own = taskIds.map((handle) => openTask(place, handle)).filter((task) => task !== null);
+  const tools = new Map(own.map((task) => [task.tool, toolOf(task)] as const));
+  const decided = [...tools].map(async ([tool, operation]) => {
+    const { allowed, decisionId } = await authorize(deps, { admission, targetName, method: LISTEN, operation });
+    deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
+    return [tool, allowed] as const;
+  });
+  const allowed = new Map(await Promise.all(decided));
+  return new Map(own.filter(({ tool }) => allowed.get(tool) === true).map((task) => [task.upstreamId, task]));
+}
+
+/**
+ * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter,
+ * the stream ends with its result, so that the client can listen again for the rest.
+ */
+export async function* listeningStream(
+  deps: RequestDeps,
+  context: RequestContext & { readonly listening: JsonObject },
+  stream: UpstreamStream,
+): AsyncGenerator<OutEvent> {
+  const { caller, target, awaited } = context;
+  const merged = createMerge<OutEvent>();
+  let rights = rightsOf(caller.admission, target);
+  const binding = bindingNow(caller.admission, target);
+  let acknowledged: JsonObject = {};
+  const leave = caller.changes?.listen((admission) => {
+    const moved = admission.snapshot.targets.get(target.name);
+    if (moved === undefined) return;
+    const rightsNow = rightsOf(admission, moved);
+    if (rightsNow === rights) return;
+    rights = rightsNow;
+    // The stream must not continue with credentials that are no longer the caller's.
+    if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
+      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
+      return;
+    }
+    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
+    merged.end();
+  });
+  const within = {
+    ...context,
+    acknowledged: (notifications: JsonObject) => {
+      acknowledged = notifications;
+    },
+  };
+  void merged.add(forwardStream(deps, within, stream)).then(() => merged.end());
+  try {
+    yield* merged.items;
+  } finally {
+    leave?.();
+    stream.discard();
+    awaited.end('ok');
+  }
+}
+
+function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: UpstreamContext): boolean {
+  const subscribed = listening?.['resourceSubscriptions'];
+  const uris = Array.isArray(subscribed) ? subscribed : [];
+  const objects = [
+    ...uris.map((uri) => ({ resource_type: 'resource', resource_name: String(uri) }) as const),
+    ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
+  ];
+  return decideListed(admission, target.id)(objects).every(Boolean);
+}

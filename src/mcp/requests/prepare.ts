@@ -1,0 +1,140 @@
+/** Prepares an allowed request for its target: the checks that follow the decision, and the message that the target gets. */
+
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { isUnread } from '../../base/json/steps.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import { type Answer, noSession, refuse, rpcError } from '../protocol/answer.ts';
+import { declaresTasks, reduceClientCapabilities } from '../protocol/capabilities.ts';
+import { CODES, type RpcRequest } from '../protocol/message.ts';
+import { isSessionRevision, META_KEYS, nameHeader, SESSION_REVISIONS } from '../protocol/mode.ts';
+import { methodNotFound } from '../protocol/operation.ts';
+import { rebuildCall } from '../protocol/rebuild.ts';
+import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session, stateBinding } from '../sessions/sessions.ts';
+import { inwardMeta, isTaskMethod, TASK_NOT_FOUND, TASKS_REVISION, type TaskPlace } from '../sessions/tasks.ts';
+import type { ClientMode, ClientRequest, RequestContext, RequestDeps } from './context.ts';
+import { upstreamFault } from './failure.ts';
+import { type Listened, listenFor, missingTasks } from './listening.ts';
+import { fallBack } from './stateless-requests.ts';
+import { taskPlaceAt } from './tasks-of-caller.ts';
+import { sessionAt } from './upstream-sessions.ts';
+
+/** A message for a target. */
+export interface Prepared {
+  readonly body: string;
+  /** The value of the header `Mcp-Name` (2026-07-28). */
+  readonly name: string | undefined;
+  /** null: the request opens a session, or is stateless. */
+  readonly session: Session | null;
+  /** null: the request opens no listening stream. */
+  readonly listened: Listened | null;
+}
+
+/** Returns an answer if the request, although it was allowed, is not forwarded. */
+export async function prepare(
+  deps: RequestDeps,
+  context: RequestContext,
+  { client, message, located }: ClientRequest,
+): Promise<Prepared | Answer> {
+  const { id, method, params } = message;
+  const { caller, target, awaited } = context;
+  const { operation, task } = awaited;
+  const session = client.mode === 'stateful' ? client.session : null;
+  if (session === 'unknown' || (session !== null && !isSessionAt(session, target, caller.admission.snapshot.sessions))) {
+    return noSession(id);
+  }
+  // The target became usable only after the method was resolved: the object that the request names was not decided.
+  if (operation.kind === 'extension') return refuse(id, methodNotFound(client.mode));
+  const refused = isTaskMethod(method) ? await refuseTask(deps, context, session) : null;
+  if (refused !== null) return refused;
+  const suspended = session === null ? null : refuseList(deps, context, session);
+  if (suspended !== null) return suspended;
+  const state = readState(deps, context, message, client);
+  if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
+  const place = taskPlaceAt(deps, caller, target);
+  const listened = operation.kind === 'listen' ? await listenFor(deps, context, operation.filter, place) : null;
+  if (listened !== null && 'kind' in listened) return listened;
+  const replaced = {
+    ...replacedParams(message, client, target, place),
+    ...(task && { taskId: task.upstreamId }),
+    ...state,
+    ...(listened && { notifications: listened.listening }),
+  };
+  const name = nameHeader(method, { ...params, ...replaced } as JsonObject);
+  return { body: rebuildCall(message, located, replaced), name, session, listened };
+}
+
+/** The answer to a request about tasks that must not be forwarded although it was allowed; null: forward it. */
+async function refuseTask(deps: RequestDeps, context: RequestContext, session: Session | null): Promise<Answer | null> {
+  const { mode, target, access, caller, awaited } = context;
+  const { id, operation, params } = awaited;
+  if (mode === 'stateless') {
+    const stateless = await deps.modes.speaksStateless({ target, access }, caller.gone);
+    if (typeof stateless !== 'boolean') return upstreamFault(deps, context, stateless);
+    if (!stateless) return fallBack(id, SESSION_REVISIONS);
+  }
+  const served = mode === 'stateless' ? deps.modes.hasTasks({ target, access }) : session?.revision === TASKS_REVISION;
+  if (!served) return refuse(id, methodNotFound(mode));
+  if (mode === 'stateless' && !declaresTasks(params)) return missingTasks(id);
+  return operation.kind === 'task' ? rpcError(id, CODES.invalidParams, TASK_NOT_FOUND) : null;
+}
+
+/** A list of a target that the circuit breaker holds back. If no upstream session is open, opening it checks the same. */
+function refuseList(deps: RequestDeps, context: RequestContext, session: Session): Answer | null {
+  const { target, access, caller, awaited } = context;
+  if (session.place !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
+  if (deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;
+  const refusal = deps.health.refusal({ target, access, principal: caller.admission.principal.sub, list: awaited.method });
+  return refusal && upstreamFault(deps, context, refusal);
+}
+
+/** Replaces `requestState` by the target's own. null: the state has expired or belongs to a different request or principal. */
+function readState(
+  { seal, now }: RequestDeps,
+  { caller, target }: RequestContext,
+  { method, params }: RpcRequest,
+  client: ClientMode,
+): { requestState?: string } | null {
+  const sealed = params?.requestState;
+  if (client.mode === 'stateful' || sealed === undefined) return {};
+  // Arguments with too many values are not read, so they cannot be compared with those that the state belongs to.
+  if (typeof sealed !== 'string' || isUnread(params?.arguments)) return null;
+  const binding = stateBinding(fingerprintOf(target), method, params);
+  const requestState = openState(seal, caller.admission.principal, caller.targetName, binding, sealed, now());
+  return requestState === null ? null : { requestState };
+}
+
+/** Replaces the parameters that would announce to the target, or ask it for, anything that the gateway does not carry. */
+function replacedParams(
+  { method, params }: RpcRequest,
+  client: ClientMode,
+  { may_ask }: RoutedTarget,
+  place: TaskPlace,
+): { [name: string]: JsonValue | undefined } {
+  const replaced: { [name: string]: JsonValue | undefined } = {};
+  if (method === 'tools/call') replaced.task = mayMakeTasks(client) ? taskWish(params?.task) : undefined;
+  if (method === 'initialize') {
+    const { protocolVersion, capabilities } = params ?? {};
+    if (!isSessionRevision(protocolVersion)) replaced.protocolVersion = SESSION_REVISIONS[0];
+    if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities, 'stateful', may_ask);
+  }
+  if (!isObject(params?._meta)) return replaced;
+  const meta = inwardMeta(params._meta, place);
+  const declared = meta[META_KEYS.capabilities];
+  replaced._meta =
+    client.mode === 'stateless' && isObject(declared)
+      ? { ...meta, [META_KEYS.capabilities]: reduceClientCapabilities(declared, 'stateless', may_ask) }
+      : meta;
+  return replaced;
+}
+
+/** The client's wishes for a task, such as its lifetime, without an id: the target chooses the id. */
+function taskWish(task: JsonValue | undefined): JsonObject | undefined {
+  if (!isObject(task)) return undefined;
+  const { taskId: _, ...wish } = task;
+  return wish;
+}
+
+/** In 2026-07-28, only the target chooses whether to make a task: the member `task` of older clients has no effect (SEP-2663). */
+function mayMakeTasks(client: ClientMode): boolean {
+  return client.mode === 'stateful' && typeof client.session === 'object' && client.session?.revision === TASKS_REVISION;
+}

@@ -1,0 +1,108 @@
+/** The answer of a target to the awaited request: filtered, and recorded as far as it lists names or makes a task. */
+import type { Outcome } from '../../audit/event.ts';
+import { isObject, type JsonObject } from '../../base/json/json.ts';
+import { LARGE_TEXT } from '../../base/json/large.ts';
+import { UnreadFault } from '../../base/json/steps.ts';
+import { laneSteps } from '../../base/lane.ts';
+import type { Admission } from '../../state/admission.ts';
+import { declaresTasks, isWithheldError } from '../protocol/capabilities.ts';
+import { resultMessage } from '../protocol/message.ts';
+import { type Located, rebuildResponse } from '../protocol/rebuild.ts';
+import { fingerprintOf, sealState, stateBinding } from '../sessions/sessions.ts';
+import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
+import { decideListed } from './authorize.ts';
+import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
+import { NOT_ITS_TO_ASK } from './failure.ts';
+import { filterError, filterInSteps, filterResult, isLongList, type ResultContext, taskIdsIn } from './filter.ts';
+import { ownTasks, rememberTask, taskPlaceAt } from './tasks-of-caller.ts';
+import { settingOf } from './upstream-sessions.ts';
+
+/** What becomes of a message that a target has sent. */
+export type Seen =
+  | { readonly kind: 'pass'; readonly text: string }
+  | { readonly kind: 'drop' }
+  | { readonly kind: 'final'; readonly text: string; readonly outcome: Outcome; readonly result?: JsonObject | undefined }
+  /** The caller may no longer use the stream. */
+  | { readonly kind: 'close' }
+  /** The awaited request, if there is one, gets this message instead. */
+  | { readonly kind: 'failed'; readonly message: string }
+  | { readonly kind: 'malformed'; readonly reason: string };
+
+export const DROP = { kind: 'drop' } as const;
+
+/** Methods whose result the gateway itself reads. */
+const READ_HERE = ['initialize', 'server/discover'];
+
+export function relayError(context: RequestContext, located: Located, error: JsonObject): Seen {
+  const { caller, target, mode, awaited } = context;
+  if (isWithheldError(error, mode, target.may_ask, awaited.params)) return { kind: 'failed', message: NOT_ITS_TO_ASK };
+  const changed = filterError(error, awaited.params, decideListed(caller.admission, target.id));
+  return { kind: 'final', text: rebuildResponse(awaited.id, 'error', located, changed), outcome: 'error' };
+}
+
+export async function relayResult(
+  deps: RequestDeps,
+  context: RequestContext,
+  located: Located,
+  result: JsonObject,
+): Promise<Seen> {
+  const { caller, target, awaited } = context;
+  let text: string;
+  try {
+    const tasks = await ownTasks(deps, context, taskIdsIn(result));
+    const by = filteredBy(deps, context, awaited, caller.admission, tasks);
+    const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
+    const filtered = inSteps ? await laneSteps(target.id, filterInSteps(located, result, by)) : filterResult(located, result, by);
+    if (!filtered.ok) return { kind: 'malformed', reason: filtered.fault };
+    if (filtered.created !== null) await rememberTask(deps, context, filtered.created);
+    if (filtered.shown !== null) await deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
+    text = filtered.text;
+  } catch (err) {
+    if (err instanceof UnreadFault) throw err;
+    deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
+    return { kind: 'failed', message: 'The gateway cannot record at the moment; try again' };
+  }
+  await rememberSetting(deps, context);
+  const told = READ_HERE.includes(awaited.method) ? result : undefined;
+  return { kind: 'final', text: resultMessage(awaited.id, text), outcome: 'ok', result: told };
+}
+
+export function filteredBy(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  { method, params, operation }: Pick<AwaitedRequest, 'method' | 'params' | 'operation'>,
+  admission: Admission,
+  tasks: ReadonlyMap<string, Task>,
+): ResultContext {
+  const { caller, target, mode, linked } = context;
+  const { principal } = admission;
+  const asked =
+    mode === 'stateless' ? declaresTasks(params) : linked?.session.revision === TASKS_REVISION && isObject(params?.task);
+  const tool = method === 'tools/call' && asked && operation.kind === 'object' ? operation.object.resource_name : null;
+  return {
+    mode,
+    method,
+    params,
+    operation,
+    decide: decideListed(admission, target.id),
+    sealState: (state) =>
+      sealState(deps.seal, principal, caller.targetName, stateBinding(fingerprintOf(target), method, params), state, deps.now()),
+    mayAsk: target.may_ask,
+    sealTask: tool === null ? null : (upstreamId) => sealTask(taskPlaceAt(deps, caller, target), upstreamId, tool),
+    tasks,
+  };
+}
+
+/** Stores a setting that would be lost with the upstream session, because the client would not repeat it. */
+async function rememberSetting(deps: RequestDeps, { linked, target, awaited }: RequestContext): Promise<void> {
+  const said = linked === null ? null : settingOf(awaited.method, awaited.params);
+  if (linked === null || said === null) return;
+  const { id } = linked.session;
+  try {
+    await (said.on
+      ? deps.sessions.set(id, target.id, said.setting, deps.now())
+      : deps.sessions.unset(id, target.id, said.setting.key));
+  } catch (err) {
+    deps.log.warn({ err }, 'storing a setting of a session failed');
+  }
+}

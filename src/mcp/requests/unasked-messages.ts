@@ -1,0 +1,239 @@
+/** Messages that a target sends by itself: requests to the client, and notifications. */
+import { isOverdrawn } from '../../base/budgets.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { type Admission, mayUseTarget } from '../../state/admission.ts';
+import { principalKey } from '../limits/slots.ts';
+import { mayBeAsked } from '../protocol/capabilities.ts';
+import { ACKNOWLEDGED, acknowledge, isHeard, TASK_NOTIFICATION } from '../protocol/listen.ts';
+import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest } from '../protocol/message.ts';
+import { META_KEYS } from '../protocol/mode.ts';
+import { type Operation, readOperation } from '../protocol/operation.ts';
+import { type Located, type MemberTexts, rebuildAsked, rebuildNotification } from '../protocol/rebuild.ts';
+import { lookAt, type Sight, survey, visibleAsked } from '../protocol/visible.ts';
+import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
+import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '../sessions/tasks.ts';
+import { isFault } from '../upstream/upstream.ts';
+import { authorize, decideListed } from './authorize.ts';
+import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
+import { filterTaskParams, taskIdsIn } from './filter.ts';
+import { DROP, filteredBy, type Seen } from './results.ts';
+import { ownTasks, taskNamedIn } from './tasks-of-caller.ts';
+
+/** How many requests of the target the gateway remembers per stream, for their cancellation. */
+const MAX_ASKED = 1_000;
+
+/** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
+export async function relayRequest(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  message: RpcRequest,
+  located: Located,
+): Promise<Seen> {
+  const { caller, target, linked, asked } = context;
+  const { method, params = {} } = message;
+  // 2026-07-28 has no such requests, and until `initialize` is answered there is no client to ask.
+  if (linked === null) {
+    return { kind: 'malformed', reason: 'a request to the client without a session, or before it is open' };
+  }
+  const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params) : null;
+  const seen = task === null ? null : await visibleParams(deps, context, params, task);
+  if (seen === null) {
+    refuseRequest(deps, context, linked, message.id);
+    return DROP;
+  }
+  const id = sealAskedId(deps.seal, caller.admission.principal, fingerprintOf(target), linked, message);
+  const [oldest] = asked.keys();
+  if (asked.size >= MAX_ASKED && oldest !== undefined) asked.delete(oldest);
+  asked.set(message.id, id);
+  // The gateway does not carry tasks at the client. Without `task`, the client answers at once (2025-11-25, tasks).
+  const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
+  return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
+}
+
+function refuseRequest(deps: RequestDeps, { target, access, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
+  // A target that keeps asking and does not read the refusals gets no more of them.
+  const taken = deps.deliveries.refusals.take(target.id, 1);
+  if (isOverdrawn(taken)) return;
+  const body = errorMessage(id, { code: CODES.methodNotFound, message: 'Method not found' });
+  const sent = deps.upstream.send({
+    method: 'POST',
+    target,
+    access,
+    session: linked.link,
+    version: versionOf(caller, linked),
+    body,
+  });
+  sent.then((answer) => isFault(answer) || answer.discard()).finally(taken.giveBack);
+}
+
+export async function relayNotification(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  message: RpcNotification,
+  located: Located,
+): Promise<Seen> {
+  const { params = {} } = message;
+  const { listening, awaited } = context;
+  if (message.method === TASK_STATUS || message.method === TASK_NOTIFICATION) {
+    return isTaskNews(context, message) ? relayTaskState(deps, context, message, located) : DROP;
+  }
+  const task = await taskNamedIn(deps, context, params);
+  const seen = task === null ? null : await visibleParams(deps, context, params, task);
+  if (seen === null) return DROP;
+  const changed = changes(seen, params);
+  const pass: Seen = { kind: 'pass', text: rebuildNotification(message.method, located, changed) };
+  if (listening !== undefined && awaited !== null) {
+    if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
+    if (message.method === 'notifications/resources/updated') return (await mayLearnOf(deps, context, params)) ? pass : DROP;
+    if (message.method !== ACKNOWLEDGED) return pass;
+    const handles = new Map([...(context.tasks ?? [])].map(([upstreamId, { handle }]) => [upstreamId, handle] as const));
+    const honest = acknowledge(seen, listening, handles);
+    if (isObject(honest.notifications)) context.acknowledged?.(honest.notifications);
+    return { kind: 'pass', text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: honest }) };
+  }
+  const meta = context.awaited?.params?._meta;
+  switch (message.method) {
+    case 'notifications/progress':
+      // A task reports progress with the token of the call that made it (2025-11-25, task progress).
+      if (context.longLived || task !== undefined) return pass;
+      return isObject(meta) && meta.progressToken !== undefined && params?.progressToken === meta.progressToken ? pass : DROP;
+    case 'notifications/message':
+      if (context.mode === 'stateful') return pass;
+      return isObject(meta) && meta[META_KEYS.logLevel] !== undefined ? pass : DROP;
+    case 'notifications/tools/list_changed':
+    case 'notifications/prompts/list_changed':
+    case 'notifications/resources/list_changed':
+      return context.mode === 'stateful' ? pass : DROP;
+    case 'notifications/elicitation/complete':
+      return context.mode === 'stateful' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
+    case 'notifications/cancelled': {
+      const known = isAskedId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
+      if (known === undefined) return DROP;
+      const text = rebuildNotification(message.method, located, { ...changed, requestId: JSON.stringify(known) });
+      return { kind: 'pass', text };
+    }
+    case 'notifications/resources/updated':
+      return context.mode === 'stateful' && (await mayLearnOf(deps, context, params)) ? pass : DROP;
+    default:
+      return DROP;
+  }
+}
+
+function isAskedId(id: JsonValue | undefined): id is RpcId {
+  return typeof id === 'string' || typeof id === 'number';
+}
+
+/** An update names a resource, so it is decided at delivery, by the state of that moment, and recorded. */
+async function mayLearnOf(deps: RequestDeps, context: UpstreamContext, params: JsonObject | undefined): Promise<boolean> {
+  // Revision 2026-07-28 names the resource in the same member.
+  const operation = readOperation('stateful', 'resources/subscribe', params);
+  return 'kind' in operation && (await decideNews(deps, context, 'notifications/resources/updated', operation)) !== null;
+}
+
+interface News {
+  readonly admission: Admission;
+  readonly decisionId: string;
+}
+
+/** Decides whether the caller gets a notification, and records the decision. null: it does not. */
+async function decideNews(
+  deps: RequestDeps,
+  { caller, target }: UpstreamContext,
+  method: string,
+  operation: Operation,
+): Promise<News | null> {
+  if (!deps.deliveries.mayDecide(principalKey(caller.claims), target)) return null;
+  const admission = await readmit(deps, caller);
+  if (admission === null) return null;
+  try {
+    const { allowed, decisionId } = await authorize(deps, {
+      ...{ admission, targetName: caller.targetName, method, operation },
+      cause: 'delivery',
+    });
+    deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
+    return allowed ? { admission, decisionId } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Each revision has its own notification, and 2026-07-28 sends it only to clients that listen. */
+function isTaskNews({ mode, listening, awaited }: UpstreamContext, { method, params }: RpcNotification): boolean {
+  if (mode === 'stateful') return method === TASK_STATUS;
+  return listening !== undefined && awaited !== null && isHeard(method, params, awaited.id, listening);
+}
+
+/** The state of a task is decided as the tool that made it, and filtered as the answer to `tasks/get` would be. */
+async function relayTaskState(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  { method, params }: RpcNotification,
+  located: Located,
+): Promise<Seen> {
+  const upstreamId = upstreamTaskId(params?.taskId);
+  if (params === undefined || upstreamId === null) return DROP;
+  try {
+    const tasks = await ownTasks(deps, context, taskIdsIn(params));
+    const task = tasks.get(upstreamId);
+    if (task === undefined) return DROP;
+    const operation = toolOf(task);
+    const news = await decideNews(deps, context, method, operation);
+    if (news === null) return DROP;
+    const asked = { method, params: context.awaited?.params, operation };
+    const filtered = filterTaskParams(located, params, filteredBy(deps, context, asked, news.admission, tasks));
+    if (!filtered.ok) {
+      deps.log.warn({ target: context.target.name, reason: filtered.fault }, 'state of a task cannot be relayed; it is dropped');
+      return DROP;
+    }
+    if (filtered.shown !== null) await deps.audit.shown({ decision_id: news.decisionId, ...filtered.shown });
+    return { kind: 'pass', text: `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":${filtered.text}}` };
+  } catch (err) {
+    deps.log.error({ err }, 'recording the state of a task failed; it is dropped');
+    return DROP;
+  }
+}
+
+/**
+ * The parameters of a message that the target sends by itself, with the client's id of its task, and without links to
+ * resources that the caller may not read now. null: they have more than one reading, or name too many resources.
+ */
+async function visibleParams(
+  deps: RequestDeps,
+  context: UpstreamContext,
+  params: JsonObject,
+  task: Task | undefined,
+): Promise<JsonObject | null> {
+  const walk = (sight: Sight): JsonObject | undefined => visibleAsked(params, sight);
+  const { looked, uris } = survey(walk);
+  let seen = looked.result;
+  if (uris.size > 0) {
+    const admission = context.longLived ? await readmit(deps, context.caller) : context.caller.admission;
+    seen = admission === null ? undefined : lookAt(walk, uris, decideListed(admission, context.target.id))?.result;
+  }
+  if (seen === undefined) return null;
+  const { _meta } = seen;
+  return task === undefined || !isObject(_meta)
+    ? seen
+    : { ...seen, _meta: { ..._meta, [RELATED_TASK]: { taskId: task.handle } } };
+}
+
+function changes(seen: JsonObject, params: JsonObject): MemberTexts {
+  const changed = Object.entries(seen).filter(([name, value]) => value !== params[name]);
+  return Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)]));
+}
+
+export async function stillMayUse(deps: RequestDeps, { caller, target }: UpstreamContext): Promise<boolean> {
+  const admission = await readmit(deps, caller);
+  const current = admission?.snapshot.targets.get(caller.targetName);
+  if (admission === null || current?.id !== target.id) return false;
+  return mayUseTarget(admission, target);
+}
+
+async function readmit(deps: RequestDeps, caller: Caller): Promise<Admission | null> {
+  try {
+    const admission = await deps.admit(caller.claims);
+    return 'refused' in admission ? null : admission;
+  } catch {
+    return null;
+  }
+}
