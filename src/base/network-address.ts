@@ -62,8 +62,8 @@ const matches = (list: BlockList, address: string): boolean => list.check(addres
 function embedded(address: string): string[] {
   if (isIP(address) !== 6) return [];
   const bytes = bytesOf(address);
-  const at = (...places: number[]): string => places.map((place) => bytes[place]).join('.');
-  const begins = (...prefix: number[]): boolean => prefix.every((byte, place) => bytes[place] === byte);
+  const at = (...indexes: number[]): string => indexes.map((index) => bytes[index]).join('.');
+  const begins = (...prefix: number[]): boolean => prefix.every((byte, index) => bytes[index] === byte);
   const last = at(12, 13, 14, 15);
   // RFC 4291: compatible and mapped. RFC 2765: translated (SIIT). RFC 6052: NAT64.
   if (bytes.slice(0, 8).every((byte) => byte === 0) || begins(0, 0x64, 0xff, 0x9b, 0, 0)) return [last];

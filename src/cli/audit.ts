@@ -212,10 +212,10 @@ function inWords(report: Report): string {
 }
 
 function problemText({ problem, chain, seq, record, decision_id, detail }: Problem): string {
-  const place = [
+  const where = [
     ...(chain === null ? [] : [`chain ${chain}`]),
     ...(seq === null ? [] : [`record ${seq}`]),
     ...(record === null ? [] : [`${record} of decision ${decision_id}`]),
   ].join(', ');
-  return `${problem}: ${place === '' ? '' : `${place}: `}${detail}`;
+  return `${problem}: ${where === '' ? '' : `${where}: `}${detail}`;
 }

@@ -119,7 +119,7 @@ function* fitInSteps(module: PolicyModule, patterns: readonly string[], name: st
     const part = patterns.slice(from, from + MAX_PATTERNS);
     const instance = yield* loadInstance(module.instantiate(), [{ path: [], value: JSON.stringify({ patterns: part }) }], 0);
     const asked = JSON.stringify({ names: [name], tries: part.map((_, i) => [0, i, i]) });
-    const found = readResult(instance.ask('portcullis/gateway/matching', asked)) as [place: number, rank: number, at: number][];
+    const found = readResult(instance.ask('portcullis/gateway/matching', asked)) as [index: number, rank: number, at: number][];
     for (const [, , at] of found) fitting.add(part[at] ?? '');
     yield;
   }
@@ -189,16 +189,16 @@ function* loadEngine(
     for (const [instance, tries] of byInstance(survey.elsewhere)) {
       const asked = JSON.stringify({ names, tries });
       const matching = others[instance]?.ask('portcullis/gateway/matching', asked) ?? '';
-      for (const [place, rank] of readResult(matching) as [place: number, rank: number][]) {
-        if (rank < (better.get(place) ?? least[place]?.rank ?? 0)) better.set(place, rank);
+      for (const [index, rank] of readResult(matching) as [index: number, rank: number][]) {
+        if (rank < (better.get(index) ?? least[index]?.rank ?? 0)) better.set(index, rank);
       }
     }
     const decisions = least.map(({ decision }) => decision);
     if (better.size > 0) {
       const verdicts = main.ask('portcullis/gateway/verdicts', JSON.stringify({ ranks: [...better.values()] }));
       const read = readList(readResult(verdicts), better.size, readVerdict);
-      [...better.keys()].forEach((place, at) => {
-        decisions[place] = read[at]?.decision ?? FAULT;
+      [...better.keys()].forEach((index, at) => {
+        decisions[index] = read[at]?.decision ?? FAULT;
       });
     }
     return decisions;
@@ -233,11 +233,11 @@ function* loadEngine(
       }, FAULT),
     decideMany: (principal, target, objects) => {
       const decisions = new Array<Decision>(objects.length).fill(FAULT);
-      for (const { type, places } of batches(objects)) {
-        const names = places.map((place) => objects[place]?.resource_name ?? '');
+      for (const { type, indexes } of batches(objects)) {
+        const names = indexes.map((index) => objects[index]?.resource_name ?? '');
         const answers = orFault(() => askMany(principal, target, type, names), []);
-        places.forEach((place, i) => {
-          decisions[place] = answers[i] ?? FAULT;
+        indexes.forEach((index, i) => {
+          decisions[index] = answers[i] ?? FAULT;
         });
       }
       return decisions;
@@ -250,7 +250,7 @@ function* loadEngine(
 }
 
 /** A pattern that another instance must test. */
-type Elsewhere = readonly [place: number, rank: number, instance: number, pattern: number];
+type Elsewhere = readonly [index: number, rank: number, instance: number, pattern: number];
 interface Survey {
   readonly decisions: unknown;
   readonly elsewhere: readonly Elsewhere[];
@@ -258,9 +258,9 @@ interface Survey {
 
 function byInstance(elsewhere: readonly Elsewhere[]): Map<number, number[][]> {
   const sorted = new Map<number, number[][]>();
-  for (const [place, rank, instance, pattern] of elsewhere) {
+  for (const [index, rank, instance, pattern] of elsewhere) {
     const tries = sorted.get(instance) ?? [];
-    tries.push([place, rank, pattern]);
+    tries.push([index, rank, pattern]);
     sorted.set(instance, tries);
   }
   return sorted;

@@ -37,20 +37,20 @@ function bounded(json: string): string {
 /**
  * Yields batches of objects of one type, each small enough for one evaluation. A name that `quote` refuses gets its own batch.
  */
-export function* batches(objects: readonly NamedObject[]): Generator<{ type: string; places: number[] }> {
-  const open = new Map<string, { places: number[]; size: number }>();
-  for (const [place, { resource_type: type, resource_name: name }] of objects.entries()) {
+export function* batches(objects: readonly NamedObject[]): Generator<{ type: string; indexes: number[] }> {
+  const open = new Map<string, { indexes: number[]; size: number }>();
+  for (const [index, { resource_type: type, resource_name: name }] of objects.entries()) {
     const batch = open.get(type);
     const size = name.length * 6;
-    if (/\p{Surrogate}/u.test(name)) yield { type, places: [place] };
-    else if (batch === undefined) open.set(type, { places: [place], size });
-    else if (batch.places.length === BATCH || batch.size + size > MAX_INPUT / 2) {
-      yield { type, places: batch.places };
-      open.set(type, { places: [place], size });
+    if (/\p{Surrogate}/u.test(name)) yield { type, indexes: [index] };
+    else if (batch === undefined) open.set(type, { indexes: [index], size });
+    else if (batch.indexes.length === BATCH || batch.size + size > MAX_INPUT / 2) {
+      yield { type, indexes: batch.indexes };
+      open.set(type, { indexes: [index], size });
     } else {
-      batch.places.push(place);
+      batch.indexes.push(index);
       batch.size += size;
     }
   }
-  for (const [type, { places }] of open) yield { type, places };
+  for (const [type, { indexes }] of open) yield { type, indexes };
 }

@@ -69,7 +69,7 @@ export function createOpenNames(text: string): OpenNames {
   }
 
   /** Inserts an entry. Slots hold the entry plus 1; 0 is free. */
-  function place(slots: Int32Array, entry: number, hash: number): void {
+  function fill(slots: Int32Array, entry: number, hash: number): void {
     const mask = slots.length - 1;
     let slot = hash & mask;
     while (slots[slot] !== 0) slot = (slot + 1) & mask;
@@ -84,11 +84,11 @@ export function createOpenNames(text: string): OpenNames {
       table.segments[at] = slots;
     } else if ((table.counts[at] as number) * 2 >= slots.length) {
       const grown = new Int32Array(slots.length * 2);
-      for (const kept of slots) if (kept !== 0) place(grown, kept - 1, read(kept - 1, 0));
+      for (const kept of slots) if (kept !== 0) fill(grown, kept - 1, read(kept - 1, 0));
       slots = grown;
       table.segments[at] = slots;
     }
-    place(slots, entry, hash);
+    fill(slots, entry, hash);
     table.counts[at] = (table.counts[at] as number) + 1;
     table.size++;
   }

@@ -120,7 +120,7 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
       node = index.targets[policy.target] ?? newNode();
       index.targets[policy.target] = node;
     }
-    place(node, policy, rank);
+    insert(node, policy, rank);
   }
   const document: CompiledDocument = {
     index,
@@ -216,7 +216,7 @@ const newSubjects = <T>(): BySubject<T> => ({ everyone: newTable(), group: newTa
 const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects(), tool: newSubjects(), use: newSubjects() });
 
 /** Call this in the order of evaluation: what a node already contains decides first. */
-function place(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
+function insert(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
   const form = policy.pattern === null ? ANY_NAME : formOf(policy.pattern);
   const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
   const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];

@@ -17,7 +17,7 @@ import type { Seal } from './seal.ts';
  */
 export interface Session {
   readonly id: string;
-  /** The target fingerprint (`placeOf`), or EVERYWHERE for a session at the aggregate endpoint. */
+  /** The target fingerprint (`fingerprintOf`), or EVERYWHERE for a session at the aggregate endpoint. */
   readonly place: string;
   /** The credentials and epoch with which the upstream session was opened (`bindingOf`). */
   readonly binding: string;
@@ -156,7 +156,7 @@ export interface SessionPair {
 
 /**
  * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `place`:
- * the target fingerprint (`placeOf`), because a server that has replaced the target must not get the answer.
+ * the target fingerprint (`fingerprintOf`), because a server that has replaced the target must not get the answer.
  */
 export interface AskedRequest {
   readonly id: RpcId;

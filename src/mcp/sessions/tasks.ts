@@ -34,7 +34,7 @@ export interface Task {
 type Owner = Pick<Principal, 'issuer' | 'sub'>;
 
 interface TaskContent {
-  /** The target's fingerprint (`placeOf`). */
+  /** The target's fingerprint (`fingerprintOf`). */
   readonly t: string;
   readonly n: string;
   readonly u: string;

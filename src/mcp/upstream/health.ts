@@ -105,7 +105,7 @@ export function createHealth(now: () => number): Health {
   const listeners = new Set<(targetId: string) => void>();
 
   function entryOf(target: Target): Seen {
-    return entered(seen, placeOf(target), () => ({ successAt: null, fault: null }), KEPT);
+    return entered(seen, addressKey(target), () => ({ successAt: null, fault: null }), KEPT);
   }
 
   function mayTry(circuit: Circuit): boolean {
@@ -154,15 +154,15 @@ export function createHealth(now: () => number): Health {
 
   function settled(request: UpstreamRequest, answer: UpstreamAnswer | UpstreamFault): void {
     const { target } = request;
-    const circuit = reached.get(placeOf(target));
+    const circuit = reached.get(addressKey(target));
     if (!isFault(answer)) {
-      reached.delete(placeOf(target));
+      reached.delete(addressKey(target));
       if (circuit !== undefined) recovered(target);
       if (answer.status < 300) entryOf(target).successAt = now();
       return;
     }
     if (answer.fault === 'unreachable' || answer.fault === 'denied_address') {
-      fail(entered(reached, placeOf(target), newCircuit, KEPT), answer.fault);
+      fail(entered(reached, addressKey(target), newCircuit, KEPT), answer.fault);
       note(target, answer.fault, 'cannot be reached', answer.cause);
     } else if (circuit !== undefined) circuit.probeUntil = 0;
   }
@@ -176,7 +176,7 @@ export function createHealth(now: () => number): Health {
     const own = circuits?.get(asked.principal);
     if (circuits === undefined || own !== undefined) return own;
     const met = [...circuits.values()].filter(({ slow }) => slow);
-    if (met.length < 2 || now() < (answers.get(placeAndBinding(asked))?.at ?? -Infinity) + TRUSTED_MS) return undefined;
+    if (met.length < 2 || now() < (answers.get(bindingKey(asked))?.at ?? -Infinity) + TRUSTED_MS) return undefined;
     const until = Math.max(...met.map((circuit) => circuit.until));
     return entered(circuits, asked.principal, () => ({ ...newCircuit(), until }), PRINCIPALS_KEPT);
   }
@@ -184,7 +184,7 @@ export function createHealth(now: () => number): Health {
   return {
     watched: (upstream) => ({
       async send(request) {
-        const circuit = reached.get(placeOf(request.target));
+        const circuit = reached.get(addressKey(request.target));
         if (circuit !== undefined) closeIfConnected(request.target, circuit);
         if (circuit !== undefined && request.method !== 'DELETE' && !mayTry(circuit)) return suspended(circuit);
         const answer = await upstream.send(request);
@@ -207,7 +207,7 @@ export function createHealth(now: () => number): Health {
       fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
     },
     answered(asked) {
-      entered(answers, placeAndBinding(asked), () => ({ at: 0 }), KEPT).at = now();
+      entered(answers, bindingKey(asked), () => ({ at: 0 }), KEPT).at = now();
       const circuits = opened.get(circuitsKey(asked));
       if (circuits === undefined) return;
       opened.delete(circuitsKey(asked));
@@ -219,12 +219,12 @@ export function createHealth(now: () => number): Health {
       return () => void listeners.delete(listener);
     },
     report(target) {
-      const place = placeOf(target);
-      const { successAt = null, fault = null } = seen.get(place) ?? {};
+      const address = addressKey(target);
+      const { successAt = null, fault = null } = seen.get(address) ?? {};
       const all = [...opened]
-        .filter(([key]) => (JSON.parse(key) as string[])[0] === place)
+        .filter(([key]) => (JSON.parse(key) as string[])[0] === address)
         .flatMap(([, circuits]) => [...circuits.values()]);
-      const own = reached.get(place);
+      const own = reached.get(address);
       const until = Math.max(0, ...[...all, ...(own === undefined ? [] : [own])].map((circuit) => circuit.until));
       const isFailing = fault !== null && (successAt === null || fault.at >= successAt);
       const status = until > now() ? 'suspended' : isFailing ? 'failing' : successAt === null ? 'unknown' : 'ok';
@@ -233,12 +233,12 @@ export function createHealth(now: () => number): Health {
   };
 }
 
-const placeOf = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
+const addressKey = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
 
 /** Requests with the same key reach the same server with the same credentials. */
-export const placeAndBinding = ({ target, access }: Asked): string => JSON.stringify([placeOf(target), access.binding]);
+export const bindingKey = ({ target, access }: Asked): string => JSON.stringify([addressKey(target), access.binding]);
 
-const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify([placeOf(target), access.binding, list]);
+const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify([addressKey(target), access.binding, list]);
 
 const newCircuit = (): Circuit => ({ failures: 0, slow: false, until: 0, probeUntil: 0 });
 

@@ -4,7 +4,7 @@
  * background. Sessions with the same credentials share this knowledge: at worst a target joins a session a moment later than it
  * could. The circuit breaker (`health.ts`) decides whether to ask a target at all.
  */
-import { type Asked, entered, placeAndBinding } from './health.ts';
+import { type Asked, bindingKey, entered } from './health.ts';
 
 export interface Pace {
   /**
@@ -79,7 +79,7 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
   const listeners = new Set<(targetId: string) => void>();
 
   function trackOf(asked: Asked, method: string): Track {
-    const track = entered(tracks, JSON.stringify([placeAndBinding(asked), method]), newTrack, KEPT);
+    const track = entered(tracks, JSON.stringify([bindingKey(asked), method]), newTrack, KEPT);
     if (track.pending.size === 0 && clock.now() - track.endedAt > FORGOTTEN_MS) track.late = false;
     return track;
   }

@@ -165,14 +165,14 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
     ([END, IN_WORD, OTHER] as const).some((after) => reach([], before, after)?.length !== 0),
   );
 
-  interface Place {
+  interface NameState {
     /** The pending instructions, without those reachable without consuming a character. */
     readonly due: readonly number[];
     readonly before: Beside;
     readonly next: Int32Array;
     accepts: boolean | undefined;
   }
-  const places: Place[] = [];
+  const nameStates: NameState[] = [];
   const known = new Map<string, State>();
   function stateOf(due: readonly number[], before: Beside): State {
     if (due.length === 0 && before !== END && !beginsLater) return NOTHING;
@@ -183,8 +183,8 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
       const sides = looksAtWords ? ([IN_WORD, OTHER] as const) : ([OTHER] as const);
       if (sides.every((after) => reach(due, before, after) === null)) state = EVERYTHING;
       else {
-        if (places.length > 0) for (const room of rooms) spend(room, due.length + kinds);
-        state = places.push({ due, before, next: new Int32Array(kinds).fill(UNKNOWN), accepts: undefined }) - 1;
+        if (nameStates.length > 0) for (const room of rooms) spend(room, due.length + kinds);
+        state = nameStates.push({ due, before, next: new Int32Array(kinds).fill(UNKNOWN), accepts: undefined }) - 1;
       }
       known.set(key, state);
     }
@@ -201,7 +201,7 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
     }
     return [...then].sort((a, b) => a - b);
   }
-  function follow({ due, before }: Place, kind: number): State {
+  function follow({ due, before }: NameState, kind: number): State {
     const then = dueAfter(due, before, kind);
     return then === null ? EVERYTHING : stateOf(then, looksAtWords ? besideOf(kind) : OTHER);
   }
@@ -223,20 +223,20 @@ export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternA
     kindOf,
     start: stateOf([], END),
     next(state, kind) {
-      const place = places[state];
-      if (place === undefined) return state;
-      let then = place.next[kind] ?? UNKNOWN;
+      const nameState = nameStates[state];
+      if (nameState === undefined) return state;
+      let then = nameState.next[kind] ?? UNKNOWN;
       if (then === UNKNOWN) {
-        then = follow(place, kind);
-        place.next[kind] = then;
+        then = follow(nameState, kind);
+        nameState.next[kind] = then;
       }
       return then;
     },
     accepts(state) {
-      const place = places[state];
-      if (place === undefined) return state === EVERYTHING;
-      place.accepts ??= reach(place.due, place.before, END) === null;
-      return place.accepts;
+      const nameState = nameStates[state];
+      if (nameState === undefined) return state === EVERYTHING;
+      nameState.accepts ??= reach(nameState.due, nameState.before, END) === null;
+      return nameState.accepts;
     },
   };
   return {

@@ -125,7 +125,7 @@ export interface Index {
 
 export function* createIndex(views: readonly View[]): Generator<undefined, Index> {
   const cells = new Map<string, Cell>();
-  const place = (target: string | null, question: Question, key: Key): string => `${question} ${JSON.stringify(target)} ${key}`;
+  const cellKey = (target: string | null, question: Question, key: Key): string => `${question} ${JSON.stringify(target)} ${key}`;
   const byTarget = groupBy(views, ({ effect, target }) => `${effect} ${JSON.stringify(target)}`);
   const byEffect = groupBy(views, ({ effect }) => effect);
   for (const view of views) {
@@ -133,7 +133,7 @@ export function* createIndex(views: readonly View[]): Generator<undefined, Index
     const { texts, isEvery } = view.names;
     for (const question of view.questions) {
       for (const key of view.keys) {
-        const at = place(view.target, question, key);
+        const at = cellKey(view.target, question, key);
         const cell = cells.get(at) ?? { every: [], texts: new Map<string, View[]>(), others: [] };
         cells.set(at, cell);
         if (isEvery || question === 'use') cell.every.push(view);
@@ -157,7 +157,7 @@ export function* createIndex(views: readonly View[]): Generator<undefined, Index
     },
     cells: (target, question, keys) =>
       [EVERYONE, ...keys.filter((key) => key !== EVERYONE)].flatMap((key) => {
-        const found = (target === null ? [null] : [null, target]).map((of) => cells.get(place(of, question, key)));
+        const found = (target === null ? [null] : [null, target]).map((of) => cells.get(cellKey(of, question, key)));
         return found.filter((cell) => cell !== undefined);
       }),
   };

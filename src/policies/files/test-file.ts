@@ -170,10 +170,10 @@ function casesOf(
   }
 
   const key = (who: string, what: string): string => JSON.stringify([who, what]);
-  const expected = new Map<string, { readonly expected: Expectation; readonly place: PolicyFileError }>();
+  const expected = new Map<string, { readonly expected: Expectation; readonly location: PolicyFileError }>();
   for (const [i, { effect, policy, ...of }] of (written.expect ?? []).entries()) {
     const at = [...path, 'expect', i];
-    const place = errorAt(at, '');
+    const location = errorAt(at, '');
     const what = named('requests', of.requests, at, requests);
     const whom = named('principals', of.principals, at, principals);
     if (errors.length > 0) continue;
@@ -182,7 +182,7 @@ function casesOf(
         if (expected.has(key(who, name))) {
           return { errors: [errorAt(at, `repeats the expectation for ${who} with ${name}`)] };
         }
-        expected.set(key(who, name), { expected: policy === undefined ? { effect } : { effect, policy }, place });
+        expected.set(key(who, name), { expected: policy === undefined ? { effect } : { effect, policy }, location });
       }
     }
   }
@@ -193,10 +193,10 @@ function casesOf(
     cases: principals.flatMap((who) => {
       const facts = factsOf(whole.principals[who]);
       return requests.map((what): TestCase => {
-        const { expected: wanted = { effect: 'deny' } as const, place = here } = expected.get(key(who, what)) ?? {};
+        const { expected: wanted = { effect: 'deny' } as const, location = here } = expected.get(key(who, what)) ?? {};
         const { target = whole.target ?? '', ...object } = whole.requests[what] ?? {};
         return {
-          ...{ file, line: place.line, column: place.column, test: written.name, principal: who, request: what },
+          ...{ file, line: location.line, column: location.column, test: written.name, principal: who, request: what },
           ...{ facts, target, object: objectOf(object), expected: wanted },
         };
       });

@@ -54,12 +54,12 @@ export interface ParsedPolicyFile {
   readonly file: string;
   readonly policy: PolicyFile;
   /** The position of each key, or of the place where it is missing. */
-  readonly places: Readonly<Record<keyof PolicyFile, Pick<PolicyFileError, 'line' | 'column'>>>;
+  readonly locations: Readonly<Record<keyof PolicyFile, Pick<PolicyFileError, 'line' | 'column'>>>;
 }
 
 /** Returns an error for a reason that the file alone does not show. */
-export const errorAt = ({ file, places }: ParsedPolicyFile, key: keyof PolicyFile, message: string): PolicyFileError => ({
-  ...{ file, line: places[key].line, column: places[key].column },
+export const errorAt = ({ file, locations }: ParsedPolicyFile, key: keyof PolicyFile, message: string): PolicyFileError => ({
+  ...{ file, line: locations[key].line, column: locations[key].column },
   message: `${key} ${message}`,
 });
 
@@ -113,11 +113,11 @@ export function parsePolicyFile(text: string, file: string): PolicyFileResult {
   const read = readStrictYaml(text, file, schema, 'only one policy per file is allowed');
   if ('errors' in read) return read;
   const policy = policyOf(read.value);
-  const places = Object.keys(policy).map((key) => {
+  const locations = Object.keys(policy).map((key) => {
     const { line, column } = read.errorAt([key], '');
     return [key, { line, column }];
   });
-  return { file, policy, places: Object.fromEntries(places) as ParsedPolicyFile['places'] };
+  return { file, policy, locations: Object.fromEntries(locations) as ParsedPolicyFile['locations'] };
 }
 
 export interface StrictYaml<T> {
@@ -158,18 +158,18 @@ export function readStrictYaml<T>(
   if (error) {
     const errors = error.details.map(({ path, message }) => {
       const label = path.length === 0 ? '' : `${path.join('.')} `;
-      return at(placeOf(document, path), label + message.replace(/^"[^"]*" /, ''));
+      return at(offsetOf(document, path), label + message.replace(/^"[^"]*" /, ''));
     });
     return { errors: errors.sort((a, b) => a.line - b.line || a.column - b.column) };
   }
-  return { value, errorAt: (path, message) => at(placeOf(document, path), message) };
+  return { value, errorAt: (path, message) => at(offsetOf(document, path), message) };
 }
 
 /**
  * Returns where the value at `path` begins. If it is missing, returns where the nearest value around it begins. For an unknown
  * key, returns the position of the key.
  */
-function placeOf(document: Document.Parsed, path: readonly (string | number)[]): number {
+function offsetOf(document: Document.Parsed, path: readonly (string | number)[]): number {
   for (let length = path.length; length > 0; length--) {
     const parent = document.getIn(path.slice(0, length - 1), true);
     const key = path[length - 1];

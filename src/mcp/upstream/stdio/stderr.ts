@@ -35,10 +35,10 @@ export function hideSecrets(secrets: readonly string[]): Hiding {
     hide: (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
     cut(text, at) {
       // One pass per secret bounds the time, and ensures that the text advances.
-      return longestFirst.reduce((place, part) => {
-        const from = Math.max(0, place - part.length + 1);
-        const found = text.slice(from, place + part.length - 1).indexOf(part);
-        return found === -1 ? place : from + found;
+      return longestFirst.reduce((end, part) => {
+        const from = Math.max(0, end - part.length + 1);
+        const found = text.slice(from, end + part.length - 1).indexOf(part);
+        return found === -1 ? end : from + found;
       }, at);
     },
     longest: longestFirst[0]?.length ?? 0,
@@ -104,9 +104,9 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
       for (const text of lines) line(text);
       // The last characters wait, because they may be the beginning of a secret.
       if (rest.length > LINE_LENGTH + hiding.longest) {
-        const place = hiding.cut(rest, rest.length - hiding.longest);
-        line(rest.slice(0, place));
-        rest = rest.slice(place);
+        const end = hiding.cut(rest, rest.length - hiding.longest);
+        line(rest.slice(0, end));
+        rest = rest.slice(end);
       }
     },
     end() {

@@ -66,7 +66,7 @@ interface Seat {
   readonly session: SharedProcessSession;
   readonly targetId: string;
   /** The fingerprint of target, address and credentials. A session must not be used with different ones. */
-  readonly place: string;
+  readonly fingerprint: string;
 }
 
 export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps): StdioUpstream {
@@ -244,7 +244,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     const { sessionId, text } = opened;
     const session = sessionId === null ? undefined : host.sessions.get(sessionId);
     if (session !== undefined) {
-      seats.set(session.id, { host, session, targetId: target.id, place: placeOf(target, access) });
+      seats.set(session.id, { host, session, targetId: target.id, fingerprint: fingerprintOf(target, access) });
     }
     return json(text, sessionId);
   }
@@ -284,7 +284,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (credentials === 'unusable') return { fault: 'credential' };
       // Processes speak only the stateful revisions.
       if (request.stateless !== undefined) return plain(400);
-      const isOwn = seat !== undefined && seat.place === placeOf(target, access);
+      const isOwn = seat !== undefined && seat.fingerprint === fingerprintOf(target, access);
       if (request.session !== undefined && !isOwn) return plain(404);
       if (method === 'GET') return isOwn ? listen(seat, signal) : plain(400);
       const reading = read(request.body ?? '', target.id);
@@ -307,7 +307,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   };
 }
 
-function placeOf(target: StdioTarget & { readonly id: string }, access: Access): string {
+function fingerprintOf(target: StdioTarget & { readonly id: string }, access: Access): string {
   return JSON.stringify([target.id, addressOf(target), access.binding]);
 }
 
