@@ -2,87 +2,54 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Router } from 'express';
 import { ERRORS } from '../base/errors.ts';
-import { ACCOUNT_PATHS, ACCOUNT_SCHEMAS } from './accounts/contract.ts';
-import { LOG_PATHS, LOG_SCHEMAS } from './audit/contract.ts';
-import { CHANGE_PATHS, CHANGE_SCHEMAS } from './gateway/changes-contract.ts';
-import { GATEWAY_PATHS, GATEWAY_SCHEMAS } from './gateway/contract.ts';
-import { STATUS_PATHS, STATUS_SCHEMAS } from './gateway/status-contract.ts';
+import { ACCOUNT_PATHS } from './accounts/contract.ts';
+import { LOG_PATHS } from './audit/contract.ts';
+import { CHANGE_PATHS } from './gateway/changes-contract.ts';
+import { GATEWAY_PATHS } from './gateway/contract.ts';
+import { STATUS_PATHS } from './gateway/status-contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
 import { type Given, HEADERS, type Operation, type Paths, parameter } from './openapi/operation.ts';
-import {
-  described,
-  integer,
-  listOf,
-  NAMED,
-  named,
-  object,
-  oneOf,
-  ref,
-  type Schema,
-  string,
-  targetName,
-  uuid,
-} from './openapi/schema.ts';
-import { POLICY_BUNDLE_PATHS, POLICY_BUNDLE_SCHEMAS } from './policies/bundle-contract.ts';
-import { ALL_POLICIES_PATHS, ONE_POLICY_PATHS, POLICY_SCHEMAS } from './policies/contract.ts';
-import { POLICY_HISTORY_PATHS, POLICY_HISTORY_SCHEMAS } from './policies/history-contract.ts';
-import { DRAFT_PATHS, DRAFT_SCHEMAS } from './policy-drafts/contract.ts';
-import { POLICY_QUESTION_PATHS, POLICY_QUESTION_SCHEMAS } from './policy-questions/contract.ts';
-import { POLICY_REPLAY_PATHS, POLICY_REPLAY_SCHEMAS } from './policy-questions/replay-contract.ts';
-import { POLICY_SET_PATHS, POLICY_SET_SCHEMAS } from './policy-sets/contract.ts';
-import { POLICY_REPORT_PATHS, POLICY_REPORT_SCHEMAS } from './policy-sets/reports-contract.ts';
-import { SESSION_PATHS, SESSION_SCHEMAS } from './sessions/contract.ts';
-import { TARGET_PATHS, TARGET_SCHEMAS } from './targets/contract.ts';
-import { CREDENTIAL_PATHS, CREDENTIAL_SCHEMAS } from './targets/credentials-contract.ts';
-import { USER_PATHS, USER_SCHEMAS } from './users/contract.ts';
+import * as s from './openapi/schema.ts';
+import { POLICY_BUNDLE_PATHS } from './policies/bundle-contract.ts';
+import { ALL_POLICIES_PATHS, ONE_POLICY_PATHS } from './policies/contract.ts';
+import { POLICY_HISTORY_PATHS } from './policies/history-contract.ts';
+import { DRAFT_PATHS } from './policy-drafts/contract.ts';
+import { POLICY_QUESTION_PATHS } from './policy-questions/contract.ts';
+import { POLICY_REPLAY_PATHS } from './policy-questions/replay-contract.ts';
+import { POLICY_SET_PATHS } from './policy-sets/contract.ts';
+import { POLICY_REPORT_PATHS } from './policy-sets/reports-contract.ts';
+import { SESSION_PATHS, USER_SESSION_PATHS } from './sessions/contract.ts';
+import { TARGET_PATHS } from './targets/contract.ts';
+import { CREDENTIAL_PATHS } from './targets/credentials-contract.ts';
+import { USER_PATHS } from './users/contract.ts';
 
-const schemas = {
-  ...ACCOUNT_SCHEMAS,
-  ...USER_SCHEMAS,
-  ...POLICY_SCHEMAS,
-  ...POLICY_HISTORY_SCHEMAS,
-  ...POLICY_BUNDLE_SCHEMAS,
-  ...POLICY_SET_SCHEMAS,
-  ...POLICY_QUESTION_SCHEMAS,
-  ...POLICY_REPLAY_SCHEMAS,
-  ...DRAFT_SCHEMAS,
-  ...POLICY_REPORT_SCHEMAS,
-  ...TARGET_SCHEMAS,
-  ...CREDENTIAL_SCHEMAS,
-  ...LOG_SCHEMAS,
-  ...CHANGE_SCHEMAS,
-  ...SESSION_SCHEMAS,
-  ...STATUS_SCHEMAS,
-  ...GATEWAY_SCHEMAS,
-  Problem: object(
-    {
-      type: described('`urn:portcullis:problem:<code>`', string),
-      title: string,
-      status: integer,
-      detail: string,
-      code: oneOf(Object.keys(ERRORS)),
-      request_id: uuid,
-      errors: described(
-        'Every wrong member, by its path. A mistake in a file also has the file, line and column.',
-        listOf(
-          named(
-            'ProblemDetail',
-            object({ path: string, message: string, file: string, line: integer, column: integer }, ['file', 'line', 'column']),
-          ),
-        ),
+const Problem = s.model(
+  'Problem',
+  {
+    type: s.described('`urn:portcullis:problem:<code>`', s.string),
+    title: s.string,
+    status: s.integer,
+    detail: s.string,
+    code: s.oneOf(Object.keys(ERRORS)),
+    request_id: s.uuid,
+    errors: s.described(
+      'Every wrong member, by its path. A mistake in a file also has the file, line and column.',
+      s.listOf(
+        s.model('ProblemDetail', { path: s.string, message: s.string, file: s.string, line: s.integer, column: s.integer }, [
+          'file',
+          'line',
+          'column',
+        ]),
       ),
-    },
-    ['errors'],
-  ),
-} satisfies Record<string, Schema>;
-
-export type SchemaName = keyof typeof schemas;
-const SCHEMAS: Readonly<Record<SchemaName, Schema>> = schemas;
+    ),
+  },
+  ['errors'],
+);
 
 /** The operations by topic. The topics are the tags of the document. */
 const AREAS: Readonly<Record<string, { readonly about: string; readonly paths: Paths }>> = {
   Accounts: { about: 'Registration, login, API tokens, and the keys that sign tokens.', paths: ACCOUNT_PATHS },
-  Users: { about: 'User records.', paths: USER_PATHS },
+  Users: { about: 'User records.', paths: { ...USER_PATHS, ...USER_SESSION_PATHS } },
   Policies: {
     about: 'Single policies, policies as files, their history and their bundles.',
     paths: {
@@ -146,7 +113,7 @@ function refusals(path: string, method: string, operation: Operation): number[] 
   return [...new Set(statuses)].filter((status) => !(status in operation.gives)).sort((a, b) => a - b);
 }
 
-function responseOf({ schema, headers, mediaType, orMediaType }: Given, description: string): Schema {
+function responseOf({ schema, headers, mediaType, orMediaType }: Given, description: string): s.Schema {
   return {
     description,
     ...(headers.length === 0
@@ -160,29 +127,29 @@ function responseOf({ schema, headers, mediaType, orMediaType }: Given, descript
   };
 }
 
-const problem = (status: number): Schema =>
-  responseOf({ schema: ref('Problem'), headers: [], mediaType: 'application/problem+json' }, PROBLEMS[status] ?? '');
+const problem = (status: number): s.Schema =>
+  responseOf({ schema: Problem, headers: [], mediaType: 'application/problem+json' }, PROBLEMS[status] ?? '');
 
-const notAllowed = (allow: string): Schema => ({
+const notAllowed = (allow: string): s.Schema => ({
   ...problem(405),
   headers: { Allow: { schema: { type: 'string', const: allow }, description: 'The methods that the path has.' } },
 });
 
 /** The path parameters that are not ids. */
-const SEGMENTS: Readonly<Record<string, Schema>> = {
+const SEGMENTS: Readonly<Record<string, s.Schema>> = {
   name: { type: 'string' },
   value: { type: 'string' },
-  target: targetName,
+  target: s.targetName,
   revision: { type: 'integer', minimum: 0 },
 };
 
-function operationOf(tag: string, path: string, method: string, operation: Operation, allow: string): Schema {
+function operationOf(tag: string, path: string, method: string, operation: Operation, allow: string): s.Schema {
   const { id, summary, access, takes, gives, query = [], headers = [], conditional } = operation;
   const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     in: 'path',
     name,
     required: true,
-    schema: SEGMENTS[name ?? ''] ?? uuid,
+    schema: SEGMENTS[name ?? ''] ?? s.uuid,
   }));
   const why = parameter(
     'header',
@@ -213,9 +180,9 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
 }
 
 /** Collects the schemas that `named` has named, recursively. Throws if two different schemas have the same name. */
-function collectNamed(schema: unknown, found: Record<string, Schema>): void {
+function collectNamed(schema: unknown, found: Record<string, s.Schema>): void {
   if (typeof schema !== 'object' || schema === null) return;
-  const named = (schema as Schema)[NAMED] as readonly [string, Schema] | undefined;
+  const named = (schema as s.Schema)[s.NAMED] as readonly [string, s.Schema] | undefined;
   if (named !== undefined) {
     const [name, own] = named;
     if (name in found && !isDeepStrictEqual(found[name], own)) throw new Error(`Two schemas are called ${name}`);
@@ -240,8 +207,8 @@ export function openapiDocument(publicUrl: string) {
       ];
     }),
   );
-  const all: Record<string, Schema> = { ...SCHEMAS };
-  collectNamed([SCHEMAS, paths], all);
+  const schemas: Record<string, s.Schema> = {};
+  collectNamed(paths, schemas);
   return {
     openapi: '3.1.0',
     info: {
@@ -253,10 +220,10 @@ export function openapiDocument(publicUrl: string) {
     servers: [{ url: publicUrl }],
     security: [{ bearer: [] }],
     tags: Object.entries(AREAS).map(([name, { about }]) => ({ name, description: about })),
-    paths: Object.fromEntries(paths) as Record<string, Record<string, { responses: Record<string, Schema> }>>,
+    paths: Object.fromEntries(paths) as Record<string, Record<string, { responses: Record<string, s.Schema> }>>,
     components: {
       securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
-      schemas: all,
+      schemas,
     },
   };
 }

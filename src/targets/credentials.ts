@@ -93,18 +93,10 @@ const isListed = (target: Target, { type, name }: CredentialKey): boolean =>
 const counts = (target: Target, row: CredentialRow): boolean =>
   row.supplied_by === 'administrator' || isListed(target, { type: row.key_type, name: row.key_name });
 
-/** A credential in the API: everything except its value. */
-export interface CredentialJson extends CredentialKey {
-  readonly subject_type: CredentialSubject['subject_type'];
-  /** null exactly for `default`. */
-  readonly subject_value: string | null;
-  readonly usable: boolean;
-  readonly supplied_by: CredentialRow['supplied_by'];
-  readonly created_at: string;
-  readonly updated_at: string;
-}
+export type CredentialJson = ReturnType<typeof credentialJson>;
 
-export function credentialJson(vault: Vault, target: Target, row: CredentialRow): CredentialJson {
+/** Returns everything of a credential except its value. */
+export function credentialJson(vault: Vault, target: Target, row: CredentialRow) {
   return {
     subject_type: row.subject_type,
     subject_value: row.subject_type === 'default' ? null : row.subject_value,

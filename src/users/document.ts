@@ -3,29 +3,14 @@ import Joi from 'joi';
 import { asTimestamp, model, readOnly, text, uuid } from '../base/validate.ts';
 import type { User } from './user-store.ts';
 
-export interface UserDocument {
-  readonly id: string;
-  readonly email: string;
-  readonly role: string;
-  readonly groups: readonly string[];
-  readonly enabled: boolean;
-  /** RFC 3339. */
-  readonly created_at: string;
-  readonly updated_at: string;
-}
+export type UserDocument = ReturnType<typeof userDocument>;
 
 /** The members are in the order of the API. */
-export function userDocument(user: User): UserDocument {
-  return {
-    id: user.id,
-    email: user.email,
-    role: user.role,
-    groups: user.groups,
-    enabled: user.enabled,
-    created_at: new Date(user.created_at).toISOString(),
-    updated_at: new Date(user.updated_at).toISOString(),
-  };
-}
+export const userDocument = ({ id, email, role, groups, enabled, created_at, updated_at }: User) => ({
+  ...{ id, email, role, groups, enabled },
+  created_at: new Date(created_at).toISOString(),
+  updated_at: new Date(updated_at).toISOString(),
+});
 
 /** Limits in characters. `name` is for roles and groups. */
 export const USER_LIMITS = { email: 254, passwordMin: 8, password: 256, name: 256 } as const;

@@ -1,10 +1,11 @@
 /** Accounts, API tokens, and the keys that sign tokens. */
 import { TOKEN_NAME_MAX } from '../../auth/token-store.ts';
-import { model, text, uuid as uuidMember } from '../../base/validate.ts';
+import { model, text, uuid } from '../../base/validate.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, one, type Paths, parameter } from '../openapi/operation.ts';
-import { described, object, ref, type Schema, string, time, uuid } from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
+import { User } from '../users/contract.ts';
 
 interface Account {
   readonly email: string;
@@ -22,21 +23,16 @@ export const passwordChange = model<{ current_password: string; new_password: st
 }).required();
 export const newApiToken = model<{ name: string }>('NewApiToken', { name: text(TOKEN_NAME_MAX).required() }).required();
 export const tokenQuery = {
-  user_id: uuidMember().description('Lists the tokens of this user instead. Only administrators may do this.'),
+  user_id: uuid().description('Lists the tokens of this user instead. Only administrators may do this.'),
 };
 
-const user: Schema = ref('User');
-const apiToken: Schema = ref('ApiToken');
-
-export const ACCOUNT_SCHEMAS = {
-  Login: object({ user, token: described('A JWT that is valid for 12 hours.', string) }),
-  ApiToken: object({ id: uuid, name: string, created_at: time }),
-  CreatedApiToken: object({
-    api_token: apiToken,
-    token: described('A JWT that does not expire. It is shown only once.', string),
-  }),
-  Key: object({ kid: string, created_at: time }),
-} satisfies Record<string, Schema>;
+const Login = s.model('Login', { user: User, token: s.described('A JWT that is valid for 12 hours.', s.string) });
+const ApiToken = s.model('ApiToken', { id: s.uuid, name: s.string, created_at: s.time });
+const CreatedApiToken = s.model('CreatedApiToken', {
+  api_token: ApiToken,
+  token: s.described('A JWT that does not expire. It is shown only once.', s.string),
+});
+const Key = s.model('Key', { kid: s.string, created_at: s.time });
 
 export const ACCOUNT_PATHS: Paths = {
   '/api/auth/register': {
@@ -45,7 +41,7 @@ export const ACCOUNT_PATHS: Paths = {
       summary: 'Create an account. The first user becomes the administrator.',
       access: 'open',
       takes: newAccount,
-      gives: { 201: one('User') },
+      gives: { 201: one(User) },
       refuses: [403, 409, 429],
       headers: [
         parameter(
@@ -63,14 +59,14 @@ export const ACCOUNT_PATHS: Paths = {
       summary: 'Log in.',
       access: 'open',
       takes: account,
-      gives: { 200: one('Login') },
+      gives: { 200: one(Login) },
       refuses: [401, 429],
     },
   },
   '/api/auth/logout': {
     post: { id: 'logOut', summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
   },
-  '/api/auth/me': { get: get('getMe', 'Get the user record of the caller.', 'any token', one('User')) },
+  '/api/auth/me': { get: get('getMe', 'Get the user record of the caller.', 'any token', one(User)) },
   '/api/auth/password': {
     put: {
       id: 'changePassword',
@@ -82,13 +78,13 @@ export const ACCOUNT_PATHS: Paths = {
     },
   },
   '/api/auth/tokens': {
-    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many('ApiToken'), { query: queryOf(tokenQuery) }),
+    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many(ApiToken), { query: queryOf(tokenQuery) }),
     post: {
       id: 'createApiToken',
       summary: 'Create an API token.',
       access: 'login token',
       takes: newApiToken,
-      gives: { 201: one('CreatedApiToken') },
+      gives: { 201: one(CreatedApiToken) },
       refuses: [409, 429],
     },
   },
@@ -100,7 +96,7 @@ export const ACCOUNT_PATHS: Paths = {
       id: 'rotateSigningKey',
       summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.',
       access: 'admin',
-      gives: { 201: one('Key') },
+      gives: { 201: one(Key) },
     },
   },
 };

@@ -1,70 +1,56 @@
 /** The audit log of decisions. */
+import type { LogJson } from '../../audit/entry.ts';
 import { filterMembers } from '../../audit/filter.ts';
 import { model, text } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, one, type Paths, paged, parameter } from '../openapi/operation.ts';
-import {
-  boolean,
-  described,
-  int32,
-  integer,
-  listOf,
-  named,
-  object,
-  oneOf,
-  orNull,
-  type Schema,
-  sha256,
-  string,
-  time,
-  uuid,
-} from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 
 const logFilters = queryOf(filterMembers);
 
 export const erasing = model<{ user_id: string }>('Erasing', { user_id: text(USER_LIMITS.name).required() }).required();
 
-export const LOG_SCHEMAS = {
-  LogEntry: object({
-    id: described('The decision id that the client received.', uuid),
-    created_at: time,
-    user_id: string,
-    user_email: string,
-    user_role: string,
-    user_groups: listOf(string),
-    target_id: orNull(uuid),
-    target_name: string,
-    method: string,
-    resource_type: orNull(oneOf(RESOURCE_TYPES)),
-    resource_name: orNull(string),
-    arguments: described(
-      'The masked arguments; null if the target does not have `capture_arguments`, or after an erasure. `cut`: texts are shortened, or `value` is null.',
-      orNull(named('CapturedCall', object({ value: described('Any JSON value.', {}), cut: boolean }))),
-    ),
-    effect: oneOf(EFFECTS),
-    policy_id: orNull(uuid),
-    policy_name: orNull(string),
-    policy_priority: orNull(int32),
-    reason: oneOf(['matched', 'default', 'error', 'no_target', 'not_canonical']),
-    issuer: string,
-    revision: integer,
-    data_hash: sha256,
-    engine_hash: sha256,
-    outcome: described(
-      'null until the outcome is known.',
-      orNull(oneOf(['ok', 'error', 'upstream_error', 'denied', 'cancelled'])),
-    ),
-    duration_ms: orNull(integer),
-    shown: described(
-      'The listed names after filtering. Names beyond 256 KiB are left out.',
-      orNull(named('ListedNames', object({ count: integer, hidden: integer, names: listOf(string) }))),
-    ),
-  }),
-  Checkpoint: object({ checkpoint: described('A compact JWS under a key of /.well-known/jwks.json.', string) }),
-  Erased: object({ erased: described('The number of changed rows.', integer) }),
-} satisfies Record<string, Schema>;
+const LogEntry = s.model<LogJson>('LogEntry', {
+  id: s.described('The decision id that the client received.', s.uuid),
+  created_at: s.time,
+  user_id: s.string,
+  user_email: s.string,
+  user_role: s.string,
+  user_groups: s.listOf(s.string),
+  target_id: s.orNull(s.uuid),
+  target_name: s.string,
+  method: s.string,
+  resource_type: s.orNull(s.oneOf(RESOURCE_TYPES)),
+  resource_name: s.orNull(s.string),
+  arguments: s.described(
+    'The masked arguments; null if the target does not have `capture_arguments`, or after an erasure. `cut`: texts are shortened, or `value` is null.',
+    s.orNull(s.model('CapturedCall', { value: s.described('Any JSON value.', {}), cut: s.boolean })),
+  ),
+  effect: s.oneOf(EFFECTS),
+  policy_id: s.orNull(s.uuid),
+  policy_name: s.orNull(s.string),
+  policy_priority: s.orNull(s.int32),
+  reason: s.oneOf(['matched', 'default', 'error', 'no_target', 'not_canonical']),
+  issuer: s.string,
+  revision: s.integer,
+  data_hash: s.sha256,
+  engine_hash: s.sha256,
+  outcome: s.described(
+    'null until the outcome is known.',
+    s.orNull(s.oneOf(['ok', 'error', 'upstream_error', 'denied', 'cancelled'])),
+  ),
+  duration_ms: s.orNull(s.integer),
+  shown: s.described(
+    'The listed names after filtering. Names beyond 256 KiB are left out.',
+    s.orNull(s.model('ListedNames', { count: s.integer, hidden: s.integer, names: s.listOf(s.string) })),
+  ),
+});
+const Checkpoint = s.model('Checkpoint', {
+  checkpoint: s.described('A compact JWS under a key of /.well-known/jwks.json.', s.string),
+});
+const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
 
 export const LOG_PATHS: Paths = {
   '/api/logs': {
@@ -72,7 +58,7 @@ export const LOG_PATHS: Paths = {
       'listDecisions',
       'List decisions, newest first. A page may be short or empty and still have a next page.',
       'admin or auditor',
-      many('LogEntry', 'Link'),
+      many(LogEntry, 'Link'),
       {
         query: [...paged, ...logFilters],
       },
@@ -83,7 +69,7 @@ export const LOG_PATHS: Paths = {
       'getCheckpoint',
       'Get a signed checkpoint: the current heads of the audit chains.',
       'admin or auditor',
-      one('Checkpoint'),
+      one(Checkpoint),
     ),
   },
   '/api/logs/export': {
@@ -106,8 +92,8 @@ export const LOG_PATHS: Paths = {
       summary: "Erase e-mail, groups and arguments from a user's rows.",
       access: 'admin',
       takes: erasing,
-      gives: { 200: one('Erased') },
+      gives: { 200: one(Erased) },
     },
   },
-  '/api/logs/{id}': { get: get('getDecision', 'Get a decision.', 'admin or auditor', one('LogEntry')) },
+  '/api/logs/{id}': { get: get('getDecision', 'Get a decision.', 'admin or auditor', one(LogEntry)) },
 };

@@ -1,6 +1,6 @@
 /** The building blocks of operations. */
 import type Joi from 'joi';
-import { listOf, ref, type Schema } from './schema.ts';
+import { listOf, type Schema } from './schema.ts';
 
 type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
 
@@ -44,15 +44,12 @@ export type Paths = Readonly<Record<string, Readonly<Partial<Record<'get' | 'pos
 
 export const REVISION = 'Portcullis-Revision';
 
-export const one = (name: string, ...headers: HeaderName[]): Given => ({
-  schema: ref(name),
+export const one = (schema: Schema, ...headers: HeaderName[]): Given => ({
+  schema,
   headers,
   mediaType: 'application/json',
 });
-export const many = (name: string, ...headers: HeaderName[]): Given => ({
-  ...one(name, ...headers),
-  schema: listOf(ref(name)),
-});
+export const many = (schema: Schema, ...headers: HeaderName[]): Given => one(listOf(schema), ...headers);
 /**
  * The answer is also available as lines with the progress: `{"progress": …}`, and at the end `{"result": …}` or
  * `{"error": {"code", "detail", "errors"}}`.

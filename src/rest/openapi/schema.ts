@@ -14,25 +14,17 @@ export const named = (name: string, schema: Schema): Schema => ({
   [NAMED]: [name, schema],
 });
 
-/**
- * Within `*_SCHEMAS`, use it only through a constant with the declared type `Schema`. Otherwise the type of the schema names
- * would depend on itself.
- */
-export const ref = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
 export const listOf = (items: Schema): Schema => ({ type: 'array', items });
 
-/** Members in `optional` may be absent; all others are always present. */
-export function object(properties: Readonly<Record<string, Schema>>, optional: readonly string[] = []): Schema {
-  return { type: 'object', properties, required: Object.keys(properties).filter((name) => !optional.includes(name)) };
-}
-
-/** The body of a request. Unknown members are refused. */
-export const strict = (properties: Readonly<Record<string, Schema>>, required: readonly string[]): Schema => ({
-  type: 'object',
-  properties,
-  required,
-  additionalProperties: false,
-});
+/**
+ * An object with a name. It has exactly the members of `T`. Members in `optional` may be absent; all others are always present.
+ */
+export const model = <T extends object = Readonly<Record<string, unknown>>>(
+  name: string,
+  properties: Readonly<Record<keyof T & string, Schema>>,
+  optional: readonly string[] = [],
+): Schema =>
+  named(name, { type: 'object', properties, required: Object.keys(properties).filter((one) => !optional.includes(one)) });
 
 export const orNull = (schema: Schema): Schema =>
   typeof schema['type'] === 'string' && !('enum' in schema || 'const' in schema)
@@ -40,16 +32,7 @@ export const orNull = (schema: Schema): Schema =>
     : { anyOf: [schema, { type: 'null' }] };
 export const described = (description: string, schema: Schema): Schema => ({ ...schema, description });
 
-export const readOnly = (properties: Readonly<Record<string, Schema>>): Record<string, Schema> =>
-  Object.fromEntries(
-    Object.entries(properties).map(([name, schema]) => [
-      name,
-      described('Read-only. It must be absent, or have the value that was read.', schema),
-    ]),
-  );
-
 export const string: Schema = { type: 'string' };
-export const text = (maxLength: number): Schema => ({ type: 'string', minLength: 1, maxLength });
 export const integer: Schema = { type: 'integer' };
 export const boolean: Schema = { type: 'boolean' };
 export const oneOf = (values: readonly string[]): Schema => ({ type: 'string', enum: values });
@@ -59,5 +42,5 @@ export const sha256: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
 export const int32: Schema = { type: 'integer', minimum: -(2 ** 31), maximum: 2 ** 31 - 1 };
 export const targetName: Schema = { type: 'string', pattern: TARGET_NAME.source };
 /** The user who made a change. */
-export const actor = named('Actor', object({ id: string, email: string }));
+export const actor = model('Actor', { id: string, email: string });
 export const times = { created_at: time, updated_at: time };

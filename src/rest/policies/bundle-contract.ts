@@ -1,6 +1,6 @@
 /** The input of the engine: the Rego, and the compiled document of the policies. */
 import { get, one, type Paths, parameter, REVISION } from '../openapi/operation.ts';
-import { integer, named, object, type Schema, sha256 } from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 
 const atRevision = parameter(
   'query',
@@ -9,15 +9,13 @@ const atRevision = parameter(
   'A revision of the history. Absent: the current one.',
 );
 
-export const POLICY_BUNDLE_SCHEMAS = {
-  PolicyRego: object({
-    revision: integer,
-    data: { type: 'object' },
-    data_hash: sha256,
-    engine_hash: sha256,
-    rego: named('RegoFiles', object({ 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } })),
-  }),
-} satisfies Record<string, Schema>;
+const PolicyRego = s.model('PolicyRego', {
+  revision: s.integer,
+  data: { type: 'object' },
+  data_hash: s.sha256,
+  engine_hash: s.sha256,
+  rego: s.model('RegoFiles', { 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } }),
+});
 
 export const POLICY_BUNDLE_PATHS: Paths = {
   '/api/policies/bundle': {
@@ -36,15 +34,9 @@ export const POLICY_BUNDLE_PATHS: Paths = {
     ),
   },
   '/api/policies/rego': {
-    get: get(
-      'getRego',
-      'Get the Rego files, and the compiled document that they evaluate.',
-      'admin',
-      one('PolicyRego', REVISION),
-      {
-        query: [atRevision],
-        refuses: [404],
-      },
-    ),
+    get: get('getRego', 'Get the Rego files, and the compiled document that they evaluate.', 'admin', one(PolicyRego, REVISION), {
+      query: [atRevision],
+      refuses: [404],
+    }),
   },
 };

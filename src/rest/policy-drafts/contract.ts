@@ -3,9 +3,9 @@ import { model } from '../../base/validate.ts';
 import { type PlanBody, planMembers, reason, testFiles } from '../../policies/sets/bodies.ts';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import { get, many, nothing, one, type Paths, REVISION } from '../openapi/operation.ts';
-import { actor, boolean, described, object, orNull, type Schema, sha256, string, times } from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 import { replayed } from '../policy-questions/replay-contract.ts';
-import { ownerName, policyFiles } from '../policy-sets/contract.ts';
+import { ownerName, PolicyPlan, policyFiles } from '../policy-sets/contract.ts';
 
 interface DraftBody extends Omit<PlanBody, 'expected_revision'> {
   tests?: Record<string, string>;
@@ -24,44 +24,42 @@ export const activateBody = model<{ expected_revision?: number; reason?: string 
   reason,
 }).default({});
 
-const draftName: Schema = { type: 'string', pattern: DRAFT_NAME.source };
+const draftName: s.Schema = { type: 'string', pattern: DRAFT_NAME.source };
 
 const draftSummary = {
   name: draftName,
   owner: ownerName,
-  prune: boolean,
-  adopt: boolean,
-  shadow: described('Whether the draft is evaluated beside the live policies.', boolean),
-  author: described('The user who saved the draft last.', actor),
-  hash: described('Hash of the content. In quotes, it is the ETag.', sha256),
-  ...times,
+  prune: s.boolean,
+  adopt: s.boolean,
+  shadow: s.described('Whether the draft is evaluated beside the live policies.', s.boolean),
+  author: s.described('The user who saved the draft last.', s.actor),
+  hash: s.described('Hash of the content. In quotes, it is the ETag.', s.sha256),
+  ...s.times,
 };
 
-export const DRAFT_SCHEMAS = {
-  PolicyDraftSummary: object(draftSummary),
-  PolicyDraft: object({ ...draftSummary, files: policyFiles, tests: policyFiles }),
-  PolicyShadow: object({
-    draft: draftName,
-    problem: described(
-      'Why the draft cannot be applied to the current policies; null: it can. Until it can, decisions wait to be evaluated.',
-      orNull(string),
-    ),
-    ...replayed,
-  }),
-} satisfies Record<string, Schema>;
+const PolicyDraftSummary = s.model('PolicyDraftSummary', draftSummary);
+const PolicyDraft = s.model('PolicyDraft', { ...draftSummary, files: policyFiles, tests: policyFiles });
+const PolicyShadow = s.model('PolicyShadow', {
+  draft: draftName,
+  problem: s.described(
+    'Why the draft cannot be applied to the current policies; null: it can. Until it can, decisions wait to be evaluated.',
+    s.orNull(s.string),
+  ),
+  ...replayed,
+});
 
 export const DRAFT_PATHS: Paths = {
   '/api/policies/drafts': {
-    get: get('listDrafts', 'List the drafts.', 'admin', many('PolicyDraftSummary')),
+    get: get('listDrafts', 'List the drafts.', 'admin', many(PolicyDraftSummary)),
   },
   '/api/policies/drafts/{name}': {
-    get: get('getDraft', 'Get a draft with its files.', 'admin', one('PolicyDraft', 'ETag')),
+    get: get('getDraft', 'Get a draft with its files.', 'admin', one(PolicyDraft, 'ETag')),
     put: {
       id: 'saveDraft',
       summary: 'Save a draft. A draft that could not be applied is refused.',
       access: 'admin',
       takes: draftBody,
-      gives: { 200: one('PolicyDraft', 'ETag'), 201: one('PolicyDraft', 'ETag', 'Location') },
+      gives: { 200: one(PolicyDraft, 'ETag'), 201: one(PolicyDraft, 'ETag', 'Location') },
       refuses: [409],
       conditional: true,
       heavy: true,
@@ -80,7 +78,7 @@ export const DRAFT_PATHS: Paths = {
       summary: 'Apply a draft if its tests pass, and delete it.',
       access: 'admin',
       takes: activateBody,
-      gives: { 200: one('PolicyPlan', REVISION) },
+      gives: { 200: one(PolicyPlan, REVISION) },
       refuses: [409],
       conditional: true,
       heavy: true,
@@ -91,14 +89,14 @@ export const DRAFT_PATHS: Paths = {
       id: 'startShadow',
       summary: 'Start to evaluate the draft beside the live policies, without effect.',
       access: 'admin',
-      gives: { 200: one('PolicyShadow'), 201: one('PolicyShadow') },
+      gives: { 200: one(PolicyShadow), 201: one(PolicyShadow) },
       refuses: [409],
     },
     get: get(
       'getShadow',
       'Get the decisions since the start of the shadow that the draft would change.',
       'admin',
-      one('PolicyShadow'),
+      one(PolicyShadow),
     ),
     delete: { id: 'stopShadow', summary: 'Stop the shadow.', access: 'admin', gives: { 204: nothing() } },
   },

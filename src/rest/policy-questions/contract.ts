@@ -4,121 +4,90 @@ import { EFFECTS } from '../../engine/compile/policy.ts';
 import { MISFITS } from '../../engine/explain.ts';
 import { requestBody, simulateBody, testBody } from '../../policies/sets/questions-about.ts';
 import { inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
-import {
-  boolean,
-  described,
-  integer,
-  listOf,
-  named,
-  object,
-  oneOf,
-  orNull,
-  type Schema,
-  sha256,
-  string,
-  targetName,
-  uuid,
-} from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 import { objectShown, policyRef, policyRefMembers } from '../policies/contract.ts';
 
 export const answered = {
-  effect: oneOf(EFFECTS),
-  reason: described(
+  effect: s.oneOf(EFFECTS),
+  reason: s.described(
     '`not_canonical`: the URI is ambiguous. It is refused before any policy is evaluated.',
-    oneOf(['matched', 'default', 'error', 'not_canonical']),
+    s.oneOf(['matched', 'default', 'error', 'not_canonical']),
   ),
-  policy: orNull(policyRef),
+  policy: s.orNull(policyRef),
 };
-const principalShown = named(
-  'PrincipalShown',
-  object({
-    sub: string,
-    role: string,
-    groups: listOf(string),
-    email: described('null: the principal is not a stored user.', orNull(string)),
-    enabled: described('false: requests of this user are refused before any policy is evaluated.', boolean),
-  }),
-);
-const targetShown = named('TargetShown', object({ id: uuid, name: targetName, enabled: boolean }));
-export const verdict = named('Answered', object(answered));
+const principalShown = s.model('PrincipalShown', {
+  sub: s.string,
+  role: s.string,
+  groups: s.listOf(s.string),
+  email: s.described('null: the principal is not a stored user.', s.orNull(s.string)),
+  enabled: s.described('false: requests of this user are refused before any policy is evaluated.', s.boolean),
+});
+const targetShown = s.model('TargetShown', { id: s.uuid, name: s.targetName, enabled: s.boolean });
+export const verdict = s.model('Answered', answered);
 
-export const POLICY_QUESTION_SCHEMAS = {
-  PolicyExplanation: object({
-    revision: integer,
-    data_hash: sha256,
-    engine_hash: sha256,
-    principal: principalShown,
-    target: targetShown,
-    ...objectShown,
-    ...answered,
-    passed_over: described(
-      'Policies that are evaluated before the deciding one but do not match, in the order of evaluation; at most 1000. `misfit` is the first member that does not match.',
-      listOf(
-        named(
-          'PassedOver',
-          object({
-            ...policyRefMembers,
-            effect: oneOf(EFFECTS),
-            misfit: oneOf(MISFITS),
-            wants: described('The value that the member requires; null if it requires none.', orNull(string)),
-          }),
-        ),
-      ),
-    ),
-    passed_over_count: integer,
-  }),
-  PolicySimulation: object({
-    revision: integer,
-    changed: described('How many results change.', integer),
-    results: listOf(
-      named(
-        'SimulatedRequest',
-        object({
-          principal: principalShown,
-          target: targetShown,
-          ...objectShown,
-          now: verdict,
-          would_be: verdict,
-          change: described(
-            '`policy`: the effect is the same, but a different policy decides.',
-            oneOf(['none', 'grants', 'refuses', 'policy']),
-          ),
-        }),
-      ),
-    ),
-  }),
-  PolicyTestReport: object({
-    revision: integer,
-    passed: integer,
-    failed: integer,
-    results: listOf(
-      named(
-        'PolicyTestResult',
-        object({
-          file: string,
-          line: integer,
-          column: integer,
-          test: string,
-          principal: string,
-          request: string,
-          target: targetName,
-          passed: boolean,
-          expected: named('ExpectedDecision', object({ effect: oneOf(EFFECTS), policy: orNull(string) }, ['policy'])),
-          actual: verdict,
-        }),
-      ),
-    ),
-    coverage: named(
-      'PolicyTestCoverage',
-      object({
-        policies: described('The number of enabled policies.', integer),
-        decided: described('The number of enabled policies that decide at least one case.', integer),
-        percent: { type: 'number' },
-        undecided: listOf(policyRef),
+const PolicyExplanation = s.model('PolicyExplanation', {
+  revision: s.integer,
+  data_hash: s.sha256,
+  engine_hash: s.sha256,
+  principal: principalShown,
+  target: targetShown,
+  ...objectShown,
+  ...answered,
+  passed_over: s.described(
+    'Policies that are evaluated before the deciding one but do not match, in the order of evaluation; at most 1000. `misfit` is the first member that does not match.',
+    s.listOf(
+      s.model('PassedOver', {
+        ...policyRefMembers,
+        effect: s.oneOf(EFFECTS),
+        misfit: s.oneOf(MISFITS),
+        wants: s.described('The value that the member requires; null if it requires none.', s.orNull(s.string)),
       }),
     ),
+  ),
+  passed_over_count: s.integer,
+});
+const PolicySimulation = s.model('PolicySimulation', {
+  revision: s.integer,
+  changed: s.described('How many results change.', s.integer),
+  results: s.listOf(
+    s.model('SimulatedRequest', {
+      principal: principalShown,
+      target: targetShown,
+      ...objectShown,
+      now: verdict,
+      would_be: verdict,
+      change: s.described(
+        '`policy`: the effect is the same, but a different policy decides.',
+        s.oneOf(['none', 'grants', 'refuses', 'policy']),
+      ),
+    }),
+  ),
+});
+const PolicyTestReport = s.model('PolicyTestReport', {
+  revision: s.integer,
+  passed: s.integer,
+  failed: s.integer,
+  results: s.listOf(
+    s.model('PolicyTestResult', {
+      file: s.string,
+      line: s.integer,
+      column: s.integer,
+      test: s.string,
+      principal: s.string,
+      request: s.string,
+      target: s.targetName,
+      passed: s.boolean,
+      expected: s.model('ExpectedDecision', { effect: s.oneOf(EFFECTS), policy: s.orNull(s.string) }, ['policy']),
+      actual: verdict,
+    }),
+  ),
+  coverage: s.model('PolicyTestCoverage', {
+    policies: s.described('The number of enabled policies.', s.integer),
+    decided: s.described('The number of enabled policies that decide at least one case.', s.integer),
+    percent: { type: 'number' },
+    undecided: s.listOf(policyRef),
   }),
-} satisfies Record<string, Schema>;
+});
 
 export const POLICY_QUESTION_PATHS: Paths = {
   '/api/policies/explain': {
@@ -127,7 +96,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
       summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
       access: 'admin',
       takes: requestBody,
-      gives: { 200: one('PolicyExplanation', REVISION) },
+      gives: { 200: one(PolicyExplanation, REVISION) },
     },
   },
   '/api/policies/simulate': {
@@ -136,7 +105,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
       summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
       access: 'admin',
       takes: simulateBody,
-      gives: { 200: inLines(one('PolicySimulation', REVISION)) },
+      gives: { 200: inLines(one(PolicySimulation, REVISION)) },
       heavy: true,
       refuses: [404, 412],
     },
@@ -147,7 +116,7 @@ export const POLICY_QUESTION_PATHS: Paths = {
       summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
       access: 'admin',
       takes: testBody,
-      gives: { 200: inLines(one('PolicyTestReport', REVISION)) },
+      gives: { 200: inLines(one(PolicyTestReport, REVISION)) },
       heavy: true,
       refuses: [404, 412],
     },

@@ -3,7 +3,7 @@ import { instant, model } from '../../base/validate.ts';
 import { EFFECTS } from '../../engine/compile/policy.ts';
 import { policyFiles, type SetSource, sourceMembers, withSource } from '../../policies/sets/bodies.ts';
 import { one, type Paths, REVISION } from '../openapi/operation.ts';
-import { described, integer, listOf, named, object, oneOf, orNull, type Schema, string, time, uuid } from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 import { objectShown, policyRef } from '../policies/contract.ts';
 import { verdict } from './contract.ts';
 
@@ -22,86 +22,72 @@ export const replayBody = withSource(
   false,
 ).required();
 
-const count = (description: string): Schema => described(description, { type: 'integer', minimum: 0 });
+const count = (description: string): s.Schema => s.described(description, { type: 'integer', minimum: 0 });
 
-const decisionAt = named('DecisionAt', object({ id: uuid, created_at: time }));
+const decisionAt = s.model('DecisionAt', { id: s.uuid, created_at: s.time });
 
 /** The result of a replay or a shadow. */
 export const replayed = {
-  revision: described('The revision on which the files or the draft were planned.', integer),
-  from: time,
-  to: time,
+  revision: s.described('The revision on which the files or the draft were planned.', s.integer),
+  from: s.time,
+  to: s.time,
   decisions: count('The decisions recorded in that time.'),
   replayed: count('How many of them could be replayed.'),
-  coverage: described(
+  coverage: s.described(
     'Replayed decisions in percent, rounded down to tenths; null: no decision is recorded.',
-    orNull({ type: 'number' }),
+    s.orNull({ type: 'number' }),
   ),
-  not_replayed: described(
+  not_replayed: s.described(
     'Why the other decisions could not be replayed: no policy was evaluated, or the data of the decision is erased.',
-    named('NotReplayed', object({ no_target: integer, not_canonical: integer, error: integer, erased: integer })),
+    s.model('NotReplayed', { no_target: s.integer, not_canonical: s.integer, error: s.integer, erased: s.integer }),
   ),
   grants: count('Decisions that were denied and that the candidate set allows.'),
   refuses: count('Decisions that were allowed and that the candidate set denies.'),
   already: count('How many of the changes in `grants`, `refuses` and `lists.hides` the current policies already make.'),
-  lists: named(
-    'ReplayedLists',
-    object({
-      lists: count('The recorded lists.'),
-      names: count('The names in these lists.'),
-      hides: count('The names that the candidate set would hide.'),
-      hidden: count('Names that the lists left out. They are not recorded, so they cannot be replayed.'),
-      cut: count('Listed names that could not be replayed.'),
-    }),
-  ),
+  lists: s.model('ReplayedLists', {
+    lists: count('The recorded lists.'),
+    names: count('The names in these lists.'),
+    hides: count('The names that the candidate set would hide.'),
+    hidden: count('Names that the lists left out. They are not recorded, so they cannot be replayed.'),
+    cut: count('Listed names that could not be replayed.'),
+  }),
   unlisted: count('Changed decisions and names beyond those in `flips`.'),
   changes: count('The policies that would be created, updated or deleted.'),
-  unexercised: described(
+  unexercised: s.described(
     'Changed policies that decide no recorded decision, before or after. The replay says nothing about them.',
-    listOf(policyRef),
+    s.listOf(policyRef),
   ),
-  flips: described(
+  flips: s.described(
     'The changed decisions, most frequent first.',
-    listOf(
-      named(
-        'ReplayFlip',
-        object({
-          kind: described('`listed`: a name in a list.', oneOf(['request', 'listed'])),
-          principal: named(
-            'RecordedPrincipal',
-            object({
-              sub: string,
-              email: described('null, together with `groups`: erased.', orNull(string)),
-              role: orNull(string),
-              groups: orNull(listOf(string)),
-            }),
-          ),
-          target: named('RecordedTarget', object({ id: string, name: orNull(string) })),
-          ...objectShown,
-          recorded: named(
-            'RecordedAnswer',
-            object({
-              effect: oneOf(EFFECTS),
-              policy: orNull(named('RecordedPolicy', object({ id: string, name: orNull(string) }))),
-            }),
-          ),
-          now: described(
-            'The effect by the current policies. For a shadow: by the policies at the time of the count.',
-            orNull(oneOf(EFFECTS)),
-          ),
-          would_be: verdict,
-          count: integer,
-          first: decisionAt,
-          last: decisionAt,
+    s.listOf(
+      s.model('ReplayFlip', {
+        kind: s.described('`listed`: a name in a list.', s.oneOf(['request', 'listed'])),
+        principal: s.model('RecordedPrincipal', {
+          sub: s.string,
+          email: s.described('null, together with `groups`: erased.', s.orNull(s.string)),
+          role: s.orNull(s.string),
+          groups: s.orNull(s.listOf(s.string)),
         }),
-      ),
+        target: s.model('RecordedTarget', { id: s.string, name: s.orNull(s.string) }),
+        ...objectShown,
+        recorded: s.model('RecordedAnswer', {
+          effect: s.oneOf(EFFECTS),
+          policy: s.orNull(s.model('RecordedPolicy', { id: s.string, name: s.orNull(s.string) })),
+        }),
+        now: s.described(
+          'The effect by the current policies. For a shadow: by the policies at the time of the count.',
+          s.orNull(s.oneOf(EFFECTS)),
+        ),
+        would_be: verdict,
+        count: s.integer,
+        first: decisionAt,
+        last: decisionAt,
+      }),
     ),
   ),
 };
 
-export const POLICY_REPLAY_SCHEMAS = {
-  PolicyReplayReport: object(replayed),
-} satisfies Record<string, Schema>;
+const PolicyReplayReport = s.model('PolicyReplayReport', replayed);
 
 export const POLICY_REPLAY_PATHS: Paths = {
   '/api/policies/replay': {
@@ -110,7 +96,7 @@ export const POLICY_REPLAY_PATHS: Paths = {
       summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
       access: 'admin',
       takes: replayBody,
-      gives: { 200: { ...one('PolicyReplayReport', REVISION), orMediaType: 'application/x-ndjson' } },
+      gives: { 200: { ...one(PolicyReplayReport, REVISION), orMediaType: 'application/x-ndjson' } },
       refuses: [404, 412],
       heavy: true,
     },

@@ -11,123 +11,98 @@ import {
 } from '../../policies/sets/bodies.ts';
 import { queryOf, schemaOf } from '../openapi/from-joi.ts';
 import { get, inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
-import {
-  boolean,
-  described,
-  int32,
-  integer,
-  listOf,
-  named,
-  object,
-  oneOf,
-  orNull,
-  type Schema,
-  string,
-  uuid,
-} from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 import { objectFound, policyMembers, policyRef, principalFound, subjectFound } from '../policies/contract.ts';
 
-export const ownerName: Schema = schemaOf(ownerCheck);
+export const ownerName = schemaOf(ownerCheck);
 export const policyFiles = schemaOf(filesCheck);
 /** A policy in the format of a file. */
-const fileContent = orNull(
-  named(
-    'PolicyFileContent',
-    object({
-      name: string,
-      description: orNull(string),
-      target: described('The name of the target, or its id if the target no longer exists.', orNull(string)),
-      resource_type: policyMembers.resource_type,
-      resource_pattern: orNull(string),
-      effect: policyMembers.effect,
-      priority: int32,
-      enabled: boolean,
-      subjects: listOf(subjectFound),
-    }),
-  ),
+const fileContent = s.orNull(
+  s.model('PolicyFileContent', {
+    name: s.string,
+    description: s.orNull(s.string),
+    target: s.described('The name of the target, or its id if the target no longer exists.', s.orNull(s.string)),
+    resource_type: policyMembers.resource_type,
+    resource_pattern: s.orNull(s.string),
+    effect: policyMembers.effect,
+    priority: s.int32,
+    enabled: s.boolean,
+    subjects: s.listOf(subjectFound),
+  }),
 );
 const policyChange = {
-  action: described(
+  action: s.described(
     '`adopt`: an update of a policy that was created over the API and now belongs to the file.',
-    oneOf(['create', 'update', 'adopt', 'delete']),
+    s.oneOf(['create', 'update', 'adopt', 'delete']),
   ),
-  file: described('null if no file is involved.', orNull(string)),
-  policy_id: described('null if the policy does not exist yet.', orNull(uuid)),
-  name: string,
-  members: described('The members that differ.', listOf(string)),
+  file: s.described('null if no file is involved.', s.orNull(s.string)),
+  policy_id: s.described('null if the policy does not exist yet.', s.orNull(s.uuid)),
+  name: s.string,
+  members: s.described('The members that differ.', s.listOf(s.string)),
   before: fileContent,
   after: fileContent,
 };
-const policyChanges = listOf(named('PolicyChange', object(policyChange)));
+const policyChanges = s.listOf(s.model('PolicyChange', policyChange));
 
 /** How a change of the policies affects decisions. */
-const verdict = described(
+const verdict = s.described(
   '`stricter`: some requests are now denied, and none is newly allowed. `looser`: some are now allowed, and none is newly denied. `incomparable`: both happen. `unknown`: the analysis would take too long.',
-  oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
+  s.oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
 );
-const decided = named(
-  'Decided',
-  object({ effect: oneOf(EFFECTS), policy: described('null: no policy matches.', orNull(policyRef)) }),
-);
-const policyChangesWithFlips = listOf(
-  named(
-    'PolicyChangeWithFlips',
-    object({
-      ...policyChange,
-      flips: described(
-        'Examples of requests with a different effect that this policy decides, before or after: at most one that becomes allowed and one that becomes denied. Empty: there is no such request. null: the analysis would take too long.',
-        orNull(
-          listOf(
-            named(
-              'DecisionChange',
-              object({
-                principal: principalFound,
-                subjects: described(
-                  'The subjects of the principal that matter. Every principal with exactly these subjects, among those that policies name, gets the same decision.',
-                  listOf(subjectFound),
-                ),
-                target: described(
-                  'The name of the target, or its id if it no longer exists. The name is invented if the change is the same for every target that no policy names.',
-                  string,
-                ),
-                ...objectFound,
-                before: decided,
-                after: decided,
-              }),
+const decided = s.model('Decided', {
+  effect: s.oneOf(EFFECTS),
+  policy: s.described('null: no policy matches.', s.orNull(policyRef)),
+});
+const policyChangesWithFlips = s.listOf(
+  s.model('PolicyChangeWithFlips', {
+    ...policyChange,
+    flips: s.described(
+      'Examples of requests with a different effect that this policy decides, before or after: at most one that becomes allowed and one that becomes denied. Empty: there is no such request. null: the analysis would take too long.',
+      s.orNull(
+        s.listOf(
+          s.model('DecisionChange', {
+            principal: principalFound,
+            subjects: s.described(
+              'The subjects of the principal that matter. Every principal with exactly these subjects, among those that policies name, gets the same decision.',
+              s.listOf(subjectFound),
             ),
-          ),
+            target: s.described(
+              'The name of the target, or its id if it no longer exists. The name is invented if the change is the same for every target that no policy names.',
+              s.string,
+            ),
+            ...objectFound,
+            before: decided,
+            after: decided,
+          }),
         ),
       ),
-    }),
-  ),
+    ),
+  }),
 );
 
 const policyPlan = {
-  revision: described('The revision on which the plan is based. After an apply: the new revision.', integer),
+  revision: s.described('The revision on which the plan is based. After an apply: the new revision.', s.integer),
   changes: policyChanges,
-  unchanged: described('The number of files without a change.', integer),
-  left: described(
+  unchanged: s.described('The number of files without a change.', s.integer),
+  left: s.described(
     'Policies whose files are missing. They stay because `prune` is not set.',
-    listOf(named('LeftPolicy', object({ file: string, policy_id: uuid, name: string }))),
+    s.listOf(s.model('LeftPolicy', { file: s.string, policy_id: s.uuid, name: s.string })),
   ),
-  unmanaged: described(
+  unmanaged: s.described(
     'The number of policies that belong to no file. It includes a policy with the same content as a file that has not adopted it.',
-    integer,
+    s.integer,
   ),
 };
 
-const warnings = described(
+const warnings = s.described(
   'Roles and groups that changed policies name but no user has, and users that do not exist.',
-  listOf(
-    named(
-      'PolicyWarning',
-      object({
-        code: oneOf(['unknown_role', 'unknown_group', 'unknown_user']),
-        file: orNull(string),
-        policy: string,
-        message: string,
-      }),
-    ),
+  s.listOf(
+    s.model('PolicyWarning', {
+      code: s.oneOf(['unknown_role', 'unknown_group', 'unknown_user']),
+      file: s.orNull(s.string),
+      policy: s.string,
+      message: s.string,
+    }),
   ),
 );
 
@@ -136,27 +111,35 @@ const twoRevisions = queryOf({
   to: revision.description('The later revision. Absent: the current one.'),
 });
 
-export const POLICY_SET_SCHEMAS = {
-  PolicyDiff: object({ from: integer, to: integer, changes: policyChanges }),
-  PolicyComparison: object({ from: integer, to: integer, verdict, changes: policyChangesWithFlips }),
-  PolicyFiles: object({ owner: ownerName, files: policyFiles }),
-  PolicyPlan: object(policyPlan),
-  PolicyPlanWithFlips: object({ ...policyPlan, verdict, warnings, changes: policyChangesWithFlips }),
-  RollbackPlan: object({
-    revision: described('The revision on which the plan is based.', integer),
-    verdict,
-    warnings,
-    changes: policyChangesWithFlips,
-  }),
-  RolledBack: object({
-    revision: described('The new revision, or the current one if nothing changed.', integer),
-    changes: policyChanges,
-  }),
-} satisfies Record<string, Schema>;
+const PolicyDiff = s.model('PolicyDiff', { from: s.integer, to: s.integer, changes: policyChanges });
+const PolicyComparison = s.model('PolicyComparison', {
+  from: s.integer,
+  to: s.integer,
+  verdict,
+  changes: policyChangesWithFlips,
+});
+const PolicyFiles = s.model('PolicyFiles', { owner: ownerName, files: policyFiles });
+export const PolicyPlan = s.model('PolicyPlan', policyPlan);
+const PolicyPlanWithFlips = s.model('PolicyPlanWithFlips', {
+  ...policyPlan,
+  verdict,
+  warnings,
+  changes: policyChangesWithFlips,
+});
+const RollbackPlan = s.model('RollbackPlan', {
+  revision: s.described('The revision on which the plan is based.', s.integer),
+  verdict,
+  warnings,
+  changes: policyChangesWithFlips,
+});
+const RolledBack = s.model('RolledBack', {
+  revision: s.described('The new revision, or the current one if nothing changed.', s.integer),
+  changes: policyChanges,
+});
 
 export const POLICY_SET_PATHS: Paths = {
   '/api/policies/diff': {
-    get: get('diffRevisions', 'List the changes between two revisions.', 'admin', one('PolicyDiff', REVISION), {
+    get: get('diffRevisions', 'List the changes between two revisions.', 'admin', one(PolicyDiff, REVISION), {
       query: twoRevisions,
       refuses: [404],
     }),
@@ -166,7 +149,7 @@ export const POLICY_SET_PATHS: Paths = {
       'compareRevisions',
       'Compare the decisions of two revisions over all possible requests.',
       'admin',
-      inLines(one('PolicyComparison', REVISION)),
+      inLines(one(PolicyComparison, REVISION)),
       {
         heavy: true,
         query: twoRevisions,
@@ -175,7 +158,7 @@ export const POLICY_SET_PATHS: Paths = {
     ),
   },
   '/api/policies/export': {
-    get: get('exportPolicies', 'Export the policies as files.', 'admin', inLines(one('PolicyFiles', REVISION)), {
+    get: get('exportPolicies', 'Export the policies as files.', 'admin', inLines(one(PolicyFiles, REVISION)), {
       heavy: true,
       query: queryOf({
         owner: ownerCheck.description('The owner of the files. Policies that belong to no file are included. Absent: `default`.'),
@@ -189,7 +172,7 @@ export const POLICY_SET_PATHS: Paths = {
         'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
       access: 'admin',
       takes: planBody,
-      gives: { 200: inLines(one('PolicyPlanWithFlips', REVISION)) },
+      gives: { 200: inLines(one(PolicyPlanWithFlips, REVISION)) },
       heavy: true,
       refuses: [412],
     },
@@ -200,7 +183,7 @@ export const POLICY_SET_PATHS: Paths = {
       summary: 'Apply these files in one change if their tests pass.',
       access: 'admin',
       takes: applyBody,
-      gives: { 200: one('PolicyPlan', REVISION) },
+      gives: { 200: one(PolicyPlan, REVISION) },
       heavy: true,
       refuses: [409, 412],
     },
@@ -211,7 +194,7 @@ export const POLICY_SET_PATHS: Paths = {
       summary: 'Restore the policy set of an earlier revision, as a new revision.',
       access: 'admin',
       takes: rollbackBody,
-      gives: { 200: one('RolledBack', REVISION) },
+      gives: { 200: one(RolledBack, REVISION) },
       heavy: true,
       refuses: [404, 412],
     },
@@ -222,7 +205,7 @@ export const POLICY_SET_PATHS: Paths = {
       summary: 'Plan a rollback: which policies and decisions it would change.',
       access: 'admin',
       takes: rollbackPlanBody,
-      gives: { 200: inLines(one('RollbackPlan', REVISION)) },
+      gives: { 200: inLines(one(RollbackPlan, REVISION)) },
       heavy: true,
       refuses: [404, 412],
     },

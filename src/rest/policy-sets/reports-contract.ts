@@ -1,27 +1,16 @@
 /** Reports about the policies: who can use what, and which policies are wrong or useless. */
 import Joi from 'joi';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
+import type { AccessRow as Row } from '../../policies/access.ts';
+import type { LintReport } from '../../policies/sets/lint-report.ts';
 import { objectMembers } from '../../policies/sets/questions-about.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { get, inLines, many, one, type Paths, paging, REVISION } from '../openapi/operation.ts';
-import {
-  described,
-  int32,
-  integer,
-  listOf,
-  named,
-  object,
-  oneOf,
-  orNull,
-  type Schema,
-  string,
-  targetName,
-  uuid,
-} from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 import { objectFound, principalFound, subjectType } from '../policies/contract.ts';
 
-const witnessDecision = named('WitnessDecision', object({ effect: oneOf(EFFECTS), policy_id: orNull(uuid) }));
+const witnessDecision = s.model('WitnessDecision', { effect: s.oneOf(EFFECTS), policy_id: s.orNull(s.uuid) });
 
 export const accessMembers = {
   format: Joi.valid('json', 'csv').description('`csv`: all rows, as a stream.'),
@@ -36,54 +25,46 @@ export const accessMembers = {
     .description('`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all of them.'),
 };
 
-export const POLICY_REPORT_SCHEMAS = {
-  AccessRow: object({
-    subject_type: subjectType,
-    subject_value: described('A role, a group, or the id of a user; null for `everyone`.', orNull(string)),
-    email: orNull(string),
-    role: orNull(string),
-    groups: orNull(listOf(string)),
-    target: targetName,
-    resource_type: described('null: the row is about the use of the target as such.', orNull(oneOf(RESOURCE_TYPES))),
-    resource_name: orNull(string),
-    policy_id: uuid,
-    policy_name: string,
-    policy_priority: int32,
-  }),
-  PolicyLint: object({
-    revision: integer,
-    analysed: described('The number of enabled policies.', integer),
-    findings: listOf(
-      named(
-        'LintFinding',
-        object({
-          code: string,
-          severity: oneOf(['error', 'warning', 'info']),
-          message: string,
-          policies: described(
-            'The policy with the problem, followed by the policies that cause it.',
-            listOf(named('LintedPolicy', object({ id: uuid, name: string, file: orNull(string) }))),
-          ),
-          witness: described(
-            'A request that shows the problem; null if no request can. A target, user or role that no policy names is invented.',
-            orNull(
-              named(
-                'LintWitness',
-                object({
-                  principal: principalFound,
-                  target: string,
-                  ...objectFound,
-                  decision: witnessDecision,
-                  without: described('The decision without the policy.', witnessDecision),
-                }),
-              ),
-            ),
-          ),
-        }),
+const AccessRow = s.model<Row>('AccessRow', {
+  subject_type: subjectType,
+  subject_value: s.described('A role, a group, or the id of a user; null for `everyone`.', s.orNull(s.string)),
+  email: s.orNull(s.string),
+  role: s.orNull(s.string),
+  groups: s.orNull(s.listOf(s.string)),
+  target: s.targetName,
+  resource_type: s.described('null: the row is about the use of the target as such.', s.orNull(s.oneOf(RESOURCE_TYPES))),
+  resource_name: s.orNull(s.string),
+  policy_id: s.uuid,
+  policy_name: s.string,
+  policy_priority: s.int32,
+});
+const PolicyLint = s.model<LintReport & { revision: number }>('PolicyLint', {
+  revision: s.integer,
+  analysed: s.described('The number of enabled policies.', s.integer),
+  findings: s.listOf(
+    s.model('LintFinding', {
+      code: s.string,
+      severity: s.oneOf(['error', 'warning', 'info']),
+      message: s.string,
+      policies: s.described(
+        'The policy with the problem, followed by the policies that cause it.',
+        s.listOf(s.model('LintedPolicy', { id: s.uuid, name: s.string, file: s.orNull(s.string) })),
       ),
-    ),
-  }),
-} satisfies Record<string, Schema>;
+      witness: s.described(
+        'A request that shows the problem; null if no request can. A target, user or role that no policy names is invented.',
+        s.orNull(
+          s.model('LintWitness', {
+            principal: principalFound,
+            target: s.string,
+            ...objectFound,
+            decision: witnessDecision,
+            without: s.described('The decision without the policy.', witnessDecision),
+          }),
+        ),
+      ),
+    }),
+  ),
+});
 
 export const POLICY_REPORT_PATHS: Paths = {
   '/api/policies/access': {
@@ -91,7 +72,7 @@ export const POLICY_REPORT_PATHS: Paths = {
       'listAccess',
       'List who can use what. A page has all rows of `limit` users, so it may be long or empty.',
       'admin',
-      { ...many('AccessRow', REVISION, 'Link'), orMediaType: 'text/csv' },
+      { ...many(AccessRow, REVISION, 'Link'), orMediaType: 'text/csv' },
       {
         query: [...paging('Users per page. Absent: 100.'), ...queryOf(accessMembers)],
       },
@@ -102,7 +83,7 @@ export const POLICY_REPORT_PATHS: Paths = {
       'lintPolicies',
       'Find wrong and useless policies. The analysis covers all possible requests.',
       'admin',
-      inLines(one('PolicyLint', REVISION)),
+      inLines(one(PolicyLint, REVISION)),
       { heavy: true },
     ),
   },

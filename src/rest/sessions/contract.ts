@@ -1,14 +1,15 @@
 /** Sessions. */
 import Joi from 'joi';
-import { uuid as id, model } from '../../base/validate.ts';
+import { model, uuid } from '../../base/validate.ts';
 import type { SessionFilter } from '../../sessions/session-store.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, one, type Paths, paged } from '../openapi/operation.ts';
-import { described, integer, named, object, orNull, type Schema, string, time, uuid } from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
+import type { SessionJson } from './routes.ts';
 
 export const sessionQuery = {
-  user_id: id().description('Only sessions of this user.'),
-  target_id: id().description('Only sessions with this target.'),
+  user_id: uuid().description('Only sessions of this user.'),
+  target_id: uuid().description('Only sessions with this target.'),
 };
 
 /** The body must say whose sessions are meant, so that an empty body does not disturb all users. */
@@ -26,28 +27,26 @@ export const recycling = model<SessionFilter & { readonly all?: true }>('Recycli
   })
   .meta({ minProperties: 1 });
 
-export const SESSION_SCHEMAS = {
-  Session: object({
-    id: uuid,
-    user_id: string,
-    target_id: described(
-      'null: the session is at the aggregate endpoint, with every target that its user may use.',
-      orNull(uuid),
-    ),
-    revision: described('The revision of the MCP protocol.', string),
-    client: described(
-      'The name and version that the client reports.',
-      named('SessionClient', object({ name: orNull(string), version: orNull(string) })),
-    ),
-    created_at: time,
-    seen_at: described('The time of the last request, to within about a minute.', time),
-  }),
-  Recycled: object({ recycled: described('How many sessions were reconnected.', integer) }),
-} satisfies Record<string, Schema>;
+const Session = s.model<SessionJson>('Session', {
+  id: s.uuid,
+  user_id: s.string,
+  target_id: s.described(
+    'null: the session is at the aggregate endpoint, with every target that its user may use.',
+    s.orNull(s.uuid),
+  ),
+  revision: s.described('The revision of the MCP protocol.', s.string),
+  client: s.described(
+    'The name and version that the client reports.',
+    s.model('SessionClient', { name: s.orNull(s.string), version: s.orNull(s.string) }),
+  ),
+  created_at: s.time,
+  seen_at: s.described('The time of the last request, to within about a minute.', s.time),
+});
+const Recycled = s.model('Recycled', { recycled: s.described('How many sessions were reconnected.', s.integer) });
 
 export const SESSION_PATHS: Paths = {
   '/api/sessions': {
-    get: get('listSessions', 'List the open sessions.', 'admin', many('Session', 'Link'), {
+    get: get('listSessions', 'List the open sessions.', 'admin', many(Session, 'Link'), {
       query: [...paged, ...queryOf(sessionQuery)],
     }),
   },
@@ -58,8 +57,19 @@ export const SESSION_PATHS: Paths = {
       summary: 'Reconnect sessions to their targets: the sessions of a user, of a target, or of both; with `all`, every session.',
       access: 'admin',
       takes: recycling,
-      gives: { 200: one('Recycled') },
+      gives: { 200: one(Recycled) },
       refuses: [404],
+    },
+  },
+};
+
+export const USER_SESSION_PATHS: Paths = {
+  '/api/users/{id}/recycle': {
+    post: {
+      id: 'recycleSessionsOfUser',
+      summary: "Reconnect the user's sessions to their targets.",
+      access: 'admin',
+      gives: { 200: one(Recycled) },
     },
   },
 };

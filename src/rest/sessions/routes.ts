@@ -110,19 +110,9 @@ async function recycle({ administer, now }: RecycleParts, caller: Caller, filter
   return result;
 }
 
-export interface SessionJson {
-  readonly id: string;
-  readonly user_id: string;
-  /** null: every target that the user may use. */
-  readonly target_id: string | null;
-  readonly revision: string;
-  readonly client: { readonly name: string | null; readonly version: string | null };
-  readonly created_at: string;
-  /** When the session was last used, accurate to about a minute. */
-  readonly seen_at: string;
-}
+export type SessionJson = ReturnType<typeof sessionJson>;
 
-function sessionJson(session: SessionRow): SessionJson {
+function sessionJson(session: SessionRow) {
   const { name, version } = session.client.clientInfo;
   return {
     id: session.id,

@@ -1,49 +1,44 @@
 /** Targets. */
 
-import { FAULT_KINDS } from '../../mcp/upstream/health.ts';
+import { FAULT_KINDS, type TargetReport } from '../../mcp/upstream/health.ts';
 import { changedTarget, commonMembers, httpMembers, newTarget, stdioMembers } from '../../targets/document.ts';
 import { schemasOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, one, type Paths, tagged, wholeOrPaged } from '../openapi/operation.ts';
-import { described, named, object, oneOf, orNull, type Schema, string, time, times, uuid } from '../openapi/schema.ts';
+import * as s from '../openapi/schema.ts';
 
-export const TARGET_SCHEMAS = {
-  Target: {
-    anyOf: [
-      named('HttpTarget', object({ id: uuid, ...schemasOf({ ...httpMembers, ...commonMembers }), ...times })),
-      named('StdioTarget', object({ id: uuid, ...schemasOf({ ...stdioMembers, ...commonMembers }), ...times })),
-    ],
-  },
-  TargetHealth: object({
-    replica: described('The replica that answers. Each replica knows only its own requests.', uuid),
-    status: described(
-      '`suspended`: the replica sends no requests to the target before `retry_at`. `unknown`: it has sent none since it started.',
-      oneOf(['unknown', 'ok', 'failing', 'suspended']),
-    ),
-    last_success_at: orNull(time),
-    last_fault: orNull(
-      named(
-        'TargetFault',
-        object({
-          at: time,
-          kind: oneOf(FAULT_KINDS),
-          message: string,
-          stderr: described('The end of what the process printed to standard error, without credentials.', orNull(string)),
-        }),
-      ),
-    ),
-    retry_at: orNull(time),
-  }),
-} satisfies Record<string, Schema>;
+const Target = s.named('Target', {
+  anyOf: [
+    s.model('HttpTarget', { id: s.uuid, ...schemasOf({ ...httpMembers, ...commonMembers }), ...s.times }),
+    s.model('StdioTarget', { id: s.uuid, ...schemasOf({ ...stdioMembers, ...commonMembers }), ...s.times }),
+  ],
+});
+const TargetHealth = s.model<TargetReport & { replica: string }>('TargetHealth', {
+  replica: s.described('The replica that answers. Each replica knows only its own requests.', s.uuid),
+  status: s.described(
+    '`suspended`: the replica sends no requests to the target before `retry_at`. `unknown`: it has sent none since it started.',
+    s.oneOf(['unknown', 'ok', 'failing', 'suspended']),
+  ),
+  last_success_at: s.orNull(s.time),
+  last_fault: s.orNull(
+    s.model('TargetFault', {
+      at: s.time,
+      kind: s.oneOf(FAULT_KINDS),
+      message: s.string,
+      stderr: s.described('The end of what the process printed to standard error, without credentials.', s.orNull(s.string)),
+    }),
+  ),
+  retry_at: s.orNull(s.time),
+});
 
 export const TARGET_PATHS: Paths = {
   '/api/targets': {
-    get: get('listTargets', 'List all targets.', 'admin', many('Target', 'Link'), { query: wholeOrPaged }),
+    get: get('listTargets', 'List all targets.', 'admin', many(Target, 'Link'), { query: wholeOrPaged }),
     post: {
       id: 'createTarget',
       summary: 'Register a target.',
       access: 'admin',
       takes: newTarget,
-      gives: { 201: one('Target', 'ETag', 'Location') },
+      gives: { 201: one(Target, 'ETag', 'Location') },
       refuses: [409],
     },
   },
@@ -52,18 +47,18 @@ export const TARGET_PATHS: Paths = {
       'getTargetHealth',
       'Get the health of a target, as the replica that answers has last seen it.',
       'admin',
-      one('TargetHealth'),
+      one(TargetHealth),
     ),
   },
   '/api/targets/{id}': {
-    get: tagged('getTarget', 'Get a target.', one('Target', 'ETag')),
+    get: tagged('getTarget', 'Get a target.', one(Target, 'ETag')),
     put: {
       id: 'updateTarget',
       summary:
         'Update a target. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
       access: 'admin',
       takes: changedTarget,
-      gives: { 200: one('Target', 'ETag') },
+      gives: { 200: one(Target, 'ETag') },
       refuses: [409],
       conditional: true,
     },

@@ -123,15 +123,10 @@ function nameOf(req: Request): string | null {
   return typeof name === 'string' ? name : null;
 }
 
-/** A key for which the caller may supply a value. The value itself is never shown. */
-export interface OwnCredentialJson extends CredentialKey {
-  readonly target: string;
-  /** Whether a value is stored for the caller. */
-  readonly set: boolean;
-  readonly updated_at: string | null;
-}
+export type OwnCredentialJson = ReturnType<typeof ownJson>;
 
-const ownJson = (target: string, { type, name }: CredentialKey, updated_at: string | null): OwnCredentialJson => ({
+/** A key for which the caller may supply a value. The value itself is never shown. */
+const ownJson = (target: string, { type, name }: CredentialKey, updated_at: string | null) => ({
   target,
   type,
   name,
@@ -157,7 +152,7 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
     const admission = admissionOf(res);
     const usable = [...admission.snapshot.targets.values()].filter((target) => mayUseTarget(admission, target));
     const keys = usable.flatMap((target) => target.user_credentials.map((key) => ({ target, key })));
-    const shown = keys.map(({ target, key }): OwnCredentialJson => {
+    const shown = keys.map(({ target, key }) => {
       const row = rows.find((one) => one.target_id === target.id && one.key_name === key.name && one.key_type === key.type);
       return ownJson(target.name, key, row ? new Date(row.updated_at).toISOString() : null);
     });
