@@ -66,8 +66,11 @@ const KINDS = Object.keys(TABLES) as RecordKind[];
 const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
-/** SQLite accepts a text in a numeric column and sorts it after all numbers. This is the lowest text. */
-const FIRST_TEXT = '';
+/**
+ * The largest number of a record. Larger ones lose their last digit on the way from the database. SQLite accepts a text in a
+ * numeric column, and sorts it after all numbers.
+ */
+const LAST_SEQ = Number.MAX_SAFE_INTEGER;
 
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
 
@@ -79,7 +82,7 @@ export function chainStore(db: Connection): ChainStore {
       (['min', 'max'] as const).map((end) =>
         db(`${TABLES[kind]} as t`)
           .where('t.chain_id', db.ref('c.chain_id'))
-          .modify((rows) => void (isMysql || rows.where('t.chain_seq', '<', FIRST_TEXT)))
+          .andWhere('t.chain_seq', '<=', LAST_SEQ)
           [end]('t.chain_seq')
           .as(`${kind}_${end}`),
       ),
@@ -161,7 +164,7 @@ export function chainStore(db: Connection): ChainStore {
     },
 
     records: (chainId, after, upTo, limit) => readRecords(chainId, after, upTo, limit, true),
-    oldest: (chainId, after, limit) => readRecords(chainId, after, Number.MAX_SAFE_INTEGER, limit, false),
+    oldest: (chainId, after, limit) => readRecords(chainId, after, LAST_SEQ, limit, false),
 
     async firstOfNextChain(after) {
       let next: ChainedRecord | null = null;
@@ -179,10 +182,7 @@ export function chainStore(db: Connection): ChainStore {
       for (const kind of KINDS) {
         const row = await db(TABLES[kind])
           .where('chain_id', chainId)
-          .andWhere((seq) => {
-            seq.whereNull('chain_seq').orWhere('chain_seq', '<', 1);
-            if (!isMysql) seq.orWhere('chain_seq', '>=', FIRST_TEXT);
-          })
+          .andWhere((seq) => seq.whereNull('chain_seq').orWhere('chain_seq', '<', 1).orWhere('chain_seq', '>', LAST_SEQ))
           .first<ChainedRecord['row'] | undefined>();
         if (row) return { kind, row };
       }

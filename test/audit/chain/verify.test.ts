@@ -195,6 +195,8 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'a row inserted before the first place': copied({ chain_seq: 0 }, /no number/),
   'a row inserted at a position below all others': copied({ chain_seq: -7 }, /no number/),
+  // As a JavaScript number it is even, so a search up to that number does not reach it.
+  'a row inserted beyond all exact numbers': copied({ chain_seq: '9007199254740993' }, /no number/),
   'a row inserted without a position': copied({ chain_seq: null }, /no number/),
   'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never existed/),
   'a row inserted for another chain without a position': copied({ chain_id: 'x', chain_seq: null }, /a chain that never existed/),
