@@ -1,0 +1,44 @@
+/** The audit log: what is recorded, chained, kept and erased. */
+import { hostname } from 'node:os';
+import { createChainKey } from '../audit/chain/chain.ts';
+import { createHeads } from '../audit/chain/heads.ts';
+import { createRetention } from '../audit/chain/retention.ts';
+import { createDenials } from '../audit/denials.ts';
+import { createErasure } from '../audit/erasure.ts';
+import type { AuditWriter } from '../audit/event.ts';
+import { createAuditWriter } from '../audit/writer.ts';
+import { createVault, type Vault } from '../auth/vault.ts';
+import { principalKey } from '../mcp/limits/slots.ts';
+import type { Base } from './base.ts';
+import { timed } from './in-time.ts';
+
+export type Audit = Awaited<ReturnType<typeof startAudit>>;
+
+export async function startAudit({ config, log, vault, database, keys, metrics, now }: Base) {
+  const chainKey = (from: Vault) => createChainKey(from.derive('audit chain'));
+  const key = chainKey(vault);
+  const previousKeys = config.previousMasterKeys.map((previous) => chainKey(createVault(previous)));
+  const host = { replica: config.replicaUrl, hostname: hostname(), pid: process.pid };
+  const writer = createAuditWriter({ database, key, host, log, now });
+  await writer.start();
+  const denials = createDenials({ limit: config.rateLimits.denials, log, now, onRefused: () => metrics.denialsRefused.inc() });
+  const audit: AuditWriter = {
+    ...writer,
+    async decision(record, cause) {
+      await timed(metrics.auditCommit, writer.decision(record));
+      // Messages that a target sends on its own must not lock out the principal that receives them.
+      const isOwn = record.effect === 'deny' && cause !== 'delivery';
+      if (isOwn) denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
+      metrics.decisions.inc({ effect: record.effect, reason: record.reason });
+    },
+  };
+  const { retentionDays: days, checkpoints: file, checkpointMinutes } = config.audit;
+  const heads = createHeads({ database, key, keys, writer, file, checkpointMs: checkpointMinutes * 60_000, log, now });
+  const erasure = createErasure({ database, key, now });
+  const retention = createRetention({
+    ...{ database, key, previousKeys, days, log, now },
+    resume: erasure.resume,
+    onKept: (chains) => metrics.retentionKept.set(chains),
+  });
+  return { audit, writer, denials, heads, erasure, retention };
+}

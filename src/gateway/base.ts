@@ -1,0 +1,20 @@
+/** What every part of the gateway is built with. */
+import type { KeyRing } from '../auth/keys.ts';
+import type { Vault } from '../auth/vault.ts';
+import type { Log } from '../base/log.ts';
+import type { Config } from '../config/config.ts';
+import type { Changes } from '../db/changes.ts';
+import type { Database } from '../db/database.ts';
+import type { Metrics } from '../rest/metrics.ts';
+
+export interface Base {
+  readonly config: Config;
+  readonly log: Log;
+  readonly vault: Vault;
+  readonly database: Database;
+  readonly changes: Changes;
+  readonly keys: KeyRing;
+  readonly metrics: Metrics;
+  readonly now: () => number;
+  readonly newId: () => string;
+}

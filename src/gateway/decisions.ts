@@ -1,0 +1,41 @@
+/** The decisions, and the state that they use. */
+import { createDecisionCache } from '../engine/cache.ts';
+import { createEngine, loadPolicyModule } from '../engine/engine.ts';
+import { policyStore } from '../policies/policy-store.ts';
+import { sessionRules } from '../sessions/rules.ts';
+import type { Admit } from '../state/admission.ts';
+import { readIdentities } from '../state/identity-store.ts';
+import { createCurrent } from '../state/live-state.ts';
+import { timedEngine } from '../state/timed.ts';
+import { routedTargets } from '../targets/credentials.ts';
+import type { Base } from './base.ts';
+import { timed } from './in-time.ts';
+
+export const GATE_TIMEOUT_MS = 5_000;
+const DECISIONS_KEPT = 50_000;
+
+export type Decisions = Awaited<ReturnType<typeof createDecisions>>;
+
+export async function createDecisions({ config, log, vault, database, changes, metrics, now }: Base) {
+  const module = await loadPolicyModule();
+  const decisions = createDecisionCache(DECISIONS_KEPT);
+  const onFault = (err: unknown): void => log.error({ err }, 'decision failed and became a deny');
+  const current = createCurrent({
+    database,
+    changes,
+    policies: (db) => policyStore(db).all(),
+    targets: (db, ids) => routedTargets(db, vault, ids),
+    sessions: (db) => sessionRules(db, now()),
+    identities: readIdentities,
+    build: async (policies, revision) => {
+      const engine = await createEngine({ module, policies, revision, onFault });
+      for (const finding of engine.findings) log.error({ finding, revision }, 'stored policy cannot be compiled as it is');
+      return timedEngine(decisions.over(engine), (ms) => metrics.decision.observe(ms));
+    },
+    gateTimeoutMs: GATE_TIMEOUT_MS,
+    boundMs: config.freshnessMs,
+    now: () => performance.now(),
+  });
+  const admit: Admit = (claims) => timed(metrics.gate, current.admit(claims));
+  return { module, current, admit, first: await current.fresh() };
+}

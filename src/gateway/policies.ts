@@ -1,0 +1,35 @@
+/** The policies that administrators change: edits, whole sets, drafts, and questions about them. */
+import type { Connection } from '../db/database.ts';
+import type { Policy } from '../engine/compile/policy.ts';
+import { createEngine } from '../engine/engine.ts';
+import { createEngineCache } from '../engine/engines.ts';
+import { draftStore } from '../policies/drafts/draft-store.ts';
+import { createDrafts } from '../policies/drafts/drafts.ts';
+import { createPolicyEdits } from '../policies/edit.ts';
+import { createHeavyWork } from '../policies/heavy/heavy.ts';
+import { createMoments } from '../policies/sets/candidate-set.ts';
+import { createPolicySets } from '../policies/sets/sets.ts';
+import { createApplyTested } from '../policies/sets/test-set.ts';
+import { targetStore } from '../targets/target-store.ts';
+import type { Accounts } from './accounts.ts';
+import type { Base } from './base.ts';
+import type { Decisions } from './decisions.ts';
+
+export type Policies = ReturnType<typeof createPolicies>;
+
+export function createPolicies({ database, newId, now }: Base, { module }: Decisions, { administer }: Accounts) {
+  const parts = {
+    ...{ database, administer, newId, now },
+    checkPattern: module.checkPattern,
+    tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
+  };
+  const edits = createPolicyEdits({ ...parts, targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null });
+  const targets = (db: Connection) => targetStore(db).page(null, null);
+  const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
+  const heavy = createHeavyWork({ database, targets, findDraft });
+  const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
+  const moments = createMoments({ database, sets, targets, findDraft });
+  const applyTested = createApplyTested({ sets, test: heavy.test });
+  const drafts = createDrafts({ database, administer, sets, applyTested, now });
+  return { module, edits, targets, heavy, sets, moments, applyTested, engineOf: createEngineCache(module), drafts };
+}
