@@ -3,7 +3,7 @@
  * object is decided and recorded. The limits hold for each target and each principal, per process.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createFlow, createStock, type Rate, type Stock } from '../../base/budgets.ts';
+import { createStock, type Rate, type Stock } from '../../base/budgets.ts';
 import type { Log } from '../../base/log.ts';
 
 export interface DeliveryLimits {
@@ -48,7 +48,7 @@ const LOG_EVERY_MS = 60_000;
 const REFUSALS = { perKey: 32, all: 1_024 };
 /** A message of this many characters counts as one, of twice as many as two, and so on. */
 const MESSAGE_LENGTH = 4 * 1024;
-/** The longest wait for one message, however large the debt of its target. */
+/** The longest wait for one message, however large the debt. */
 const MAX_PAUSE_S = 1;
 
 export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts): Deliveries {
@@ -88,21 +88,92 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
 }
 
 interface PairFlow {
+  /** Seconds until the debt of the pair is paid. */
   wait(principal: string, targetId: string): number;
   /** Charges, and returns the seconds to wait afterwards. */
   charge(principal: string, targetId: string, count: number): number;
 }
 
-function createPairFlow({ pair, target, all }: Rates, now: () => number): PairFlow {
-  const byPair = createFlow({ perKey: pair, all }, now);
-  const byTarget = createFlow({ perKey: target, all }, now);
-  const wait: PairFlow['wait'] = (principal, targetId) =>
-    Math.max(byPair.wait(JSON.stringify([principal, targetId])), byTarget.wait(targetId));
+/** What was used and is not yet made up for by the time that has passed. */
+interface Account {
+  used: number;
+  at: number;
+}
+
+interface Target {
+  readonly total: Account;
+  readonly pairs: Map<string, Account>;
+}
+
+/** How often accounts that nobody has used lately are forgotten. */
+const FORGET_EVERY_MS = 1_000;
+
+/**
+ * Each pair has its own account. While a target, or all targets, send more than their rate, that rate is divided equally among
+ * the pairs that use it. So a principal for whom a target sends very much does not delay what it sends to others.
+ */
+function createPairFlow(rates: Rates, now: () => number): PairFlow {
+  const targets = new Map<string, Target>();
+  const fresh = (): Account => ({ used: 0, at: now() });
+  const all = fresh();
+  let pairs = 0;
+  let forgotAt = now();
+
+  function settle(account: Account, { perSecond }: Rate): Account {
+    const at = now();
+    account.used = Math.max(0, account.used - ((at - account.at) / 1_000) * perSecond);
+    account.at = at;
+    return account;
+  }
+
+  const isOver = (total: Account, rate: Rate): boolean => settle(total, rate).used > rate.burst;
+
+  /** A total is limited: it must not outlast what caused it. */
+  function chargeTotal(total: Account, rate: Rate, count: number): void {
+    total.used = Math.min(2 * rate.burst, settle(total, rate).used + count);
+  }
+
+  function rateIn(target: Target): Rate {
+    if (!isOver(target.total, rates.target) && !isOver(all, rates.all)) return rates.pair;
+    const least = (of: keyof Rate): number =>
+      Math.min(rates.pair[of], rates.target[of] / target.pairs.size, rates.all[of] / pairs);
+    return { perSecond: least('perSecond'), burst: least('burst') };
+  }
+
+  function forget(): void {
+    if (now() - forgotAt < FORGET_EVERY_MS) return;
+    forgotAt = now();
+    for (const [targetId, target] of targets) {
+      const rate = rateIn(target);
+      for (const [principal, own] of target.pairs) {
+        if (settle(own, rate).used > 0) continue;
+        target.pairs.delete(principal);
+        pairs--;
+      }
+      if (target.pairs.size === 0 && settle(target.total, rates.target).used === 0) targets.delete(targetId);
+    }
+  }
+
+  const wait: PairFlow['wait'] = (principal, targetId) => {
+    const target = targets.get(targetId);
+    const own = target?.pairs.get(principal);
+    if (target === undefined || own === undefined) return 0;
+    const rate = rateIn(target);
+    return Math.max(0, settle(own, rate).used - rate.burst) / rate.perSecond;
+  };
   return {
     wait,
     charge(principal, targetId, count) {
-      byPair.charge(JSON.stringify([principal, targetId]), count);
-      byTarget.charge(targetId, count);
+      forget();
+      const target = targets.get(targetId) ?? { total: fresh(), pairs: new Map<string, Account>() };
+      targets.set(targetId, target);
+      const known = target.pairs.get(principal);
+      if (known === undefined) pairs++;
+      const own = known ?? fresh();
+      target.pairs.set(principal, own);
+      settle(own, rateIn(target)).used += count;
+      chargeTotal(target.total, rates.target, count);
+      chargeTotal(all, rates.all, count);
       return wait(principal, targetId);
     },
   };

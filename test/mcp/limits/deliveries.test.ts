@@ -138,3 +138,48 @@ test.serial('a target that does not read refusals gets only a few', async (t) =>
   await until('the refusals are there', () => refused() >= 32);
   t.is(refused(), 32);
 });
+
+test.serial('what a target sends to one principal does not delay what it and other targets send to others', (t) => {
+  let now = 0;
+  const limits = DEFAULT_LIMITS.deliveries;
+  const parts = { limits, log: { warn: () => undefined }, now: () => now, onDropped: () => undefined };
+  const deliveries = createDeliveries(parts);
+  const [shared, other] = [
+    { id: 't', name: 't' },
+    { id: 'u', name: 'u' },
+  ];
+  for (; now < 60_000; now += 100) {
+    deliveries.pace('alice', shared, 8 * 1024 * 1024);
+    t.is(deliveries.pace('bob', shared, 100), null);
+    t.is(deliveries.pace('bob', other, 100), null);
+    for (let i = 0; i < 10; i++) deliveries.mayDecide('alice', shared);
+    t.true(now % 1_000 !== 0 || deliveries.mayDecide('bob', shared));
+  }
+});
+
+test.serial('a target that sends to many principals does not exceed its own rate by much', (t) => {
+  let now = 0;
+  const deliveries = createDeliveries({
+    limits: DEFAULT_LIMITS.deliveries,
+    log: { warn: () => undefined },
+    now: () => now,
+    onDropped: () => undefined,
+  });
+  const target = { id: 't', name: 't' };
+  const principals = Array.from({ length: 50 }, (_, i) => `user${i}`);
+  // The target always has one more message for everybody, who takes it as soon as it may.
+  const free = new Map(principals.map((name) => [name, 0]));
+  let read = 0;
+  let decided = 0;
+  for (; now < 10_000; now += 10) {
+    for (const name of principals) {
+      if (now < (free.get(name) ?? 0)) continue;
+      read++;
+      if (deliveries.mayDecide(name, target)) decided++;
+      if (deliveries.pace(name, target, 10) !== null) free.set(name, now + 500);
+    }
+  }
+  const { messages, decided: limit } = DEFAULT_LIMITS.deliveries;
+  t.true(read <= messages.target.burst + 10 * messages.target.perSecond, `${read} messages`);
+  t.true(decided <= limit.target.burst + 4 * 10 * limit.target.perSecond, `${decided} decisions`);
+});
