@@ -253,6 +253,13 @@ test.serial('close ends all processes in limited time, also those that resist or
   t.is(startedPids(logged).length, 3);
 });
 
+test.serial('a process whose first answer is not valid says nothing about the processes of other users', async (t) => {
+  const { upstream } = startStdio(t);
+  const broken = 'read line; echo "{\\"jsonrpc\\":\\"2.0\\",\\"id\\":1,\\"result\\":{\\"a\\":1,\\"a\\":2}}"; sleep 5';
+  const opening = await initialize(upstream, placeFor({ command: '/bin/sh', args: ['-c', broken] }));
+  t.like(opening, { fault: 'malformed' });
+});
+
 test.serial('one user cannot take the process slots of all others', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 8 });
   const open4 = await Promise.all(Array.from({ length: 4 }, () => open(upstream, placeFor({ owner: 'greedy' }))));

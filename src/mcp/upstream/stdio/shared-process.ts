@@ -22,6 +22,7 @@ import {
 import { isSessionRevision, SESSION_REVISIONS } from '../../protocol/mode.ts';
 import type { Located } from '../../protocol/rebuild.ts';
 import { createEventQueue, type EventQueue } from '../events.ts';
+import { faultOf } from '../http.ts';
 import type { UnreadAccount } from '../unread.ts';
 import type { UpstreamFault, UpstreamLimits } from '../upstream.ts';
 import { ProcessFault } from '../upstream.ts';
@@ -235,13 +236,13 @@ export function startSharedProcess(
   /** Returns the answer to a request, or the fault if there is none. */
   async function answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
     const queue = calls.ask('', request, located, signal);
-    if (queue === 'gone') return faultOf(await ended);
+    if (queue === 'gone') return faultFrom(await ended);
     if ('fault' in queue) return queue;
     let last: string | null = null;
     try {
       for await (const events of queue.events) last = events.at(-1)?.data ?? last;
     } catch (cause) {
-      return faultOf(cause);
+      return faultFrom(cause);
     }
     return last ?? { fault: 'crashed' };
   }
@@ -252,7 +253,7 @@ export function startSharedProcess(
     if (!opened || isClosed) {
       end('it opened no session');
       if (typeof text !== 'string') return text;
-      return opened ? faultOf(await ended) : { text, sessionId: null };
+      return opened ? faultFrom(await ended) : { text, sessionId: null };
     }
     const sessionId = newId();
     enter(sessionId);
@@ -285,7 +286,7 @@ export function startSharedProcess(
     const introduction = await unlessAborted(introduced, signal);
     if (introduction === null) return { fault: 'aborted' };
     if ('fault' in introduction) return introduction;
-    if (isClosed) return faultOf(await ended);
+    if (isClosed) return faultFrom(await ended);
     const sessionId = newId();
     enter(sessionId);
     return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
@@ -411,9 +412,9 @@ function textOf(line: Line): string {
   return line.kind === 'message' ? line.located.text : '';
 }
 
-function faultOf(cause: unknown): UpstreamFault {
+function faultFrom(cause: unknown): UpstreamFault {
   if (cause === ABORTED) return { fault: 'aborted' };
-  return { fault: cause instanceof ProcessFault ? cause.fault : 'unreachable', cause };
+  return { fault: faultOf(cause), cause };
 }
 
 /** Resolves like the promise, or with null if the signal aborts first. */
