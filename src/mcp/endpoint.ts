@@ -10,6 +10,7 @@ import { isObject, type JsonReading } from '../base/json/json.ts';
 import type { AddressRule } from '../base/network-address.ts';
 import { createOutbox } from '../http/outbox.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
+import { usableTargets } from './aggregate/usable.ts';
 import { type ArrivalDeps, type Arrived, admitCaller, isUnderMcp, receiveHead } from './arrival.ts';
 import { carryOut } from './carry-out.ts';
 import { createDeliveries } from './limits/deliveries.ts';
@@ -92,7 +93,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const upstream = observed(targets, deps.observe.failed);
   const links = createUpstreamSessions({ ...deps, upstream });
   const watch = createRevalidation(deps.admit, deps.limits.watchMs);
-  const streams = createOpenStreams(deps.limits.streamsPerPrincipal);
+  const streams = createOpenStreams(deps.limits);
   const now = (): number => performance.now();
   const { readingOfTarget: perKey, readingOfAll: all } = deps.limits;
   const endpoint: Endpoint = {
@@ -192,7 +193,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const changes = createAdmissionChanges();
   const caller: Caller = { claims, admission, targetName, arrivedAt, wholeAt, gone, version, changes };
   const mayGoOn = mayKeepStream(work, caller);
-  const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, res, gone);
+  const needed = (): number => (everywhere ? usableTargets(admission).length : 1);
+  const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);
   if (noSlot !== null) return noSlot;
   const watched = { claims, mayGoOn, changed: changes.emit, end: () => gone.abort(REVOKED) };
   if (!res.closed) res.on('close', endpoint.watch.add(watched));

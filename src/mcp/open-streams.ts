@@ -4,30 +4,37 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { AppError } from '../base/errors.ts';
 import { type Admission, mayUseTarget } from '../state/admission.ts';
 import { tooMany } from './arrival.ts';
+import type { McpLimits } from './limits/limits.ts';
 import { type Answer, problem } from './protocol/answer.ts';
 import type { Caller } from './requests/context.ts';
 import { AGGREGATE, fingerprintOf } from './sessions/sessions.ts';
 import type { Work } from './work.ts';
 
 export interface OpenStreams {
-  /** Takes a slot for a stream until the stream is closed. Returns null, or why there is no slot. */
-  open(principal: string, res: ServerResponse, gone: Cancellation): Answer | null;
+  /**
+   * Takes a slot for a stream until the stream is closed. Returns null, or why there is no slot. `needed`: how many streams of
+   * targets it needs.
+   */
+  open(principal: string, needed: number, res: ServerResponse, gone: Cancellation): Answer | null;
   /** Whether the answer is such a stream: the client may close it at any time. */
   has(res: ServerResponse): boolean;
   count(): number;
   end(): void;
 }
 
-export function createOpenStreams(perPrincipal: number): OpenStreams {
-  const streams = new Map<string, Set<Cancellation>>();
+export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' | 'targetStreamsPerPrincipal'>): OpenStreams {
+  /** By principal, with how many streams of targets each needs. */
+  const streams = new Map<string, Map<Cancellation, number>>();
   const answers = new WeakSet<ServerResponse>();
   return {
-    open(principal, res, gone) {
+    open(principal, needed, res, gone) {
       // A client that left before this triggers no further event: it would keep its slot for ever.
       if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
-      const open = streams.get(principal) ?? new Set();
-      if (open.size >= perPrincipal) return tooMany('Too many open streams.', 10);
-      streams.set(principal, open.add(gone));
+      const open = streams.get(principal) ?? new Map<Cancellation, number>();
+      const used = [...open.values()].reduce((sum, streams) => sum + streams, needed);
+      const isOver = open.size >= limits.streamsPerPrincipal || (open.size > 0 && used > limits.targetStreamsPerPrincipal);
+      if (isOver) return tooMany('Too many open streams.', 10);
+      streams.set(principal, open.set(gone, needed));
       answers.add(res);
       res.once('close', () => {
         open.delete(gone);
@@ -38,7 +45,7 @@ export function createOpenStreams(perPrincipal: number): OpenStreams {
     has: (res) => answers.has(res),
     count: () => [...streams.values()].reduce((sum, { size }) => sum + size, 0),
     end() {
-      for (const stream of [...streams.values()].flatMap((open) => [...open])) stream.abort();
+      for (const stream of [...streams.values()].flatMap((open) => [...open.keys()])) stream.abort();
     },
   };
 }

@@ -26,12 +26,13 @@ const subjectKey = (type: CredentialSubject['subject_type'], value: string): str
  * a winner is unusable, all credentials are unusable, because a less specific one would act as a different account.
  */
 export function accessor(target: Target, held: readonly HeldCredential[]): RoutedTarget['accessOf'] {
-  // The access is the same for every principal, and is made when it is first needed.
+  // All but the user is the same for every principal, and is made when it is first needed.
   if (target.transport !== 'stdio' && held.every(({ subject_type }) => subject_type === 'default')) {
-    let everybodys: Access | undefined;
-    return () => {
+    let everybodys: Omit<Access, 'user'> | undefined;
+    return ({ sub: user }) => {
       everybodys ??= accessWith(target, held, null);
-      return everybodys;
+      const { credentials, scope, binding } = everybodys;
+      return { credentials, scope, binding, user };
     };
   }
   const bySubject = new Map<string, HeldCredential[]>();
@@ -54,7 +55,7 @@ export function accessor(target: Target, held: readonly HeldCredential[]): Route
       if (!winners.has(credential.name)) winners.set(credential.name, credential);
     }
     const scope = scopeOf(target, principal.role, groups);
-    const access = accessWith(target, [...winners.values()], scope);
+    const access: Access = { ...accessWith(target, [...winners.values()], scope), user: principal.sub };
     const isOwn = scope === null || [...winners.values()].some(({ subject_type }) => subject_type === 'user');
     return target.transport === 'stdio' && isOwn ? { ...access, owner: principal.sub } : access;
   };
@@ -74,7 +75,7 @@ function scopeOf(target: Target, role: Facts['role'], groups: readonly string[])
   }
 }
 
-function accessWith(target: Target, unordered: readonly HeldCredential[], scope: string | null): Access {
+function accessWith(target: Target, unordered: readonly HeldCredential[], scope: string | null): Omit<Access, 'user'> {
   // There is one credential for each name, so the order is unambiguous.
   const winners = [...unordered].sort((a, b) => (a.name < b.name ? -1 : 1));
   const identity = digest(winners.map((one) => [one.subject_type, one.subject_value, one.type, one.name, one.version]));

@@ -176,6 +176,8 @@ export interface Access {
   readonly scope: string | null;
   /** For a stdio target: the user of a process that no other user can share. */
   readonly owner?: string;
+  /** The user on whose behalf the target is used, for limits. */
+  readonly user: string;
   /**
    * Identifies what an upstream session depends on. A session that was opened under a different binding must not be used any
    * longer.

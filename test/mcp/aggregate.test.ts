@@ -385,6 +385,7 @@ const otherKey = {
   credentials: { headers: [['x-upstream-key', 'new']], env: {}, identity: 'new' },
   scope: null,
   binding: 'new',
+  user: 'alice',
 } as const;
 
 test.serial('notifications/initialized waits for the client, and reaches only targets that are still the same', async (t) => {

@@ -240,12 +240,13 @@ test.serial('an endless list of pages is read once', async (t) => {
 
 test.serial('too many sessions of one target do not end the sessions of another', async (t) => {
   const { target, bridge } = await scripted(t, modernScript({}));
-  const of = (id: string) => drive(bridge, { ...httpTarget('streamable-http', target.url), id });
+  const of = (id: string, user = 'alice') =>
+    drive(bridge, { ...httpTarget('streamable-http', target.url), id }, { ...ACCESS, user });
   const other = of('other');
   await other.open();
   const drivers: Driver[] = [];
   for (let at = 0; at < 2_501; at += 41) {
-    const some = Array.from({ length: 41 }, () => of('busy'));
+    const some = Array.from({ length: 41 }, () => of('busy', `user ${at}`));
     if (at === 0) await some[0]?.open();
     await Promise.all(some.slice(at === 0 ? 1 : 0).map((driver) => driver.open()));
     drivers.push(...some);

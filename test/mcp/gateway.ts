@@ -51,7 +51,7 @@ export const ISSUER = 'https://gateway.test';
 /** The access to a target, the same for every caller. */
 export const reachedWith =
   (credentials: Access['credentials']): RoutedTarget['accessOf'] =>
-  () => ({ credentials, scope: null, binding: 'a binding' });
+  ({ sub: user }) => ({ credentials, scope: null, binding: 'a binding', user });
 
 export const noCredentials: Credentials = { headers: [], env: {}, identity: 'none' };
 

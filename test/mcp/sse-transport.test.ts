@@ -384,7 +384,8 @@ test.serial('one target has at most its share of the connections, and its own un
     () => `session-${++next}`,
   );
   t.teardown(() => upstream.close());
-  const of = (id: string) => drive(upstream, { ...httpTarget('sse', target.url), id });
+  // Each is of another user, so that no user has too many.
+  const of = (id: string) => drive(upstream, { ...httpTarget('sse', target.url), id }, { ...ACCESS, user: `user ${++next}` });
   const opening = (id: string) => of(id).post({ id: 1, method: 'initialize', params: {} });
   const other = of('other');
   await other.open();

@@ -79,7 +79,7 @@ async function fixture(changes: (store: SessionStore) => Partial<SessionStore> =
     place: (epoch = 0) => ({
       session,
       target: routed('t', 'http://t.test/mcp'),
-      access: { credentials: noCredentials, scope: null, binding: 'b' },
+      access: { credentials: noCredentials, scope: null, binding: 'b', user: 'alice' },
       admission: {
         principal: { sub: 'alice' },
         snapshot: {

@@ -19,6 +19,8 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly readingOfAll: Rate;
   /** Standalone streams of one principal in this process. */
   readonly streamsPerPrincipal: number;
+  /** Streams of targets that these streams need. One at the aggregate endpoint needs a stream of every target. */
+  readonly targetStreamsPerPrincipal: number;
   /** In-flight calls of one principal in this process. */
   readonly callsPerPrincipal: number;
   /** Timeout for messages from the gateway itself that open, set up or end an upstream session. */
@@ -41,6 +43,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   readingOfTarget: { perSecond: 500_000, burst: 2_000_000 },
   readingOfAll: { perSecond: 1_500_000, burst: 6_000_000 },
   streamsPerPrincipal: 256,
+  targetStreamsPerPrincipal: 4_096,
   callsPerPrincipal: 512,
   openMs: 20_000,
   joinMs: 3_000,

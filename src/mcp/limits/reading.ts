@@ -15,7 +15,7 @@ export interface TargetReader {
    * Reserves memory for a message until it is read. Returns a function that gives it back, or a fault: the unread messages of
    * the target already take too much memory.
    */
-  hold(targetId: string, length: number): BacklogFault | (() => void);
+  hold(targetId: string, user: string, length: number): BacklogFault | (() => void);
   /** Resolves when the key is no longer in debt, or after 30 s. */
   rest(charged: string): Promise<void>;
   /** Bytes that are not UTF-8 become U+FFFD. */
@@ -38,9 +38,11 @@ export function createTargetReader(flow: Flow, unread: Unread = createUnread()):
   }
   return {
     rest,
-    hold(targetId, length) {
-      const account = unread.open(targetId);
-      return account.set(length) ?? account.close;
+    hold(targetId, user, length) {
+      const account = unread.open(targetId, user);
+      const fault = account.set(length);
+      if (fault !== null) account.close();
+      return fault ?? account.close;
     },
     decode: (charged, bytes) =>
       bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, charged, true).then((text) => text ?? ''),

@@ -80,7 +80,7 @@ export function unavailable(id: RpcId | null | undefined, retryAfter = 1): Answe
 }
 
 /** Refuses a call before it is decided, so the audit log gets no row for it. */
-export function tooManyCalls(id: RpcId): Answer {
+export function tooManyCalls(id: RpcId | null): Answer {
   return {
     kind: 'message',
     status: 429,

@@ -12,6 +12,7 @@ import {
   problem,
   problemUnavailable,
   refuse,
+  tooManyCalls,
   unavailable,
 } from '../protocol/answer.ts';
 import { CODES, type RpcNotification, type RpcResponse } from '../protocol/message.ts';
@@ -91,8 +92,15 @@ function ownTaskOf(place: TaskPlace, located: Located): MemberTexts {
   return isObject(meta) ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
 }
 
+/** Forwards a message. It holds one of the caller's slots: a target that hangs must not collect any number of messages. */
+async function post(...message: Parameters<typeof postInSlot>): Promise<Answer> {
+  const [deps, caller] = message;
+  const leave = deps.calls.take(caller.claims);
+  return leave === null ? tooManyCalls(null) : postInSlot(...message).finally(leave);
+}
+
 /** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
-async function post(
+async function postInSlot(
   deps: RequestDeps,
   caller: Caller,
   session: Session | null,
@@ -204,6 +212,12 @@ export function operationOf(method: string): Operation {
 }
 
 export async function handleDelete(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+  const leave = deps.calls.take(caller.claims);
+  if (leave === null) return tooManyCalls(null);
+  return handleDeleteInSlot(deps, caller, claimed).finally(leave);
+}
+
+async function handleDeleteInSlot(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const passed = await pass(deps, caller, claimed, 'DELETE');
   if ('kind' in passed) return passed;
   try {

@@ -130,8 +130,8 @@ function needsRequest({ method, params, task }: AwaitedRequest): boolean {
 type Relayed = Exclude<Seen, { kind: 'failed' | 'malformed' }>;
 
 async function inspect(deps: RequestDeps, context: UpstreamContext, text: string): Promise<Relayed> {
-  const { target, awaited } = context;
-  const giveBack = deps.reader.hold(target.id, text.length);
+  const { target, access, awaited } = context;
+  const giveBack = deps.reader.hold(target.id, access.user, text.length);
   if (giveBack instanceof BacklogFault) {
     return failed(context, noteFault(deps, context, { fault: 'busy', cause: giveBack }, awaited?.method));
   }

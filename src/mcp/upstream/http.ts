@@ -45,7 +45,7 @@ export function createHttpUpstream(
       const { target, access } = request;
       if (access.credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
       if (target.transport !== 'streamable-http') return Promise.resolve({ fault: 'transport' });
-      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id), target.id);
+      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, access.user), target.id);
       try {
         const { origin, path } = addressOf(target);
         // undici does not follow redirects by default, and must not.
@@ -292,7 +292,8 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
     headers['mcp-method'] = request.stateless.method;
     if (request.stateless.name !== undefined) headers['mcp-name'] = request.stateless.name;
   }
-  if (request.lastEventId !== undefined) headers['last-event-id'] = request.lastEventId;
+  // It is UTF-8 on the wire (HTML, server-sent events); undici writes each character as one byte.
+  if (request.lastEventId !== undefined) headers['last-event-id'] = Buffer.from(request.lastEventId).toString('latin1');
   for (const [name, value] of credentials.headers) headers[name] = value;
   return headers;
 }
@@ -340,6 +341,8 @@ export function faultOf(cause: unknown): UpstreamFault['fault'] {
   if (!(cause instanceof Error)) return 'unreachable';
   if (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError) return 'aborted';
   const { code } = cause as NodeJS.ErrnoException;
+  // The request was not sent, because something that the target chose cannot be a header. Others can still reach the target.
+  if (code === 'UND_ERR_INVALID_ARG') return 'malformed';
   return code !== undefined && BROKEN_OFF.test(code) ? 'broken_off' : 'unreachable';
 }
 

@@ -38,10 +38,13 @@ const UNREADABLE: Partial<Envelope> = {};
 const MAX_SESSIONS = 1_000;
 /** The maximum for one target, so that its users cannot take the connection slots of all other targets. */
 const MAX_OF_TARGET = MAX_SESSIONS / 4;
+/** The maximum of one user at one target, so that this user cannot take the slots of the others. */
+const MAX_OF_USER = Math.floor(MAX_OF_TARGET / 4);
 
 interface SseSession {
   readonly id: string;
   readonly targetId: string;
+  readonly user: string;
   /** The address and binding that the session was opened with. */
   readonly address: string;
   readonly binding: string;
@@ -72,20 +75,23 @@ export function createSseUpstream(
   const opening = new Set<Sent>();
 
   /** Makes room for one more session. False: all slots are taken, and no idle session can be evicted. */
-  function makeRoom(targetId: string): boolean {
+  function makeRoom(targetId: string, user: string): boolean {
     const own = [...sessions.values()].filter((session) => session.targetId === targetId);
     const ownOpening = [...opening].filter(({ request }) => request.target.id === targetId);
+    const usersOwn = own.filter((session) => session.user === user);
+    const usersOpening = ownOpening.filter(({ request }) => request.access.user === user);
+    const isOverUsersShare = usersOwn.length + usersOpening.length >= MAX_OF_USER;
     const isOverShare = own.length + ownOpening.length >= MAX_OF_TARGET;
-    if (!isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
-    const candidates = isOverShare ? own : [...own, ...sessions.values()];
+    if (!isOverUsersShare && !isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
+    const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...own, ...sessions.values()];
     const unused = candidates.find(({ mailbox }) => mailbox.isQuiet());
     unused?.end(new Error('evicted: another session needs the slot'));
     return unused !== undefined;
   }
 
   async function open(sent: Sent): Promise<SseSession | UpstreamAnswer | UpstreamFault> {
-    const { signal, target } = sent.request;
-    if (!makeRoom(target.id)) return { fault: 'busy' };
+    const { access, signal, target } = sent.request;
+    if (!makeRoom(target.id, access.user)) return { fault: 'busy' };
     opening.add(sent);
     const connection = new AbortController();
     const late = setTimeout(
@@ -127,7 +133,11 @@ export function createSseUpstream(
   ): Promise<void> {
     let session: SseSession | null = null;
     try {
-      for await (const events of eventsOf(body, limits.answerBytes, unread.open(sent.request.target.id))) {
+      for await (const events of eventsOf(
+        body,
+        limits.answerBytes,
+        unread.open(sent.request.target.id, sent.request.access.user),
+      )) {
         for (const event of events) {
           if (session !== null) await take(session, sent, event);
           else if (event.event === 'endpoint') {
@@ -163,12 +173,13 @@ export function createSseUpstream(
     const session: SseSession = {
       id,
       targetId: request.target.id,
+      user: request.access.user,
       address: addressOf(request.target),
       binding: request.access.binding,
       endpoint,
       mailbox: createDemultiplexer(
         silenceOf(request.target, limits),
-        unread.open(request.target.id),
+        unread.open(request.target.id, request.access.user),
         () => sessions.has(id) && session.touch(),
       ),
       touch() {

@@ -5,19 +5,22 @@ import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken, type 
 export const FREE = 64 * 1024;
 /** How long a large body waits for room before it is read. */
 const WAIT_MS = 30_000;
-const LIMITS = { perKey: 32 * 1024 * 1024, all: 96 * 1024 * 1024 };
+const LIMITS = { perKey: 64 * 1024 * 1024, all: 128 * 1024 * 1024 };
+/** The same within one target, by user: one of them always leaves something for the others. */
+const SHARES = { perKey: LIMITS.perKey / 2, all: LIMITS.perKey };
+const USERS = 'unread answers of one target';
 
 /** The reason why an answer or a stream was abandoned. The message is for administrators. */
 export class BacklogFault extends Error {
-  constructor({ overdrawn, limit }: Overdrawn) {
-    const whose = overdrawn === 'key' ? 'of this target' : 'of all targets';
+  constructor({ budget, overdrawn, limit }: Overdrawn) {
+    const whose = budget === USERS ? 'of this target for one user' : overdrawn === 'key' ? 'of this target' : 'of all targets';
     super(`too much ${whose} waits for clients to read it, or for its end: the limit is ${limit / (1024 * 1024)} MiB`);
   }
 }
 
 export interface Unread {
-  /** Opens an account for one stream or body of the target. */
-  open(targetId: string): UnreadAccount;
+  /** Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it. */
+  open(targetId: string, user: string): UnreadAccount;
 }
 
 export interface UnreadAccount {
@@ -29,38 +32,57 @@ export interface UnreadAccount {
 }
 
 export function createUnread(stock: Stock = createStock('unread answers', LIMITS)): Unread {
+  const shares = new Map<string, Stock>();
   return {
-    open(targetId) {
-      let taken: Taken | null = null;
+    open(targetId, user) {
+      const budgets = (): [Stock, string][] => {
+        const share = shares.get(targetId) ?? createStock(USERS, SHARES);
+        shares.set(targetId, share);
+        return [
+          [share, user],
+          [stock, targetId],
+        ];
+      };
+      let held: Taken[] = [];
       let turn: Turn | null = null;
       let isClosed = false;
       return {
         async reserve(bytes) {
           if (bytes <= FREE) return null;
-          turn = stock.queue(targetId, bytes - FREE);
-          const timer = setTimeout(turn.leave, WAIT_MS);
-          const room = await turn.come;
-          clearTimeout(timer);
-          if (isOverdrawn(room)) return new BacklogFault(room);
-          if (isClosed) room.giveBack();
-          else taken = room;
+          for (const [budget, key] of budgets()) {
+            turn = budget.queue(key, bytes - FREE);
+            const timer = setTimeout(turn.leave, WAIT_MS);
+            const room = await turn.come;
+            clearTimeout(timer);
+            if (isOverdrawn(room)) return new BacklogFault(room);
+            if (isClosed) {
+              room.giveBack();
+              return null;
+            }
+            held.push(room);
+          }
           return null;
         },
         set(bytes) {
-          if (taken === null) {
+          if (held.length === 0) {
             if (bytes <= FREE) return null;
-            const first = stock.take(targetId, 0);
-            if (isOverdrawn(first)) return new BacklogFault(first);
-            taken = first;
+            for (const [budget, key] of budgets()) {
+              const first = budget.take(key, 0);
+              if (isOverdrawn(first)) return new BacklogFault(first);
+              held.push(first);
+            }
           }
-          const refused = taken.set(Math.max(0, bytes - FREE));
-          return refused === null ? null : new BacklogFault(refused);
+          for (const each of held) {
+            const refused = each.set(Math.max(0, bytes - FREE));
+            if (refused !== null) return new BacklogFault(refused);
+          }
+          return null;
         },
         close() {
           isClosed = true;
           turn?.leave();
-          taken?.giveBack();
-          taken = null;
+          for (const each of held) each.giveBack();
+          held = [];
         },
       };
     },

@@ -24,6 +24,7 @@ export const ACCESS: Access = {
   credentials: { headers: [['x-upstream-key', 'gateway-secret']], env: {}, identity: 'one' },
   scope: null,
   binding: 'one',
+  user: 'alice',
 };
 
 export function httpTarget(transport: HttpTarget['transport'], url: string, access: Access = ACCESS): RoutedTarget {

@@ -104,6 +104,7 @@ export function placeFor({ command, args, cwd, env, credentials, scope, identity
     credentials: { headers: [], env: credentials ?? {}, identity: identity ?? 'nobody' },
     scope: scope ?? null,
     binding: binding ?? 'one',
+    user: owner ?? 'alice',
     ...(owner === undefined ? {} : { owner }),
   };
   const target: RoutedTarget = {

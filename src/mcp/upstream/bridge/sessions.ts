@@ -46,6 +46,7 @@ export interface BridgedSessionsDeps {
 
 interface Kept extends BridgedSession {
   readonly targetId: string;
+  readonly user: string;
   /** The address and binding that the session was opened with. */
   readonly address: string;
   readonly binding: string;
@@ -57,6 +58,8 @@ const PREFIX = 'portcullis-bridge.';
 const MAX_SESSIONS = 10_000;
 /** The maximum for one target, so that its users cannot evict the sessions of all other targets. */
 const MAX_OF_TARGET = MAX_SESSIONS / 4;
+/** The maximum of one user at one target. */
+const MAX_OF_USER = MAX_OF_TARGET / 4;
 const SESSION_MS = 24 * 60 * 60 * 1000;
 
 /** Whether the id is one of the bridge, even if its session is gone. Such an id must not be sent to a target. */
@@ -74,17 +77,21 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
       end(oldest);
     }
     const own = [...sessions.values()].filter(({ targetId }) => targetId === target.id);
-    const [oldest] = [...own, ...sessions.values()];
-    if (oldest !== undefined && (own.length >= MAX_OF_TARGET || sessions.size >= MAX_SESSIONS)) end(oldest);
+    const usersOwn = own.filter(({ user }) => user === access.user);
+    const isOverUsersShare = usersOwn.length >= MAX_OF_USER;
+    const [oldest] = isOverUsersShare ? usersOwn : [...own, ...sessions.values()];
+    const isFull = isOverUsersShare || own.length >= MAX_OF_TARGET || sessions.size >= MAX_SESSIONS;
+    if (oldest !== undefined && isFull) end(oldest);
     const { tools, prompts, resources } = capabilities;
     const maySubscribe = isObject(resources) && resources['subscribe'] === true;
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
       .filter(([, capability]) => isObject(capability) && capability['listChanged'] === true)
       .map(([list]) => list);
-    const mailbox = createDemultiplexer(silenceOf(target, limits), unread.open(target.id), () => touch(session));
+    const mailbox = createDemultiplexer(silenceOf(target, limits), unread.open(target.id, access.user), () => touch(session));
     const session: Kept = {
       id: PREFIX + newId(),
       targetId: target.id,
+      user: access.user,
       address: addressOf(target),
       binding: access.binding,
       client,
