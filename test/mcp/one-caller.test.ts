@@ -96,13 +96,19 @@ test('one user does not end the sessions of others at a target that the bridge s
   sessions.endAll();
 });
 
-test('large answers for one user leave room for those of others', (t) => {
+test('large answers for one user leave room for those of others', async (t) => {
   const unread = createUnread();
   const MIB = 1024 * 1024;
   const accounts = Array.from({ length: 400 }, () => unread.open('t', 'alice'));
   t.true(accounts.filter((account) => account.set(MIB) === null).length < 40);
   t.is(unread.open('t', 'bob').set(8 * MIB), null);
   t.is(unread.open('u', 'bob').set(8 * MIB), null);
+  for (const account of accounts) account.close();
+  const waiting = accounts.map(() => unread.open('t', 'alice'));
+  const arrived = waiting.map((account) => account.reserve(MIB));
+  t.is(await unread.open('t', 'bob').reserve(8 * MIB), null, 'it does not wait behind those of another user');
+  for (const account of waiting) account.close();
+  await Promise.all(arrived);
 });
 
 test('an event id that cannot be sent back does not make its target unreachable for others', async (t) => {
