@@ -4,23 +4,18 @@ import { Router } from 'express';
 import { ERRORS } from '../base/errors.ts';
 import { ACCOUNT_PATHS } from './accounts/contract.ts';
 import { LOG_PATHS } from './audit/contract.ts';
-import { CHANGE_PATHS } from './gateway/changes-contract.ts';
-import { GATEWAY_PATHS } from './gateway/contract.ts';
-import { STATUS_PATHS } from './gateway/status-contract.ts';
+import { CHANGE_PATHS, GATEWAY_PATHS, STATUS_PATHS } from './gateway/contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
 import { type Given, HEADERS, type Operation, type Paths, parameter } from './openapi/operation.ts';
 import * as s from './openapi/schema.ts';
-import { POLICY_BUNDLE_PATHS } from './policies/bundle-contract.ts';
-import { ALL_POLICIES_PATHS, ONE_POLICY_PATHS } from './policies/contract.ts';
-import { POLICY_HISTORY_PATHS } from './policies/history-contract.ts';
+import { ALL_POLICIES_PATHS, ONE_POLICY_PATHS, POLICY_BUNDLE_PATHS, POLICY_HISTORY_PATHS } from './policies/contract.ts';
 import { DRAFT_PATHS } from './policy-drafts/contract.ts';
 import { POLICY_QUESTION_PATHS } from './policy-questions/contract.ts';
 import { POLICY_REPLAY_PATHS } from './policy-questions/replay-contract.ts';
+import { POLICY_REPORT_PATHS } from './policy-questions/reports-contract.ts';
 import { POLICY_SET_PATHS } from './policy-sets/contract.ts';
-import { POLICY_REPORT_PATHS } from './policy-sets/reports-contract.ts';
 import { SESSION_PATHS, USER_SESSION_PATHS } from './sessions/contract.ts';
-import { TARGET_PATHS } from './targets/contract.ts';
-import { CREDENTIAL_PATHS } from './targets/credentials-contract.ts';
+import { CREDENTIAL_PATHS, TARGET_PATHS } from './targets/contract.ts';
 import { USER_PATHS } from './users/contract.ts';
 
 const Problem = s.model(

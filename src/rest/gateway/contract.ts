@@ -1,6 +1,59 @@
-/** The gateway's contract, health, metrics and keys, and how to authenticate. */
-import { get, one, type Paths } from '../openapi/operation.ts';
+/** The replicas, the audit log of administrative changes, and what the gateway says of itself. */
+
+import { get, many, one, type Paths, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
+
+/** These changes have no content to show. */
+const UNSHOWN = 'or for a logout or a password change';
+
+const Change = s.model('Change', {
+  sequence: s.integer,
+  revision: s.integer,
+  created_at: s.time,
+  actor: s.actor,
+  request_id: s.string,
+  reason: s.described('The reason in the words of the actor; null: the actor gave none.', s.orNull(s.string)),
+  action: s.string,
+  object_type: s.oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session', 'draft']),
+  object_id: s.string,
+  before: s.described(`The object before the change, without secrets; null for a creation, ${UNSHOWN}.`, {
+    type: ['object', 'null'],
+  }),
+  after: s.described(`The object after the change, without secrets; null for a deletion or revocation, ${UNSHOWN}.`, {
+    type: ['object', 'null'],
+  }),
+});
+
+export const CHANGE_PATHS: Paths = {
+  '/api/changes': {
+    get: get('listChanges', 'List administrative changes, newest first.', 'admin or auditor', many(Change, 'Link'), {
+      query: paged,
+    }),
+  },
+};
+
+const Status = s.model('Status', {
+  sequence: s.described('The number of the newest administrative change.', s.integer),
+  revision: s.described('The revision of the newest policy set.', s.integer),
+  replicas: s.listOf(
+    s.model('Replica', {
+      id: s.uuid,
+      this: s.described('Whether this replica answers the request.', s.boolean),
+      started_at: s.time,
+      seen_ms_ago: s.described('Milliseconds since the last report of the replica.', s.integer),
+      sequence: s.integer,
+      revision: s.integer,
+      lag: s.described('How many changes the replica has not read yet. It reads them before its next decision.', s.integer),
+      engine_hash: s.sha256,
+    }),
+  ),
+});
+
+export const STATUS_PATHS: Paths = {
+  '/api/status': {
+    get: get('getStatus', 'List the live replicas and the state that each has read.', 'admin or auditor', one(Status)),
+  },
+};
 
 const Live = s.model('Live', { live: s.boolean });
 const Ready = s.model('Ready', { ready: s.boolean, checks: { type: 'object', additionalProperties: s.boolean } });

@@ -1,8 +1,10 @@
-/** Single policies, and the schemas with which other areas name policies. */
+/** Single policies, the revisions of the policy set, and the input of the engine. Also the schemas with which other areas name policies. */
+
+import type { RevisionRow } from '../../db/changes.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
 import { apiMembers, changedPolicy, newPolicy, newSubject, type PolicyJson } from '../../policies/schema.ts';
 import { schemasOf } from '../openapi/from-joi.ts';
-import { get, many, nothing, one, type Paths, REVISION, tagged, wholeOrPaged } from '../openapi/operation.ts';
+import { get, many, nothing, one, type Paths, paged, parameter, REVISION, tagged, wholeOrPaged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 export const subjectType = s.oneOf(SUBJECT_TYPES);
@@ -98,5 +100,80 @@ export const ONE_POLICY_PATHS: Paths = {
       gives: { 204: nothing(REVISION) },
       conditional: true,
     },
+  },
+};
+
+const Revision = s.model<RevisionRow>('Revision', {
+  revision: s.integer,
+  created_at: s.time,
+  actor: s.actor,
+  request_id: s.string,
+  reason: s.orNull(s.string),
+  created: s.described('The number of created policies.', s.integer),
+  updated: s.integer,
+  deleted: s.integer,
+  policy: s.described(
+    'The changed policy, if the revision changed only one.',
+    s.orNull(s.model('ChangedPolicy', { id: s.uuid, name: s.string })),
+  ),
+});
+const RevisionSet = s.model('RevisionSet', {
+  revision: s.integer,
+  made: s.described('How the revision was made; null for revision 0.', s.orNull(Revision)),
+  policies: s.listOf(Policy),
+});
+
+export const POLICY_HISTORY_PATHS: Paths = {
+  '/api/policies/history': {
+    get: get('listRevisions', 'List the revisions of the policy set, newest first.', 'admin', many(Revision, REVISION, 'Link'), {
+      query: paged,
+    }),
+  },
+  '/api/policies/history/{revision}': {
+    get: get(
+      'getRevision',
+      'Get the policy set at a revision. Revision 0 is the empty set before the first change.',
+      'admin',
+      one(RevisionSet, REVISION),
+    ),
+  },
+};
+
+const atRevision = parameter(
+  'query',
+  'revision',
+  { type: 'integer', minimum: 0 },
+  'A revision of the history. Absent: the current one.',
+);
+
+const PolicyRego = s.model('PolicyRego', {
+  revision: s.integer,
+  data: { type: 'object' },
+  data_hash: s.sha256,
+  engine_hash: s.sha256,
+  rego: s.model('RegoFiles', { 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } }),
+});
+
+export const POLICY_BUNDLE_PATHS: Paths = {
+  '/api/policies/bundle': {
+    get: get(
+      'getBundle',
+      'Get the policies as an OPA bundle: both Rego files, the compiled document, and a manifest with the revision.',
+      'admin',
+      { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
+      {
+        query: [
+          atRevision,
+          parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.'),
+        ],
+        refuses: [404],
+      },
+    ),
+  },
+  '/api/policies/rego': {
+    get: get('getRego', 'Get the Rego files, and the compiled document that they evaluate.', 'admin', one(PolicyRego, REVISION), {
+      query: [atRevision],
+      refuses: [404],
+    }),
   },
 };

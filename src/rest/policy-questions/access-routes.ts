@@ -24,7 +24,7 @@ import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { findUser } from '../../policies/users.ts';
 import { type User, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
-import { accessMembers } from '../policy-sets/reports-contract.ts';
+import { accessMembers } from './reports-contract.ts';
 
 export interface AccessRouteParts {
   readonly database: Database;
