@@ -132,8 +132,9 @@ export function chainStore(db: Connection): ChainStore {
   async function macAt(chainId: string, seq: number): Promise<string | null> {
     for (const kind of KINDS) {
       const at = { chain_id: chainId, chain_seq: seq };
-      const row = await db(TABLES[kind]).where(at).first<{ mac: string } | undefined>('mac');
-      if (row) return row.mac;
+      const row = await db(TABLES[kind]).where(at).first<{ mac: string | null } | undefined>('mac');
+      // A record without a MAC is forged. Its chain must not drop out of the checkpoints for it.
+      if (row) return row.mac ?? '';
     }
     const removed = await retention(chainId);
     return removed?.seq === seq ? removed.mac : null;

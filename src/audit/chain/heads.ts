@@ -65,7 +65,11 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
   }
 
   async function checkpoint(): Promise<string> {
-    const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+    const stored = await chainStore(database.knex).openHeads();
+    // This process knows the head of its own chain. An attacker with write access to the tables could hide it.
+    const own = writer.head();
+    const others = stored.filter(({ chain_id }) => chain_id !== own?.chain_id);
+    const heads = [...others, ...(own === null ? [] : [own])].map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
     const { revision } = await readPosition(database.knex);
     const content = { time: now(), revision, heads };
     const signer = await keys.signer();

@@ -60,6 +60,40 @@ test.serial('a moved head is written to the log, and to a file that only its own
   await writer.close();
 });
 
+test.serial('a forged record without a MAC does not hide a chain from the checkpoints', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  const vault = createVault(Buffer.alloc(32, 7));
+  await makeKeys(database.knex, vault);
+  const keys = await createKeyRing(database.knex, vault);
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-heads-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const [ended, writer] = [quietWriter(database), quietWriter(database)];
+  await ended.decision(decision());
+  await writer.decision(decision());
+  const [other, own] = [ended.head(), writer.head()];
+  await ended.close();
+  const forged = [];
+  for (const { chain_id } of await database.knex('audit_decisions').select('chain_id')) {
+    const row = await database.knex('audit_decisions').where({ chain_id }).first();
+    forged.push({ ...row, id: decision().id, chain_seq: 1000, mac: null });
+  }
+  await database.knex('audit_decisions').insert(forged);
+  const log = { info: () => {}, error: () => {} };
+  const file = join(folder, 'checkpoints.jsonl');
+  const heads = createHeads({ database, key: KEY, keys, writer, file, checkpointMs: 3_600_000, log, now: () => 77 });
+  const checkpoint = readCheckpoint(await heads.checkpoint());
+  await heads.stop();
+  await writer.close();
+  const named = new Map(checkpoint?.heads.map(([chain, ...head]) => [chain, head]));
+  t.deepEqual(named.get(own?.chain_id ?? ''), [1, own?.mac ?? '']);
+  t.deepEqual(named.get(other?.chain_id ?? ''), [1000, '']);
+  // The attacker takes the forged records away, and the newest real ones with them.
+  await database.knex('audit_decisions').delete();
+  t.false((await verified(database, checkpoint === null ? [] : [checkpoint])).intact);
+});
+
 test.serial('other text is not accepted as a checkpoint', (t) => {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const payload = { time: 1, revision: 1, heads: [['c', 1, 'm']], key_id: 'k', mac: 'm' };
