@@ -139,7 +139,7 @@ const SEGMENTS: Readonly<Record<string, s.Schema>> = {
 };
 
 function operationOf(tag: string, path: string, method: string, operation: Operation, allow: string): s.Schema {
-  const { id, summary, access, takes, gives, query = [], headers = [], conditional } = operation;
+  const { id, summary, access = 'admin', takes, gives, query = [], headers = [], conditional } = operation;
   const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     in: 'path',
     name,

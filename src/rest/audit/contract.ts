@@ -90,7 +90,6 @@ export const LOG_PATHS: Paths = {
     post: {
       id: 'erasePersonalData',
       summary: "Erase e-mail, groups and arguments from a user's rows.",
-      access: 'admin',
       takes: erasing,
       gives: { 200: one(Erased) },
     },

@@ -8,7 +8,8 @@ export interface Operation {
   /** The `operationId`. Generated clients use it as a name, so it never changes. */
   readonly id: string;
   readonly summary: string;
-  readonly access: Access;
+  /** Absent: `admin`. */
+  readonly access?: Access;
   /** The body of a request. */
   readonly takes?: Joi.Schema;
   /** The successful answers, by status. */

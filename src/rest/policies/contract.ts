@@ -55,7 +55,6 @@ export const ALL_POLICIES_PATHS: Paths = {
     post: {
       id: 'createPolicy',
       summary: 'Create a policy.',
-      access: 'admin',
       takes: newPolicy,
       gives: { 201: one(Policy, REVISION, 'ETag', 'Location') },
     },
@@ -68,24 +67,16 @@ export const ONE_POLICY_PATHS: Paths = {
     put: {
       id: 'updatePolicy',
       summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
-      access: 'admin',
       takes: changedPolicy,
       gives: { 200: one(Policy, REVISION, 'ETag') },
       conditional: true,
     },
-    delete: {
-      id: 'deletePolicy',
-      summary: 'Delete a policy.',
-      access: 'admin',
-      gives: { 204: nothing(REVISION) },
-      conditional: true,
-    },
+    delete: { id: 'deletePolicy', summary: 'Delete a policy.', gives: { 204: nothing(REVISION) }, conditional: true },
   },
   '/api/policies/{id}/subjects': {
     post: {
       id: 'addPolicySubject',
       summary: 'Add a subject to a policy. 200: the policy already has it.',
-      access: 'admin',
       takes: newSubject,
       gives: { 200: one(PolicySubject, REVISION), 201: one(PolicySubject, REVISION) },
       refuses: [409],
@@ -96,7 +87,6 @@ export const ONE_POLICY_PATHS: Paths = {
     delete: {
       id: 'removePolicySubject',
       summary: 'Remove a subject from a policy.',
-      access: 'admin',
       gives: { 204: nothing(REVISION) },
       conditional: true,
     },

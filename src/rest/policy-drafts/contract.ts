@@ -49,34 +49,24 @@ const PolicyShadow = s.model('PolicyShadow', {
 });
 
 export const DRAFT_PATHS: Paths = {
-  '/api/policies/drafts': {
-    get: get('listDrafts', 'List the drafts.', 'admin', many(PolicyDraftSummary)),
-  },
+  '/api/policies/drafts': { get: get('listDrafts', 'List the drafts.', 'admin', many(PolicyDraftSummary)) },
   '/api/policies/drafts/{name}': {
     get: get('getDraft', 'Get a draft with its files.', 'admin', one(PolicyDraft, 'ETag')),
     put: {
       id: 'saveDraft',
       summary: 'Save a draft. A draft that could not be applied is refused.',
-      access: 'admin',
       takes: draftBody,
       gives: { 200: one(PolicyDraft, 'ETag'), 201: one(PolicyDraft, 'ETag', 'Location') },
       refuses: [409],
       conditional: true,
       heavy: true,
     },
-    delete: {
-      id: 'deleteDraft',
-      summary: 'Delete a draft and its shadow.',
-      access: 'admin',
-      gives: { 204: nothing() },
-      conditional: true,
-    },
+    delete: { id: 'deleteDraft', summary: 'Delete a draft and its shadow.', gives: { 204: nothing() }, conditional: true },
   },
   '/api/policies/drafts/{name}/activate': {
     post: {
       id: 'activateDraft',
       summary: 'Apply a draft if its tests pass, and delete it.',
-      access: 'admin',
       takes: activateBody,
       gives: { 200: one(PolicyPlan, REVISION) },
       refuses: [409],
@@ -88,7 +78,6 @@ export const DRAFT_PATHS: Paths = {
     put: {
       id: 'startShadow',
       summary: 'Start to evaluate the draft beside the live policies, without effect.',
-      access: 'admin',
       gives: { 200: one(PolicyShadow), 201: one(PolicyShadow) },
       refuses: [409],
     },
@@ -98,6 +87,6 @@ export const DRAFT_PATHS: Paths = {
       'admin',
       one(PolicyShadow),
     ),
-    delete: { id: 'stopShadow', summary: 'Stop the shadow.', access: 'admin', gives: { 204: nothing() } },
+    delete: { id: 'stopShadow', summary: 'Stop the shadow.', gives: { 204: nothing() } },
   },
 };

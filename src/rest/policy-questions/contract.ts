@@ -94,7 +94,6 @@ export const POLICY_QUESTION_PATHS: Paths = {
     post: {
       id: 'explainDecision',
       summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
-      access: 'admin',
       takes: requestBody,
       gives: { 200: one(PolicyExplanation, REVISION) },
     },
@@ -103,7 +102,6 @@ export const POLICY_QUESTION_PATHS: Paths = {
     post: {
       id: 'simulatePolicies',
       summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
-      access: 'admin',
       takes: simulateBody,
       gives: { 200: inLines(one(PolicySimulation, REVISION)) },
       heavy: true,
@@ -114,7 +112,6 @@ export const POLICY_QUESTION_PATHS: Paths = {
     post: {
       id: 'testPolicies',
       summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
-      access: 'admin',
       takes: testBody,
       gives: { 200: inLines(one(PolicyTestReport, REVISION)) },
       heavy: true,

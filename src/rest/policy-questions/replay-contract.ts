@@ -94,7 +94,6 @@ export const POLICY_REPLAY_PATHS: Paths = {
     post: {
       id: 'replayDecisions',
       summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
-      access: 'admin',
       takes: replayBody,
       gives: { 200: { ...one(PolicyReplayReport, REVISION), orMediaType: 'application/x-ndjson' } },
       refuses: [404, 412],

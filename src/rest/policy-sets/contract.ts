@@ -170,7 +170,6 @@ export const POLICY_SET_PATHS: Paths = {
       id: 'planPolicies',
       summary:
         'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
-      access: 'admin',
       takes: planBody,
       gives: { 200: inLines(one(PolicyPlanWithFlips, REVISION)) },
       heavy: true,
@@ -181,7 +180,6 @@ export const POLICY_SET_PATHS: Paths = {
     post: {
       id: 'applyPolicies',
       summary: 'Apply these files in one change if their tests pass.',
-      access: 'admin',
       takes: applyBody,
       gives: { 200: one(PolicyPlan, REVISION) },
       heavy: true,
@@ -192,7 +190,6 @@ export const POLICY_SET_PATHS: Paths = {
     post: {
       id: 'rollBackPolicies',
       summary: 'Restore the policy set of an earlier revision, as a new revision.',
-      access: 'admin',
       takes: rollbackBody,
       gives: { 200: one(RolledBack, REVISION) },
       heavy: true,
@@ -203,7 +200,6 @@ export const POLICY_SET_PATHS: Paths = {
     post: {
       id: 'planRollback',
       summary: 'Plan a rollback: which policies and decisions it would change.',
-      access: 'admin',
       takes: rollbackPlanBody,
       gives: { 200: inLines(one(RollbackPlan, REVISION)) },
       heavy: true,

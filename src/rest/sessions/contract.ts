@@ -50,12 +50,11 @@ export const SESSION_PATHS: Paths = {
       query: [...paged, ...queryOf(sessionQuery)],
     }),
   },
-  '/api/sessions/{id}': { delete: { id: 'endSession', summary: 'End a session.', access: 'admin', gives: { 204: nothing() } } },
+  '/api/sessions/{id}': { delete: { id: 'endSession', summary: 'End a session.', gives: { 204: nothing() } } },
   '/api/sessions/recycle': {
     post: {
       id: 'recycleSessions',
       summary: 'Reconnect sessions to their targets: the sessions of a user, of a target, or of both; with `all`, every session.',
-      access: 'admin',
       takes: recycling,
       gives: { 200: one(Recycled) },
       refuses: [404],
@@ -68,7 +67,6 @@ export const USER_SESSION_PATHS: Paths = {
     post: {
       id: 'recycleSessionsOfUser',
       summary: "Reconnect the user's sessions to their targets.",
-      access: 'admin',
       gives: { 200: one(Recycled) },
     },
   },

@@ -40,7 +40,6 @@ export const TARGET_PATHS: Paths = {
     post: {
       id: 'createTarget',
       summary: 'Register a target.',
-      access: 'admin',
       takes: newTarget,
       gives: { 201: one(Target, 'ETag', 'Location') },
       refuses: [409],
@@ -60,7 +59,6 @@ export const TARGET_PATHS: Paths = {
       id: 'updateTarget',
       summary:
         'Update a target. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
-      access: 'admin',
       takes: changedTarget,
       gives: { 200: one(Target, 'ETag') },
       refuses: [409],
@@ -69,7 +67,6 @@ export const TARGET_PATHS: Paths = {
     delete: {
       id: 'deleteTarget',
       summary: 'Delete a target and its credentials. A target that a policy names cannot be deleted.',
-      access: 'admin',
       gives: { 204: nothing() },
       refuses: [409],
       conditional: true,
@@ -83,14 +80,12 @@ const credentialsOf = (kind: string, whom: string): { put: Operation; delete: Op
   put: {
     id: `set${kind}Credential`,
     summary: `Set a credential with which the gateway calls the target for ${whom}.`,
-    access: 'admin',
     takes: newCredential,
     gives: { 200: one(Credential), 201: one(Credential) },
   },
   delete: {
     id: `delete${kind}Credentials`,
     summary: `Delete the credentials of the target for ${whom}.`,
-    access: 'admin',
     gives: { 204: nothing() },
     query: [parameter('query', 'name', { type: 'string' }, 'Deletes only the credential for this header or variable.')],
   },

@@ -18,7 +18,6 @@ export const USER_PATHS: Paths = {
     post: {
       id: 'createUser',
       summary: 'Create a user.',
-      access: 'admin',
       takes: newUser,
       gives: { 201: one(User, 'Location') },
       refuses: [409, 429],
@@ -29,7 +28,6 @@ export const USER_PATHS: Paths = {
     put: {
       id: 'updateUser',
       summary: 'Update role, groups or enabled. Omitted members keep their values.',
-      access: 'admin',
       takes: userUpdate,
       gives: { 200: one(User) },
       refuses: [409],
