@@ -2,26 +2,12 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { DRAFT_NAME } from '../policies/sets/draft.ts';
+import type { DraftJson, DraftSummaryJson } from '../rest/policy-drafts/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from './command.ts';
 import { readPolicyFolder, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
 import { dirOf, fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
-
-interface Summary {
-  readonly name: string;
-  readonly owner: string;
-  readonly shadow: boolean;
-  readonly author: { readonly email: string };
-  readonly hash: string;
-  readonly updated_at: string;
-}
-interface DraftJson extends Summary {
-  readonly prune: boolean;
-  readonly adopt: boolean;
-  readonly files: Readonly<Record<string, string>>;
-  readonly tests: Readonly<Record<string, string>>;
-}
 
 const { draft: _, ...FILE_OPTIONS } = SET_OPTIONS;
 const REASON = { value: 'TEXT', help: 'why; the history records it' };
@@ -39,7 +25,7 @@ const list: Command = {
   name: 'list',
   summary: 'lists the drafts',
   async run(given) {
-    const drafts = await connect(given).call<Summary[]>('GET', '/api/policies/drafts');
+    const drafts = await connect(given).call<DraftSummaryJson[]>('GET', '/api/policies/drafts');
     const lines = drafts.map(
       ({ name, author, updated_at, shadow }) => `${name}  ${updated_at}  ${author.email}${shadow ? '  (shadowed)' : ''}\n`,
     );

@@ -5,6 +5,8 @@ import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files/file.ts';
 import { policyFileSchemaText, testFileSchemaText } from '../policies/files/file-schema.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/files/yaml.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
+import type { planJson } from '../policies/sets/plan-json.ts';
+import type { RevisionJson } from '../rest/policy-sets/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from './client.ts';
 import {
   type Command,
@@ -23,42 +25,12 @@ import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanComma
 import { replayCommand } from './policy-replay.ts';
 import { dirOf, fileSetOf, pointing } from './policy-set.ts';
 
-interface Change {
-  readonly action: 'create' | 'update' | 'adopt' | 'delete';
-  readonly file: string | null;
-  readonly policy_id: string | null;
-  readonly name: string;
-  readonly members: readonly string[];
-  readonly before: PolicyFile | null;
-  readonly after: PolicyFile | null;
-}
-
-interface Plan {
-  readonly revision: number;
-  readonly changes: readonly Change[];
-  readonly unchanged: number;
-  readonly left: readonly { readonly file: string; readonly name: string }[];
-  readonly unmanaged: number;
-}
-
-interface Warning {
-  readonly message: string;
-}
+type Plan = ReturnType<typeof planJson>;
+type Change = Plan['changes'][number];
 
 interface PlanWithFlips extends Plan, DecisionChangesJson {
-  readonly warnings: readonly Warning[];
-  readonly changes: readonly (Change & DecisionChangesJson['changes'][number])[];
-}
-
-interface Revision {
-  readonly revision: number;
-  readonly created_at: string;
-  readonly actor: { readonly email: string };
-  readonly reason: string | null;
-  readonly created: number;
-  readonly updated: number;
-  readonly deleted: number;
-  readonly policy: { readonly name: string } | null;
+  readonly warnings: readonly { readonly message: string }[];
+  readonly changes: (Change & DecisionChangesJson['changes'][number])[];
 }
 
 const DIR: Option = { value: 'DIR', help: 'the folder of the policy files (default: policies)' };
@@ -199,7 +171,7 @@ const history: Command = {
   options: { limit: { value: 'N', help: 'how many, from 1 to 1000 (default: 20)' } },
   async run(given) {
     const limit = given.text('limit') ?? '20';
-    const rows = await connect(given).call<Revision[]>('GET', `/api/policies/history?${new URLSearchParams({ limit })}`);
+    const rows = await connect(given).call<RevisionJson[]>('GET', `/api/policies/history?${new URLSearchParams({ limit })}`);
     return { text: rows.length === 0 ? 'There are no revisions yet.\n' : rows.map(revisionLine).join(''), json: rows };
   },
 };
@@ -211,7 +183,10 @@ const show: Command = {
   async run(given) {
     const client = connect(given);
     const revision = revisionOf(given.args[0] ?? '');
-    const set = await client.call<{ made: Revision | null; policies: PolicyJson[] }>('GET', `/api/policies/history/${revision}`);
+    const set = await client.call<{ made: RevisionJson | null; policies: PolicyJson[] }>(
+      'GET',
+      `/api/policies/history/${revision}`,
+    );
     const names = await targetNames(client);
     const texts = set.policies.map((policy) => {
       const { managed_as: managed } = policy;
@@ -346,7 +321,7 @@ async function targetNames(client: Client): Promise<Map<string, string>> {
   return new Map(targets.map(({ id, name }) => [id, name]));
 }
 
-function revisionLine({ revision, created_at, actor, reason, created, updated, deleted, policy }: Revision): string {
+function revisionLine({ revision, created_at, actor, reason, created, updated, deleted, policy }: RevisionJson): string {
   const verbs = [
     [created, 'created'],
     [updated, 'changed'],

@@ -137,6 +137,9 @@ const summaryJson = ({ name, owner, prune, adopt, author, hash, created_at, upda
   updated_at: timestamp(updated_at),
 });
 
+export type DraftSummaryJson = ReturnType<typeof summaryJson>;
+export type DraftJson = ReturnType<typeof draftJson>;
+
 const draftJson = (draft: Draft, shadow: boolean) => ({
   ...summaryJson(draft, shadow),
   files: draft.files,

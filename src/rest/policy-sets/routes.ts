@@ -120,4 +120,6 @@ function callerFor(res: Response, reason: string | undefined): Caller {
   return reason === undefined ? caller : { ...caller, reason };
 }
 
+export type RevisionJson = ReturnType<typeof revisionJson>;
+
 const revisionJson = (row: RevisionRow) => ({ ...row, created_at: timestamp(row.created_at) });
