@@ -145,7 +145,7 @@ export const commonMembers = {
     .description(
       'How long the target may be silent during a request, in milliseconds; null: the value of `UPSTREAM_TIMEOUT_MS`.',
     ),
-};
+} satisfies Record<Exclude<keyof HttpTarget, Kept | 'transport' | 'url'>, Joi.Schema>;
 
 /** The members of a target with the transport `streamable-http` or `sse`. */
 export const httpMembers = {
@@ -174,7 +174,7 @@ export const stdioMembers = {
       'The whole environment of the process, except credentials. Administrators can read it, so do not put secrets here.',
     ),
   isolation: Joi.valid(...ISOLATIONS).description('Which sessions share a process.'),
-};
+} satisfies Record<Exclude<keyof StdioTarget, keyof HttpTarget> | 'transport', Joi.Schema>;
 
 /** Checks names and values by hand, because messages of Joi would show a value. */
 function envProblem(env: Readonly<Record<string, unknown>>): string | null {

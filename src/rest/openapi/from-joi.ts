@@ -1,7 +1,8 @@
 /**
  * Schemas of the OpenAPI document from the joi schemas that check requests, so that each request is described once. A joi schema
  * adds with `.meta()` what joi itself does not know: keywords of JSON Schema for checks in code, `model` for the name in the
- * document, and `as` for a joi schema that stands for conditions.
+ * document, and `as` for a joi schema that stands for conditions. `joi-to-json` is not used: it has no names for schemas, gives
+ * enums every type, and writes conditions in a form that generators of clients ignore.
  */
 import type Joi from 'joi';
 import { parameter } from './operation.ts';
@@ -20,6 +21,7 @@ interface Description {
     | { readonly schema: Description }
     | { readonly then: Description; readonly otherwise: Description }
   )[];
+  readonly whens?: readonly unknown[];
   readonly metas?: readonly { readonly model?: string; readonly as?: Description; readonly format?: string }[];
 }
 
@@ -38,6 +40,7 @@ export const queryOf = (members: Readonly<Record<string, Joi.Schema>>): Schema[]
 
 function convert(given: Description): Schema {
   const { model, as, ...keywords } = Object.assign({}, ...(given.metas ?? [])) as NonNullable<Description['metas']>[number];
+  if (given.whens !== undefined && as === undefined) throw new Error('A member with conditions needs `as` in its meta');
   const own = as === undefined ? { ...ofType(given), ...keywords } : convert(as);
   const called = model === undefined ? own : named(model, own);
   const schema = given.allow?.includes(null) ? orNull(called) : called;

@@ -61,6 +61,9 @@ test('alternatives begin with the case to which no condition applies', (t) => {
   // biome-ignore lint/suspicious/noThenProperty: joi's word for it
   const conditional = Joi.alternatives().conditional(Joi.object({ a: 1 }), { then: one, otherwise: two });
   t.deepEqual(schemaOf(conditional), { anyOf: [{ type: 'number' }, { type: 'boolean' }] });
+  // biome-ignore lint/suspicious/noThenProperty: joi's word for it
+  const partial = Joi.object({ a: two, b: Joi.when('a', { switch: [{ is: 1, then: one }] }) });
+  t.throws(() => schemaOf(partial), { message: /needs `as`/ });
   t.deepEqual(schemaOf(Joi.alternatives(one, two).match('one')), { oneOf: [{ type: 'boolean' }, { type: 'number' }] });
 });
 
