@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test from 'ava';
 import { ERRORS } from '../src/base/errors.ts';
+import { SETTINGS } from '../src/config/config.ts';
 import { readPolicy } from '../src/policies/schema.ts';
 import { PATHS } from '../src/rest/contract.ts';
 
@@ -25,12 +26,10 @@ const codes = (cell: string): string[] => [...cell.matchAll(/`([^`]+)`/g)].map((
 
 /** Name -> default, where that is a plain value; null where there is none, or it follows from something else. */
 function variables(): Map<string, string | null> {
-  const [, schema = ''] = read('src/config/config.ts').split('const schema = Joi.object<Environment>({\n');
-  const entries = (schema.split('\n});')[0] ?? '').split(/^ {2}(?=[A-Z_]+:)/m).filter((entry) => /^[A-Z_]+:/.test(entry));
   return new Map(
-    entries.map((entry) => {
-      const value = /\.default\(([^)[]+)\)/.exec(entry)?.[1];
-      return [entry.slice(0, entry.indexOf(':')), value?.replace(/^'|'$|(?<=\d)_(?=\d)/g, '') ?? null];
+    Object.entries(SETTINGS).map(([name, setting]) => {
+      const { default: value } = (setting(name).schema.describe().flags ?? {}) as { readonly default?: unknown };
+      return [name, value === undefined || Array.isArray(value) ? null : String(value)];
     }),
   );
 }

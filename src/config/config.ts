@@ -83,6 +83,8 @@ export interface Config {
   readonly drainMs: number;
 }
 
+type Variables = Readonly<Record<string, string | undefined>>;
+
 const LOOPBACK_HOSTS = ['localhost', '127.0.0.1', '[::1]'];
 
 /** Lists every mistake of the configuration, one line each. */
@@ -117,6 +119,10 @@ const origin = (value: string, helpers: Joi.CustomHelpers) => {
   }
   return url.origin;
 };
+const origins = (value: string, helpers: Joi.CustomHelpers) => {
+  const read = items(value).map((item) => origin(item, helpers));
+  return read.every((item) => typeof item === 'string') ? read : helpers.error('any.invalid');
+};
 const masterKey = (value: string, helpers: Joi.CustomHelpers) => {
   const bytes = Buffer.from(value, 'base64');
   return bytes.length === 32 && bytes.toString('base64') === value ? bytes : helpers.error('any.invalid');
@@ -143,182 +149,108 @@ const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
 /** Returns milliseconds; NaN: the value is invalid. */
 const freshnessMs = (value: string): number =>
   value === 'strict' ? 0 : Number(/^bounded:([1-9][0-9]{0,4})$/.exec(value)?.[1] ?? Number.NaN);
-
-interface Environment {
-  HOST: string;
-  PORT: number;
-  PUBLIC_URL?: string;
-  REPLICA_URL?: string;
-  DATA_DIR: string;
-  DATABASE_URL?: string;
-  DATABASE_POOL: number;
-  ALLOW_WEAK_DURABILITY: boolean;
-  MASTER_KEY?: Buffer;
-  MASTER_KEY_PREVIOUS: Buffer[];
-  ALLOWED_HOSTS: string[];
-  ALLOWED_ORIGINS: string[];
-  REGISTRATION: 'open' | 'closed';
-  FIRST_ADMIN: 'code' | 'open';
-  TRUST_PROXY: boolean;
-  LOG_LEVEL: LogLevel;
-  LOGIN_RATE_LIMIT: number;
-  MCP_RATE_LIMIT: number;
-  API_TOKEN_LIMIT: number;
-  CHANGE_RATE_LIMIT: number;
-  DENIAL_RATE_LIMIT: number;
-  AUDIT_RETENTION_DAYS: number;
-  CHANGES_RETENTION_DAYS: number;
-  AUDIT_CHECKPOINTS?: string;
-  AUDIT_CHECKPOINT_MINUTES: number;
-  FRESHNESS: string;
-  UPSTREAM_TIMEOUT_MS: number;
-  UPSTREAM_ANSWER_BYTES: number;
-  UPSTREAM_ALLOWED_ADDRESSES: string[];
-  STDIO_ALLOWED: string[];
-  STDIO_MAX_PROCESSES: number;
-  STDIO_IDLE_MS: number;
-  STDIO_LIFETIME_MS: number;
-  METRICS_TOKEN?: string;
-  DRAIN_DELAY_MS: number;
-  DRAIN_MS: number;
-}
+const freshness = (value: string, helpers: Joi.CustomHelpers) =>
+  freshnessMs(value) <= 60_000 ? value : helpers.error('any.invalid');
 
 /** The longest time that a timer of Node can wait. A longer timer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 /** Each answer is kept in memory while it is read and filtered. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+const MAX_DAYS = 36_500;
 
-const must = (what: string) => ({ '*': what });
+/** One variable, or undefined for a variable that has no default. */
+type Setting<T> = (name: string) => { readonly schema: Joi.Schema; readonly type?: T };
 
-const schema = Joi.object<Environment>({
-  HOST: Joi.string().hostname().default('127.0.0.1').messages(must('HOST must be a host name or an IP address')),
-  PORT: Joi.number().integer().min(1).max(65535).default(8080).messages(must('PORT must be a number from 1 to 65535')),
-  PUBLIC_URL: Joi.string()
-    .custom(origin)
-    .messages(must('PUBLIC_URL must be an http or https origin such as https://gateway.example.com')),
-  REPLICA_URL: Joi.string()
-    .custom(origin)
-    .messages(must('REPLICA_URL must be an http or https origin such as http://10.0.0.5:8080')),
-  DATA_DIR: Joi.string().default('data').messages(must('DATA_DIR must be the path of a folder')),
-  DATABASE_URL: Joi.string()
-    .custom(databaseUrl)
-    .messages(
-      must(
-        'DATABASE_URL must be sqlite:<file> or mysql://user:password@host:port/database. The only option is ?tls=true, which needs a host name instead of an IP address. Write special characters of the password as %2F, %40, ...',
-      ),
-    ),
-  DATABASE_POOL: Joi.number()
-    .integer()
-    .min(3)
-    .max(100)
-    .default(10)
-    .messages(must('DATABASE_POOL must be a number from 3 to 100')),
-  ALLOW_WEAK_DURABILITY: Joi.boolean().default(false).messages(must('ALLOW_WEAK_DURABILITY must be true or false')),
-  MASTER_KEY: Joi.string().custom(masterKey).messages(must('MASTER_KEY must be 32 bytes in base64 (openssl rand -base64 32)')),
-  MASTER_KEY_PREVIOUS: Joi.string()
-    .custom(masterKeys)
-    .default([])
-    .messages(must('MASTER_KEY_PREVIOUS must be keys of 32 bytes in base64, separated by commas')),
-  ALLOWED_HOSTS: Joi.string()
-    .custom(hostNames)
-    .default([])
-    .messages(must('ALLOWED_HOSTS must be host names without ports, separated by commas')),
-  ALLOWED_ORIGINS: Joi.string()
-    .custom((value: string, helpers: Joi.CustomHelpers) => {
-      const origins = items(value).map((item) => origin(item, helpers));
-      return origins.every((item) => typeof item === 'string') ? origins : helpers.error('any.invalid');
-    })
-    .default([])
-    .messages(must('ALLOWED_ORIGINS must be origins such as https://app.example.com, separated by commas')),
-  REGISTRATION: Joi.valid('open', 'closed').default('open').messages(must('REGISTRATION must be open or closed')),
-  FIRST_ADMIN: Joi.valid('code', 'open').default('code').messages(must('FIRST_ADMIN must be code or open')),
-  TRUST_PROXY: Joi.boolean().default(false).messages(must('TRUST_PROXY must be true or false')),
-  LOG_LEVEL: Joi.valid('trace', 'debug', 'info', 'warn', 'error', 'silent')
-    .default('info')
-    .messages(must('LOG_LEVEL must be trace, debug, info, warn, error or silent')),
-  LOGIN_RATE_LIMIT: Joi.number().integer().min(1).default(60).messages(must('LOGIN_RATE_LIMIT must be a positive number')),
-  MCP_RATE_LIMIT: Joi.number().integer().min(1).default(6000).messages(must('MCP_RATE_LIMIT must be a positive number')),
-  CHANGE_RATE_LIMIT: Joi.number().integer().min(1).default(30).messages(must('CHANGE_RATE_LIMIT must be a positive number')),
-  API_TOKEN_LIMIT: Joi.number().integer().min(1).default(100).messages(must('API_TOKEN_LIMIT must be a positive number')),
-  FRESHNESS: Joi.string()
-    .custom((value: string, helpers: Joi.CustomHelpers) => (freshnessMs(value) <= 60_000 ? value : helpers.error('any.invalid')))
-    .default('strict')
-    .messages(must('FRESHNESS must be strict, or bounded:<milliseconds> with 1 to 60000')),
-  DENIAL_RATE_LIMIT: Joi.number().integer().min(1).default(600).messages(must('DENIAL_RATE_LIMIT must be a positive number')),
-  AUDIT_RETENTION_DAYS: Joi.number()
-    .integer()
-    .min(MIN_RETENTION_DAYS)
-    .max(36_500)
-    .allow(0)
-    .default(0)
-    .messages(
-      must(`AUDIT_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`),
-    ),
-  CHANGES_RETENTION_DAYS: Joi.number()
-    .integer()
-    .min(MIN_RETENTION_DAYS)
-    .max(36_500)
-    .allow(0)
-    .default(0)
-    .messages(
-      must(`CHANGES_RETENTION_DAYS must be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to 36500`),
-    ),
-  AUDIT_CHECKPOINTS: Joi.string().messages(must('AUDIT_CHECKPOINTS must be the path of a file')),
-  AUDIT_CHECKPOINT_MINUTES: Joi.number()
-    .integer()
-    .min(1)
-    .max(1440)
-    .default(10)
-    .messages(must('AUDIT_CHECKPOINT_MINUTES must be a number from 1 to 1440')),
-  UPSTREAM_TIMEOUT_MS: Joi.number()
-    .integer()
-    .min(100)
-    .max(MAX_TIMER_MS)
-    .default(600_000)
-    .messages(must(`UPSTREAM_TIMEOUT_MS must be a number from 100 to ${MAX_TIMER_MS}`)),
-  UPSTREAM_ANSWER_BYTES: Joi.number()
-    .integer()
-    .min(64 * 1024)
-    .max(MAX_ANSWER_BYTES)
-    .default(16_777_216)
-    .messages(must(`UPSTREAM_ANSWER_BYTES must be a number from 65536 to ${MAX_ANSWER_BYTES}`)),
-  UPSTREAM_ALLOWED_ADDRESSES: Joi.string()
-    .custom(networks)
-    .default([])
-    .messages(must('UPSTREAM_ALLOWED_ADDRESSES must be addresses or networks such as 169.254.7.0/24, separated by commas')),
-  STDIO_ALLOWED: Joi.string()
-    .custom(absolutePaths)
-    .default([])
-    .messages(must('STDIO_ALLOWED must be absolute paths of executables, separated by commas')),
-  STDIO_MAX_PROCESSES: Joi.number()
-    .integer()
-    .min(1)
-    .max(100_000)
-    .default(100)
-    .messages(must('STDIO_MAX_PROCESSES must be a number from 1 to 100000')),
-  STDIO_IDLE_MS: Joi.number()
-    .integer()
-    .min(1_000)
-    .max(MAX_TIMER_MS)
-    .default(600_000)
-    .messages(must(`STDIO_IDLE_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
-  STDIO_LIFETIME_MS: Joi.number()
-    .integer()
-    .min(1_000)
-    .max(MAX_TIMER_MS)
-    .default(86_400_000)
-    .messages(must(`STDIO_LIFETIME_MS must be a number from 1000 to ${MAX_TIMER_MS}`)),
-  METRICS_TOKEN: Joi.string()
-    .pattern(/^[A-Za-z0-9._~+/-]{16,256}=*$/)
-    .messages(must('METRICS_TOKEN must be 16 to 256 letters, digits and -._~+/ (openssl rand -hex 24)')),
-  DRAIN_DELAY_MS: Joi.number()
-    .integer()
-    .min(0)
-    .max(600_000)
-    .default(5_000)
-    .messages(must('DRAIN_DELAY_MS must be a number of milliseconds from 0 to 600000')),
-  DRAIN_MS: Joi.number().integer().min(0).default(10_000).messages(must('DRAIN_MS must be a number of milliseconds')),
-});
+/** `what` completes the sentence "<name> must ...". */
+const must =
+  <T>(schema: Joi.Schema, what: string): Setting<T> =>
+  (name) => ({
+    schema: schema.messages({ '*': `${name} must ${what}` }),
+  });
+const whole = (min: number, max: number, byDefault: number, unit = ''): Setting<number> =>
+  must(Joi.number().integer().min(min).max(max).default(byDefault), `be a number ${unit}from ${min} to ${max}`);
+const limit = (byDefault: number): Setting<number> =>
+  must(Joi.number().integer().min(1).default(byDefault), 'be a positive number');
+const retentionDays = must<number>(
+  Joi.number().integer().min(MIN_RETENTION_DAYS).max(MAX_DAYS).allow(0).default(0),
+  `be 0 (rows are kept for ever) or a number of days from ${MIN_RETENTION_DAYS} to ${MAX_DAYS}`,
+);
+const flag = must<boolean>(Joi.boolean().default(false), 'be true or false');
+const list = (read: Joi.CustomValidator, what: string): Setting<string[]> =>
+  must(Joi.string().custom(read).default([]), `be ${what}, separated by commas`);
+const oneOf = <T extends string>(...values: readonly [byDefault: T, ...T[]]): Setting<T> =>
+  must(Joi.valid(...values).default(values[0]), `be ${values.slice(0, -1).join(', ')} or ${values.at(-1)}`);
+
+/** All variables of the gateway. */
+export const SETTINGS = {
+  HOST: must<string>(Joi.string().hostname().default('127.0.0.1'), 'be a host name or an IP address'),
+  PORT: whole(1, 65535, 8080),
+  PUBLIC_URL: must<string | undefined>(
+    Joi.string().custom(origin),
+    'be an http or https origin such as https://gateway.example.com',
+  ),
+  REPLICA_URL: must<string | undefined>(Joi.string().custom(origin), 'be an http or https origin such as http://10.0.0.5:8080'),
+  DATA_DIR: must<string>(Joi.string().default('data'), 'be the path of a folder'),
+  DATABASE_URL: must<string | undefined>(
+    Joi.string().custom(databaseUrl),
+    'be sqlite:<file> or mysql://user:password@host:port/database. The only option is ?tls=true, which needs a host name instead of an IP address. Write special characters of the password as %2F, %40, ...',
+  ),
+  DATABASE_POOL: whole(3, 100, 10),
+  ALLOW_WEAK_DURABILITY: flag,
+  MASTER_KEY: must<Buffer | undefined>(Joi.string().custom(masterKey), 'be 32 bytes in base64 (openssl rand -base64 32)'),
+  MASTER_KEY_PREVIOUS: must<Buffer[]>(
+    Joi.string().custom(masterKeys).default([]),
+    'be keys of 32 bytes in base64, separated by commas',
+  ),
+  ALLOWED_HOSTS: list(hostNames, 'host names without ports'),
+  ALLOWED_ORIGINS: list(origins, 'origins such as https://app.example.com'),
+  REGISTRATION: oneOf('open', 'closed'),
+  FIRST_ADMIN: oneOf('code', 'open'),
+  TRUST_PROXY: flag,
+  LOG_LEVEL: oneOf<LogLevel>('info', 'trace', 'debug', 'warn', 'error', 'silent'),
+  LOGIN_RATE_LIMIT: limit(60),
+  MCP_RATE_LIMIT: limit(6000),
+  CHANGE_RATE_LIMIT: limit(30),
+  API_TOKEN_LIMIT: limit(100),
+  DENIAL_RATE_LIMIT: limit(600),
+  FRESHNESS: must<string>(
+    Joi.string().custom(freshness).default('strict'),
+    'be strict, or bounded:<milliseconds> with 1 to 60000',
+  ),
+  AUDIT_RETENTION_DAYS: retentionDays,
+  CHANGES_RETENTION_DAYS: retentionDays,
+  AUDIT_CHECKPOINTS: must<string | undefined>(Joi.string(), 'be the path of a file'),
+  AUDIT_CHECKPOINT_MINUTES: whole(1, 1440, 10),
+  UPSTREAM_TIMEOUT_MS: whole(100, MAX_TIMER_MS, 600_000),
+  UPSTREAM_ANSWER_BYTES: whole(64 * 1024, MAX_ANSWER_BYTES, 16_777_216),
+  UPSTREAM_ALLOWED_ADDRESSES: list(networks, 'addresses or networks such as 169.254.7.0/24'),
+  STDIO_ALLOWED: list(absolutePaths, 'absolute paths of executables'),
+  STDIO_MAX_PROCESSES: whole(1, 100_000, 100),
+  STDIO_IDLE_MS: whole(1_000, MAX_TIMER_MS, 600_000),
+  STDIO_LIFETIME_MS: whole(1_000, MAX_TIMER_MS, 86_400_000),
+  METRICS_TOKEN: must<string | undefined>(
+    Joi.string().pattern(/^[A-Za-z0-9._~+/-]{16,256}=*$/),
+    'be 16 to 256 letters, digits and -._~+/ (openssl rand -hex 24)',
+  ),
+  DRAIN_DELAY_MS: whole(0, 600_000, 5_000, 'of milliseconds '),
+  DRAIN_MS: must<number>(Joi.number().integer().min(0).default(10_000), 'be a number of milliseconds'),
+};
+
+type Values<S> = { readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never };
+
+/** Throws ConfigError with all mistakes at once. Ignores unknown variables, because an environment has many. */
+function readSettings<S extends Readonly<Record<string, Setting<unknown>>>>(
+  settings: S,
+  variables: Variables,
+  mistakes: readonly string[] = [],
+): Values<S> {
+  const schema = Joi.object(Object.fromEntries(Object.entries(settings).map(([name, setting]) => [name, setting(name).schema])));
+  const set = Object.fromEntries(Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''));
+  const { value, error } = schema.validate(set, { abortEarly: false, stripUnknown: true });
+  const all = [...mistakes, ...(error?.details ?? []).map((detail) => detail.message)];
+  if (all.length > 0) throw new ConfigError([...new Set(all)]);
+  return value;
+}
 
 const isLoopback = (host: string): boolean =>
   host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
@@ -329,8 +261,6 @@ const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host
 
 /** Variables with secrets. `<name>_FILE` can name a file with the value instead, as Docker and Kubernetes mount it. */
 const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL', 'METRICS_TOKEN'] as const;
-
-type Variables = Readonly<Record<string, string | undefined>>;
 
 /** Returns the variables, with the values from the files. */
 function readFiles(environment: Variables): { readonly variables: Variables; readonly mistakes: readonly string[] } {
@@ -353,14 +283,10 @@ function readFiles(environment: Variables): { readonly variables: Variables; rea
   return { variables, mistakes };
 }
 
-/** Throws ConfigError with all mistakes at once. Ignores unknown variables, because an environment has many. */
+/** Throws ConfigError with all mistakes at once. */
 export function readConfig(environment: Variables): Config {
   const { variables, mistakes } = readFiles(environment);
-  const set = Object.fromEntries(Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''));
-  const { value, error } = schema.validate(set, { abortEarly: false, stripUnknown: true });
-  const all = [...mistakes, ...(error?.details ?? []).map((detail) => detail.message)];
-  if (all.length > 0) throw new ConfigError([...new Set(all)]);
-  const env: Environment = value;
+  const env = readSettings(SETTINGS, variables, mistakes);
 
   const dataDir = resolve(env.DATA_DIR);
   const ownName = isLoopback(env.HOST) ? env.HOST : 'localhost';
@@ -427,34 +353,25 @@ export interface ClientConfig {
   readonly token: string | null;
 }
 
-interface ClientEnvironment {
-  PORTCULLIS_URL: string;
-  PORTCULLIS_TOKEN?: string;
-}
-
-const clientSchema = Joi.object<ClientEnvironment>({
-  PORTCULLIS_URL: Joi.string()
-    .custom(origin)
-    .default('http://127.0.0.1:8080')
-    .messages(must('PORTCULLIS_URL (or --server) must be an http or https origin such as https://gateway.example.com')),
+const CLIENT_SETTINGS = {
+  PORTCULLIS_URL: (): ReturnType<Setting<string>> =>
+    must<string>(
+      Joi.string().custom(origin).default('http://127.0.0.1:8080'),
+      'be an http or https origin such as https://gateway.example.com',
+    )('PORTCULLIS_URL (or --server)'),
   // The token goes only into the Authorization header, and never into a message.
-  PORTCULLIS_TOKEN: Joi.string()
-    .pattern(/^[\w-]+\.[\w-]+\.[\w-]+$/)
-    .messages(must('PORTCULLIS_TOKEN is not a token: set it to an API token from POST /api/auth/tokens')),
-});
+  PORTCULLIS_TOKEN: (): ReturnType<Setting<string | undefined>> => ({
+    schema: Joi.string()
+      .pattern(/^[\w-]+\.[\w-]+\.[\w-]+$/)
+      .messages({ '*': 'PORTCULLIS_TOKEN is not a token: set it to an API token from POST /api/auth/tokens' }),
+  }),
+};
 
 /** Throws ConfigError with all mistakes at once. `server` takes precedence over the variable. */
-export function readClientConfig(
-  environment: Readonly<Record<string, string | undefined>>,
-  server: string | undefined,
-): ClientConfig {
-  const given = { ...environment, ...(server === undefined ? {} : { PORTCULLIS_URL: server }) };
-  const set = Object.fromEntries(
-    Object.entries(given).flatMap(([name, value]) => (value === undefined || value.trim() === '' ? [] : [[name, value.trim()]])),
-  );
-  const { value, error } = clientSchema.validate(set, { abortEarly: false, stripUnknown: true });
-  if (error) throw new ConfigError([...new Set(error.details.map((detail) => detail.message))]);
-  const env: ClientEnvironment = value;
+export function readClientConfig(environment: Variables, server: string | undefined): ClientConfig {
+  const { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token } = environment;
+  const variables = { PORTCULLIS_URL: (server ?? url)?.trim(), PORTCULLIS_TOKEN: token?.trim() };
+  const env = readSettings(CLIENT_SETTINGS, variables);
   return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null };
 }
 
