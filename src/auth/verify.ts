@@ -44,6 +44,11 @@ export function readHeader(header: object): string | AuthRefusal {
   return Object.keys(others).length > 0 ? INVALID_TOKEN : kid;
 }
 
+/** `now` in milliseconds. */
+export function hasExpired({ exp }: Pick<TokenClaims, 'exp'>, now: number): boolean {
+  return exp !== null && now / 1000 >= exp + TOLERANCE_SECONDS;
+}
+
 interface Times {
   readonly iat: number;
   readonly nbf: number;
@@ -51,9 +56,7 @@ interface Times {
 }
 
 function timesAllow({ iat, nbf, exp }: Times, key: VerificationKey, now: number): boolean {
-  const seconds = now / 1000;
-  if (exp !== null && seconds >= exp + TOLERANCE_SECONDS) return false;
-  if (Math.max(iat, nbf) > seconds + TOLERANCE_SECONDS) return false;
+  if (hasExpired({ exp }, now) || Math.max(iat, nbf) > now / 1000 + TOLERANCE_SECONDS) return false;
   // After the overlap, a retired key verifies only API tokens.
   return exp === null || key.retiredAt === null || now < key.retiredAt + LOGIN_TOKEN_MS;
 }

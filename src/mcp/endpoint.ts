@@ -92,7 +92,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const { upstream: targets, modes, processes } = createUpstreams(deps);
   const upstream = observed(targets, deps.observe.failed);
   const links = createUpstreamSessions({ ...deps, upstream });
-  const watch = createRevalidation(deps.admit, deps.limits.watchMs);
+  const watch = createRevalidation(deps.admit, deps.limits.watchMs, deps.now);
   const streams = createOpenStreams(deps.limits);
   const now = (): number => performance.now();
   const { readingOfTarget: perKey, readingOfAll: all } = deps.limits;

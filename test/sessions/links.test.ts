@@ -273,14 +273,18 @@ test.serial('a stream is examined again when something of its own has changed, a
   const groups: string[] = [];
   let admission = { snapshot: { sequence: 1, ...parts }, principal: { role: 'user', groups } } as unknown as Admission;
   let admitted = 0;
-  const watch = createRevalidation(async () => {
-    admitted++;
-    return admission;
-  }, 1);
+  const watch = createRevalidation(
+    async () => {
+      admitted++;
+      return admission;
+    },
+    1,
+    Date.now,
+  );
   t.teardown(() => watch.stop());
   let examined = 0;
   watch.add({
-    claims: {} as never,
+    claims: { exp: null } as never,
     mayGoOn: () => {
       examined++;
       return true;
@@ -308,9 +312,9 @@ test.serial('a stream is examined again when something of its own has changed, a
 
 test.serial('a stream of which nobody can say whether it may go on is ended', async (t) => {
   const snapshot = {} as Admission['snapshot'];
-  const watch = createRevalidation(async () => ({ snapshot, principal: {} }) as Admission, 5);
+  const watch = createRevalidation(async () => ({ snapshot, principal: {} }) as Admission, 5, Date.now);
   t.teardown(() => watch.stop());
-  const claims = {} as never;
+  const claims = { exp: null } as never;
   const ended = new Set<string>();
   const add = (name: string, rest: { mayGoOn: (() => boolean) | null; changed?: () => void }) =>
     watch.add({ claims, ...rest, end: () => void ended.add(name) });
@@ -324,4 +328,33 @@ test.serial('a stream of which nobody can say whether it may go on is ended', as
   add('a call', { mayGoOn: null });
   await until('it is seen', () => ended.size >= 3);
   t.deepEqual([...ended].sort(), ['cannot be decided', 'cannot be told', 'may not']);
+});
+
+test.serial('a stream ends when its token expires, and a call in flight goes on', async (t) => {
+  let now = 1_000_000;
+  let admitted = 0;
+  const snapshot = {} as Admission['snapshot'];
+  const watch = createRevalidation(
+    async () => {
+      admitted++;
+      return { snapshot, principal: {} } as Admission;
+    },
+    1,
+    () => now,
+  );
+  t.teardown(() => watch.stop());
+  const ended: string[] = [];
+  const add = (name: string, exp: number | null, mayGoOn: (() => boolean) | null) =>
+    watch.add({ claims: { exp } as never, mayGoOn, end: () => void ended.push(name) });
+  const leave = add('a stream', 1_000, () => true);
+  add('a stream of a token that never expires', null, () => true);
+  add('a call', 1_000, null);
+  await until('it has looked', () => admitted >= 3);
+  t.deepEqual(ended, []);
+  now += 5_000;
+  await until('the end', () => ended.length > 0);
+  leave();
+  const before = admitted;
+  await until('it has looked twice', () => admitted >= before + 4);
+  t.deepEqual([...new Set(ended)], ['a stream']);
 });

@@ -4,6 +4,7 @@
  */
 
 import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
+import { hasExpired } from '../../auth/verify.ts';
 import type { Admission, Admit } from '../../state/admission.ts';
 
 export interface Revalidated {
@@ -33,12 +34,14 @@ interface Entry {
 /** If the state cannot be read for this long, standalone streams are ended: the gateway cannot tell who may still listen. */
 const ADMISSION_TIMEOUT_MS = 5_000;
 
-export function createRevalidation(admit: Admit, everyMs: number): Revalidation {
+/** `now`: the clock by which tokens expire, in milliseconds. */
+export function createRevalidation(admit: Admit, everyMs: number, now: () => number): Revalidation {
   const entries = new Set<Entry>();
   let looking = false;
 
   async function examine(entry: Entry): Promise<void> {
     const { claims, mayGoOn, end } = entry.watched;
+    if (mayGoOn !== null && hasExpired(claims, now())) return end();
     let admission: Awaited<ReturnType<Admit>>;
     try {
       admission = await admit(claims);
