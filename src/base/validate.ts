@@ -44,9 +44,13 @@ export const instant = (): Joi.StringSchema =>
     return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
   });
 
-/** The body of a request, or a part of it, under the name that it has in the OpenAPI document. */
-export const model = <T>(name: string, members: Joi.SchemaMap<T>): Joi.ObjectSchema<T> =>
-  Joi.object<T>(members).meta({ model: name });
+/**
+ * The body of a request, or a part of it, under the name that it has in the OpenAPI document. It has exactly the members of `T`.
+ */
+export const model = <T = Readonly<Record<string, unknown>>>(
+  name: string,
+  members: { readonly [Name in keyof T]-?: Joi.Schema },
+): Joi.ObjectSchema<T> => Joi.object<T>(members as Joi.SchemaMap<T>).meta({ model: name });
 
 /** A member that a client may send back as it was read. `readOnlyErrors` compares it. */
 export const readOnly = <S extends Joi.Schema>(schema: S): S =>

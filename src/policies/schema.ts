@@ -93,7 +93,7 @@ const FILE_NAMES: Hints = new Map([
   ['everyone', [`policy files use this name; in the API a subject is ${everyoneForm}`]],
 ]);
 
-export const newSubject = model<SubjectInput>('NewPolicySubject', subjectMembers);
+export const newSubject = model<Omit<SubjectInput, 'id'>>('NewPolicySubject', subjectMembers);
 const knownSubject = model<SubjectInput>('PolicySubjectUpdate', { id: uuid(), ...subjectMembers });
 const listOf = (subject: Joi.ObjectSchema) =>
   Joi.array()

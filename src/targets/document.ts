@@ -194,7 +194,8 @@ function envProblem(env: Readonly<Record<string, unknown>>): string | null {
 const foreign = Joi.forbidden().messages({ 'any.unknown': 'is not for this transport' });
 const { transport: _, ...urlMembers } = httpMembers;
 const { transport: __, ...processMembers } = stdioMembers;
-const foreignTo = (members: object) => Object.fromEntries(Object.keys(members).map((name) => [name, foreign]));
+const foreignTo = <Name extends string>(members: Record<Name, Joi.Schema>) =>
+  Object.fromEntries(Object.keys(members).map((name) => [name, foreign])) as Record<Name, Joi.Schema>;
 
 const newHttpTarget = model<NewTarget>('NewHttpTarget', {
   ...httpMembers,

@@ -2,6 +2,7 @@
 
 import type { RevisionRow } from '../../db/changes.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
+import type { PolicyRef } from '../../policies/files/test-run.ts';
 import { apiMembers, changedPolicy, newPolicy, newSubject, type PolicyJson } from '../../policies/schema.ts';
 import { schemasOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, one, type Paths, paged, parameter, REVISION, tagged, wholeOrPaged } from '../openapi/operation.ts';
@@ -16,7 +17,7 @@ export const policyRefMembers = {
   priority: s.int32,
   file: s.described('The file of the policy; null: it belongs to no file.', s.orNull(s.string)),
 };
-export const policyRef = s.model('PolicyRef', policyRefMembers);
+export const policyRef = s.model<PolicyRef>('PolicyRef', policyRefMembers);
 /** A principal in the result of an analysis. */
 export const principalFound = s.model('PrincipalFound', { sub: s.string, role: s.string, groups: s.listOf(s.string) });
 /** A subject that a file or a report names. */

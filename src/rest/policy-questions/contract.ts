@@ -2,6 +2,7 @@
 
 import { EFFECTS } from '../../engine/compile/policy.ts';
 import { MISFITS } from '../../engine/explain.ts';
+import type { TestReport, TestResult } from '../../policies/files/test-run.ts';
 import { requestBody, simulateBody, testBody } from '../../policies/sets/questions-about.ts';
 import { inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
@@ -63,12 +64,12 @@ const PolicySimulation = s.model('PolicySimulation', {
     }),
   ),
 });
-const PolicyTestReport = s.model('PolicyTestReport', {
+const PolicyTestReport = s.model<TestReport & { revision: number }>('PolicyTestReport', {
   revision: s.integer,
   passed: s.integer,
   failed: s.integer,
   results: s.listOf(
-    s.model('PolicyTestResult', {
+    s.model<TestResult>('PolicyTestResult', {
       file: s.string,
       line: s.integer,
       column: s.integer,

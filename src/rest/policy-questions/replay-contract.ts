@@ -1,6 +1,7 @@
 /** The replay of recorded decisions. */
 import { instant, model } from '../../base/validate.ts';
 import { EFFECTS } from '../../engine/compile/policy.ts';
+import type { ReplayReport } from '../../policies/replay/report.ts';
 import { policyFiles, type SetSource, sourceMembers, withSource } from '../../policies/sets/bodies.ts';
 import { one, type Paths, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
@@ -87,7 +88,7 @@ export const replayed = {
   ),
 };
 
-const PolicyReplayReport = s.model('PolicyReplayReport', replayed);
+const PolicyReplayReport = s.model<ReplayReport & { revision: number; from: string; to: string }>('PolicyReplayReport', replayed);
 
 export const POLICY_REPLAY_PATHS: Paths = {
   '/api/policies/replay': {

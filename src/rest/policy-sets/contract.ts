@@ -9,6 +9,7 @@ import {
   rollbackBody,
   rollbackPlanBody,
 } from '../../policies/sets/bodies.ts';
+import type { Flip } from '../../policies/sets/decision-changes.ts';
 import { queryOf, schemaOf } from '../openapi/from-joi.ts';
 import { get, inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
@@ -60,7 +61,7 @@ const policyChangesWithFlips = s.listOf(
       'Examples of requests with a different effect that this policy decides, before or after: at most one that becomes allowed and one that becomes denied. Empty: there is no such request. null: the analysis would take too long.',
       s.orNull(
         s.listOf(
-          s.model('DecisionChange', {
+          s.model<Flip>('DecisionChange', {
             principal: principalFound,
             subjects: s.described(
               'The subjects of the principal that matter. Every principal with exactly these subjects, among those that policies name, gets the same decision.',
