@@ -100,7 +100,7 @@ async function main(): Promise<void> {
       (error: Error) => error.message,
     );
 
-  step('2. Without a policy nobody may use anything');
+  step('2. Without a policy, every request is denied');
   const closed = await refusal(connect());
   announce(closed !== '', `connecting: ${closed}`);
 
@@ -140,7 +140,7 @@ async function main(): Promise<void> {
   const prompt = await client.getPrompt({ name: 'simple-prompt' });
   announce(prompt.messages.length > 0, `prompts/get simple-prompt: ${JSON.stringify(prompt.messages[0]?.content)}`);
 
-  step('7. The role changes; the next call on the same connection is decided anew');
+  step('7. The role changes, and the next call on the same connection is decided with it');
   await api('PUT', `/api/users/${developer.id}`, { token: admin.token, body: { role: 'user' } });
   const after = await refusal(echo('still there?'));
   announce(after !== '', `role "user": tools/call echo: ${after}`);

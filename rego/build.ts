@@ -1,6 +1,6 @@
 /**
- * Builds `gateway.wasm` from the Rego beside it, the same bytes every time: OPA writes the paths that it is given into the
- * module, so it runs in this folder with bare names. `--check` builds elsewhere and compares.
+ * Builds `gateway.wasm` from the Rego beside it. The same sources give the same bytes: OPA writes the paths of the sources into the
+ * module, so it gets copies in a temporary folder, by name only. `--check` only compares the result with the files here.
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -42,7 +42,7 @@ function build(opa: string): { wasm: Buffer; recorded: Recorded } {
     execFileSync('tar', ['-xzf', 'bundle.tar.gz', '/policy.wasm'], { cwd: folder, stdio: ['ignore', 'ignore', 'ignore'] });
     const wasm = readFileSync(join(folder, 'policy.wasm'));
     const version = /^Version: (\S+)$/m.exec(execFileSync(opa, ['version'], { encoding: 'utf8' }))?.[1];
-    if (version === undefined) throw new Error('opa does not tell its version');
+    if (version === undefined) throw new Error('the output of opa version has no version');
     const sources = Object.fromEntries(SOURCES.map((source) => [source, sha256(readFileSync(join(FOLDER, source)))]));
     return { wasm, recorded: { sha256: sha256(wasm), opa_version: version, sources } };
   } finally {
@@ -57,7 +57,9 @@ const recordFile = `${wasmFile}.json`;
 if (process.argv.includes('--check')) {
   const same = wasm.equals(readFileSync(wasmFile)) && record === readFileSync(recordFile, 'utf8');
   process.stdout.write(
-    same ? 'gateway.wasm is what the Rego gives\n' : 'gateway.wasm is not what the Rego gives: npm run rego:build\n',
+    same
+      ? 'gateway.wasm is what OPA builds from the Rego\n'
+      : 'gateway.wasm is not what OPA builds from the Rego: run npm run rego:build\n',
   );
   process.exitCode = same ? 0 : 1;
 } else {

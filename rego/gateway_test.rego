@@ -8,18 +8,18 @@ order := [
 	["allow", "p5"], ["deny", "p6"], ["allow", "p7"], ["allow", "p8"], ["allow", "p9"],
 ]
 
-nobody := {"everyone": {}, "role": {}, "group": {}, "user": {}}
+no_subjects := {"everyone": {}, "role": {}, "group": {}, "user": {}}
 
 index := {
 	"every": {
-		"use": object.union(nobody, {"role": {"dev": 9}}),
-		"tool": object.union(nobody, {"role": {"dev": {"any": 9}}}),
-		"resource": nobody,
-		"prompt": nobody,
+		"use": object.union(no_subjects, {"role": {"dev": 9}}),
+		"tool": object.union(no_subjects, {"role": {"dev": {"any": 9}}}),
+		"resource": no_subjects,
+		"prompt": no_subjects,
 	},
 	"targets": {"t": {
-		"use": object.union(nobody, {"user": {"eve": 0}}),
-		"tool": object.union(nobody, {
+		"use": object.union(no_subjects, {"user": {"eve": 0}}),
+		"tool": object.union(no_subjects, {
 			"everyone": {"": {
 				"exact": {"ping": 1},
 				"edges": [
@@ -37,8 +37,8 @@ index := {
 			}},
 			"user": {"eve": {"any": 0}},
 		}),
-		"resource": nobody,
-		"prompt": nobody,
+		"resource": no_subjects,
+		"prompt": no_subjects,
 	}},
 }
 
@@ -131,7 +131,7 @@ usable(given) := answer if {
 test_survey_names_patterns_in_further_instances if {
 	elsewhere := {
 		"every": index.every,
-		"targets": {"t": object.union(index.targets.t, {"tool": object.union(nobody, {"group": {"ops": {
+		"targets": {"t": object.union(index.targets.t, {"tool": object.union(no_subjects, {"group": {"ops": {
 			"any": 5,
 			"edges": [[4, 2, {"x_": [[4, 2, "x_", 8]]}]],
 			"tests": [[3, 0, "1", 9], [4, 0, "needed", 9], [7, 1, "", 9]],

@@ -1,4 +1,4 @@
-/** The JSON of a decision in the API. */
+/** A row of the audit log as the API shows it. `event.ts` says what is recorded, `decision-store.ts` in which columns. */
 import type { AuditEntry } from './decision-store.ts';
 
 export type LogJson = ReturnType<typeof logJson>;

@@ -39,13 +39,14 @@ export function createPasswords(cores: number = availableParallelism()): Passwor
     }
   }
 
-  let nobody: Promise<string> | null = null;
+  /** The hash of a random password, which is verified if the user does not exist. */
+  let decoy: Promise<string> | null = null;
   return {
     hash: (password) => inTurn(() => hash(password, OWASP)),
     verify: (passwordHash, password) =>
       inTurn(async () => {
-        nobody ??= hash(randomBytes(16).toString('hex'), OWASP);
-        const fits = await verify(passwordHash ?? (await nobody), password);
+        decoy ??= hash(randomBytes(16).toString('hex'), OWASP);
+        const fits = await verify(passwordHash ?? (await decoy), password);
         return fits && passwordHash !== null;
       }),
   };

@@ -12,7 +12,7 @@ export interface TokenClaims {
   readonly jti: string;
   /** The id of the key that signed the token. */
   readonly kid: string;
-  /** Seconds since the epoch; null: the token never expires. Only a recorded API token may lack it. */
+  /** Seconds since the epoch; null: the token never expires. `judgeIdentity` accepts that only for API tokens. */
   readonly exp: number | null;
 }
 

@@ -25,7 +25,7 @@ export interface Stock {
   /** The amount that all keys hold now. */
   readonly taken: number;
   take(key: string, amount: number): Taken | Overdrawn;
-  /** Takes the amount as soon as there is room for it, after those of the same key who wait for room already. */
+  /** Takes the amount as soon as there is room for it. Those who wait for the same key are served first come, first served. */
   queue(key: string, amount: number): Turn;
 }
 
@@ -49,7 +49,7 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
   let taken = 0;
   const line = new Set<{ readonly key: string; readonly attempt: () => boolean }>();
 
-  /** Gives what is free to those who wait for it. Those of one key are served in their order. */
+  /** Serves those who wait, as far as there is room. A key whose first waiting amount does not fit has to wait. */
   function serve(): void {
     const blocked = new Set<string>();
     for (const waiting of line) {

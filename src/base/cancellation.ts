@@ -1,6 +1,6 @@
 /**
- * AbortController and AbortSignal in one plain object. Each request has two of them and rarely uses them; Node's own cost
- * more than reading the message.
+ * AbortController and AbortSignal in one plain object. Each request makes two and rarely uses them, and two objects of Node's own
+ * classes would cost more than reading the message.
  */
 
 /** The part of AbortSignal that the gateway uses. Every AbortSignal is a Cancellable. */

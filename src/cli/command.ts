@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util';
 import { AppError, type FieldError } from '../base/errors.ts';
 import { ConfigError } from '../config/config.ts';
 
-/** The streams to which a command writes. Tests replace the process. */
+/** The streams to which a command writes: those of the process, or of a test. */
 export interface Terminal {
   readonly stdout: { write(text: string): unknown };
   readonly stderr: { write(text: string): unknown };

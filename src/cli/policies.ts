@@ -353,7 +353,7 @@ function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): 
 
 const SIGNS = { create: '+', update: '~', adopt: '~', delete: '-' } as const;
 
-/** Nobody reads every one of many changes. */
+/** People do not read more than this. `--json` has all of them. */
 const CHANGES_SHOWN = 50;
 const WARNINGS_SHOWN = 20;
 

@@ -97,7 +97,7 @@ function decoded(bytes: Buffer): string | { readonly problem: string; readonly l
   }
 }
 
-/** Makes the folder where there is none. Throws CommandError for a name that is none of a policy file, or is a link, and where it cannot be written. */
+/** Creates the folder if it is missing. Throws CommandError if the name is not one of a policy file, if it is a link, or if writing fails. */
 export function writePolicyFile(dir: string, name: string, text: string): void {
   const path = checked(dir, name);
   changing(path, () => mkdirSync(dir, { recursive: true }));
@@ -112,7 +112,7 @@ export function removePolicyFile(dir: string, name: string): void {
   changing(path, () => rmSync(path));
 }
 
-/** A disk may be full, or a folder not ours. */
+/** Reports a failed write as an error of the command: the disk may be full, or the folder may belong to a different user. */
 function changing(path: string, change: () => void): void {
   try {
     change();

@@ -70,7 +70,7 @@ export const explainCommand: Command = {
   name: 'explain',
   takes: '<target> [<type>] [<name>]',
   summary: 'says which policy decides a request, and why the policies evaluated before it do not match',
-  help: `Type is tool, resource or prompt. Without a type and name, it asks whether the caller may use the target at all.
+  help: `Type is tool, resource or prompt. Without a type and name, the question is whether the caller may use the target at all.
 Each policy that does not match is listed with the first member that does not match, and the value that this member requires.`,
   options: WHO_OPTIONS,
   async run(given) {

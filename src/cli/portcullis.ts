@@ -159,7 +159,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     process.exitCode = CANNOT_WRITE;
   });
 });
-// What is told there is no reason to leave anything undone.
+// Messages that cannot be written to stderr do not stop the command.
 process.stderr.on('error', () => undefined);
 
 process.exitCode = await run(process.argv.slice(2));

@@ -27,7 +27,7 @@ withOpa('the Rego is formatted, strict, and passes its own tests', (t) => {
   t.regex(run('test', 'rego'), /^PASS: \d+\/\d+\s*$/);
 });
 
-withOpa('gateway.wasm is what the Rego gives', (t) => {
+withOpa('gateway.wasm is what OPA builds from the Rego', (t) => {
   const { status, stdout } = spawnSync(process.execPath, ['--import', 'ts-blank-space/register', 'rego/build.ts', '--check'], {
     cwd: ROOT,
     encoding: 'utf8',

@@ -45,8 +45,8 @@ export function isUnread(value: JsonValue | undefined): boolean {
 }
 
 /**
- * Which values are built: a message, its `params`, `result` or `error`, and the lists directly in these. Everything else inside
- * them is an item, and so is each element of such a list.
+ * Which values are built. The message, its `params`, `result` or `error`, and the lists in these that `lists` names are always
+ * built. Each element of such a list is an item, and so is any other value inside `params`, `result` or `error`.
  */
 export interface Selection {
   /** The names of members in `params` or `result` that hold long lists. */
@@ -146,8 +146,8 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
   }
 
   /**
-   * Decodes the string up to `at` if that is much. Decoding all of it at its end would take too long. `at` must be between two
-   * characters.
+   * Decodes the string up to `at` if a long part is not decoded yet. Decoding all of it at its end would take too long. `at` must
+   * be between two characters.
    */
   function decodeLong(): void {
     if (skippedDepth === -1 && at - decodedEnd > DECODED_LENGTH) decode(at);

@@ -16,7 +16,10 @@ export type Give = (items: Iterable<unknown>) => Promise<void>;
 export interface Job {
   readonly name: string;
   readonly input: unknown;
-  /** Whose turn it takes; null: it waits for none, because a transaction is held for it, and what runs may wait for that. */
+  /**
+   * The caller in whose turn the job runs. null: the job starts at once. A transaction is open for it, and jobs that are running
+   * may be waiting for that transaction.
+   */
   readonly by: string | null;
   readonly host: Host;
   /** Aborts the job and ends its thread, even while it is waiting. */
@@ -91,7 +94,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
       threads.delete(thread);
       if (spare === thread) spare = null;
     });
-    // A running job also gets the error.
+    // `perform` reports the error if a job is running. Without a listener, the error would end the gateway.
     worker.on('error', () => undefined);
     return thread;
   }

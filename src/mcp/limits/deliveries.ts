@@ -105,7 +105,7 @@ interface Target {
   readonly pairs: Map<string, Account>;
 }
 
-/** How often accounts that nobody has used lately are forgotten. */
+/** How often unused accounts are forgotten. */
 const FORGET_EVERY_MS = 1_000;
 
 /**

@@ -1,4 +1,4 @@
-/** How requests are decided, and how they would be decided by other policies. */
+/** The REST contract of questions about policies: explain, simulate and test. */
 
 import { EFFECTS } from '../../engine/compile/policy.ts';
 import { MISFITS } from '../../engine/explain.ts';

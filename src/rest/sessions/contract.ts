@@ -1,4 +1,4 @@
-/** Sessions. */
+/** The REST contract of sessions. */
 import Joi from 'joi';
 import { model, uuid } from '../../base/validate.ts';
 import type { SessionFilter } from '../../sessions/session-store.ts';
