@@ -20,12 +20,11 @@ import { createAccounts } from './gateway/accounts.ts';
 import { startAudit } from './gateway/audit.ts';
 import type { Base } from './gateway/base.ts';
 import { createDecisions } from './gateway/decisions.ts';
-import { bounded, inTime } from './gateway/in-time.ts';
+import { inTime } from './gateway/in-time.ts';
 import { createMcp } from './gateway/mcp.ts';
-import { createPolicies } from './gateway/policies.ts';
 import { joinReplicas } from './gateway/replicas.ts';
+import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
-import { createTargets } from './gateway/targets.ts';
 import { inTurn } from './http/in-turn.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
@@ -126,12 +125,13 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const { writer } = audit;
   const { presence, shadows } = replicas;
   presence.whenLapsed(() => mcp.endStreams());
+  const soon = <T>(work: Promise<T>): Promise<T | null> => inTime(work, SCRAPE_TIMEOUT_MS).catch(() => null);
   watchLevels(base.metrics, {
     audit: () => writer.unsettled(),
     behind: async () => {
-      const newest = await bounded(base.changes.position(), SCRAPE_TIMEOUT_MS);
+      const newest = await soon(base.changes.position());
       // A replica without requests may not have loaded the newest changes yet.
-      await bounded(current.fresh(), SCRAPE_TIMEOUT_MS);
+      await soon(current.fresh());
       const own = current.sequence();
       return newest === null || own === null ? null : Math.max(0, newest.sequence - own);
     },
@@ -185,7 +185,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       shadows.stop().catch(() => {});
       mcp.endStreams();
       await drained;
-      if (await inTime(release(), RELEASE_TIMEOUT_MS)) return;
+      if ((await inTime(release(), RELEASE_TIMEOUT_MS)) !== null) return;
       // A decision that is not durable took no effect. Outcomes of recorded calls may be missing.
       const unrecorded = writer.unsettled();
       log.error(unrecorded, 'shutting down with audit records that the database has not confirmed');

@@ -11,24 +11,14 @@ export async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
   }
 }
 
-/** Returns the result of the work. null: it failed, or took longer than `ms` milliseconds. */
-export async function bounded<T>(work: Promise<T>, ms: number): Promise<T | null> {
-  let result: T | null = null;
-  const stored = work.then((value) => {
-    result = value;
-  });
-  await inTime(stored, ms).catch(() => false);
-  return result;
-}
-
-/** Returns whether the work is done within `ms` milliseconds. Rejects if it fails first. */
-export async function inTime(work: Promise<unknown>, ms: number): Promise<boolean> {
+/** Returns the result of the work. null: it takes longer than `ms` milliseconds. Rejects if the work fails first. */
+export async function inTime<T>(work: Promise<T>, ms: number): Promise<T | null> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(() => resolve(false), ms);
+  const late = new Promise<null>((resolve) => {
+    timer = setTimeout(() => resolve(null), ms);
   });
   try {
-    return await Promise.race([work.then(() => true), late]);
+    return await Promise.race([work, late]);
   } finally {
     clearTimeout(timer);
   }

@@ -6,7 +6,7 @@ import { sessionStore } from '../sessions/session-store.ts';
 import { createSessionUpkeep } from '../sessions/upkeep.ts';
 import type { Base } from './base.ts';
 import type { Decisions } from './decisions.ts';
-import type { Policies } from './policies.ts';
+import type { Policies } from './resources.ts';
 
 export type Replicas = Awaited<ReturnType<typeof joinReplicas>>;
 

@@ -24,9 +24,8 @@ import type { Audit } from './audit.ts';
 import type { Base } from './base.ts';
 import { type Decisions, GATE_TIMEOUT_MS } from './decisions.ts';
 import { inTime } from './in-time.ts';
-import type { Policies } from './policies.ts';
 import type { Replicas } from './replicas.ts';
-import type { Targets } from './targets.ts';
+import type { Policies, Targets } from './resources.ts';
 
 export interface Parts {
   readonly decisions: Decisions;
@@ -51,7 +50,11 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
   const auth = { ...accounts, database, trustProxy: config.trustProxy };
   const ready = async (): Promise<Record<string, boolean>> => {
     if (!accepts()) return { accepting: false };
-    const works = (work: Promise<unknown>): Promise<boolean> => inTime(work, GATE_TIMEOUT_MS).catch(() => false);
+    const works = (work: Promise<unknown>): Promise<boolean> =>
+      inTime(work, GATE_TIMEOUT_MS).then(
+        (found) => found !== null,
+        () => false,
+      );
     // `state` covers the newest policies, targets and identities, and the engine built from them.
     const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(decisions.current.fresh())]);
     return { accepting: true, database: databaseWorks, state: stateWorks, audit: audit.writer.works() };

@@ -162,7 +162,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if ('kind' in arrived) return arrived;
   const { method, headers, targetName, claims, principal } = arrived;
 
-  // Before a large body is read, its sender is admitted once more than others: this can only refuse.
+  // The sender of a large body is admitted before it is read, too. At that time the gateway can only refuse.
   const received = await receive(endpoint.intake, endpoint.limits, req, principal, () => admitCaller(endpoint, arrived));
   if ('kind' in received) return received;
   held.giveBack = received.giveBack;

@@ -4,10 +4,10 @@ import { createLog } from '../../src/base/log.ts';
 import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
 import { createMerge } from '../../src/mcp/requests/merge.ts';
 import { createAdmissionChanges, createRevalidation } from '../../src/mcp/requests/revalidation.ts';
+import type { SessionTarget } from '../../src/mcp/requests/upstream-opening.ts';
 import {
   createUpstreamSessions,
   isUpstreamSessionFailure,
-  type SessionTarget,
   type UpstreamSessions,
 } from '../../src/mcp/requests/upstream-sessions.ts';
 import { createSeal } from '../../src/mcp/sessions/seal.ts';

@@ -9,13 +9,14 @@ import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, una
 import { mergeServerCapabilities } from '../protocol/capabilities.ts';
 import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../protocol/message.ts';
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../protocol/mode.ts';
-import { authorize, type Verdict } from '../requests/authorize.ts';
+import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../requests/authorize.ts';
 import type { Caller, RequestDeps, SessionMessage } from '../requests/context.ts';
 import { handleRequest } from '../requests/handle-request.ts';
 import { answersNothing, handleNotification, handleResponse } from '../requests/session-messages.ts';
-import { recordSession } from '../requests/session-requests.ts';
-import { isUpstreamSessionFailure, sessionAt, settingOf } from '../requests/upstream-sessions.ts';
-import { AGGREGATE, LIST_KINDS, type Session, sealSession } from '../sessions/sessions.ts';
+import { keepSession } from '../requests/session-requests.ts';
+import { sessionAt, settingOf } from '../requests/upstream-opening.ts';
+import { isUpstreamSessionFailure } from '../requests/upstream-sessions.ts';
+import { AGGREGATE, LIST_KINDS, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
@@ -28,7 +29,7 @@ const LISTS = { tools: {}, prompts: {}, resources: {} };
 
 /** Handles `initialize`. The session covers every target that the caller may use, now and later. */
 export async function openAggregate(deps: RequestDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
-  const { principal, snapshot } = caller.admission;
+  const { snapshot } = caller.admission;
   const targets = usableTargets(caller.admission);
   const verdicts = await decideAll(deps, caller, targets);
   if (verdicts === null) return unavailable(id);
@@ -43,17 +44,14 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
     holder: deps.replicaId,
     issuedAt: deps.now(),
   };
-  try {
-    await recordSession(deps, caller, session, null, params);
-  } catch (err) {
-    deps.log.error({ err }, 'recording a session failed; it is not opened');
-    return unavailable(id);
-  }
+  const sealed = await keepSession(deps, caller, session, null, params);
+  if (sealed === null) return unavailable(id);
   if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
     targets.map(async (target) => {
       const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, caller.admission)));
-      finish(deps, caller, verdicts.get(target.name), failed ? 'upstream_error' : 'ok');
+      const verdict = verdicts.get(target.name);
+      if (verdict !== undefined) recordEnd(deps, caller, verdict, failed ? 'upstream_error' : 'ok');
       return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
     }),
   );
@@ -62,7 +60,6 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
     capabilities: mergeServerCapabilities([LISTS, ...hellos], session.revision === TASKS_REVISION ? 'capability' : 'none'),
     serverInfo: SERVER_INFO,
   };
-  const sealed = sealSession(deps.seal, principal, AGGREGATE, session);
   deps.log.debug(
     { session: session.id, targets: targets.length, revision: snapshot.engine.revision },
     'aggregate session opened',
@@ -79,24 +76,13 @@ async function decideAll(
   caller: Caller,
   targets: readonly RoutedTarget[],
 ): Promise<ReadonlyMap<string, Verdict> | null> {
-  const { admission } = caller;
   const method = 'initialize';
   if (targets.length === 0) return (await recordEmptyAggregate(deps, caller, method)) ? new Map() : null;
-  try {
-    const verdicts = targets.map(async ({ name }) => {
-      const verdict = await authorize(deps, { admission, targetName: name, method, operation: { kind: 'target' } });
-      return [name, verdict] as const;
-    });
-    return new Map(await Promise.all(verdicts));
-  } catch (err) {
-    deps.log.error({ err }, 'recording a decision failed; the request is refused');
-    return null;
-  }
-}
-
-function finish(deps: RequestDeps, caller: Caller, verdict: Verdict | undefined, outcome: 'ok' | 'upstream_error'): void {
-  if (verdict === undefined) return;
-  deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+  const verdicts = targets.map(
+    async ({ name }) => [name, await authorizeUse(deps, { ...caller, targetName: name }, method)] as const,
+  );
+  const decided = await ifRecorded(deps.log, Promise.all(verdicts));
+  return decided && new Map(decided);
 }
 
 /** Handles a request of a session at the aggregate endpoint, which may have ended. */

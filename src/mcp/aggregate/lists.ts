@@ -1,17 +1,15 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { isObject, type JsonObject } from '../../base/json/json.ts';
-import { type LargeRules, readLargeJson } from '../../base/json/large.ts';
-import { TARGET_RULES } from '../../base/json/selection.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.ts';
 import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
 import { methodNotFound } from '../protocol/operation.ts';
 import type { Caller, RequestDeps } from '../requests/context.ts';
 import { handleRequest } from '../requests/handle-request.ts';
-import { askedAt, sessionAt } from '../requests/upstream-sessions.ts';
+import { askedAt, sessionAt } from '../requests/upstream-opening.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
-import { renameLarge } from './names.ts';
+import { readList } from './names.ts';
 import type { Plan } from './route.ts';
 import { askAmong, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
 
@@ -97,23 +95,16 @@ async function pageOf(
   return page ?? { target, items: null, next: null };
 }
 
-/** The items have already been checked; only their spans are needed. */
-const RULES: LargeRules = { ...TARGET_RULES, maxDepth: 512, maxValues: 4_000_000, spanDepth: 2 };
-
-async function readPage(target: RoutedTarget, method: string, member: string, answered: string): Promise<Page> {
-  const text = await renameLarge(target.name, method, answered);
-  const reading = await readLargeJson(text, RULES, target.name);
-  const message = reading.ok && isObject(reading.value) ? reading.value : {};
+async function readPage(target: RoutedTarget, method: string, member: string, text: string): Promise<Page> {
+  const { message, items } = await readList(target.name, method, member, text);
   const { result, error } = message;
   // A target without this method has no items. A target that the caller may no longer use is not mentioned.
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
     return { target, items: '', next: null };
-  const span = reading.ok ? reading.span.members?.get('result')?.members?.get(member) : undefined;
   const nextCursor = isObject(result) ? result.nextCursor : undefined;
   // Clients treat an empty cursor as none.
   const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
-  if (span === undefined || (next?.length ?? 0) > MAX_CURSOR_LENGTH) return { target, items: null, next: null };
-  return { target, items: text.slice(span.start + 1, span.end - 1).trim(), next };
+  return (next?.length ?? 0) > MAX_CURSOR_LENGTH ? { target, items: null, next: null } : { target, items, next };
 }
 
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>

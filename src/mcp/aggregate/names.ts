@@ -15,6 +15,7 @@ import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES, TARGET_RULES } from '../../base/json/selection.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
+import { applyEdits, type Edit } from '../protocol/draft.ts';
 import type { RpcNotification, RpcRequest } from '../protocol/message.ts';
 import type { Located } from '../protocol/rebuild.ts';
 import { POINTERS } from '../protocol/visible.ts';
@@ -110,7 +111,7 @@ export async function bareResponse(targetName: string, located: Located): Promis
   const reading = await readLargeJson(text, rules, targetName);
   if (!reading.ok) return located;
   at(['result', '_meta', RELATED_TASK, 'taskId'], bare)(reading.value, reading.span, edits);
-  const edited = await readLargeJson(applyEdits(text, edits), rules, targetName);
+  const edited = await readLargeJson(applyEdits({ text, span: reading.span, edits }), rules, targetName);
   return edited.ok ? edited : located;
 }
 
@@ -119,12 +120,6 @@ const LIST_DEPTH = 6;
 /** The text has already been read within the limits for targets. */
 const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LIST_DEPTH };
 
-interface Edit {
-  readonly start: number;
-  readonly end: number;
-  readonly text: string;
-}
-
 type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
 
 /**
@@ -132,16 +127,38 @@ type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
  * `method`: of the request that it answers.
  */
 export function renameMessage(targetName: string, method: string, text: string): string {
-  return renameRead(targetName, method, text, readJsonText(text, rulesFor(method)));
+  const reading = readJsonText(text, rulesFor(method));
+  return reading.ok ? applyEdits({ text, span: reading.span, edits: editsFor(targetName, method, reading) }) : text;
 }
 
 /** The same for a message of any size. A message with too many values keeps its names. */
 export async function renameLarge(targetName: string, method: string, text: string): Promise<string> {
   if (text.length <= LARGE_TEXT) return renameMessage(targetName, method, text);
+  const { reading, edits } = await readNames(targetName, method, text);
+  return reading.ok ? applyEdits({ text, span: reading.span, edits }) : text;
+}
+
+/** Reads the answer to a request for a list. `items`: the items with joined names, as text; null: there is no list. */
+export async function readList(
+  targetName: string,
+  method: string,
+  member: string,
+  text: string,
+): Promise<{ readonly message: JsonObject; readonly items: string | null }> {
+  const { reading, edits } = await readNames(targetName, method, text);
+  if (!reading.ok || !isObject(reading.value)) return { message: {}, items: null };
+  const list = reading.span.members?.get('result')?.members?.get(member);
+  if (list === undefined) return { message: reading.value, items: null };
+  const within = edits.filter(({ start }) => start >= list.start && start < list.end);
+  return { message: reading.value, items: applyEdits({ text, span: list, edits: within }).slice(1, -1).trim() };
+}
+
+async function readNames(targetName: string, method: string, text: string): Promise<{ reading: JsonReading; edits: Edit[] }> {
+  const reading = await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, targetName);
   try {
-    return renameRead(targetName, method, text, await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, targetName));
+    return { reading, edits: reading.ok ? editsFor(targetName, method, reading) : [] };
   } catch (cause) {
-    if (cause instanceof UnreadFault) return text;
+    if (cause instanceof UnreadFault) return { reading, edits: [] };
     throw cause;
   }
 }
@@ -149,8 +166,8 @@ export async function renameLarge(targetName: string, method: string, text: stri
 /** A `tool_result` may contain others, to any depth, so content has spans down to its full depth. */
 const rulesFor = (method: string) => ({ ...RULES, spanDepth: method.endsWith('/list') ? LIST_DEPTH : RULES.maxDepth });
 
-function renameRead(targetName: string, method: string, text: string, reading: JsonReading): string {
-  if (!reading.ok || !isObject(reading.value)) return text;
+function editsFor(targetName: string, method: string, reading: JsonReading & { readonly ok: true }): Edit[] {
+  if (!isObject(reading.value)) return [];
   const message = reading.value;
   const edits: Edit[] = [];
   const name = rename((value) => joinName(targetName, value));
@@ -176,7 +193,7 @@ function renameRead(targetName: string, method: string, text: string, reading: J
     for (const renaming of pointed(uri)) at(['result'], renaming)(message, reading.span, edits);
     for (const renaming of within.get(method) ?? []) at(['result'], renaming)(message, reading.span, edits);
   }
-  return applyEdits(text, edits);
+  return edits;
 }
 
 /** Joins a progress token with the name of its target. The token is kept as JSON text, so that a number stays a number. */
@@ -284,13 +301,3 @@ const linked =
   (value, span, edits) => {
     if (isObject(value) && value.type === 'resource_link') at(['uri'], uri)(value, span, edits);
   };
-
-function applyEdits(text: string, edits: readonly Edit[]): string {
-  let renamed = '';
-  let from = 0;
-  for (const edit of [...edits].sort((a, b) => a.start - b.start)) {
-    renamed += text.slice(from, edit.start) + edit.text;
-    from = edit.end;
-  }
-  return renamed + text.slice(from);
-}

@@ -2,18 +2,17 @@
 
 import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
-import { readLargeJson } from '../../base/json/large.ts';
-import { TARGET_RULES } from '../../base/json/selection.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
-import { authorize, type Verdict } from '../requests/authorize.ts';
-import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type RequestDeps } from '../requests/context.ts';
+import { authorizeUse, recordEnd, type Verdict } from '../requests/authorize.ts';
+import { type Caller, type ClaimedSession, contextOf, type RequestDeps } from '../requests/context.ts';
 import { createMerge } from '../requests/merge.ts';
-import { endSession, operationOf } from '../requests/session-messages.ts';
+import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
 import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
 import { forwardStream } from '../requests/upstream-messages.ts';
-import { askedAt, isUpstreamSessionFailure, sessionAt } from '../requests/upstream-sessions.ts';
+import { askedAt, sessionAt } from '../requests/upstream-opening.ts';
+import { isUpstreamSessionFailure } from '../requests/upstream-sessions.ts';
 import {
   fingerprintOf,
   LIST_KINDS,
@@ -28,8 +27,6 @@ import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
 import { isLive, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
-const SESSION_GONE = new AppError('not_found', 'Session not found');
-const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
 /** The first pause before the gateway reconnects to a target's stream, and the longest. */
@@ -94,14 +91,9 @@ async function resume(deps: RequestDeps, caller: Caller, session: Session, lastE
 }
 
 async function recordGet(deps: RequestDeps, caller: Caller, targetName: string): Promise<boolean> {
-  const { allowed, decisionId } = await decide(deps, caller, targetName, 'GET');
-  const outcome = allowed ? 'ok' : 'denied';
-  deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
-  return allowed;
-}
-
-function decide(deps: RequestDeps, { admission }: Caller, targetName: string, method: string): Promise<Verdict> {
-  return authorize(deps, { admission, targetName, method, operation: { kind: 'target' } });
+  const verdict = await authorizeUse(deps, { ...caller, targetName }, 'GET');
+  recordEnd(deps, caller, verdict, verdict.allowed ? 'ok' : 'denied');
+  return verdict.allowed;
 }
 
 /** Resumes the stream of one answer that broke off. Only its target sends on it, because each message goes to one stream. */
@@ -115,15 +107,7 @@ async function restOfAnswer(deps: RequestDeps, caller: Caller, session: Session,
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
   }
-  const awaited: AwaitedRequest = {
-    ...origin,
-    params: undefined,
-    operation: operationOf(origin.method),
-    end(outcome) {
-      if (outcome === 'cancelled') return;
-      deps.audit.outcome({ decision_id: origin.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
-    },
-  };
+  const awaited = resumedRequest(deps, caller, origin);
   const events = forwardStream(
     deps,
     { ...contextOf(own, target, 'stateful', awaited), linked: reached.linked, longLived: true },
@@ -287,8 +271,6 @@ async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => vo
   }
 }
 
-const PROGRESS = '{"jsonrpc":"2.0","method":"notifications/progress"';
-
 /** Drops progress that a target reports for a request to a different target. Clients number their requests across targets. */
 async function* ownProgress(
   deps: RequestDeps,
@@ -297,20 +279,10 @@ async function* ownProgress(
   events: AsyncIterable<OutEvent>,
 ): AsyncGenerator<OutEvent> {
   for await (const event of events) {
-    const message = event.data.startsWith(PROGRESS) ? await readProgress(targetName, event.data) : null;
-    const token = message?.params?.progressToken;
+    const { progressToken: token } = event;
     const at = token === undefined ? null : deps.inFlight.of(session.id, 'token', token);
     if (at === null || at === targetName) yield event;
   }
-}
-
-async function readProgress(targetName: string, text: string): Promise<Progress | null> {
-  const reading = await readLargeJson(text, TARGET_RULES, targetName);
-  return reading.ok ? (reading.value as Progress) : null;
-}
-
-interface Progress {
-  readonly params?: { readonly progressToken?: string | number };
 }
 
 /**
@@ -322,7 +294,7 @@ export async function deleteAggregate(deps: RequestDeps, caller: Caller, claimed
   if ('kind' in session) return session;
   try {
     const halves = await upstreamSessionsOf(deps, caller.admission, session);
-    const verdicts = await Promise.all(halves.map(([{ name }]) => decide(deps, caller, name, 'DELETE')));
+    const verdicts = await Promise.all(halves.map(([{ name }]) => authorizeUse(deps, { ...caller, targetName: name }, 'DELETE')));
     const ended = await endSession(deps, session);
     deps.inFlight.end(session.id);
     await Promise.all(halves.map(([target, link], index) => endAt(deps, caller, { session, link }, target, verdicts[index])));
@@ -349,8 +321,7 @@ async function endAt(
   const ending = deps.upstream.send(request).then((answer) => {
     attempt.ended(!isFault(answer));
     if (!isFault(answer)) answer.discard();
-    const outcome = isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok';
-    deps.audit.outcome({ decision_id: verdict.decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
+    recordEnd(deps, caller, verdict, isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok');
   });
   await deps.pace.wait(askedAt(place), 'DELETE', ending);
 }

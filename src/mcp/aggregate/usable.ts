@@ -4,9 +4,9 @@ import { signalOf } from '../../base/cancellation.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { RpcRequest } from '../protocol/message.ts';
-import { authorize } from '../requests/authorize.ts';
+import { authorizeUse, ifRecorded, recordEnd } from '../requests/authorize.ts';
 import { type Caller, REVOKED, type RequestDeps, type SessionMessage } from '../requests/context.ts';
-import { askedAt, type SessionTarget, sessionAt } from '../requests/upstream-sessions.ts';
+import { askedAt, type SessionTarget, sessionAt } from '../requests/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
@@ -45,19 +45,10 @@ export async function upstreamSessionsOf(
 }
 
 /** Records a request to all targets when the caller may use none. False: it could not be recorded. */
-export async function recordEmptyAggregate(
-  deps: RequestDeps,
-  { admission, arrivedAt }: Caller,
-  method: string,
-): Promise<boolean> {
-  try {
-    const { decisionId } = await authorize(deps, { admission, targetName: AGGREGATE, method, operation: { kind: 'target' } });
-    deps.audit.outcome({ decision_id: decisionId, outcome: 'denied', duration_ms: deps.now() - arrivedAt });
-    return true;
-  } catch (err) {
-    deps.log.error({ err }, 'recording a decision failed; the request is refused');
-    return false;
-  }
+export async function recordEmptyAggregate(deps: RequestDeps, caller: Caller, method: string): Promise<boolean> {
+  const verdict = await ifRecorded(deps.log, authorizeUse(deps, { ...caller, targetName: AGGREGATE }, method));
+  if (verdict !== null) recordEnd(deps, caller, verdict, 'denied');
+  return verdict !== null;
 }
 
 /**

@@ -9,6 +9,8 @@ export interface OutEvent {
   readonly retry?: number | undefined;
   /** The answer to the request that opened the stream; nothing follows. */
   readonly final?: boolean;
+  /** The token of a progress notification. */
+  readonly progressToken?: RpcId | undefined;
   /** As in MessageAnswer. */
   readonly result?: JsonObject | undefined;
 }

@@ -1,7 +1,7 @@
 /** Collects edits of a result and applies them together. All other text of the result stays as it is. Pure. */
 import type { JsonObject, JsonSpan, JsonValue } from '../../base/json/json.ts';
 
-interface Edit {
+export interface Edit {
   readonly start: number;
   readonly end: number;
   readonly text: string;
@@ -29,13 +29,14 @@ export function replaceMember(draft: Draft, name: string, text: string): void {
   draft.edits.push({ start: at, end: at, text: `${JSON.stringify(name)}:${text}${isFirst ? '' : ','}` });
 }
 
-export function applyEdits(draft: Draft): string {
-  let text = '';
-  let at = draft.span.start;
-  // If several insertions share a position, the latest comes first (the sort is stable): only the first one lacks its comma.
-  for (const edit of draft.edits.toReversed().sort((a, b) => a.start - b.start)) {
-    text += draft.text.slice(at, edit.start) + edit.text;
+/** The text of the span, with the edits. If several insertions share a position, the latest comes first. */
+export function applyEdits({ text, span, edits }: Omit<Draft, 'value'>): string {
+  let edited = '';
+  let at = span.start;
+  // The sort is stable: of several insertions, only the first one lacks its comma.
+  for (const edit of edits.toReversed().sort((a, b) => a.start - b.start)) {
+    edited += text.slice(at, edit.start) + edit.text;
     at = edit.end;
   }
-  return text + draft.text.slice(at, draft.span.end);
+  return edited + text.slice(at, span.end);
 }

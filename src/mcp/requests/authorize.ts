@@ -1,8 +1,9 @@
 /** The only step on the path of a request that asks the policies. It records the decision before anything follows from it. */
 
 import { captureArguments } from '../../audit/arguments.ts';
-import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord } from '../../audit/event.ts';
+import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord, type Outcome } from '../../audit/event.ts';
 import type { JsonObject } from '../../base/json/json.ts';
+import type { Log } from '../../base/log.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -85,6 +86,35 @@ function decide(
   } catch {
     return { ...DENY, reason: 'error' };
   }
+}
+
+/** The same for a message that names no object. */
+export function authorizeUse(
+  deps: AuthorizeDeps,
+  { admission, targetName }: Pick<Question, 'admission' | 'targetName'>,
+  method: string,
+): Promise<Verdict> {
+  return authorize(deps, { admission, targetName, method, operation: { kind: 'target' } });
+}
+
+/** null: the decision cannot be recorded, so that the request must be refused. */
+export async function ifRecorded<T>(log: Log, decision: Promise<T>): Promise<T | null> {
+  try {
+    return await decision;
+  } catch (err) {
+    log.error({ err }, 'recording a decision failed; the request is refused');
+    return null;
+  }
+}
+
+/** Records how a decided message has ended. */
+export function recordEnd(
+  { audit, now }: AuthorizeDeps,
+  { arrivedAt }: { readonly arrivedAt: number },
+  { decisionId: decision_id }: { readonly decisionId: string },
+  outcome: Outcome,
+): void {
+  audit.outcome({ decision_id, outcome, duration_ms: now() - arrivedAt });
 }
 
 /** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */

@@ -12,7 +12,7 @@ import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import { decideListed } from './authorize.ts';
 import type { RequestContext, RequestDeps, UpstreamContext } from './context.ts';
-import { filterError } from './filter.ts';
+import { filterError } from './filter-parts.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 

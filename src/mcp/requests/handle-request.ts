@@ -3,7 +3,7 @@
 import type { Outcome } from '../../audit/event.ts';
 import { type Answer, refuse, tooManyCalls, unavailable } from '../protocol/answer.ts';
 import { LISTEN } from '../protocol/listen.ts';
-import { authorize, type Verdict } from './authorize.ts';
+import { authorize, ifRecorded, recordEnd, type Verdict } from './authorize.ts';
 import { type Caller, type ClientRequest, contextOf, type RequestContext, type RequestDeps } from './context.ts';
 import { denied } from './denied.ts';
 import { forwardFailure } from './failure.ts';
@@ -24,15 +24,13 @@ export async function handleRequest(deps: RequestDeps, caller: Caller, request: 
 
   // Decide, and record: nothing may follow from a decision that is not durable (law 5).
   const { operation } = resolved;
-  let verdict: Verdict;
-  try {
-    verdict = await authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation, params });
-  } catch (err) {
+  const { admission, targetName } = caller;
+  const verdict = await ifRecorded(deps.log, authorize(deps, { admission, targetName, method, operation, params }));
+  if (verdict === null) {
     leave();
-    deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return unavailable(id);
   }
-  const ending = endOnce(deps, caller, method, verdict.decisionId, leave);
+  const ending = endOnce(deps, caller, method, verdict, leave);
   const { end } = ending;
   if (!verdict.allowed) {
     end('denied');
@@ -87,7 +85,7 @@ interface Ending {
   readonly end: (outcome: Outcome) => void;
 }
 
-function endOnce(deps: RequestDeps, caller: Caller, method: string, decision_id: string, leave: () => void): Ending {
+function endOnce(deps: RequestDeps, caller: Caller, method: string, verdict: Verdict, leave: () => void): Ending {
   const { targetName, wholeAt } = caller;
   let ended = false;
   let addedMs: number | null = null;
@@ -99,7 +97,7 @@ function endOnce(deps: RequestDeps, caller: Caller, method: string, decision_id:
       if (ended) return;
       ended = true;
       leave();
-      deps.audit.outcome({ decision_id, outcome, duration_ms: deps.now() - caller.arrivedAt });
+      recordEnd(deps, caller, verdict, outcome);
       // The client decides how long such a stream lasts, so its duration measures nothing.
       if (method === LISTEN) return;
       deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });

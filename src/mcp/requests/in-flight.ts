@@ -4,15 +4,7 @@
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RpcId, RpcRequest } from '../protocol/message.ts';
 
-export interface InFlightRequests {
-  /** Remembers the target of a request. Returns a function to call when the request is over. */
-  note(sessionId: string, request: Pick<RpcRequest, 'id' | 'params'>, targetName: string): () => void;
-  /** The target of the in-flight request with this id or progress token. */
-  of(sessionId: string, by: 'id' | 'token', value: RpcId): string | null;
-  /** Calls the listener when the session ends. Returns a function that unsubscribes. */
-  onEnd(sessionId: string, listener: () => void): () => void;
-  end(sessionId: string): void;
-}
+export type InFlightRequests = ReturnType<typeof createInFlightRequests>;
 
 interface UnderWay {
   readonly id: RpcId;
@@ -20,22 +12,25 @@ interface UnderWay {
   readonly targetName: string;
 }
 
-export function createInFlightRequests(): InFlightRequests {
+export function createInFlightRequests() {
   const requests = new Map<string, Set<UnderWay>>();
   const listeners = new Map<string, Set<() => void>>();
   return {
-    note(sessionId, { id, params }, targetName) {
+    /** Remembers the target of a request. Returns a function to call when the request is over. */
+    note(sessionId: string, { id, params }: Pick<RpcRequest, 'id' | 'params'>, targetName: string): () => void {
       const request: UnderWay = { id, token: tokenOf(params), targetName };
       return enter(requests, sessionId, request);
     },
-    of(sessionId, by, value) {
+    /** The target of the in-flight request with this id or progress token. */
+    of(sessionId: string, by: 'id' | 'token', value: RpcId): string | null {
       const found = [...(requests.get(sessionId) ?? [])].find(({ id, token }) =>
         by === 'id' ? id === value : token !== null && isSameToken(token, value),
       );
       return found?.targetName ?? null;
     },
-    onEnd: (sessionId, listener) => enter(listeners, sessionId, listener),
-    end(sessionId) {
+    /** Calls the listener when the session ends. Returns a function that unsubscribes. */
+    onEnd: (sessionId: string, listener: () => void): (() => void) => enter(listeners, sessionId, listener),
+    end(sessionId: string): void {
       for (const listener of listeners.get(sessionId) ?? []) listener();
     },
   };

@@ -14,7 +14,7 @@ import type { UpstreamStream } from '../upstream/upstream.ts';
 import { authorize, decideListed } from './authorize.ts';
 import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { createMerge } from './merge.ts';
-import { bindingNow, rightsOf } from './standalone-stream.ts';
+import { bindingNow, onRightsChanged } from './standalone-stream.ts';
 import { forwardStream } from './upstream-messages.ts';
 
 /** What the context of a listening stream has in addition. */
@@ -85,15 +85,9 @@ export async function* listeningStream(
 ): AsyncGenerator<OutEvent> {
   const { caller, target, awaited } = context;
   const merged = createMerge<OutEvent>();
-  let rights = rightsOf(caller.admission, target);
   const binding = bindingNow(caller.admission, target);
   let acknowledged: JsonObject = {};
-  const leave = caller.changes?.listen((admission) => {
-    const moved = admission.snapshot.targets.get(target.name);
-    if (moved === undefined) return;
-    const rightsNow = rightsOf(admission, moved);
-    if (rightsNow === rights) return;
-    rights = rightsNow;
+  const leave = onRightsChanged(context, (admission, moved) => {
     // The stream must not continue with credentials that are no longer the caller's.
     if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
       for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);

@@ -16,7 +16,7 @@ import { upstreamFault } from './failure.ts';
 import { type Listened, listenFor, missingTasks } from './listening.ts';
 import { fallBack } from './stateless-requests.ts';
 import { taskPlaceAt } from './tasks-of-caller.ts';
-import { sessionAt } from './upstream-sessions.ts';
+import { sessionAt } from './upstream-opening.ts';
 
 /** A message for a target. */
 export interface Prepared {

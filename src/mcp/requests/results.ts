@@ -6,20 +6,21 @@ import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
 import type { Admission } from '../../state/admission.ts';
 import { declaresTasks, isWithheldError } from '../protocol/capabilities.ts';
-import { resultMessage } from '../protocol/message.ts';
+import { type RpcId, resultMessage } from '../protocol/message.ts';
 import { type Located, rebuildResponse } from '../protocol/rebuild.ts';
 import { fingerprintOf, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 import { decideListed } from './authorize.ts';
 import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { NOT_ITS_TO_ASK } from './failure.ts';
-import { filterError, filterInSteps, filterResult, isLongList, type ResultContext, taskIdsIn } from './filter.ts';
+import { filterInSteps, filterResult, isLongList } from './filter.ts';
+import { filterError, type ResultContext, taskIdsIn } from './filter-parts.ts';
 import { ownTasks, rememberTask, taskPlaceAt } from './tasks-of-caller.ts';
-import { settingOf } from './upstream-sessions.ts';
+import { settingOf } from './upstream-opening.ts';
 
 /** What becomes of a message that a target has sent. */
 export type Seen =
-  | { readonly kind: 'pass'; readonly text: string }
+  | { readonly kind: 'pass'; readonly text: string; readonly progressToken?: RpcId | undefined }
   | { readonly kind: 'drop' }
   | { readonly kind: 'final'; readonly text: string; readonly outcome: Outcome; readonly result?: JsonObject | undefined }
   /** The caller may no longer use the stream. */

@@ -96,18 +96,15 @@ function isAlike(a: Admission, b: Admission): boolean {
   );
 }
 
-/** Reports each new state while the stream may stay open. */
-export interface AdmissionChanges {
-  /** Sets the only listener. Returns a function that unsubscribes. */
-  listen(listener: (admission: Admission) => void): () => void;
-  emit(admission: Admission): void;
-}
+export type AdmissionChanges = ReturnType<typeof createAdmissionChanges>;
 
-export function createAdmissionChanges(): AdmissionChanges {
+/** Reports each new state while the stream may stay open. */
+export function createAdmissionChanges() {
   let current: ((admission: Admission) => void) | null = null;
   let last: Admission | null = null;
   return {
-    listen(listener) {
+    /** Sets the only listener. Returns a function that unsubscribes. */
+    listen(listener: (admission: Admission) => void): () => void {
       current = listener;
       // A change that came while the stream was being opened.
       if (last !== null) listener(last);
@@ -115,7 +112,7 @@ export function createAdmissionChanges(): AdmissionChanges {
         if (current === listener) current = null;
       };
     },
-    emit(admission) {
+    emit(admission: Admission): void {
       last = admission;
       current?.(admission);
     },

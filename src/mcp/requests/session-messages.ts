@@ -16,7 +16,7 @@ import {
   unavailable,
 } from '../protocol/answer.ts';
 import { CODES, type RpcNotification, type RpcResponse } from '../protocol/message.ts';
-import { type Operation, readOperation } from '../protocol/operation.ts';
+import { readOperation } from '../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../protocol/rebuild.ts';
 import {
   fingerprintOf,
@@ -24,12 +24,13 @@ import {
   openAskedId,
   openEventId,
   type Session,
+  type StreamOrigin,
   type UpstreamSession,
   versionOf,
 } from '../sessions/sessions.ts';
 import { inwardMeta, type TaskPlace } from '../sessions/tasks.ts';
 import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
-import { authorize, type Verdict } from './authorize.ts';
+import { authorizeUse, ifRecorded, recordEnd, type Verdict } from './authorize.ts';
 import {
   type AwaitedRequest,
   type Caller,
@@ -41,9 +42,9 @@ import {
 import { sendInSession } from './session-requests.ts';
 import { standaloneStream } from './standalone-stream.ts';
 import { taskPlaceAt } from './tasks-of-caller.ts';
-import { ENDED, isUpstreamSessionFailure, sessionAt, type UpstreamSessionFailure } from './upstream-sessions.ts';
+import { sessionAt } from './upstream-opening.ts';
+import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
-const TARGET: Operation = { kind: 'target' };
 /** Forwarded only to targets that may ask for the roots; other targets know of none. */
 const ROOTS_CHANGED = 'notifications/roots/list_changed';
 
@@ -57,7 +58,8 @@ export async function handleNotification(
   if (message.method === ROOTS_CHANGED && target?.may_ask.includes('roots') === false) return ACCEPTED;
   const meta = message.params?._meta;
   const replaced = isObject(meta) && target !== undefined ? { _meta: inwardMeta(meta, taskPlaceAt(deps, caller, target)) } : {};
-  return post(deps, caller, session, message.method, rebuildCall(message, located, replaced), null);
+  const body = rebuildCall(message, located, replaced);
+  return inSlot(deps, caller, () => post(deps, caller, session, message.method, body, null));
 }
 
 /** Forwards the client's answer to a request that the target sent on this very session. Any other answer is refused. */
@@ -76,7 +78,7 @@ export async function handleResponse(
   // The answer goes only to the upstream session that asked.
   const link: UpstreamSession = { upstreamId: asked.upstreamId, revision: session.revision };
   const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(taskPlaceAt(deps, caller, target), located));
-  return post(deps, caller, session, asked.method, body, link);
+  return inSlot(deps, caller, () => post(deps, caller, session, asked.method, body, link));
 }
 
 export function answersNothing(): Answer {
@@ -92,15 +94,14 @@ function ownTaskOf(place: TaskPlace, located: Located): MemberTexts {
   return isObject(meta) ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
 }
 
-/** Forwards a message. It holds one of the caller's slots: a target that hangs must not collect any number of messages. */
-async function post(...message: Parameters<typeof postInSlot>): Promise<Answer> {
-  const [deps, caller] = message;
+/** Does the work in one of the caller's slots: a target that hangs must not collect any number of messages. */
+function inSlot(deps: RequestDeps, caller: Caller, work: () => Promise<Answer>): Promise<Answer> | Answer {
   const leave = deps.calls.take(caller.claims);
-  return leave === null ? tooManyCalls(null) : postInSlot(...message).finally(leave);
+  return leave === null ? tooManyCalls(null) : work().finally(leave);
 }
 
 /** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
-async function postInSlot(
+async function post(
   deps: RequestDeps,
   caller: Caller,
   session: Session | null,
@@ -108,15 +109,10 @@ async function postInSlot(
   body: string,
   to: UpstreamSession | null,
 ): Promise<Answer> {
-  let verdict: Verdict;
-  try {
-    verdict = await ask(deps, caller, method);
-  } catch (err) {
-    deps.log.error({ err }, 'recording a decision failed; the message is refused');
-    return unavailable(null);
-  }
+  const verdict = await ifRecorded(deps.log, authorizeUse(deps, caller, method));
+  if (verdict === null) return unavailable(null);
   if (!verdict.allowed) {
-    finish(deps, caller, verdict, 'denied');
+    recordEnd(deps, caller, verdict, 'denied');
     return ACCEPTED;
   }
   const { target } = verdict;
@@ -134,7 +130,7 @@ async function postInSlot(
     const successor = await deps.links.replace(place, link);
     if (successor === ENDED) return lost(deps, caller, verdict);
   }
-  finish(deps, caller, verdict, answer.status < 300 ? 'ok' : 'upstream_error');
+  recordEnd(deps, caller, verdict, answer.status < 300 ? 'ok' : 'upstream_error');
   return ACCEPTED;
 }
 
@@ -142,25 +138,17 @@ function missed(deps: RequestDeps, caller: Caller, verdict: Verdict, failure: Up
   if ('fault' in failure) {
     deps.log.warn({ target: caller.targetName, fault: failure.fault, err: failure.cause }, 'message did not reach its target');
   }
-  finish(deps, caller, verdict, 'upstream_error');
+  recordEnd(deps, caller, verdict, 'upstream_error');
   return ACCEPTED;
 }
 
 function lost(deps: RequestDeps, caller: Caller, verdict: Verdict): Answer {
-  finish(deps, caller, verdict, 'upstream_error');
+  recordEnd(deps, caller, verdict, 'upstream_error');
   return noSession(null);
 }
 
-function ask(deps: RequestDeps, caller: Caller, method: string): Promise<Verdict> {
-  return authorize(deps, { admission: caller.admission, targetName: caller.targetName, method, operation: TARGET });
-}
-
-function finish(deps: RequestDeps, caller: Caller, { decisionId }: Verdict, outcome: Parameters<AwaitedRequest['end']>[0]): void {
-  deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - caller.arrivedAt });
-}
-
-const SESSION_GONE = new AppError('not_found', 'Session not found');
-const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
+export const SESSION_GONE = new AppError('not_found', 'Session not found');
+export const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 
 /** Opens the standalone stream of a session, or resumes a stream that broke off. */
 export async function handleGet(
@@ -179,7 +167,7 @@ export async function handleGet(
   const resume =
     lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
   if (lastEventId !== undefined && resume === null) {
-    finish(deps, caller, verdict, 'error');
+    recordEnd(deps, caller, verdict, 'error');
     return problem(new AppError('not_found', 'The event id is not one of this session'));
   }
   const connection = new AbortController();
@@ -190,31 +178,30 @@ export async function handleGet(
   if ('ended' in reached || 'fault' in reached) return refusal(deps, caller, verdict, reached);
   const { answer, linked } = reached;
   if (answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
-  finish(deps, caller, verdict, 'ok');
+  recordEnd(deps, caller, verdict, 'ok');
   const origin = linked.link === link ? (resume?.origin ?? null) : null;
-  const awaited: AwaitedRequest | null = origin && {
-    ...origin,
-    params: undefined,
-    operation: operationOf(origin.method),
-    end: (outcome) => {
-      if (outcome !== 'cancelled') finish(deps, caller, { ...verdict, decisionId: origin.decisionId }, outcome);
-    },
-  };
+  const awaited = origin && resumedRequest(deps, caller, origin);
   const context = { ...contextOf(caller, target, 'stateful', awaited), linked, longLived: true };
-  const standing = { caller, target, session };
-  return { kind: 'stream', events: standaloneStream(deps, standing, context, answer, connection), drain: false };
+  return { kind: 'stream', events: standaloneStream(deps, context, answer, connection), drain: false };
 }
 
-/** The operation by which a resumed answer is filtered. Only lists need more than the method's name. */
-export function operationOf(method: string): Operation {
-  const operation = readOperation('stateful', method, undefined);
-  return 'kind' in operation ? operation : TARGET;
+/** The request whose answer a resumed stream carries. */
+export function resumedRequest(deps: RequestDeps, caller: Caller, origin: StreamOrigin): AwaitedRequest {
+  // Only lists need more than the method's name.
+  const read = readOperation('stateful', origin.method, undefined);
+  const operation = 'kind' in read ? read : ({ kind: 'target' } as const);
+  return {
+    ...origin,
+    params: undefined,
+    operation,
+    end(outcome) {
+      if (outcome !== 'cancelled') recordEnd(deps, caller, origin, outcome);
+    },
+  };
 }
 
 export async function handleDelete(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
-  const leave = deps.calls.take(caller.claims);
-  if (leave === null) return tooManyCalls(null);
-  return handleDeleteInSlot(deps, caller, claimed).finally(leave);
+  return inSlot(deps, caller, () => handleDeleteInSlot(deps, caller, claimed));
 }
 
 async function handleDeleteInSlot(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
@@ -224,7 +211,7 @@ async function handleDeleteInSlot(deps: RequestDeps, caller: Caller, claimed: Cl
     return await handleEnd(deps, caller, passed);
   } catch (err) {
     deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
-    finish(deps, caller, passed.verdict, 'error');
+    recordEnd(deps, caller, passed.verdict, 'error');
     return problemUnavailable(err);
   }
 }
@@ -243,7 +230,7 @@ async function handleEnd(deps: RequestDeps, caller: Caller, passed: Passed): Pro
     answer.discard();
   }
   const ended = await endSession(deps, session);
-  finish(deps, caller, verdict, ended ? 'ok' : 'error');
+  recordEnd(deps, caller, verdict, ended ? 'ok' : 'error');
   return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
 }
 
@@ -270,30 +257,30 @@ async function pass(
 ): Promise<Passed | Answer> {
   let verdict: Verdict;
   try {
-    verdict = await ask(deps, caller, method);
+    verdict = await authorizeUse(deps, caller, method);
   } catch (cause) {
     deps.log.error({ err: cause }, 'recording a decision failed; the request is refused');
     return problemUnavailable(cause);
   }
   if (!verdict.allowed) {
-    finish(deps, caller, verdict, 'denied');
+    recordEnd(deps, caller, verdict, 'denied');
     return problem(new AppError('not_found', noTargetText(caller.targetName)));
   }
   const { target } = verdict;
   if (session !== null && session !== 'missing' && isSessionAt(session, target, caller.admission.snapshot.sessions)) {
     return { verdict, target, session };
   }
-  finish(deps, caller, verdict, 'error');
+  recordEnd(deps, caller, verdict, 'error');
   return problem(session === 'missing' ? SESSION_MISSING : SESSION_GONE);
 }
 
 /** The answer for a failed GET or DELETE. HTTP 405 and 404 of the target are passed on; the rest is in the gateway's words. */
 function refusal(deps: RequestDeps, caller: Caller, verdict: Verdict, answer: UpstreamAnswer | UpstreamSessionFailure): Answer {
   if ('ended' in answer) {
-    finish(deps, caller, verdict, 'error');
+    recordEnd(deps, caller, verdict, 'error');
     return problem(SESSION_GONE);
   }
-  finish(deps, caller, verdict, isFault(answer) && answer.fault === 'aborted' ? 'cancelled' : 'upstream_error');
+  recordEnd(deps, caller, verdict, isFault(answer) && answer.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   if (isFault(answer)) {
     if (answer.fault !== 'aborted') {
       deps.log.warn({ target: caller.targetName, fault: answer.fault, err: answer.cause }, 'target could not be used');

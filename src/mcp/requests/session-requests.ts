@@ -19,7 +19,8 @@ import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest 
 import { type Caller, REVOKED, type RequestContext, type RequestDeps } from './context.ts';
 import { isLostSession, upstreamFault } from './failure.ts';
 import type { Prepared } from './prepare.ts';
-import { isUpstreamSessionFailure, type SessionTarget, sessionAt, type UpstreamSessionFailure } from './upstream-sessions.ts';
+import { type SessionTarget, sessionAt } from './upstream-opening.ts';
+import { isUpstreamSessionFailure, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 const MAX_HELLO_LENGTH = 4 * 1024;
 const MAX_NAME_LENGTH = 256;
@@ -146,37 +147,41 @@ export async function openedSession(
     holder: held ? deps.replicaId : null,
     issuedAt: deps.now(),
   };
-  try {
-    await recordSession(deps, caller, session, target.id, awaited.params);
-  } catch (err) {
-    deps.log.error({ err }, 'recording a session failed; it is not opened');
+  const sealed = await keepSession(deps, caller, session, target.id, awaited.params);
+  if (sealed === null) {
     const ended = deps.upstream.send({ method: 'DELETE', target, access, session, version: session.revision });
     ended.then((answer) => isFault(answer) || answer.discard());
     return unavailable(awaited.id);
   }
-  const sealed = sealSession(deps.seal, principal, caller.targetName, session);
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
-/** `targetId` null: a session at the aggregate endpoint. */
-export async function recordSession(
+/** Records the session, and returns its id for the client. null: it cannot be recorded. `targetId` null: the aggregate endpoint. */
+export async function keepSession(
   deps: RequestDeps,
-  { admission: { principal } }: Caller,
-  { id, revision, holder, issuedAt }: Session,
+  { admission: { principal }, targetName }: Caller,
+  session: Session,
   targetId: string | null,
   params: JsonObject | undefined,
-): Promise<void> {
-  await deps.sessions.insert({
-    id,
-    issuer: principal.issuer,
-    user_id: principal.sub,
-    target_id: targetId,
-    revision,
-    client: clientHello(params ?? {}),
-    holder,
-    created_at: issuedAt,
-    seen_at: issuedAt,
-  });
+): Promise<string | null> {
+  const { id, revision, holder, issuedAt } = session;
+  try {
+    await deps.sessions.insert({
+      id,
+      issuer: principal.issuer,
+      user_id: principal.sub,
+      target_id: targetId,
+      revision,
+      client: clientHello(params ?? {}),
+      holder,
+      created_at: issuedAt,
+      seen_at: issuedAt,
+    });
+  } catch (err) {
+    deps.log.error({ err }, 'recording a session failed; it is not opened');
+    return null;
+  }
+  return sealSession(deps.seal, principal, targetName, session);
 }
 
 /** The part of `initialize` that is stored. Icons may be large, and a target does not need them. */

@@ -7,13 +7,14 @@ import { type Cancellable, signalOf } from '../../base/cancellation.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { OutEvent } from '../protocol/answer.ts';
-import { bindingOf, type ListKind, type Session, type SessionPair } from '../sessions/sessions.ts';
+import { bindingOf, type ListKind, type SessionPair } from '../sessions/sessions.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
 import { createMerge } from './merge.ts';
 import { sendInSession } from './session-requests.ts';
 import { forwardStream } from './upstream-messages.ts';
-import { isUpstreamSessionFailure, type SessionTarget, sessionAt } from './upstream-sessions.ts';
+import { type SessionTarget, sessionAt } from './upstream-opening.ts';
+import { isUpstreamSessionFailure } from './upstream-sessions.ts';
 
 export const listChanged = (kind: ListKind): string =>
   JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });
@@ -29,23 +30,32 @@ export function bindingNow({ principal, snapshot }: Admission, target: RoutedTar
   return bindingOf(target.accessOf(principal), snapshot.sessions.epochOf(principal.sub, target.id));
 }
 
-export interface StandaloneParts {
-  readonly caller: Caller;
-  readonly target: RoutedTarget;
-  readonly session: Session;
+/** Calls the listener when the caller's rights at the target have changed. Returns a function that unsubscribes. */
+export function onRightsChanged(
+  { caller, target }: Pick<UpstreamContext, 'caller' | 'target'>,
+  listener: (admission: Admission, moved: RoutedTarget) => void,
+): (() => void) | undefined {
+  let rights = rightsOf(caller.admission, target);
+  return caller.changes?.listen((admission) => {
+    const moved = admission.snapshot.targets.get(target.name);
+    const rightsNow = moved === undefined ? rights : rightsOf(admission, moved);
+    if (moved === undefined || rightsNow === rights) return;
+    rights = rightsNow;
+    listener(admission, moved);
+  });
 }
 
-/** `first`: the stream of `session` that `context` describes; `connection` aborts it. */
+/** `first`: the stream that `context` describes; `connection` aborts it. */
 export async function* standaloneStream(
   deps: RequestDeps,
-  { caller, target, session }: StandaloneParts,
-  context: UpstreamContext,
+  context: UpstreamContext & { readonly linked: SessionPair },
   first: UpstreamStream,
   connection: AbortController,
 ): AsyncGenerator<OutEvent> {
+  const { caller, target } = context;
+  const { session } = context.linked;
   const merged = createMerge<OutEvent>();
   let current = connection;
-  let rights = rightsOf(caller.admission, target);
   let binding = bindingNow(caller.admission, target);
   const follow = (stream: UpstreamStream, within: UpstreamContext, own: AbortController): void => {
     void merged.add(forwardStream(deps, within, stream)).then(() => {
@@ -58,32 +68,18 @@ export async function* standaloneStream(
     const before = current;
     current = own;
     before.abort();
+    const now = { ...caller, admission };
     const place = sessionAt(session, moved, admission);
-    const reached = await connectAt(deps, { ...caller, admission }, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
+    const reached = await connectAt(deps, now, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
     if (reached === 'none') return;
     // The stream ends, so that the client opens it again.
     if (reached === null) return merged.end();
-    follow(
-      reached.stream,
-      {
-        ...context,
-        caller: { ...caller, admission },
-        target: moved,
-        access: place.access,
-        linked: reached.linked,
-        awaited: null,
-      },
-      own,
-    );
+    const within = { ...context, caller: now, target: moved, access: place.access, linked: reached.linked, awaited: null };
+    follow(reached.stream, within, own);
   };
-  const leave = caller.changes?.listen((admission) => {
-    const moved = admission.snapshot.targets.get(target.name);
-    if (moved === undefined) return;
-    const rightsNow = rightsOf(admission, moved);
-    if (rightsNow === rights) return;
-    rights = rightsNow;
+  const leave = onRightsChanged(context, (admission, moved) => {
     for (const kind of session.lists) merged.push({ data: listChanged(kind) }, kind);
     const next = bindingNow(admission, moved);
     if (next === binding) return;

@@ -15,7 +15,7 @@ import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '..
 import { isFault } from '../upstream/upstream.ts';
 import { authorize, decideListed } from './authorize.ts';
 import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
-import { filterTaskParams, taskIdsIn } from './filter.ts';
+import { filterTaskParams, taskIdsIn } from './filter-parts.ts';
 import { DROP, filteredBy, type Seen } from './results.ts';
 import { ownTasks, taskNamedIn } from './tasks-of-caller.ts';
 
@@ -81,7 +81,7 @@ export async function relayNotification(
   const seen = task === null ? null : await visibleParams(deps, context, params, task);
   if (seen === null) return DROP;
   const changed = changes(seen, params);
-  const pass: Seen = { kind: 'pass', text: rebuildNotification(message.method, located, changed) };
+  const pass = { kind: 'pass', text: rebuildNotification(message.method, located, changed) } as const;
   if (listening !== undefined && awaited !== null) {
     if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
     if (message.method === 'notifications/resources/updated') return (await mayLearnOf(deps, context, params)) ? pass : DROP;
@@ -93,10 +93,13 @@ export async function relayNotification(
   }
   const meta = context.awaited?.params?._meta;
   switch (message.method) {
-    case 'notifications/progress':
+    case 'notifications/progress': {
+      const { progressToken } = params;
+      const told: Seen = isRpcId(progressToken) ? { ...pass, progressToken } : pass;
       // A task reports progress with the token of the call that made it (2025-11-25, task progress).
-      if (context.longLived || task !== undefined) return pass;
-      return isObject(meta) && meta.progressToken !== undefined && params?.progressToken === meta.progressToken ? pass : DROP;
+      if (context.longLived || task !== undefined) return told;
+      return isObject(meta) && meta.progressToken !== undefined && progressToken === meta.progressToken ? told : DROP;
+    }
     case 'notifications/message':
       if (context.mode === 'stateful') return pass;
       return isObject(meta) && meta[META_KEYS.logLevel] !== undefined ? pass : DROP;
@@ -107,7 +110,7 @@ export async function relayNotification(
     case 'notifications/elicitation/complete':
       return context.mode === 'stateful' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
     case 'notifications/cancelled': {
-      const known = isAskedId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
+      const known = isRpcId(params?.requestId) ? context.asked.get(params.requestId) : undefined;
       if (known === undefined) return DROP;
       const text = rebuildNotification(message.method, located, { ...changed, requestId: JSON.stringify(known) });
       return { kind: 'pass', text };
@@ -119,7 +122,7 @@ export async function relayNotification(
   }
 }
 
-function isAskedId(id: JsonValue | undefined): id is RpcId {
+function isRpcId(id: JsonValue | undefined): id is RpcId {
   return typeof id === 'string' || typeof id === 'number';
 }
 

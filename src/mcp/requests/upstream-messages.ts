@@ -80,7 +80,7 @@ export async function* forwardStream(
           if (end !== null) yield end;
           return;
         }
-        if (seen.kind === 'pass') yield { data: seen.text, id, retry };
+        if (seen.kind === 'pass') yield { data: seen.text, id, retry, progressToken: seen.progressToken };
         if (seen.kind === 'final') {
           outcome = seen.outcome;
           yield { data: seen.text, id, retry, final: true, result: seen.result };

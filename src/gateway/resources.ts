@@ -1,15 +1,19 @@
-/** The policies that administrators change: edits, whole sets, drafts, and questions about them. */
+/** What administrators change: policies (edits, whole sets, drafts, and questions about them) and targets. */
+import { createAddressRule } from '../base/network-address.ts';
 import type { Connection } from '../db/database.ts';
 import type { Policy } from '../engine/compile/policy.ts';
 import { createEngine } from '../engine/engine.ts';
 import { createEngineCache } from '../engine/engines.ts';
+import { createHealth } from '../mcp/upstream/health.ts';
 import { draftStore } from '../policies/drafts/draft-store.ts';
 import { createDrafts } from '../policies/drafts/drafts.ts';
 import { createPolicyEdits } from '../policies/edit.ts';
 import { createHeavyWork } from '../policies/heavy/heavy.ts';
+import { policyStore } from '../policies/policy-store.ts';
 import { createMoments } from '../policies/sets/candidate-set.ts';
 import { createPolicySets } from '../policies/sets/sets.ts';
 import { createApplyTested } from '../policies/sets/test-set.ts';
+import { createTargetEdits } from '../targets/edit.ts';
 import { targetStore } from '../targets/target-store.ts';
 import type { Accounts } from './accounts.ts';
 import type { Base } from './base.ts';
@@ -32,4 +36,16 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, now });
   return { module, edits, targets, heavy, sets, moments, applyTested, engineOf: createEngineCache(module), drafts };
+}
+
+export type Targets = ReturnType<typeof createTargets>;
+
+export function createTargets({ config, vault, newId, now }: Base, { administer }: Accounts) {
+  const addresses = createAddressRule(config.allowedAddresses);
+  const edits = createTargetEdits({
+    ...{ administer, vault, addresses, newId, now },
+    allowedCommands: config.stdio.allowed,
+    isNamed: (trx, targetId) => policyStore(trx).namesTarget(targetId),
+  });
+  return { addresses, edits, health: createHealth(now) };
 }

@@ -1,0 +1,215 @@
+/** Opens an upstream session at a target, and gives it the settings of the client's session. */
+import { createHash } from 'node:crypto';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
+import { isUnread } from '../../base/json/steps.ts';
+import type { Log } from '../../base/log.ts';
+import type { ClientHello, SessionSetting } from '../../sessions/session-store.ts';
+import type { Admission } from '../../state/admission.ts';
+import type { Access, RoutedTarget } from '../../targets/target.ts';
+import type { McpLimits } from '../limits/limits.ts';
+import { reduceClientCapabilities } from '../protocol/capabilities.ts';
+import { isSessionRevision } from '../protocol/mode.ts';
+import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
+import type { Asked, Health } from '../upstream/health.ts';
+import { readAll } from '../upstream/http.ts';
+import type { Attempt, Pace } from '../upstream/pace.ts';
+import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
+import { decideListed } from './authorize.ts';
+
+/** A session at one target, with the caller's current access. */
+export interface SessionTarget {
+  readonly session: Session;
+  readonly target: RoutedTarget;
+  readonly access: Access;
+  readonly admission: Admission;
+}
+
+export function sessionAt(session: Session, target: RoutedTarget, admission: Admission): SessionTarget {
+  return { session, target, access: target.accessOf(admission.principal), admission };
+}
+
+/** The target, access and principal for which an upstream session is opened. */
+export function askedAt({ target, access, admission }: SessionTarget): Asked {
+  return { target, access, principal: admission.principal.sub };
+}
+
+/** The part of the target's answer to `initialize` that is kept. */
+export interface ServerHello {
+  readonly capabilities: JsonObject;
+}
+
+export interface OpeningParts {
+  readonly upstream: Upstream;
+  readonly limits: McpLimits;
+  readonly health: Health;
+  readonly pace: Pace;
+  readonly log: Log;
+}
+
+const ID = 'portcullis';
+const INITIALIZED = { jsonrpc: '2.0', method: 'notifications/initialized' };
+const LEVEL = 'level';
+/** The longest log level of the protocol has nine characters. */
+const MAX_LEVEL_LENGTH = 64;
+const MAX_HELLO_BYTES = 1024 * 1024;
+/** Larger capabilities are not kept: they stay in memory as long as the upstream session is known. */
+const MAX_CAPABILITIES_LENGTH = 16 * 1024;
+export const OPENING = 'initialize';
+export const LATE: UpstreamFault = { fault: 'suspended' };
+
+/** `asking`: called when `initialize` is sent. */
+export async function openAt(
+  { health, pace, limits, ...parts }: OpeningParts,
+  place: SessionTarget,
+  client: ClientHello,
+  asking: (attempt: Attempt) => void,
+): Promise<{ link: UpstreamSession; hello: ServerHello | null } | UpstreamFault> {
+  const asked = askedAt(place);
+  const refusal = health.refusal(asked);
+  if (refusal !== null) return refusal;
+  const attempt = pace.begin(asked, OPENING);
+  const overdue = (): void => {
+    if (attempt.overdue()) health.failed(asked, 'timeout');
+  };
+  const isAmong = place.session.place === AGGREGATE;
+  const timer = isAmong ? setTimeout(overdue, limits.joinMs).unref() : undefined;
+  asking(attempt);
+  const opened = await introduce({ ...parts, limits }, place, client).finally(() => clearTimeout(timer));
+  if (!isFault(opened)) health.answered(asked);
+  else {
+    if (isAmong && opened.fault === 'timeout') overdue();
+    else health.failed(asked, opened.fault);
+    if (opened.fault !== 'suspended') health.note(place.target, opened.fault, 'no session could be opened', opened.cause);
+  }
+  attempt.ended(!isFault(opened));
+  return opened;
+}
+
+async function introduce(
+  { upstream, limits }: Pick<OpeningParts, 'upstream' | 'limits'>,
+  { target, access, session }: SessionTarget,
+  client: ClientHello,
+): Promise<{ link: UpstreamSession; hello: ServerHello | null } | UpstreamFault> {
+  const params = {
+    protocolVersion: session.revision,
+    capabilities: reduceClientCapabilities(client.capabilities, 'stateful', target.may_ask),
+    clientInfo: client.clientInfo,
+  };
+  const body = JSON.stringify({ jsonrpc: '2.0', id: ID, method: 'initialize', params });
+  const signal = AbortSignal.timeout(limits.openMs);
+  const late: UpstreamFault = { fault: 'timeout', withinMs: limits.openMs };
+  const answer = await upstream.send({ method: 'POST', target, access, body, signal });
+  if (isFault(answer)) return answer.fault === 'aborted' ? { ...late, cause: answer.cause } : answer;
+  const result = await resultOf(answer, Math.min(MAX_HELLO_BYTES, limits.answerBytes), target.id);
+  if (result === null || !isSessionRevision(result.protocolVersion) || !isObject(result.capabilities)) {
+    if (signal.aborted) return late;
+    return { fault: 'malformed', cause: new Error(`initialize was answered with HTTP ${answer.status} and no session`) };
+  }
+  const { protocolVersion, capabilities } = result;
+  const link: UpstreamSession = { upstreamId: answer.sessionId, revision: protocolVersion };
+  return { link, hello: JSON.stringify(capabilities).length > MAX_CAPABILITIES_LENGTH ? null : { capabilities } };
+}
+
+/** Sends the client's settings to a new upstream session: the client would not repeat them. One timeout covers all. */
+export async function setUp(
+  parts: OpeningParts,
+  place: SessionTarget,
+  link: UpstreamSession,
+  settings: readonly SessionSetting[],
+): Promise<void> {
+  const { limits, log } = parts;
+  const signal = AbortSignal.timeout(limits.openMs);
+  const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
+  const allowed = decideListed(
+    place.admission,
+    place.target.id,
+  )(uris.map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const));
+  const level = settings.find(({ key }) => key === LEVEL)?.value;
+  if (level !== undefined) await post(parts, place, link, 'POST', request('logging/setLevel', { level }), signal);
+  for (const [index, uri] of uris.entries()) {
+    if (allowed[index] !== true) continue;
+    if (signal.aborted) return log.warn({ target: place.target.name }, 'restoring settings of an upstream session timed out');
+    await post(parts, place, link, 'POST', request('resources/subscribe', { uri }), signal);
+  }
+}
+
+export async function announce(parts: OpeningParts, place: SessionTarget, link: UpstreamSession): Promise<void> {
+  const { pace } = parts;
+  const attempt = pace.begin(askedAt(place), INITIALIZED.method);
+  await pace.wait(askedAt(place), INITIALIZED.method, post(parts, place, link, 'POST', INITIALIZED).then(attempt.ended));
+}
+
+export async function post(
+  { upstream, limits, log }: OpeningParts,
+  { target, access }: SessionTarget,
+  link: UpstreamSession,
+  method: 'POST' | 'DELETE',
+  message?: object,
+  signal = AbortSignal.timeout(limits.openMs),
+): Promise<boolean> {
+  const request: UpstreamRequest = {
+    method,
+    target,
+    access,
+    session: link,
+    version: link.revision,
+    signal,
+    ...(message === undefined ? {} : { body: JSON.stringify(message) }),
+  };
+  const answer = await upstream.send(request);
+  if (isFault(answer)) {
+    log.warn({ target: target.name, fault: answer.fault, err: answer.cause }, 'setting up an upstream session failed');
+    return false;
+  }
+  if (message !== undefined && 'id' in message) await resultOf(answer, MAX_HELLO_BYTES, target.id);
+  else answer.discard();
+  return true;
+}
+
+function request(method: string, params: JsonObject): object {
+  return { jsonrpc: '2.0', id: ID, method, params };
+}
+
+/** The result of the gateway's own request, whether it comes as JSON or in a stream; null for anything else. */
+async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
+  try {
+    if (answer.status !== 200) return null;
+    if (answer.type !== 'stream') {
+      const bytes = await readAll(answer, maxBytes);
+      const text = isFault(bytes) ? null : await decodeLarge(bytes, targetId);
+      return text === null ? null : ownResult(await readLargeJson(text, TARGET_RULES, targetId));
+    }
+    for await (const events of answer.events) {
+      for (const { data } of events) {
+        const result = data === '' ? null : ownResult(await readLargeJson(data, TARGET_RULES, targetId));
+        if (result !== null) return result;
+      }
+    }
+    return null;
+  } catch {
+    return null;
+  } finally {
+    answer.discard();
+  }
+}
+
+function ownResult(reading: { readonly ok: boolean; readonly value?: JsonValue }): JsonObject | null {
+  const message = reading.ok ? reading.value : undefined;
+  const result = isObject(message) && message.id === ID ? message.result : undefined;
+  return isObject(result) && !isUnread(result) && !isUnread(result.capabilities) ? result : null;
+}
+
+/** The setting in a request that the target has accepted. The gateway repeats it to a new upstream session. null: no setting. */
+export function settingOf(
+  method: string,
+  params: JsonObject | undefined,
+): { readonly setting: SessionSetting; readonly on: boolean } | null {
+  const { uri, level } = params ?? {};
+  if (method === 'logging/setLevel' && typeof level === 'string' && level.length <= MAX_LEVEL_LENGTH)
+    return { setting: { key: LEVEL, value: level }, on: true };
+  if (typeof uri !== 'string' || (method !== 'resources/subscribe' && method !== 'resources/unsubscribe')) return null;
+  const key = createHash('sha256').update(uri).digest('hex');
+  return { setting: { key, value: uri }, on: method === 'resources/subscribe' };
+}
