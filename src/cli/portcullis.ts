@@ -146,7 +146,7 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** EX_IOERR of sysexits.h. No command uses it for what it has found. */
+/** EX_IOERR of sysexits.h. No command uses this code for a result. */
 const CANNOT_WRITE = 74;
 
 let isLost = false;

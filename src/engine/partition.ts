@@ -13,7 +13,7 @@ export const MAX_PATTERNS = 99;
 const PIECE_BYTES = 500_000;
 
 export interface Layout {
-  /** Everything except the regexes of the other instances. In place of such a regex stands the number of its instance. */
+  /** Everything except the regexes of the other instances. Each of those is replaced by the number of its instance. */
   readonly main: () => Iterable<DataPiece>;
   /** The regexes of each further instance, in the order of the numbers in `elsewhere`. */
   readonly others: readonly (() => Iterable<DataPiece>)[];

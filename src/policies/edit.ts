@@ -28,8 +28,8 @@ export interface PolicyEditParts {
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
   /**
-   * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: whose turn it takes; null: none,
-   * for a transaction that must not wait for others.
+   * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: the user in whose turn
+   * the work runs; null: it starts at once, because a transaction is open for it.
    */
   readonly tryPolicies: (policies: readonly Policy[], by: string | null) => Promise<unknown>;
   /** UUIDv7: ids are in order of creation. */

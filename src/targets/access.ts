@@ -93,8 +93,21 @@ function openAll(target: Target, winners: readonly HeldCredential[], identity: s
   for (const { type, name, open } of winners) {
     const value = fitsTransport(target.transport, type) ? open() : null;
     if (value === null) return 'unusable';
-    if (type === 'env') env.push([name, value]);
-    else headers.push([name, type === 'bearer' ? `Bearer ${value}` : value]);
+    const header = headerValue(type, value);
+    if (header === null) env.push([name, value]);
+    else headers.push([name, header]);
   }
   return { headers, env: Object.fromEntries(env), identity };
+}
+
+/** null: the value is not sent in a header. */
+function headerValue(type: CredentialKey['type'], value: string): string | null {
+  switch (type) {
+    case 'bearer':
+      return `Bearer ${value}`;
+    case 'header':
+      return value;
+    case 'env':
+      return null;
+  }
 }

@@ -58,8 +58,15 @@ const DIRECTING =
 export const isRedirectingVariable = (name: string): boolean => STEERING.test(name) || DIRECTING.test(name);
 
 /** Whether a target of this transport can take such a credential. */
-export const fitsTransport = (transport: Target['transport'], type: CredentialKey['type']): boolean =>
-  (transport === 'stdio') === (type === 'env');
+export function fitsTransport(transport: Target['transport'], type: CredentialKey['type']): boolean {
+  switch (type) {
+    case 'bearer':
+    case 'header':
+      return transport !== 'stdio';
+    case 'env':
+      return transport === 'stdio';
+  }
+}
 
 const namedFor = (problemOf: (name: string) => string | null, kept: (name: string) => string) =>
   Joi.string()
@@ -89,8 +96,15 @@ const nameFor = (bearer: Joi.Schema, env: Joi.Schema): Joi.Schema =>
 
 /** Returns why a value is not allowed; null: it is. A header line and the environment of a process have different rules. */
 function valueProblem({ type }: Pick<CredentialKey, 'type'>, value: string): string | null {
-  if (type === 'env') return value.includes('\0') || !value.isWellFormed() ? 'must be well-formed Unicode without NUL' : null;
-  return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) ? null : 'must be printable ASCII without spaces at its ends';
+  switch (type) {
+    case 'bearer':
+    case 'header':
+      return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value)
+        ? null
+        : 'must be printable ASCII without spaces at its ends';
+    case 'env':
+      return value.includes('\0') || !value.isWellFormed() ? 'must be well-formed Unicode without NUL' : null;
+  }
 }
 
 const value = Joi.string().max(CREDENTIAL_LIMITS.value).required();

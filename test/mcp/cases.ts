@@ -272,7 +272,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'The state of an exchange comes back after the right to it was lost.',
       shownBy: {
         [SESSIONS]: ['a request state is accepted only for the request that it belongs to'],
-        'sessions/streams.test.ts': ['each round of an exchange is decided anew (case 46)'],
+        'sessions/streams.test.ts': ['each round of an exchange gets its own decision (case 46)'],
       },
     },
   ],
@@ -525,7 +525,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         'sessions/streams.test.ts': [
           'each page of a list and each batch is decided with the policy of its moment (case 46)',
-          'each round of an exchange is decided anew (case 46)',
+          'each round of an exchange gets its own decision (case 46)',
         ],
       },
     },

@@ -220,7 +220,7 @@ eachEngine(
   },
 );
 
-test.serial('each round of an exchange is decided anew (case 46)', async (t) => {
+test.serial('each round of an exchange gets its own decision (case 46)', async (t) => {
   const target = await startDualEra();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);

@@ -33,7 +33,7 @@ const readings = new Map<string, PatternReading | string>();
 export function readPattern(pattern: string): PatternReading | string {
   const known = readings.get(pattern);
   if (known !== undefined) return known;
-  const reading = readAnew(pattern);
+  const reading = readUncached(pattern);
   // Do not cache patterns that are too long.
   if (pattern.length > MAX_PATTERN_LENGTH) return reading;
   if (readings.size >= REMEMBERED) readings.clear();
@@ -41,7 +41,7 @@ export function readPattern(pattern: string): PatternReading | string {
   return reading;
 }
 
-function readAnew(pattern: string): PatternReading | string {
+function readUncached(pattern: string): PatternReading | string {
   if (pattern === '') return 'The pattern is empty. Use null for every name.';
   if ([...pattern].length > MAX_PATTERN_LENGTH) return `The pattern is longer than ${MAX_PATTERN_LENGTH} characters.`;
   if (/[\p{Cc}\p{Cs}]/u.test(pattern))

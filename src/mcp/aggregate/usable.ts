@@ -22,8 +22,8 @@ export function usableTargets(admission: Admission): RoutedTarget[] {
 }
 
 /**
- * Whether the session has not ended. Only its row tells that the client has ended it: answers from the gateway itself do not
- * reach a target that would have forgotten the session, unlike on a target's own endpoint.
+ * Whether the session has not ended. At a target's own endpoint, the target refuses a session that the client has ended. Here the
+ * gateway itself answers some requests, so it must read the row of the session.
  */
 export async function isLive(deps: RequestDeps, { snapshot }: Admission, session: Session): Promise<boolean> {
   if (session.place !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;

@@ -17,7 +17,7 @@ import type { Seal } from './seal.ts';
  */
 export interface Session {
   readonly id: string;
-  /** The target fingerprint (`fingerprintOf`), or EVERYWHERE for a session at the aggregate endpoint. */
+  /** The target fingerprint (`fingerprintOf`), or AGGREGATE for a session at the aggregate endpoint. */
   readonly place: string;
   /** The credentials and epoch with which the upstream session was opened (`bindingOf`). */
   readonly binding: string;

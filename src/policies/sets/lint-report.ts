@@ -10,7 +10,7 @@ export interface LintFinding {
   readonly message: string;
   /** First the policy that the finding is about. */
   readonly policies: readonly { readonly id: string; readonly name: string; readonly file: string | null }[];
-  /** `target` is a name. It is invented if any other target demonstrates the same. */
+  /** `target` is a name. It is invented if the finding does not depend on the target. */
   readonly witness: Witness | null;
 }
 
