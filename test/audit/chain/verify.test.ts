@@ -324,7 +324,10 @@ eachEngine(test.serial, 'no record hides behind another record with its number a
       ['audit_shown', listed],
     ] as const) {
       await database.knex(table).insert(forged);
-      t.like((await verified(database)).problems, [{ problem: 'added', seq: chain_seq }], `${table} ${chain_seq}`);
+      const [found] = (await verified(database)).problems;
+      t.is(found?.seq, chain_seq, table);
+      // Databases return rows of the same number in any order: the forged row may come first.
+      t.true(found?.problem === 'added' || found?.problem === 'altered', `${table} ${chain_seq}`);
       await database
         .knex(table)
         .where(table === 'audit_decisions' ? { id: forged['id' as keyof typeof forged] } : { decision_id: id })
