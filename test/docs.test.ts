@@ -69,7 +69,7 @@ test('docs/api.md lists every code of an error with its status', (t) => {
   );
 });
 
-test('the policies shown in the documents are taken by the API', (t) => {
+test('the API accepts the policies that the documents show', (t) => {
   const blocks = ['README.md', 'docs/policies.md'].flatMap((file) =>
     [...read(file).matchAll(/^```json\n(.*?)^```$/gms)].map(([, text = '']) => JSON.parse(text) as Record<string, unknown>),
   );

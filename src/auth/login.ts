@@ -72,7 +72,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
 
     async changePassword(caller, current, next) {
       const { sub, token_id } = caller.principal;
-      const notCurrent = (): AppError => invalidRequest([{ path: 'current_password', message: 'is wrong' }]);
+      const notCurrent = (): AppError => invalidRequest([{ path: 'current_password', message: 'is not your current password' }]);
       const before = await userStore(database.knex).credentials({ id: sub });
       if (!(await passwords.verify(before?.passwordHash ?? null, current))) throw notCurrent();
       const passwordHash = await passwords.hash(next);

@@ -74,7 +74,7 @@ export interface Changes {
 
 export async function readPosition(db: Connection): Promise<Position> {
   const row = await db('counter').where('id', 1).first<Position | undefined>('sequence', 'nonce', 'revision');
-  if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
+  if (!row) throw new AppError('unavailable', 'The database has lost its change counter: restore it from a backup.');
   return row;
 }
 
@@ -87,7 +87,7 @@ async function readWritable(db: Connection): Promise<Position> {
     db,
     'select sequence, nonce, revision, cast(@@global.read_only as char) as read_only from counter where id = 1',
   )) as [[(Position & { readonly read_only: string }) | undefined]];
-  if (!row) throw new AppError('unavailable', 'The database has lost its change counter.');
+  if (!row) throw new AppError('unavailable', 'The database has lost its change counter: restore it from a backup.');
   const { sequence, nonce, revision, read_only } = row;
   if (read_only !== '0' && read_only !== 'OFF') {
     throw new AppError(

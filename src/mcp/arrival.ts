@@ -57,7 +57,7 @@ export async function receiveHead(
   if (refused === 'answered') return 'answered';
   if (refused !== null) return problem(refused);
   const path = TARGET_PATH.exec(req.url ?? '');
-  if (path === null) return problem(new AppError('not_found', 'The path is /mcp/<target>, or /mcp for all of them.'));
+  if (path === null) return problem(new AppError('not_found', 'Use the path /mcp/<target>, or /mcp for all targets.'));
   const targetName = path[1] ?? AGGREGATE;
   const { method } = req;
   if (method !== 'POST' && method !== 'GET' && method !== 'DELETE') {

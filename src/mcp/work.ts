@@ -165,7 +165,7 @@ function readElements(inbound: Inbound, values: readonly JsonValue[], spans: rea
 /** GET and DELETE belong to sessions; the stateless mode (2026-07-28) has neither. */
 export function readBodiless(method: string, headers: McpHeaders, session: ClaimedSession): Work | Answer {
   if ((headers.protocol.version ?? '') >= STATELESS_REVISION) {
-    return problem(new AppError('method_not_allowed', 'This revision has POST only.'), { allow: 'POST' });
+    return problem(new AppError('method_not_allowed', 'Use POST: this revision of MCP has no other method.'), { allow: 'POST' });
   }
   if (method === 'DELETE') return { do: 'DELETE', id: null, session };
   return { do: 'GET', id: null, session, lastEventId: headers.lastEventId };

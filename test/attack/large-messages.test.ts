@@ -61,7 +61,7 @@ for (const [what, length] of [
   ['a large body', 'Content-Length: 4000000'],
   ['a body of unknown length', 'Transfer-Encoding: chunked'],
 ] as const) {
-  test.serial(`a revoked token is told so before ${what} is read`, async (t) => {
+  test.serial(`a revoked token is refused before ${what} is read`, async (t) => {
     const { gateway } = await start(t);
     gateway.revoked.add('alice');
     const decided = gateway.decisions.length;
@@ -115,7 +115,7 @@ test.serial('a client that sends its whole body first gets the refusal all the s
   }
 });
 
-test.serial('bytes of bodies under way are bounded for each principal, and a slow sender is told so', async (t) => {
+test.serial('bodies under way have a limit for each principal, and a slow sender over it is refused', async (t) => {
   const { gateway, bob } = await start(t, { bodyBytesOfPrincipal: 3_000_000 });
   const slow = [0, 1, 2].map(() => begin(gateway, 'Content-Length: 4000000'));
   const answers = slow.map(rest);
@@ -128,7 +128,7 @@ test.serial('bytes of bodies under way are bounded for each principal, and a slo
   await Promise.allSettled(answers);
 });
 
-test.serial('who has had too many values read waits before the next large body, and is served with small ones', async (t) => {
+test.serial('a caller without budget of values waits before the next large body, not before small ones', async (t) => {
   const { gateway, alice, bob } = await start(t, { readingOfPrincipal: { perSecond: 1, burst: 100_000 } });
   const medium = toolCall(`[${'0,'.repeat(30_000)}0]`);
   t.true(medium.length < 64 * 1024);
@@ -176,7 +176,7 @@ const answerOf = (result: string): Script => {
       : usual(received, res);
 };
 
-test.serial('others are served while an answer of a million members is read, which goes on as the text it was', async (t) => {
+test.serial('others are served while an answer of a million members is read, and its text stays unchanged', async (t) => {
   const content = `{"content":[],"structuredContent":${keys(1_150_000)}}`;
   const world = await start(t, {}, answerOf(content));
   const large = send(world.gateway, inSession(world.alice, toolCall('{"large":true}')));

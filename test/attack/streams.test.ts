@@ -151,7 +151,7 @@ test.serial('clients that leave while they are admitted hold no places', async (
   t.is(status, 200);
 });
 
-test.serial('a principal with too many calls under way waits; whatever way a call ends, its place is free again', async (t) => {
+test.serial('a principal with too many calls under way is refused; however a call ends, its slot is free again', async (t) => {
   const { gateway, calls } = await setUp(t, { callsPerPrincipal: 2 });
   const session = await open(gateway);
   const ok = (id: number) => inSession(session, call('tools/call', { name: 'ok' }, id));

@@ -43,7 +43,7 @@ test.serial('only the arguments of calls and prompts are captured', (t) => {
   }
 });
 
-test.serial('a masked value is removed completely, wherever it stands', (t) => {
+test.serial('a masked value is removed completely, at any depth', (t) => {
   const secrets = {
     mine: { any: ['S1', { deep: 'S2' }] },
     list: [[{ mine: 'S3' }], { list: { mine: 4_004 } }],

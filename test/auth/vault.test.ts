@@ -5,7 +5,7 @@ import { createVault } from '../../src/auth/vault.ts';
 const vault = createVault(Buffer.alloc(32, 1));
 const secret = Buffer.from('the upstream credential');
 
-test('what was sealed opens, for the row it was sealed for alone', (t) => {
+test('a sealed secret opens only for the row that it was sealed for', (t) => {
   const sealed = vault.seal('credential:a', secret);
   t.deepEqual(vault.open('credential:a', sealed), secret);
   t.throws(() => vault.open('credential:b', sealed));

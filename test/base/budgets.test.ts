@@ -82,7 +82,7 @@ test('those who wait for room get it in their order, one key does not wait for a
   );
 });
 
-test('a flow pays its debt with time, and tells the debt in seconds', (t) => {
+test('the debt of a flow shrinks with time, and `wait` returns it in seconds', (t) => {
   let now = 0;
   const flow = createFlow({ perKey: { perSecond: 10, burst: 20 }, all: { perSecond: 1_000, burst: 1_000 } }, () => now);
   t.is(flow.wait('ann'), 0);

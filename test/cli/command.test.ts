@@ -16,7 +16,7 @@ const VERSIONED = ['', 'user reset-password', 'policies plan'];
 const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
 const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };
 
-test.serial('every command has its help, and needs nothing for it', async (t) => {
+test.serial('every command prints its help without any configuration', async (t) => {
   t.timeout(300_000);
   for (const command of HELPED) {
     const help = await portcullis({}, ...wordsOf(command), '--help');
@@ -25,20 +25,20 @@ test.serial('every command has its help, and needs nothing for it', async (t) =>
   }
 });
 
-test.serial('every command tells its version, and needs nothing for it', async (t) => {
+test.serial('every command prints its version without any configuration', async (t) => {
   for (const command of VERSIONED) {
     t.deepEqual(await portcullis({}, ...wordsOf(command), '--version'), { code: 0, out: `portcullis ${version}\n`, err: '' });
   }
 });
 
-test.serial('a command that is called wrongly exits with 2, also if a variable is wrong', async (t) => {
+test.serial('a command with wrong arguments or variables exits with 2', async (t) => {
   for (const wrong of [['nothing'], ['user', 'reset-password'], ['setup-code']]) {
     const { code, err } = await portcullis({ PORT: 'x' }, ...wrong);
     t.is(code, 2, `${wrong.join(' ')}: ${err}`);
   }
 });
 
-test.serial('a reader who leaves early ends nothing, and breaks nothing', async (t) => {
+test.serial('a command finishes its work even if the reader of its output ends early', async (t) => {
   // Far more than a pipe holds.
   const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'schema'], {
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -51,7 +51,7 @@ test.serial('a reader who leaves early ends nothing, and breaks nothing', async 
   t.deepEqual([code, err.join('')], [0, '']);
 });
 
-test('a folder inside that has policies is refused by its name, but for that of the tests', (t) => {
+test('a subfolder with policies is refused by name, except the folder of the tests', (t) => {
   const dir = folder(t);
   writeFileSync(join(dir, 'a.yaml'), file());
   for (const name of ['tests', 'docs', '.git']) mkdirSync(join(dir, name));
@@ -67,7 +67,7 @@ test('a folder inside that has policies is refused by its name, but for that of 
   );
 });
 
-test('a link inside a folder that leads to policies is refused, too, and one that leads in a circle is not', (t) => {
+test('a link to policies in a subfolder counts as policies of the subfolder, and circular links do no harm', (t) => {
   const [dir, elsewhere] = [folder(t), folder(t)];
   writeFileSync(join(dir, 'a.yaml'), file());
   writeFileSync(join(elsewhere, 'b.yaml'), file());
@@ -78,7 +78,7 @@ test('a link inside a folder that leads to policies is refused, too, and one tha
   t.throws(() => readPolicyFolder(dir), { message: /team is a folder with YAML files, and subfolders are not read/ });
 });
 
-test('a file of a policy that cannot be written is named, with the reason', (t) => {
+test('an error names a policy file that cannot be written, with the reason', (t) => {
   const dir = folder(t);
   mkdirSync(join(dir, 'a.yaml'));
   t.throws(() => writePolicyFile(dir, 'a.yaml', ''), { instanceOf: CommandError, message: /a\.yaml cannot be written: EISDIR/ });
@@ -89,7 +89,7 @@ test('a file of a policy that cannot be written is named, with the reason', (t) 
 });
 
 for (const what of ['policies schema', 'audit verify --help']) {
-  test.serial(`output that cannot be written, as on a full disk, is told and has an exit code of its own: ${what}`, async (t) => {
+  test.serial(`output that cannot be written, as on a full disk, has an exit code of its own: ${what}`, async (t) => {
     const full = openSync('/dev/full', 'w');
     const child = spawn(process.execPath, [...program('cli/portcullis'), ...wordsOf(what)], { stdio: ['ignore', full, 'pipe'] });
     closeSync(full);
@@ -103,7 +103,7 @@ for (const what of ['policies schema', 'audit verify --help']) {
   });
 }
 
-test.serial('nothing is left undone where only progress and faults cannot be written', async (t) => {
+test.serial('a command finishes its work even if it cannot write progress and errors', async (t) => {
   const full = openSync('/dev/full', 'w');
   const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'nothing'], {
     stdio: ['ignore', 'ignore', full],
@@ -112,7 +112,7 @@ test.serial('nothing is left undone where only progress and faults cannot be wri
   t.deepEqual(await once(child, 'close'), [2, null]);
 });
 
-test('a link to a folder that has policies is refused like the folder, and a link that goes nowhere is not one', (t) => {
+test('a link to a subfolder with policies is refused like the subfolder, and a broken link is ignored', (t) => {
   const [dir, elsewhere] = [folder(t), folder(t)];
   writeFileSync(join(dir, 'a.yaml'), file());
   writeFileSync(join(elsewhere, 'b.yaml'), file());

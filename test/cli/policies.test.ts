@@ -150,7 +150,7 @@ Denied, for example:
   t.false(ran.some(({ out, err }) => (out + err).includes(token)));
 });
 
-test.serial('what is wrong in a file is said with file, line and column, for people and programs', async (t) => {
+test.serial('an error in a file names file, line and column, for people and programs', async (t) => {
   const { run, rest } = await start(t);
   const dir = folder(t);
   const outside = join(folder(t), 'secret.yaml');
@@ -210,7 +210,7 @@ test.serial('what is wrong in a file is said with file, line and column, for peo
   t.is(readFileSync(join(dir, 'a.yaml'), 'utf8'), 'name: [\n# of people\n');
 });
 
-test.serial('called wrongly: exit code 2, what is wrong, and where to read on; the token stays untold', async (t) => {
+test.serial('a wrong call exits with 2, says what is wrong and which help to read, and never prints the token', async (t) => {
   const { gateway, token, run } = await start(t);
   const dir = folder(t);
   for (const args of [
@@ -262,7 +262,7 @@ async function serve(t: ExecutionContext, server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-test.serial('the token goes to the gateway that is named, and to nobody else', async (t) => {
+test.serial('the token is sent only to the gateway that the options name', async (t) => {
   const { gateway, token, ran } = await start(t);
   const seen: (string | undefined)[] = [];
   const elsewhere = createServer((req, res) => {
@@ -291,7 +291,7 @@ test.serial('the token goes to the gateway that is named, and to nobody else', a
   t.deepEqual(ran, []);
 });
 
-test.serial('a gateway that is none writes nothing outside of the folder', async (t) => {
+test.serial('a server that is not a gateway cannot make the command write outside of the folder', async (t) => {
   const { token } = await start(t);
   const root = folder(t);
   let files: Record<string, string> = {};

@@ -174,7 +174,7 @@ test.serial('the gateway is asked why, what if, who and what', async (t) => {
   t.is(await policySets(gateway, admin.token).revision(), revision + 1);
 });
 
-test.serial('a list is read to its end, from this gateway alone', async (t) => {
+test.serial('a list is read to its end, and only from this gateway', async (t) => {
   const asked: string[] = [];
   const row = (email: string) => ({
     subject_type: 'user',

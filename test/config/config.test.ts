@@ -66,7 +66,7 @@ for (const [variable, values] of Object.entries({
   }
 }
 
-test('replicas find this one where it listens, unless told otherwise', (t) => {
+test('the default REPLICA_URL is the address at which the gateway listens', (t) => {
   t.is(readConfig({}).replicaUrl, 'http://127.0.0.1:8080');
   t.is(readConfig({ HOST: '10.1.2.3', PORT: '81', PUBLIC_URL: 'https://gateway.example.com' }).replicaUrl, 'http://10.1.2.3:81');
   t.is(readConfig({ HOST: '::1' }).replicaUrl, 'http://[::1]:8080');
@@ -168,7 +168,7 @@ test('a database URL with a mistake that would weaken it, or show its password, 
   }
 });
 
-test('the master key file is made once, whole, and for its owner alone', (t) => {
+test('the master key file is written once and completely, and only its owner can read it', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-key-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'deep', 'master.key');

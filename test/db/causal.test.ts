@@ -20,7 +20,7 @@ async function told(variables: Record<string, string>, state: string | Error | n
   return statements;
 }
 
-test('a server by itself is told nothing, nor is one that has Galera and does not use it', async (t) => {
+test('a single server gets no settings, and neither does a server with Galera that is not in a cluster', async (t) => {
   t.deepEqual(await told({}), []);
   t.deepEqual(await told({ wsrep_on: 'OFF' }), []);
 });
@@ -29,7 +29,7 @@ test('a node of Galera waits for what the cluster has committed, and answers not
   t.deepEqual(await told({ wsrep_on: 'ON' }), ['set session wsrep_sync_wait = 1', 'set session wsrep_dirty_reads = OFF']);
 });
 
-test('a member of a group is told so while it is one, and refused otherwise', async (t) => {
+test('a member of a group gets the setting of its cluster; a server that has left its group is refused', async (t) => {
   const member = { group_replication_consistency: 'EVENTUAL', group_replication_group_name: 'a group' };
   t.deepEqual(await told(member, 'ONLINE'), ["set session group_replication_consistency = 'BEFORE'"]);
   for (const state of ['OFFLINE', 'RECOVERING', 'ERROR', 'UNREACHABLE', null]) {

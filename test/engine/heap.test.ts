@@ -73,7 +73,7 @@ for (const patterns of [99, 100, 101, 5_000]) {
   });
 }
 
-test('5000 patterns that only a match tells apart are decided', async (t) => {
+test('5000 patterns that only a match can distinguish are decided correctly', async (t) => {
   const policies = Array.from({ length: 5_000 }, (_, n) =>
     policyWith({ id: `p${n}`, priority: n, resource_pattern: `[0-9]+x${n}_$` }),
   );

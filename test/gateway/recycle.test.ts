@@ -123,7 +123,7 @@ test.serial('an upstream session that is used again gets subscriptions made in t
   t.true(target.sessions.get('up-1')?.subscribed.has(uri));
 });
 
-test.serial('the open stream gets list_changed and goes on with the new upstream session', async (t) => {
+test.serial('the open stream gets list_changed and continues with the new upstream session', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });
@@ -176,7 +176,7 @@ test.serial('a change during the opening of a stream is not missed', async (t) =
   await until('both streams are with new sessions', () => moved().length === 2);
 });
 
-test.serial('a changed role alone keeps the upstream session, and the client gets list_changed', async (t) => {
+test.serial('if only the role changes, the upstream session stays, and the client gets list_changed', async (t) => {
   const r = await recycling(t);
   const { w, target, asAdmin, callIn } = r;
   await w.allow({ name: 'all' });

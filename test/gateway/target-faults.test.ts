@@ -95,7 +95,7 @@ test.serial('a target may have its own limit for silence', async (t) => {
   t.regex(await messageOf(call('x'), await open()), /did not answer in time: it may be silent for 1 s/);
 });
 
-test.serial('the error for a too large answer names the limit and its setting, and the process goes on', async (t) => {
+test.serial('the error for a too large answer names limit and setting, and the process keeps running', async (t) => {
   const onCall = "say({ content: [{ type: 'text', text: calls === 1 ? 'x'.repeat(90_000) : 'call ' + calls }] });";
   const { open, answerOf, messageOf, health } = await gatewayWith(t, program(onCall), { UPSTREAM_ANSWER_BYTES: '70000' });
   const session = await open();

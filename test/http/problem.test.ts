@@ -125,7 +125,7 @@ const MADE: readonly (readonly [over: object, code: string])[] = [
   [{}, 'internal'],
 ];
 
-test.serial('faults of drivers are told apart', (t) => {
+test.serial('faults of different drivers become different errors', (t) => {
   for (const [over, code] of MADE) t.is(codeOf(Object.assign(new Error('failed'), over)), code, JSON.stringify(over));
   t.is(codeOf(new Error("Can't add new command when connection is in closed state")), 'unavailable');
 });

@@ -29,7 +29,7 @@ async function setUp(t: Parameters<typeof everywhere>[0], hung: Script) {
   };
 }
 
-test.serial('a hanging target is waited for once, and every later request is told at once that it is missing', async (t) => {
+test.serial('a hanging target delays one request; every later one learns at once that the target is missing', async (t) => {
   const { at, asked, pass, health } = await setUp(t, silent);
   const session = await openEverywhere(at);
   t.is(asked(), 1);
@@ -136,7 +136,7 @@ test.serial('a target whose lists hang is waited for once, and its calls still w
   t.is((await at.ask(session, 'tools/list')).result._meta, undefined);
 });
 
-test.serial('a list that hangs is not asked for again because other sessions open, and nobody is told of it', async (t) => {
+test.serial('a list that hangs is not requested again when other sessions open', async (t) => {
   const { at } = await setUp(t, (received, res) => (received.message?.method === 'tools/list' ? undefined : well(received, res)));
   const lists = (): number => at.upstreams.hung.seen().filter((method) => method === 'tools/list').length;
   const session = await openEverywhere(at);

@@ -751,7 +751,7 @@ const withTasks = {
   'tasks/list': { tasks: [task(), task({ taskId: 'of another' })] },
 };
 
-test.serial('tasks of several targets are told apart, and other callers cannot use them', async (t) => {
+test.serial('tasks of several targets are kept apart, and other callers cannot use them', async (t) => {
   const at = await everywhere(t, { a: withTasks, b: withTasks, none: {} });
   const [session, bobs] = [await openEverywhere(at), await openEverywhere(at, { user: 'bob' })];
   const make = async (name: string): Promise<string> =>

@@ -555,7 +555,7 @@ test.serial('failures without a JSON-RPC answer keep their HTTP status', async (
   }
 });
 
-test.serial('a message that does not answer the request is not taken for its answer', async (t) => {
+test.serial('a message that does not answer the request is not mistaken for its answer', async (t) => {
   for (const body of ['{"jsonrpc":"2.0","id":1,"result":{}}', 'no json', '[]', '{}']) {
     const { driver } = await scripted(t, (received, res) =>
       received.message?.method === 'prompts/list'

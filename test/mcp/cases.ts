@@ -500,7 +500,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         'gateway/recycle.test.ts': [
           'a role that is granted or removed decides the next request, and ends streams that it no longer allows (cases 44, 45)',
-          'a changed role alone keeps the upstream session, and the client gets list_changed',
+          'if only the role changes, the upstream session stays, and the client gets list_changed',
         ],
         'gateway/replicas.test.ts': ['a role changed: the next call is refused on every replica'],
         'mcp/clients.test.ts': ['rights that change between two calls of a session apply to the next call'],
@@ -535,7 +535,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'A target that serves two users talks to one of them.',
       shownBy: {
-        'sessions/streams.test.ts': ['what a target says to one user reaches nobody else (case 47)'],
+        'sessions/streams.test.ts': ['a message of a target to one user reaches no other user (case 47)'],
         'mcp/aggregate-streams.test.ts': [
           "a stream carries nothing from other callers' sessions or from other sessions of its caller",
         ],

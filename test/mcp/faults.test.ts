@@ -96,7 +96,7 @@ test.serial('a server of HTTP+SSE behind the transport streamable-http is recogn
   t.regex(fault()?.message ?? '', /speaks HTTP with SSE/);
 });
 
-test.serial('a server without that path is not taken for one of HTTP+SSE', async (t) => {
+test.serial('a server without that path is not mistaken for one of HTTP+SSE', async (t) => {
   const url = await upstreamOf(t, (_, res) => void res.writeHead(405).end());
   const { opening } = await setUp(t, routed('t', url));
   t.regex(await opening(), /failed \(HTTP 405\)/);

@@ -85,7 +85,7 @@ for (const count of [64, 300, 10_000]) {
   });
 }
 
-test.serial('a stream that its target breaks off while it is paused fails alone', async (t) => {
+test.serial('if a target breaks off a paused stream, only that stream fails', async (t) => {
   // HTTP/1.0 keeps no connection unless it says so: only the parser knows that this answer ends with its own.
   const head = 'HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\n';
   for (const end of ['end', 'resetAndDestroy'] as const) {

@@ -38,7 +38,7 @@ function setUp() {
   return { ...clock, pace, recovered, waiter, answerAfter };
 }
 
-test('a session that waits alone for a target waits for the whole time allowed', async (t) => {
+test('a session that is the only one waiting for a target waits for the whole time allowed', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), OPEN);
   const got = waiter();
@@ -60,7 +60,7 @@ test('sessions that wait together stop when the target is late, and later sessio
   t.is(await waiter(Promise.resolve('answer'))(), 'answer', 'what is there is not waited for');
 });
 
-test('a session that waits alone goes on waiting when other sessions arrive later', async (t) => {
+test('a session that is the only one waiting keeps waiting when other sessions arrive later', async (t) => {
   const { pace, pass, waiter } = setUp();
   pace.begin(by('a'), OPEN);
   let answer: (value: 'answer') => void = () => undefined;

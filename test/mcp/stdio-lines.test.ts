@@ -92,7 +92,7 @@ test('every reader sees a message as one line with the same content', (t) => {
   );
 });
 
-test('garbage is told apart from an answer that cannot be read', (t) => {
+test('garbage and an unreadable answer get different results', (t) => {
   for (const text of [
     'Welcome',
     '',

@@ -25,7 +25,7 @@ const many = (count: number): Record<string, string> =>
     ]),
   );
 
-test.serial('a plan that does not fit into memory is refused, and the gateway goes on', async (t) => {
+test.serial('a plan that does not fit into memory is refused, and the gateway keeps running', async (t) => {
   t.timeout(300_000);
   // Made first: while it is made, the gateway could close the idle connection that the next request takes.
   const files = many(9_800);

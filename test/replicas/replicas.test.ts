@@ -194,7 +194,7 @@ test.serial('a request that is passed on is known for what it is, and for nothin
   t.false(foreign.isFromPeer(again as unknown as IncomingMessage), 'of a different master key');
 });
 
-test.serial('a peer that is not there, is another, or fails is told apart', async (t) => {
+test.serial('a peer that cannot be reached, a different replica and a peer that fails get different results', async (t) => {
   const peers = createPeers({ vault: createVault(MASTER_KEY), now: Date.now, log: silent });
   t.teardown(() => peers.close());
   let behave: (res: import('node:http').ServerResponse) => void = () => undefined;

@@ -128,7 +128,7 @@ test.serial('Host and Origin are checked on every route, and each comes at most 
   t.regex(absolute, /^HTTP\/1.1 400 /);
 });
 
-test.serial('a preflight is answered for allowed origins alone, and reaches no handler', async (t) => {
+test.serial('a preflight is answered only for allowed origins, and reaches no handler', async (t) => {
   const rest = await start(t, { ALLOWED_ORIGINS: 'https://app.example.com' });
   const preflight = (origin: string) =>
     rest.call('OPTIONS', '/api/users', {
@@ -296,7 +296,7 @@ test.serial('without METRICS_TOKEN no text is a scrape token', async (t) => {
   }
 });
 
-test.serial('a fault tells the caller nothing, and the log no secret', async (t) => {
+test.serial('the answer to a fault has no details, and its log line no secret', async (t) => {
   const rest = await start(t);
   const password = 'a very secret passphrase';
   const { token } = await rest.account('a@example.com', password);

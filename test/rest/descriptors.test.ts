@@ -4,7 +4,7 @@ import { watchDescriptors } from '../../src/rest/descriptors.ts';
 import { until } from '../support/listener.ts';
 import { dataDir, runGateway } from '../support/process.ts';
 
-test('the log says once in a while that no file descriptor is left, whoever finds out', async (t) => {
+test('the log says once a minute that no file descriptor is left, whichever code notices it', async (t) => {
   let code: string | null = null;
   let tried = 0;
   const said: object[] = [];
@@ -33,7 +33,7 @@ test('the log says once in a while that no file descriptor is left, whoever find
   t.false(descriptors.saw(new Error('accept')));
 });
 
-test.serial('a gateway without a file descriptor goes on, says so once, and takes connections again', async (t) => {
+test.serial('a gateway without file descriptors keeps running, logs it once, and recovers', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t) }, ['sh', '-c', 'ulimit -n 400 && exec "$@"', 'sh']);
   const sockets: Socket[] = [];
   const { port } = new URL(gateway.url);

@@ -39,7 +39,7 @@ test.serial('the document has every route that is mounted, and no other', async 
   t.deepEqual([...new Set(mounted)].sort(), documented.sort());
 });
 
-test.serial('what is open is said to be open, and nothing else answers without a token', async (t) => {
+test.serial('the contract marks the open routes, and no other route answers without a token', async (t) => {
   const gateway = await startGateway(t);
   for (const [path, operations] of Object.entries(document.paths)) {
     for (const [method, operation] of Object.entries(operations)) {

@@ -165,7 +165,7 @@ test.serial('what was opened and cannot be kept is ended at the target', async (
   t.deepEqual([last?.rpc, last?.session?.upstreamId], ['DELETE', 'up-1']);
 });
 
-test.serial('a session that ends while it is opened anew leaves nothing behind', async (t) => {
+test.serial('a session that ends while its upstream session is reopened leaves nothing behind', async (t) => {
   const f = await fixture();
   f.answer = async ({ rpc }) => {
     if (rpc === 'initialize') await f.sessions.end(session.id, 'client', 0);
@@ -176,7 +176,7 @@ test.serial('a session that ends while it is opened anew leaves nothing behind',
   t.deepEqual(await f.links.current(f.place(1)), { ended: true });
 });
 
-test.serial('a half is in use for what it was opened with alone', async (t) => {
+test.serial('an upstream session is used only with the binding that it was opened with', async (t) => {
   const f = await fixture();
   t.is(f.links.open(f.place(1)), null);
   const link = await f.links.current(f.place(1));
@@ -240,7 +240,7 @@ test.serial('what a slow reader has not heard yet is not said twice', async (t) 
   t.deepEqual(heard, ['tools', 'prompts']);
 });
 
-test.serial('a source that fails ends itself alone', async (t) => {
+test.serial('a source that fails does not end the other sources', async (t) => {
   const merged = createMerge<number>();
   const failing = merged.add(
     (async function* () {
@@ -255,7 +255,7 @@ test.serial('a source that fails ends itself alone', async (t) => {
   t.is((await next).value, 2);
 });
 
-test.serial('a change that nobody listened to yet is told to the first who does', (t) => {
+test.serial('a change without a listener is delivered to the first listener', (t) => {
   const changes = createAdmissionChanges();
   const told: Admission[] = [];
   const admission = {} as Admission;
@@ -310,7 +310,7 @@ test.serial('a stream is examined again when something of its own has changed, a
   t.is(await after({ sequence: 3 }), 0);
 });
 
-test.serial('a stream of which nobody can say whether it may go on is ended', async (t) => {
+test.serial('a stream ends if the check of its right to stay open fails', async (t) => {
   const snapshot = {} as Admission['snapshot'];
   const watch = createRevalidation(async () => ({ snapshot, principal: {} }) as Admission, 5, Date.now);
   t.teardown(() => watch.stop());
@@ -330,7 +330,7 @@ test.serial('a stream of which nobody can say whether it may go on is ended', as
   t.deepEqual([...ended].sort(), ['cannot be decided', 'cannot be told', 'may not']);
 });
 
-test.serial('a stream ends when its token expires, and a call in flight goes on', async (t) => {
+test.serial('a stream ends when its token expires, and a call in flight continues', async (t) => {
   let now = 1_000_000;
   let admitted = 0;
   const snapshot = {} as Admission['snapshot'];

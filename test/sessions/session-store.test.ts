@@ -89,7 +89,7 @@ eachStore('of replicas that take a session over at once, one has it', async (t, 
   t.false(await store.adopt(session.id, ['b', 'c', 'd'][taken.indexOf(true)] ?? '', 'e'));
 });
 
-eachStore('each cause has one half, whoever comes first', async (t, store) => {
+eachStore('each cause has one upstream session, whichever replica opens it first', async (t, store) => {
   const half = (upstream_id: string | null) => ({ upstream_id, revision: '2025-11-25' });
   const halves = [half('one'), half(null), half('three')];
   const won = await Promise.all(halves.map((h) => store.insertUpstream('s', 'cause', h, NOW)));
@@ -146,7 +146,7 @@ eachStore('a session keeps a thousand settings, and no more', async (t, store, k
   );
 });
 
-eachStore('what is too old to be used is forgotten, whole', async (t, store) => {
+eachStore('sessions that are too old are deleted completely', async (t, store) => {
   const [older, old, young] = [row({ created_at: NOW - 50 * HOUR }), row({ created_at: NOW - 49 * HOUR }), row()];
   for (const { id, created_at } of [older, old, young]) {
     await store.insert(row({ id, created_at }));

@@ -259,7 +259,7 @@ test.serial('each round of an exchange gets its own decision (case 46)', async (
   t.is(target.ran.length, ran);
 });
 
-test.serial('what a target says to one user reaches nobody else (case 47)', async (t) => {
+test.serial('a message of a target to one user reaches no other user (case 47)', async (t) => {
   const target = await startStateful();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);
@@ -288,7 +288,7 @@ test.serial('what a target says to one user reaches nobody else (case 47)', asyn
   }
 });
 
-test.serial('whoever leaves, leaves nothing open at the target', async (t) => {
+test.serial('a client that disconnects leaves nothing open at the target', async (t) => {
   const target = await startStateful();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);

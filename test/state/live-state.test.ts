@@ -154,7 +154,7 @@ test('with a known position no request reads the counter, and a change decides t
   t.is(await roleOf(t, current), 'admin');
 });
 
-test('a change of users alone does not rebuild the engine; a change of policies does', async (t) => {
+test('a change of users does not rebuild the engine; a change of policies does', async (t) => {
   const { w, current } = world();
   await current.fresh();
   w.move(false);

@@ -98,7 +98,7 @@ test('the binding differs exactly where another credential wins', (t) => {
   );
 });
 
-test('another value of the same credential is another binding; what loses changes nothing', (t) => {
+test('a new value of the winning credential changes the binding; a value that loses does not', (t) => {
   const mine = held(['user', 'alice'], 'x', 'mine');
   const role = held(['role', 'dev'], 'x', 'of the role');
   const { binding } = accessor(http, [mine, role])(alice);
@@ -135,14 +135,14 @@ test('a bearer and a header of its name are one place', (t) => {
   t.like(accessor(http, rows)({ ...alice, sub: 'bob' }).credentials, { headers: [['authorization', 'Basic eA==']] });
 });
 
-test('what is of another kind of transport is unusable', (t) => {
+test('a credential that does not fit the transport is unusable', (t) => {
   t.is(accessor(http, [held(['default', ''], 'X', 'v', { type: 'env' })])(alice).credentials, 'unusable');
   t.is(accessor(stdio, [held(['default', ''], 'x', 'v')])(alice).credentials, 'unusable');
   const env = accessor(stdio, [held(['default', ''], 'X', 'v', { type: 'env' })])(alice);
   t.like(env.credentials, { headers: [], env: { X: 'v' } });
 });
 
-test('nothing is opened that nobody asks for, and a value may be any text', (t) => {
+test('a credential is decrypted only when it is needed, and its value may be any text', (t) => {
   let opened = 0;
   const spy = (value: string) => ({
     open: () => {

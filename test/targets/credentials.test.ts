@@ -392,7 +392,7 @@ eachEngine(test.serial, 'the master key is replaced, and nothing that it sealed 
   await runs({ MASTER_KEY: key(8) });
 });
 
-test.serial('changes of what is one user’s own are few, because administrators wait in the same line', async (t) => {
+test.serial('users change their own credentials at a limited rate, so that administrators need not wait', async (t) => {
   const { user, gateway } = await setUp(t, null, { CHANGE_RATE_LIMIT: '30' });
   const put = () =>
     rest(gateway.url, 'PUT', '/api/credentials/one/authorization', { token: user.token, body: { value: 'mine' } });

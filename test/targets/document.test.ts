@@ -90,7 +90,7 @@ for (const url of [
     ));
 }
 
-test('what is wrong with a target is named', (t) => {
+test('an error names each wrong member of a target', (t) => {
   for (const name of ['', 'A', 'a_b', '-a', '1a', 'a.b', 'a/b', 'x'.repeat(64), 'é', 5, null]) {
     t.deepEqual(
       paths(() => readTarget(target({ name }))),
@@ -296,7 +296,7 @@ for (const name of [
     ));
 }
 
-test('what is wrong with a credential is named, its value never', (t) => {
+test('an error names each wrong member of a credential, and never shows its value', (t) => {
   for (const value of ['', ' a', 'a ', 'a\r\nb: c', 'a\u0000', 'é', 'x'.repeat(8193), 5, null]) {
     t.deepEqual(
       paths(() => readCredential({ type: 'bearer', value })),

@@ -220,7 +220,7 @@ eachEngine(test.serial, 'what a user supplied counts while the target takes it',
   t.like(await reached(), { headers: [['authorization', 'Bearer given']] });
 });
 
-test.serial('a credential opens for its own row, target and origin alone', (t) => {
+test.serial('a credential opens only for its own row, target and origin', (t) => {
   const a = target('a');
   const row = sealCredential(vault, a, setting({ subject: { subject_type: 'group', subject_value: 'g' } }));
   t.false(JSON.stringify(row).includes('secret'));

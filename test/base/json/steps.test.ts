@@ -84,7 +84,7 @@ test('a text that is read in steps has the same verdict, value and spans as one 
   );
 });
 
-test('many names are told apart like few, also where they have escapes and in nested objects', (t) => {
+test('repeated names are found among many names as among few, also with escapes and in nested objects', (t) => {
   const named = (count: number, last: string) =>
     `{"outer":{${Array.from({ length: count }, (_, i) => `"${i % 7 === 0 ? '\\u006b' : 'k'}${i}":{"k${i}":0}`).join()},"${last}":0},"outer2":0}`;
   for (const count of [7, 8, 9, 63, 64, 65, 130, 5_000, 40_000]) {
@@ -119,7 +119,7 @@ function differs(built: unknown, whole: unknown): boolean {
   return names.some((name) => differs((built as Record<string, unknown>)[name], (whole as Record<string, unknown>)[name]));
 }
 
-test('what is not built changes neither the verdict nor the rest', (t) => {
+test('values that are not built change neither the verdict nor the other values', (t) => {
   const selections = fc.record({
     lists: fc.subarray(['a', 'b', 'o']).map((names) => new Set(names)),
     skipped: fc.subarray(['a', 'b', 'o', 'result']).map((names) => new Set(names)),
@@ -143,7 +143,7 @@ test('what is not built changes neither the verdict nor the rest', (t) => {
   );
 });
 
-test('a value that was not built cannot be taken for an empty one', (t) => {
+test('a value that was not built cannot be mistaken for an empty one', (t) => {
   const text = '{"result":{"content":[{"type":"text"}],"big":{"x":[1,2]},"many":[[1,2,3,4,5,6]]}}';
   const reading = inSteps(text, {}, 1_000, {
     lists: new Set(['content', 'many']),
@@ -230,7 +230,7 @@ test.serial('a long string with escapes is decoded in parts', (t) => {
   }
 });
 
-test('names of characters of code 0 alone do not meet in one slot', (t) => {
+test('names that consist only of characters with code 0 do not collide', (t) => {
   const hashes = Array.from({ length: 1_000 }, (_, length) => hashOf('\0'.repeat(length)));
   t.is(new Set(hashes).size, hashes.length);
 });

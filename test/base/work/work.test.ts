@@ -25,7 +25,7 @@ const codeOf = async (work: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof AppError ? error.code : String(error)),
   );
 
-test('a job that takes too much memory ends its thread alone, and the next one runs', async (t) => {
+test('a job that takes too much memory ends only its thread, and the next job runs', async (t) => {
   const { run } = start(t, { memory: 32 });
   const error = await t.throwsAsync<AppError>(run('a', 'fill'), { instanceOf: AppError });
   t.is(error?.code, 'too_large');
@@ -112,7 +112,7 @@ test('many items go both ways, and errors keep what they say', async (t) => {
   t.is(await codeOf(run('a', 'ask', { name: 'no' }, { host: refused })), 'not_found');
 });
 
-test('a thread that cannot be started, or that ends by itself, costs its caller no turn', async (t) => {
+test('a thread that cannot start, or that ends by itself, does not cost its caller a turn', async (t) => {
   const work = createWork({ thread: new URL('http://localhost/no-module') });
   for (const _ of [1, 2]) t.is(await codeOf(work.run({ name: 'bytes', input: {}, by: 'a', host: {} })), 'unavailable');
   const { run } = start(t);
@@ -120,7 +120,7 @@ test('a thread that cannot be started, or that ends by itself, costs its caller 
   t.is(await codeOf(run('a', 'bytes')), 'done');
 });
 
-test('a job that a transaction is held for takes no turn, and none from others', async (t) => {
+test('a job for which a transaction is open does not wait for a turn, and takes none from others', async (t) => {
   const { work, run } = start(t, { atOnce: 1 });
   const [started, held] = [gate(), gate()];
   const host = {

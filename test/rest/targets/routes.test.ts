@@ -131,7 +131,7 @@ eachEngine(test.serial, 'a credential is set and never seen again; another place
   t.true(seen.join().includes('credential.set'));
 });
 
-test.serial('administrators see how a target is for the replica that answers, and nobody else does', async (t) => {
+test.serial('only administrators see the health of a target, as the replica that answers has seen it', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const call = caller(gateway, admin);
