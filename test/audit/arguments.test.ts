@@ -266,7 +266,7 @@ function stored(t: ExecutionContext, databaseUrl: string): string {
   return files.map((file) => readFileSync(join(folder, file), 'latin1')).join();
 }
 
-test.serial('arguments are stored only if the target is set to, and as it is set', async (t) => {
+test.serial('arguments are stored only if the target captures them, and with its mask', async (t) => {
   const at = await createSqlite();
   t.teardown(() => at.drop());
   const { gateway, admin, user, token, target, mcp, allow } = await world(t, at.url);

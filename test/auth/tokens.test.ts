@@ -257,7 +257,7 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
   t.is((await rest.changes.list(1, null))[0]?.action, 'key.rotate');
 });
 
-test.serial('unknown key ids read the table at most once a second, all who wait together', async (t) => {
+test.serial('unknown key ids cause at most one read a second, which all waiting callers share', async (t) => {
   const rest = await startRest(t, await sqlite(t));
   let reads = 0;
   rest.database.knex.on('query', ({ sql }: { sql: string }) => {

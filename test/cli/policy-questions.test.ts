@@ -14,7 +14,7 @@ const starters = join(import.meta.dirname, '../../policies');
 const call = (environment: Record<string, string>, ...args: string[]): Promise<Ran> =>
   inProcess(environment, (terminal) => policies(args, terminal));
 
-test.serial('tests run without a gateway, and say in which file, where, and what', async (t) => {
+test.serial('tests run without a gateway, and a failure names file, position and result', async (t) => {
   const dir = join(folder(t), 'policies');
   cpSync(starters, dir, { recursive: true });
   const passed = await portcullis({}, 'policies', 'test', '--dir', dir, '--coverage', '100');

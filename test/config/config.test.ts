@@ -74,7 +74,7 @@ test('the default REPLICA_URL is the address at which the gateway listens', (t) 
   t.is(readConfig({ REPLICA_URL: 'https://replica-1.internal/' }).replicaUrl, 'https://replica-1.internal');
 });
 
-test('rows of the audit log are kept for ever, unless a time is set that is long enough', (t) => {
+test('audit rows are kept for ever unless a retention is set', (t) => {
   const { audit, dataDir } = readConfig({});
   t.deepEqual(audit, { retentionDays: 0, checkpoints: join(dataDir, 'checkpoints.jsonl'), checkpointMinutes: 10 });
   t.is(readConfig({ AUDIT_RETENTION_DAYS: '0' }).audit.retentionDays, 0);

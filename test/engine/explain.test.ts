@@ -122,7 +122,7 @@ test('the explanation names the first member that does not match', async (t) => 
   );
 });
 
-test('an allow that cannot be built grants nothing, and such a deny is read as widely as possible', async (t) => {
+test('an unreadable allow grants nothing, and an unreadable deny covers as much as possible', async (t) => {
   const policies = [
     policyWith({ id: 'a', priority: 2, resource_pattern: '(' }),
     policyWith({ id: 'b', priority: 1, resource_pattern: '(', effect: 'deny' }),

@@ -41,7 +41,7 @@ test('a request that is sent ahead begins when the one before it is answered', a
   t.deepEqual(answers.match(/<[^>]*>/g), ['</1 >', '</2 two>', '</3 >', '</4 four>', '</5 >']);
 });
 
-test('what waits behind an answer is not begun once the client has gone', async (t) => {
+test('requests that wait behind an answer do not start after the client has disconnected', async (t) => {
   const begun: string[] = [];
   let leave: () => void = () => undefined;
   const left = new Promise<void>((resolve) => {
@@ -57,7 +57,7 @@ test('what waits behind an answer is not begun once the client has gone', async 
   t.deepEqual(begun, ['/1']);
 });
 
-test('what waits behind an answer that ends the connection is not begun', async (t) => {
+test('requests that wait behind an answer that ends the connection do not start', async (t) => {
   const begun: string[] = [];
   const socket = await listening(t, (req, res) => {
     begun.push(req.url ?? '');

@@ -172,7 +172,7 @@ test.serial('passwords are limited by address, whatever the e-mail', async (t) =
   t.is(forwarded.status, 429);
 });
 
-test.serial('who tries one e-mail again and again is stopped before others at the same address are', async (t) => {
+test.serial('attempts with one e-mail are stopped before others at the same address are', async (t) => {
   const rest = await start(t, { LOGIN_RATE_LIMIT: '12' });
   const login = async (email: string) =>
     (await rest.call('POST', '/api/auth/login', { body: { email, password: PASSWORD } })).status;
@@ -180,7 +180,7 @@ test.serial('who tries one e-mail again and again is stopped before others at th
   t.is(await login('c@d'), 401);
 });
 
-test.serial('behind a trusted proxy the address that it wrote counts, not those before', async (t) => {
+test.serial('behind a trusted proxy, only the address that it wrote counts', async (t) => {
   const rest = await start(t, { LOGIN_RATE_LIMIT: '2', TRUST_PROXY: 'true' });
   let people = 0;
   const login = async (address: string) =>

@@ -48,7 +48,7 @@ eachStore('a session is found until it ends, and ends once', async (t, store) =>
   t.false(await store.end('nobody', 'client', NOW));
 });
 
-eachStore('sessions are listed in the order of their ids, filtered, without those that are over', async (t, store) => {
+eachStore('sessions are listed in the order of their ids, filtered, without ended ones', async (t, store) => {
   const sessions = Array.from({ length: 7 }, (_, i) =>
     row({ user_id: i % 2 === 0 ? 'alice' : 'bob', target_id: i === 6 ? null : `t${i % 3}` }),
   );
@@ -163,7 +163,7 @@ eachStore('sessions that are too old are deleted completely', async (t, store) =
   t.is((await store.settings(young.id, 't')).length, 1);
 });
 
-eachStore('when a session was last used is noted for those that there are', async (t, store) => {
+eachStore('the last use is recorded only for sessions that exist', async (t, store) => {
   const session = row();
   await store.insert(session);
   await store.seen([session.id, 'nobody'], NOW + 5);
@@ -171,7 +171,7 @@ eachStore('when a session was last used is noted for those that there are', asyn
   t.is((await store.find(session.id))?.seen_at, NOW + 5);
 });
 
-eachStore('rules: who was ended by an administrator, and the latest recycle that concerns one', async (t, store, knex) => {
+eachStore('the rules hold sessions ended by administrators, and the latest recycles', async (t, store, knex) => {
   const [byClient, byAdmin, longAgo] = [row(), row(), row({ created_at: NOW - 25 * HOUR })];
   for (const session of [byClient, byAdmin, longAgo]) await store.insert(session);
   await store.end(byClient.id, 'client', NOW);

@@ -139,7 +139,7 @@ test.serial('a target that does not read refusals gets only a few', async (t) =>
   t.is(refused(), 32);
 });
 
-test.serial('what a target sends to one principal does not delay what it and other targets send to others', (t) => {
+test.serial('messages of a target to one principal do not delay messages of any target to others', (t) => {
   let now = 0;
   const limits = DEFAULT_LIMITS.deliveries;
   const parts = { limits, log: { warn: () => undefined }, now: () => now, onDropped: () => undefined };
