@@ -108,7 +108,9 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
       const refused: Overdrawn = { overdrawn: 'key', budget, limit: perKey };
       const waiting = { key, attempt };
       leave = () => {
-        if (line.delete(waiting)) resolve(refused);
+        if (!line.delete(waiting)) return;
+        resolve(refused);
+        serve();
       };
       if (amount > perKey || amount > all / 2) resolve(refused);
       else {

@@ -32,6 +32,7 @@ import type { SessionOwners } from './sessions/owners.ts';
 import { AGGREGATE, openSession } from './sessions/sessions.ts';
 import { createUpstreams } from './transports.ts';
 import type { StdioLimits } from './upstream/stdio/stdio.ts';
+import { createUnread } from './upstream/unread.ts';
 import { readBodiless, readPost, type Work } from './work.ts';
 
 export interface McpDeps
@@ -99,7 +100,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
   const endpoint: Endpoint = {
     ...deps,
     upstream,
-    reader: createTargetReader(createFlow({ perKey, all }, now)),
+    reader: createTargetReader(createFlow({ perKey, all }, now), createUnread(deps.limits.answerBytes)),
     links,
     inFlight: createInFlightRequests(),
     modes,

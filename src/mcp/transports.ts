@@ -22,7 +22,7 @@ export function createUpstreams(deps: UpstreamDeps): {
   readonly processes: () => number;
 } {
   const { limits, addresses, health, newId, now } = deps;
-  const unread = createUnread();
+  const unread = createUnread(limits.answerBytes);
   const http = health.watched(createHttpUpstream(limits, addresses, unread));
   const stdio = createStdioUpstream({ ...deps, unread });
   const byTransport = {

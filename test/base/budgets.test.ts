@@ -82,6 +82,16 @@ test('those who wait for room get it in their order, one key does not wait for a
   );
 });
 
+test('an amount that fits is taken as soon as a larger one before it leaves', async (t) => {
+  const stock = createStock('bytes', { perKey: 10, all: 100 });
+  stock.take('a', 8);
+  const large = stock.queue('a', 5);
+  const small = stock.queue('a', 2);
+  large.leave();
+  t.true(isOverdrawn(await large.come));
+  t.false(isOverdrawn(await small.come));
+});
+
 test('the debt of a flow shrinks with time, and `wait` returns it in seconds', (t) => {
   let now = 0;
   const flow = createFlow({ perKey: { perSecond: 10, burst: 20 }, all: { perSecond: 1_000, burst: 1_000 } }, () => now);

@@ -129,7 +129,7 @@ test.serial(
         if (before < 4) socket.end(UNTIL_THE_END + EVENT.repeat(events));
         else socket.write(ACCEPTED);
       },
-      createUnread(stock),
+      createUnread(0, stock),
     );
     const answers: UpstreamAnswer[] = [];
     while (answers.length < 4) answers.push(await send());
@@ -164,7 +164,7 @@ for (const [what, head] of [
         socket.write(head);
         more();
       },
-      createUnread(stock),
+      createUnread(0, stock),
     );
     const answers = await Promise.all(Array.from({ length: 8 }, () => opened.send()));
     for (const answer of answers) {
@@ -186,7 +186,7 @@ test.serial('an answer in parts counts against the limit of its target until it 
       const length = before === 0 ? 1_000_000 : 100_000;
       socket.write(`HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${'1'.repeat(length)}`);
     },
-    createUnread(stock),
+    createUnread(0, stock),
   );
   const read = async (): Promise<Buffer | UpstreamFault> => {
     const answer = await send();
@@ -207,7 +207,7 @@ const announced = (length: number): string =>
 
 test.serial('a large body waits for room, and is not read before it has its turn', async (t) => {
   const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
-  const { send } = await wire(t, (socket) => void socket.write(announced(200_000)), createUnread(stock));
+  const { send } = await wire(t, (socket) => void socket.write(announced(200_000)), createUnread(0, stock));
   const [first, second, third] = [await send(), await send(), await send()];
   if (first.type === 'stream' || second.type === 'stream' || third.type === 'stream') throw new Error('no body');
   const whole = await first.read();
@@ -228,7 +228,7 @@ test.serial('a large body waits for room, and is not read before it has its turn
 
 test.serial('a large body is not read if it is refused when its turn has come', async (t) => {
   const stock = createStock('unread', { perKey: 256 * 1024, all: 64 * 1024 * 1024 });
-  const { send } = await wire(t, (socket) => void socket.write(announced(200_000)), createUnread(stock));
+  const { send } = await wire(t, (socket) => void socket.write(announced(200_000)), createUnread(0, stock));
   const answer = await send();
   if (answer.type === 'stream') throw new Error('no body');
   t.deepEqual(await answer.read(() => ({ fault: 'busy' })), { fault: 'busy' });

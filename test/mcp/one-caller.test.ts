@@ -7,7 +7,7 @@ import { createUnread } from '../../src/mcp/upstream/unread.ts';
 import type { Upstream } from '../../src/mcp/upstream/upstream.ts';
 import { ACCESS, httpTarget, LIMITS } from '../support/upstreams/drive.ts';
 import { startScriptedSse } from '../support/upstreams/legacy-sse.ts';
-import { byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
+import { answerText, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
 import { until } from './aggregate.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, open, send } from './raw.ts';
@@ -109,6 +109,42 @@ test('large answers for one user leave room for those of others', async (t) => {
   t.is(await unread.open('t', 'bob').reserve(8 * MIB), null, 'it does not wait behind those of another user');
   for (const account of waiting) account.close();
   await Promise.all(arrived);
+});
+
+test('a user whose answers wait at several targets leaves room for others at each of them', (t) => {
+  const unread = createUnread();
+  const MIB = 1024 * 1024;
+  const targets = ['t', 'u', 'v', 'w'];
+  const accounts = targets.flatMap((target) => Array.from({ length: 64 }, () => unread.open(target, 'alice')));
+  t.true(accounts.filter((account) => account.set(MIB) === null).length < 80);
+  for (const target of targets) {
+    const account = unread.open(target, 'bob');
+    t.is(account.set(8 * MIB), null);
+    account.close();
+  }
+});
+
+test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {
+  const MIB = 1024 * 1024;
+  const text = 'x'.repeat(40 * MIB);
+  const usual = byMethod({});
+  const gateway = await start(
+    t,
+    (received, res) => {
+      const { id, method, params } = received.message ?? {};
+      if (method !== 'tools/call') return usual(received, res);
+      const whole = JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text }] } });
+      if (params?.name === 'announced') res.setHeader('content-length', whole.length);
+      if (params?.name === 'event') answerText(res, `data: ${whole}\n\n`, 'text/event-stream');
+      else answerText(res, whole);
+    },
+    { answerBytes: 64 * MIB },
+  );
+  const session = await open(gateway);
+  for (const name of ['announced', 'in parts', 'event']) {
+    const reply = await send(gateway, inSession(session, call('tools/call', { name })));
+    t.true(reply.text.length > 40 * MIB, `${name}: ${reply.text.slice(0, 200)}`);
+  }
 });
 
 test('an event id that cannot be sent back does not make its target unreachable for others', async (t) => {

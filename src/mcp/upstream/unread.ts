@@ -1,4 +1,7 @@
-/** Bounds the data that targets have sent and no client has read yet: per target and for the process, across all transports. */
+/**
+ * Bounds the data that targets have sent and no client has read yet: per target, per user, and for the process, across all
+ * transports.
+ */
 import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken, type Turn } from '../../base/budgets.ts';
 
 /** The first bytes of a stream or body are not counted. Nearly everything that targets send is smaller. */
@@ -6,21 +9,24 @@ export const FREE = 64 * 1024;
 /** How long a large body waits for room before it is read. */
 const WAIT_MS = 30_000;
 const LIMITS = { perKey: 64 * 1024 * 1024, all: 128 * 1024 * 1024 };
-/** The same within one target, by user: one of them always leaves something for the others. */
-const SHARES = { perKey: LIMITS.perKey / 2, all: LIMITS.perKey };
-const USERS = 'unread answers of one target';
+/** The share of one user in what one target may have: one user always leaves something for the others. */
+const SHARE = LIMITS.perKey / 2;
+const OF_USER_AT_TARGET = 'unread answers of one target';
+const OF_USER = 'unread answers for users';
 
 /** The reason why an answer or a stream was abandoned. The message is for administrators. */
 export class BacklogFault extends Error {
   constructor({ budget, overdrawn, limit }: Overdrawn) {
-    const whose = budget === USERS ? 'of this target for one user' : overdrawn === 'key' ? 'of this target' : 'of all targets';
+    const own = budget === OF_USER ? 'of one user' : 'of this target';
+    const common = overdrawn === 'key' ? own : 'of all targets';
+    const whose = budget === OF_USER_AT_TARGET ? 'of this target for one user' : common;
     super(`too much ${whose} waits for clients to read it, or for its end: the limit is ${limit / (1024 * 1024)} MiB`);
   }
 }
 
 export interface Unread {
-  /** Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it. */
-  open(targetId: string, user: string): UnreadAccount;
+  /** Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. */
+  open(targetId: string, user: string | null): UnreadAccount;
 }
 
 export interface UnreadAccount {
@@ -31,17 +37,18 @@ export interface UnreadAccount {
   close(): void;
 }
 
-export function createUnread(stock: Stock = createStock('unread answers', LIMITS)): Unread {
+/** `answerBytes`: the largest answer that a target may give. One of that size must fit into the share of its user. */
+export function createUnread(answerBytes = 0, stock: Stock = createStock('unread answers', LIMITS)): Unread {
+  const perKey = Math.max(SHARE, answerBytes);
   const shares = new Map<string, Stock>();
+  // A user who holds much at several targets must not use up what is left for the others there.
+  const users = createStock(OF_USER, LIMITS);
   return {
     open(targetId, user) {
       const budgets = (): [Stock, string][] => {
-        const share = shares.get(targetId) ?? createStock(USERS, SHARES);
+        const share = shares.get(targetId) ?? createStock(OF_USER_AT_TARGET, { perKey, all: 2 * perKey });
         shares.set(targetId, share);
-        return [
-          [share, user],
-          [stock, targetId],
-        ];
+        return [[share, user ?? ''], ...(user === null ? [] : [[users, user] satisfies [Stock, string]]), [stock, targetId]];
       };
       let held: Taken[] = [];
       let turn: Turn | null = null;
@@ -49,19 +56,22 @@ export function createUnread(stock: Stock = createStock('unread answers', LIMITS
       return {
         async reserve(bytes) {
           if (bytes <= FREE) return null;
-          for (const [budget, key] of budgets()) {
-            turn = budget.queue(key, bytes - FREE);
-            const timer = setTimeout(turn.leave, WAIT_MS);
-            const room = await turn.come;
-            clearTimeout(timer);
-            if (isOverdrawn(room)) return new BacklogFault(room);
-            if (isClosed) {
-              room.giveBack();
-              return null;
+          const timer = setTimeout(() => turn?.leave(), WAIT_MS);
+          try {
+            for (const [budget, key] of budgets()) {
+              turn = budget.queue(key, bytes - FREE);
+              const room = await turn.come;
+              if (isOverdrawn(room)) return new BacklogFault(room);
+              if (isClosed) {
+                room.giveBack();
+                return null;
+              }
+              held.push(room);
             }
-            held.push(room);
+            return null;
+          } finally {
+            clearTimeout(timer);
           }
-          return null;
         },
         set(bytes) {
           if (held.length === 0) {

@@ -158,7 +158,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     const host: SharedProcess = startSharedProcess(
       spec,
       key !== null,
-      { limits, newId, now, log, unread: unread.open(target.id, owner ?? '') },
+      { limits, newId, now, log, unread: unread.open(target.id, owner) },
       (failed) => {
         ending.add(host);
         for (const id of host.sessions.keys()) seats.delete(id);
