@@ -350,7 +350,7 @@ test.serial('docs/cli.md has every command and every option, and no other', asyn
     cells('| Command | What it does |').map(([name]) => name),
     commands.map(({ name, takes }) => `\`${`${name}${takes}`.trim()}\``),
   );
-  const documented = cells('| Option | Of | |').flatMap(([option = '', of = '']) =>
+  const documented = cells('| Option | Commands | |').flatMap(([option = '', of = '']) =>
     (of === 'all' ? commands.map(({ name }) => name) : [...of.matchAll(/`([a-z-]+)`/g)].map(([, name]) => name)).map(
       (name) => `${name} ${option}`,
     ),
