@@ -308,7 +308,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     if (next !== null) return next;
     reading ??= (async () => {
       const store = chainStore(database.knex);
-      const found = (await store.openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
+      const found = (await store.openHeads(key)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
       const row = {
         chain_id: uuidv7(),
         version: CHAIN_VERSION,

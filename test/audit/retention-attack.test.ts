@@ -47,7 +47,7 @@ function keeperOf(database: Database, over: Partial<RetentionParts> = {}) {
 }
 
 async function checkpointAt(database: Database, time: number): Promise<Checkpoint> {
-  const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+  const heads = (await chainStore(database.knex).openHeads(KEY)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
   const content = { time, revision: 1, heads };
   return { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
 }

@@ -14,7 +14,7 @@ const DAY = 24 * 60 * 60 * 1000;
 const NOW = 1_800_000_000_000;
 
 async function checkpointOf(database: Database): Promise<Checkpoint> {
-  const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+  const heads = (await chainStore(database.knex).openHeads(KEY)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
   const content = { time: NOW, revision: 1, heads };
   return { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
 }

@@ -1,6 +1,17 @@
 /** The chains in the database: their headers, their records in order, and what was removed or erased. */
 import type { Connection } from '../../db/database.ts';
-import type { ChainRow, ErasureRow, Head, RecordKind, RetentionRow, Stamp } from './chain.ts';
+import {
+  CHAINED,
+  type ChainKey,
+  type ChainRow,
+  chainMac,
+  type ErasureRow,
+  type Head,
+  type RecordKind,
+  type RetentionRow,
+  type Stamp,
+} from './chain.ts';
+import { foundBy } from './sightings.ts';
 
 /** A record of a chain with every column of its table. The record of a list also has the listed names. */
 export interface ChainedRecord {
@@ -22,8 +33,11 @@ export interface ChainStore {
    * Returns the first and last number of each chain. `first` null: no records are left. `last` includes records removed by age.
    */
   extents(): Promise<Extent[]>;
-  /** Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. */
-  openHeads(): Promise<Head[]>;
+  /**
+   * Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. Only
+   * what a header under `key` names counts, because an attacker could name a head in a forged header to hide it.
+   */
+  openHeads(key: ChainKey): Promise<Head[]>;
   /**
    * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. If the last one shares its number with
    * another record, which nothing that the gateway wrote does, it returns that one, too.
@@ -31,8 +45,8 @@ export interface ChainStore {
   records(chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]>;
   /** Returns the first records with seq > `after`, in order, without the listed names. */
   oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]>;
-  /** Returns a record of the next chain after `after` (null: of the first) that any record names; null: there is none. */
-  firstOfNextChain(after: string | null): Promise<ChainedRecord | null>;
+  /** Returns a record of the next chain after `after` (null: of the first) that records of this kind name; null: there is none. */
+  firstOfNextChain(kind: RecordKind, after: string | null): Promise<ChainedRecord | null>;
   /** Returns a record of the chain whose number is invalid; null: there is none. */
   misnumbered(chainId: string): Promise<ChainedRecord | null>;
   /** Counts the records that belong to no chain, because they are older than the first chain. */
@@ -61,9 +75,17 @@ export interface ChainStore {
 }
 
 const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
-const KINDS = Object.keys(TABLES) as RecordKind[];
+/** The kinds of records. */
+export const KINDS = Object.keys(TABLES) as RecordKind[];
 
+/** Columns of a record that its MAC does not cover, or covers by hash. */
+const BESIDE = {
+  decision: ['salt', 'user_email', 'user_groups', 'arguments', 'resource_key'],
+  shown: [],
+  outcome: [],
+} as const satisfies Record<RecordKind, readonly string[]>;
 const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
+const RETENTION_COLUMNS = ['chain_id', 'seq', 'mac', 'removed_at', 'newest', 'unproven', 'key_id', 'signature'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
 /**
@@ -76,6 +98,16 @@ const numberOrNull = (value: unknown): number | null => (value === null ? null :
 
 export function chainStore(db: Connection): ChainStore {
   const isMysql = db.client.dialect === 'mysql';
+
+  /**
+   * The driver of SQLite ends a text at a NUL, which would hide the rest from verification but not from a search. The gateway
+   * stores no NUL, so a row with one is forged.
+   */
+  const nulIn = (columns: readonly string[]) => db.raw(isMysql ? '0 as nul' : `instr(concat(${columns.join()}), char(0)) as nul`);
+  /** Takes the MAC or signature from a row with a NUL, so that it fails every check. */
+  function proven<R extends object>({ nul, ...row }: R & { readonly nul: number }, proof: 'mac' | 'signature'): Omit<R, 'nul'> {
+    return nul === 0 ? row : { ...row, [proof]: '' };
+  }
 
   async function extents(): Promise<Extent[]> {
     const ends = KINDS.flatMap((kind) =>
@@ -101,28 +133,35 @@ export function chainStore(db: Connection): ChainStore {
     });
   }
 
-  const chains = (): Promise<ChainRow[]> =>
-    db('audit_chains')
+  async function chains(): Promise<ChainRow[]> {
+    const rows: (ChainRow & { nul: number })[] = await db('audit_chains')
       .orderBy('started_at')
       .orderBy('chain_id')
-      .select(...CHAIN_COLUMNS);
+      .select(...CHAIN_COLUMNS, nulIn(CHAIN_COLUMNS));
+    return rows.map((row) => proven(row, 'mac'));
+  }
 
   async function retention(chainId: string): Promise<RetentionRow | null> {
-    return (await db('audit_retention').where('chain_id', chainId).first<RetentionRow | undefined>()) ?? null;
+    const row = await db('audit_retention')
+      .where('chain_id', chainId)
+      .first<(RetentionRow & { nul: number }) | undefined>(...RETENTION_COLUMNS, nulIn(RETENTION_COLUMNS));
+    return row === undefined ? null : proven(row, 'signature');
   }
 
   async function readRecords(chainId: string, after: number, upTo: number, limit: number, names: boolean) {
     const found: ChainedRecord[] = [];
     for (const kind of KINDS) {
+      const withNames = names && kind === 'shown';
+      const columns = [...CHAINED[kind], ...BESIDE[kind], 'chain_id', 'chain_seq', 'mac'].map((column) => `t.${column}`);
       const query = db(`${TABLES[kind]} as t`)
         .where('t.chain_id', chainId)
         .andWhere('t.chain_seq', '>', after)
         .andWhere('t.chain_seq', '<=', upTo)
         .orderBy('t.chain_seq')
         .limit(limit + 1)
-        .select('t.*');
-      if (names && kind === 'shown') query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
-      for (const row of await query) found.push({ kind, row });
+        .select('t.*', nulIn(withNames ? [...columns, 'n.names'] : columns));
+      if (withNames) query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
+      for (const row of await query) found.push({ kind, row: proven(row, 'mac') as ChainedRecord['row'] });
     }
     found.sort((a, b) => a.row.chain_seq - b.row.chain_seq);
     const isShared = found[limit]?.row.chain_seq === found[limit - 1]?.row.chain_seq;
@@ -133,8 +172,7 @@ export function chainStore(db: Connection): ChainStore {
     for (const kind of KINDS) {
       const at = { chain_id: chainId, chain_seq: seq };
       const row = await db(TABLES[kind]).where(at).first<{ mac: string | null } | undefined>('mac');
-      // A record without a MAC is forged. Its chain must not drop out of the checkpoints for it.
-      if (row) return row.mac ?? '';
+      if (row) return String(row.mac ?? '');
     }
     const removed = await retention(chainId);
     return removed?.seq === seq ? removed.mac : null;
@@ -147,19 +185,21 @@ export function chainStore(db: Connection): ChainStore {
     chains,
     extents,
 
-    async openHeads() {
+    async openHeads(key) {
       const rows = await chains();
       const named = new Map<string, number>();
-      for (const { found } of rows) {
-        for (const [id, seq] of JSON.parse(found) as [string, number, string][]) named.set(id, Math.max(seq, named.get(id) ?? 0));
+      for (const row of rows) {
+        if (chainMac(key, row) !== row.mac) continue;
+        for (const [id, seq] of foundBy(row)) named.set(id, Math.max(seq, named.get(id) ?? 0));
       }
       const macs = new Map(rows.map((row) => [row.chain_id, row.mac]));
       const heads: Head[] = [];
-      for (const { chain_id, last: seq } of await extents()) {
-        if (named.get(chain_id) === seq) continue;
+      for (const { chain_id, last } of await extents()) {
+        if (named.get(chain_id) === last) continue;
+        // A forged row can have a number that is none, or no MAC. Its chain must not drop out of the checkpoints for it.
+        const seq = Number.isSafeInteger(last) ? last : LAST_SEQ;
         const mac = seq === 0 ? macs.get(chain_id) : await macAt(chain_id, seq);
-        // There is no MAC if the chain began, or its records were removed by age, after the rows were read.
-        if (mac != null) heads.push({ chain_id, seq, mac });
+        heads.push({ chain_id, seq, mac: String(mac ?? '') });
       }
       return heads;
     },
@@ -167,16 +207,12 @@ export function chainStore(db: Connection): ChainStore {
     records: (chainId, after, upTo, limit) => readRecords(chainId, after, upTo, limit, true),
     oldest: (chainId, after, limit) => readRecords(chainId, after, LAST_SEQ, limit, false),
 
-    async firstOfNextChain(after) {
-      let next: ChainedRecord | null = null;
-      for (const kind of KINDS) {
-        const row = await db(TABLES[kind])
-          .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
-          .orderBy('chain_id')
-          .first<ChainedRecord['row'] | undefined>();
-        if (row && (next === null || row.chain_id < next.row.chain_id)) next = { kind, row };
-      }
-      return next;
+    async firstOfNextChain(kind, after) {
+      const row = await db(TABLES[kind])
+        .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
+        .orderBy('chain_id')
+        .first<ChainedRecord['row'] | undefined>();
+      return row ? { kind, row } : null;
     },
 
     async misnumbered(chainId) {
@@ -248,7 +284,13 @@ export function chainStore(db: Connection): ChainStore {
       return ids.length;
     },
 
-    erasures: () => db('audit_erasures').select(...ERASURE_COLUMNS),
+    async erasures() {
+      const rows: (ErasureRow & { nul: number })[] = await db('audit_erasures').select(
+        ...ERASURE_COLUMNS,
+        nulIn(ERASURE_COLUMNS),
+      );
+      return rows.map((row) => proven(row, 'signature'));
+    },
     unfinishedErasures: () =>
       db('audit_erasures')
         .whereNull('done_at')

@@ -73,7 +73,7 @@ export interface ErasureRow {
 }
 
 /** Columns that the MAC covers. It covers a salted hash of e-mail, groups and arguments, so that they can be erased. */
-const CHAINED = {
+export const CHAINED = {
   decision: [
     ...['id', 'created_at', 'issuer', 'user_id', 'user_role', 'person_hash', 'target_id', 'target_name', 'method'],
     ...['resource_type', 'resource_name', 'effect', 'reason', 'policy_id', 'policy_name', 'policy_priority'],

@@ -65,7 +65,7 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
   }
 
   async function checkpoint(): Promise<string> {
-    const stored = await chainStore(database.knex).openHeads();
+    const stored = await chainStore(database.knex).openHeads(key);
     // This process knows the head of its own chain. An attacker with write access to the tables could hide it.
     const own = writer.head();
     const others = stored.filter(({ chain_id }) => chain_id !== own?.chain_id);

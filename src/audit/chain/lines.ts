@@ -4,7 +4,7 @@
  */
 import type { Connection } from '../../db/database.ts';
 import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from './chain.ts';
-import { type ChainedRecord, chainStore } from './chain-store.ts';
+import { type ChainedRecord, chainStore, KINDS } from './chain-store.ts';
 
 export type AuditLine =
   /** The first line. `checkpoint` is the one of `/api/logs/checkpoint`, or null if it could not be signed. */
@@ -68,15 +68,20 @@ export async function* auditLines(
     }
   }
 
-  let named = await store.firstOfNextChain(null);
-  while (named !== null) {
-    const id = named.row.chain_id;
-    // A chain may have begun after the chains were read.
-    if (!known.has(id) && !(await store.chains()).some(({ chain_id }) => chain_id === id)) {
-      yield named;
-      records++;
+  for (const kind of KINDS) {
+    let named = await store.firstOfNextChain(kind, null);
+    while (named !== null) {
+      const id = named.row.chain_id;
+      // A chain may have begun after the chains were read.
+      const isKnown = known.has(id) || (await store.chains()).some(({ chain_id }) => chain_id === id);
+      const next = typeof id === 'string' ? await store.firstOfNextChain(kind, id) : null;
+      // In SQLite, an id can be no text, or end for its driver at a NUL. The search would find it again.
+      const isStuck = typeof id !== 'string' || next?.row.chain_id === id;
+      if (isStuck) yield { kind, row: { ...(next ?? named).row, chain_id: `${id}\0` } };
+      else if (!isKnown) yield named;
+      if (isStuck || !isKnown) records++;
+      named = isStuck ? null : next;
     }
-    named = await store.firstOfNextChain(id);
   }
   for (const row of await store.erasures()) yield { kind: 'erasure', row };
   yield { kind: 'end', records };

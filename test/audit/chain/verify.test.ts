@@ -41,7 +41,7 @@ async function twoStarts(t: ExecutionContext, at: TestDatabase) {
 }
 
 async function checkpointOf(database: Database): Promise<Checkpoint> {
-  const heads = (await chainStore(database.knex).openHeads()).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
+  const heads = (await chainStore(database.knex).openHeads(KEY)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
   const content = { time: 5, revision: 1, heads };
   return { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
 }
@@ -306,6 +306,63 @@ test.serial('a text in a numeric column of SQLite does not hide a record', async
   t.like(report.problems, [{ problem: 'added', chain: first.chain }]);
   t.is(report.records.decision, 20, 'the other records are read all the same');
 });
+
+test.serial('nothing that follows a NUL in a text of SQLite is hidden', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { database, first } = await twoStarts(t, at);
+  const { knex } = database;
+  const places = [
+    ...columns.map(([table, column]) => [table, column] as const),
+    ...['audit_decisions', 'audit_shown', 'audit_outcomes', 'audit_chains'].map((table) => [table, 'chain_id'] as const),
+    ...['key_id', 'host', 'found', 'mac'].map((column) => ['audit_chains', column] as const),
+    ['audit_sets', 'names'] as const,
+  ];
+  for (const [table, column] of places) {
+    const row = await knex(table)
+      .whereNotNull(column)
+      .modify((rows) => void (table === 'audit_sets' || rows.where('chain_id', first.chain)))
+      .first('rowid as at', `${column} as written`);
+    // Some columns are empty in every row.
+    if (row === undefined) continue;
+    const place = () => knex(table).where('rowid', row.at);
+    await place().update({ [column]: knex.raw("? || char(0) || 'x'", [row.written]) });
+    t.false((await verified(database)).intact, `${table}.${column}`);
+    await place().update({ [column]: row.written });
+  }
+  t.true((await verified(database)).intact);
+});
+
+eachEngine(
+  test.serial,
+  'no forged header or removal hides a chain from the checkpoints made while it is there',
+  async (t, at) => {
+    const { database, first, second } = await twoStarts(t, at);
+    const { knex } = database;
+    const found = JSON.stringify([first.head, second.head].map(({ chain_id, seq, mac }) => [chain_id, seq, mac]));
+    const header = await knex('audit_chains').where('chain_id', second.chain).first();
+    const removal = { chain_id: second.chain, mac: 'x', removed_at: 1, key_id: KEY.id, signature: 'x' };
+    const forged: [table: string, row: object][] = [
+      ['audit_chains', { ...header, chain_id: 'x', found }],
+      ['audit_chains', { ...header, chain_id: 'x', found: 'x' }],
+      ['audit_retention', { ...removal, seq: '9007199254740993' }],
+      ...(at.url.startsWith('sqlite') ? [['audit_retention', { ...removal, seq: 'x' }] as [string, object]] : []),
+    ];
+    for (const [table, row] of forged) {
+      await knex(table).insert(row);
+      const checkpoint = await checkpointOf(database);
+      await knex(table).where('mac', 'x').orWhere('chain_id', 'x').delete();
+      t.true(
+        checkpoint.heads.some(([chain]) => chain === second.chain),
+        JSON.stringify(row),
+      );
+      t.true(
+        checkpoint.heads.every(([, seq]) => Number.isSafeInteger(seq)),
+        'the checkpoint can be read',
+      );
+    }
+  },
+);
 
 eachEngine(test.serial, 'no record hides behind another record with its number at the end of a page', async (t, at) => {
   const database = await openTestDatabase(t, at);
