@@ -3,20 +3,18 @@
  */
 import type { TokenClaims } from '../../auth/principal.ts';
 
-export interface Slots {
-  /** Takes a slot. Returns a function that frees it, which may be called more than once. null: the principal has no slot left. */
-  take(claims: TokenClaims): (() => void) | null;
-}
+export type Slots = ReturnType<typeof createSlots>;
 
 /** The key of a principal: issuer and subject, never the e-mail. */
 export function principalKey({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): string {
   return JSON.stringify([iss, sub]);
 }
 
-export function createSlots(limit: number): Slots {
+export function createSlots(limit: number) {
   const taken = new Map<string, number>();
   return {
-    take(claims) {
+    /** Takes a slot. Returns a function that frees it, which may be called more than once. null: the principal has no slot left. */
+    take(claims: TokenClaims): (() => void) | null {
       const key = principalKey(claims);
       const before = taken.get(key) ?? 0;
       if (before >= limit) return null;

@@ -1,17 +1,21 @@
 /** Handles the request of an admitted caller: decide, record, forward, filter, answer. */
 
 import type { Outcome } from '../../audit/event.ts';
+import { mayUseTarget } from '../../state/admission.ts';
 import { type Answer, refuse, tooManyCalls, unavailable } from '../protocol/answer.ts';
 import { LISTEN } from '../protocol/listen.ts';
+import type { Rejection } from '../protocol/message.ts';
+import { methodNotFound, type Operation, readExtension } from '../protocol/operation.ts';
+import { openTask, type Task, toolOf } from '../sessions/tasks.ts';
 import { authorize, ifRecorded, recordEnd, type Verdict } from './authorize.ts';
 import { type Caller, type ClientRequest, contextOf, type RequestContext, type RequestDeps } from './context.ts';
 import { denied } from './denied.ts';
 import { forwardFailure } from './failure.ts';
 import { listeningStream } from './listening.ts';
 import { prepare } from './prepare.ts';
-import { resolve } from './resolve.ts';
 import { forwardStateful, openedSession, type Reached } from './session-requests.ts';
 import { discovered, forwardStateless } from './stateless-requests.ts';
+import { taskPlaceAt } from './tasks-of-caller.ts';
 import { forwardAnswer } from './upstream-messages.ts';
 
 export async function handleRequest(deps: RequestDeps, caller: Caller, request: ClientRequest): Promise<Answer> {
@@ -59,6 +63,28 @@ export async function handleRequest(deps: RequestDeps, caller: Caller, request: 
 
   // Filter, record what a list shows, and answer.
   return answerWith(deps, { ...forwarding, linked: reached.linked }, reached);
+}
+
+/**
+ * Resolves methods that the target lists, and tasks, whose ids are sealed. Resolves nothing if the caller may not use the
+ * target: the request is then decided as a use of the target and refused, so the answer reveals nothing about those methods.
+ */
+function resolve(
+  deps: Pick<RequestDeps, 'seal' | 'now'>,
+  caller: Caller,
+  { client: { mode }, message: { method, params }, operation }: ClientRequest,
+): { readonly operation: Operation; readonly task: Task | null } | Rejection {
+  const target = caller.admission.snapshot.targets.get(caller.targetName);
+  if (operation.kind === 'task') {
+    const task = target === undefined ? null : openTask(taskPlaceAt(deps, caller, target), operation.taskId);
+    return task === null ? { operation, task } : { operation: toolOf(task), task };
+  }
+  if (operation.kind !== 'extension' || target === undefined || !mayUseTarget(caller.admission, target))
+    return { operation, task: null };
+  const listed = target.extension_methods.find((extension) => extension.method === method);
+  if (listed === undefined) return methodNotFound(mode);
+  const read = readExtension(listed, params);
+  return 'code' in read ? read : { operation: read, task: null };
 }
 
 async function answerWith(deps: RequestDeps, context: RequestContext, { answer, error }: Reached): Promise<Answer> {

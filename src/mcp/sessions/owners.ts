@@ -7,19 +7,7 @@ import type { Presence } from '../../replicas/presence.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import type { Session } from './sessions.ts';
 
-export interface SessionOwners {
-  /**
-   * Forwards the request if another replica owns the session. `here`: this replica serves the request. `answered`: the owner
-   * has answered it. `broken`: the owner failed while it had the request. `misdirected`: another replica has forwarded the
-   * request to this one in error. Throws AppError `unavailable` if the owner cannot be read.
-   */
-  place(
-    session: Session,
-    req: IncomingMessage,
-    body: Buffer,
-    res: ServerResponse,
-  ): Promise<'here' | 'answered' | 'broken' | 'misdirected'>;
-}
+export type SessionOwners = ReturnType<typeof createSessionOwners>;
 
 export interface SessionOwnersParts {
   readonly presence: Presence;
@@ -35,7 +23,7 @@ const TRIES = 3;
 /** How often the gateway checks that a replica with a forwarded request is still alive. */
 const LOOK_EVERY_MS = 5_000;
 
-export function createSessionOwners({ presence, peers, sessions, log, patienceMs }: SessionOwnersParts): SessionOwners {
+export function createSessionOwners({ presence, peers, sessions, log, patienceMs }: SessionOwnersParts) {
   /** Forwards the request until the replica counts as gone: a replica that hangs would accept it and never answer. */
   async function forward(holder: string, address: string, req: IncomingMessage, body: Buffer, res: ServerResponse) {
     const gone = new AbortController();
@@ -69,7 +57,17 @@ export function createSessionOwners({ presence, peers, sessions, log, patienceMs
   }
 
   return {
-    async place(session, req, body, res) {
+    /**
+     * Forwards the request if another replica owns the session. `here`: this replica serves the request. `answered`: the owner
+     * has answered it. `broken`: the owner failed while it had the request. `misdirected`: another replica has forwarded the
+     * request to this one in error. Throws AppError `unavailable` if the owner cannot be read.
+     */
+    async place(
+      session: Session,
+      req: IncomingMessage,
+      body: Buffer,
+      res: ServerResponse,
+    ): Promise<'here' | 'answered' | 'broken' | 'misdirected'> {
       if (session.holder === null || presence.alone) return 'here';
       for (let tried = 0; tried < TRIES; tried++) {
         // Read for each request: a replica that hung for a while does not know that another has taken over its sessions.

@@ -13,23 +13,7 @@ import type { SseEvent } from '../protocol/sse.ts';
 import { createEventQueue } from './events.ts';
 import type { UnreadAccount } from './unread.ts';
 
-export interface Demultiplexer {
-  /** Routes a message of the target, as text. The reader of the stream validates it. Returns a request that no client can see. */
-  push(text: string, envelope?: Envelope): Unasked | null;
-  /**
-   * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is in
-   * use.
-   */
-  request(asked: StreamRequest): DemultiplexedStream | null;
-  /** Opens the standalone stream. null: it is already open. */
-  stand(): DemultiplexedStream | null;
-  /** Resolves when the streams accept more; null if they do now. Do not push until then. */
-  room(): Promise<void> | null;
-  /** Whether all streams are closed. */
-  isQuiet(): boolean;
-  /** Ends all open streams with this cause. */
-  fail(cause: Error): void;
-}
+export type Demultiplexer = ReturnType<typeof createDemultiplexer>;
 
 export interface StreamRequest {
   readonly id: RpcId;
@@ -75,7 +59,7 @@ interface Waiting {
 }
 
 /** `idleMs`: how long the stream of a request may stay silent. `quiet` is called when the last stream closes. */
-export function createDemultiplexer(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined): Demultiplexer {
+export function createDemultiplexer(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined) {
   /** Ordered by age, oldest first. */
   const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: StreamRequest }>();
   const lanes = new Set<Lane>();
@@ -191,7 +175,8 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
   }
 
   return {
-    push(text, envelope = readEnvelope(text)) {
+    /** Routes a message of the target, as text. The reader of the stream validates it. Returns a request that no client can see. */
+    push(text: string, envelope: Envelope = readEnvelope(text)): Unasked | null {
       const { id, method } = envelope;
       if (method === undefined) {
         // An error without an id belongs to the only request in flight, if there is exactly one. Other answers without a request
@@ -221,7 +206,11 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
       putOther(lane, text, envelope);
       return null;
     },
-    request(asked) {
+    /**
+     * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is
+     * in use.
+     */
+    request(asked: StreamRequest): DemultiplexedStream | null {
       const { id, takesOthers } = asked;
       if (requests.has(id)) return null;
       const lane = open(idleMs, (left) => {
@@ -231,7 +220,8 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
       if (takesOthers && standing === null) takeWaiting(lane);
       return lane;
     },
-    stand() {
+    /** Opens the standalone stream. null: it is already open. */
+    stand(): DemultiplexedStream | null {
       if (standing !== null) return null;
       const lane = open(null, () => {
         standing = null;
@@ -240,7 +230,8 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
       takeWaiting(lane);
       return lane;
     },
-    room() {
+    /** Resolves when the streams accept more; null if they do now. Do not push until then. */
+    room(): Promise<void> | null {
       if (unread <= ROOM) return null;
       if (awaited === null) {
         let settle = (): void => undefined;
@@ -251,8 +242,10 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
       }
       return awaited.room;
     },
-    isQuiet: () => lanes.size === 0,
-    fail(cause) {
+    /** Whether all streams are closed. */
+    isQuiet: (): boolean => lanes.size === 0,
+    /** Ends all open streams with this cause. */
+    fail(cause: Error): void {
       waiting.length = 0;
       waitingLength = 0;
       fail(cause);

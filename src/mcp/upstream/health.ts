@@ -48,19 +48,7 @@ export interface TargetReport {
   readonly retry_at: number | null;
 }
 
-export interface Health {
-  /** Wraps an upstream: it suspends unreachable targets and records every result. */
-  watched(upstream: Upstream): Upstream;
-  /** Returns a fault if the target must not be asked for a session or a list now. null: ask, then call `failed` or `answered`. */
-  refusal(asked: Asked): UpstreamFault | null;
-  failed(asked: Asked, fault: UpstreamFault['fault']): void;
-  answered(asked: Asked): void;
-  /** Records a fault. `text` is what the caller is told. */
-  note(target: Target, kind: LastFault['kind'], text: string, cause: unknown): void;
-  /** Calls the listener with the id of a suspended target that answers again. Returns how to unsubscribe. */
-  onRecovered(listener: (targetId: string) => void): () => void;
-  report(target: Target): TargetReport;
-}
+export type Health = ReturnType<typeof createHealth>;
 
 interface Circuit {
   failures: number;
@@ -96,7 +84,7 @@ const KEPT = 10_000;
 const PRINCIPALS_KEPT = 100;
 const MESSAGE_LENGTH = 2_000;
 
-export function createHealth(now: () => number): Health {
+export function createHealth(now: () => number) {
   const seen = new Map<string, Seen>();
   const reached = new Map<string, Circuit>();
   const opened = new Map<string, Map<string, Circuit>>();
@@ -145,6 +133,7 @@ export function createHealth(now: () => number): Health {
     circuit.probeUntil = 0;
   }
 
+  /** Records a fault. `text` is what the caller is told. */
   function note(target: Target, kind: LastFault['kind'], text: string, cause: unknown): void {
     const stderr = cause instanceof ProcessFault && cause.stderr !== '' ? cause.stderr : null;
     const why = causesOf(cause);
@@ -182,7 +171,8 @@ export function createHealth(now: () => number): Health {
   }
 
   return {
-    watched: (upstream) => ({
+    /** Wraps an upstream: it suspends unreachable targets and records every result. */
+    watched: (upstream: Upstream): Upstream => ({
       async send(request) {
         const circuit = reached.get(addressKey(request.target));
         if (circuit !== undefined) closeIfConnected(request.target, circuit);
@@ -193,11 +183,12 @@ export function createHealth(now: () => number): Health {
       },
       close: () => upstream.close(),
     }),
-    refusal(asked) {
+    /** Returns a fault if the target must not be asked for a session or a list now. null: ask, then call `failed` or `answered`. */
+    refusal(asked: Asked): UpstreamFault | null {
       const circuit = circuitFor(asked);
       return circuit === undefined || mayTry(circuit) ? null : suspended(circuit);
     },
-    failed(asked, kind) {
+    failed(asked: Asked, kind: UpstreamFault['fault']): void {
       if (UNCOUNTED.includes(kind)) {
         const circuit = circuitFor(asked);
         if (circuit !== undefined) circuit.probeUntil = 0;
@@ -206,7 +197,7 @@ export function createHealth(now: () => number): Health {
       const circuits = entered(opened, circuitsKey(asked), () => new Map<string, Circuit>(), KEPT);
       fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
     },
-    answered(asked) {
+    answered(asked: Asked): void {
       entered(answers, bindingKey(asked), () => ({ at: 0 }), KEPT).at = now();
       const circuits = opened.get(circuitsKey(asked));
       if (circuits === undefined) return;
@@ -214,11 +205,12 @@ export function createHealth(now: () => number): Health {
       if ([...circuits.values()].some(({ until }) => until > 0)) recovered(asked.target);
     },
     note,
-    onRecovered(listener) {
+    /** Calls the listener with the id of a suspended target that answers again. Returns how to unsubscribe. */
+    onRecovered(listener: (targetId: string) => void): () => void {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
-    report(target) {
+    report(target: Target): TargetReport {
       const address = addressKey(target);
       const { successAt = null, fault = null } = seen.get(address) ?? {};
       const all = [...opened]

@@ -25,22 +25,12 @@ export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
 
 const KEPT = 10_000;
 
-export interface UpstreamModes {
-  /** Whether `speaksStateless` can answer without asking the target. */
-  isKnown(at: Reached): boolean;
-  /** Whether the target is stateless. Asks the target if this is not known yet. */
-  speaksStateless(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault>;
-  /** Whether the target supports tasks (SEP-2663). True if unknown: the target then answers for itself. */
-  hasTasks(at: Reached): boolean;
-  /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
-  learn(at: Reached, stateless: boolean, discovered?: JsonValue): void;
-  /** Forgets the mode, after a failure that a change of the target may explain. */
-  forget(at: Reached): void;
-}
+export type UpstreamModes = ReturnType<typeof createUpstreamModes>;
 
-export function createUpstreamModes(upstream: Upstream, now: () => number): UpstreamModes {
+export function createUpstreamModes(upstream: Upstream, now: () => number) {
   const known = new Map<string, { readonly stateless: boolean; readonly tasks: boolean; readonly until: number }>();
   const keyOf = ({ target, access }: Reached): string => JSON.stringify([target.id, addressOf(target), access.binding]);
+  /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
   const learn = (at: Reached, stateless: boolean, discovered?: JsonValue): void => {
     const tasks = discovered === undefined || discoversTasks(discovered);
     const oldest = known.keys().next().value;
@@ -53,10 +43,14 @@ export function createUpstreamModes(upstream: Upstream, now: () => number): Upst
   };
   return {
     learn,
-    isKnown: (at) => entryOf(at) !== null,
-    hasTasks: (at) => known.get(keyOf(at))?.tasks ?? true,
-    forget: (at) => void known.delete(keyOf(at)),
-    async speaksStateless(at, signal) {
+    /** Whether `speaksStateless` can answer without asking the target. */
+    isKnown: (at: Reached): boolean => entryOf(at) !== null,
+    /** Whether the target supports tasks (SEP-2663). True if unknown: the target then answers for itself. */
+    hasTasks: (at: Reached): boolean => known.get(keyOf(at))?.tasks ?? true,
+    /** Forgets the mode, after a failure that a change of the target may explain. */
+    forget: (at: Reached): void => void known.delete(keyOf(at)),
+    /** Whether the target is stateless. Asks the target if this is not known yet. */
+    async speaksStateless(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault> {
       const entry = entryOf(at);
       if (entry !== null) return entry.stateless;
       const answer = await upstream.send({ ...probe(at), signal });

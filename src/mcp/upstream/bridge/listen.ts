@@ -11,16 +11,7 @@ import { read } from './messages.ts';
 /** The target and the access to it. The latest request's values count. */
 export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
 
-export interface Listener {
-  /**
-   * Listens for changes of these resources and of lists. Returns the resources that the target agrees to; null: it does not
-   * listen.
-   */
-  hear(reach: Reach, uris: ReadonlySet<string>): Promise<ReadonlySet<string> | null>;
-  isOpen(): boolean;
-  /** Stops listening until the next `hear`. */
-  stop(): void;
-}
+export type Listener = ReturnType<typeof createListener>;
 
 export interface ListenerDeps {
   readonly http: Upstream;
@@ -44,7 +35,7 @@ interface Listening {
   again(): void;
 }
 
-export function createListener(deps: ListenerDeps): Listener {
+export function createListener(deps: ListenerDeps) {
   let current: Listening | null = null;
   let changes: Promise<unknown> = Promise.resolve();
   let retry: NodeJS.Timeout | undefined;
@@ -139,9 +130,14 @@ export function createListener(deps: ListenerDeps): Listener {
   }
 
   return {
-    hear: (reach, uris) => enqueue(reach, uris, RETRY_MS.first / 2),
+    /**
+     * Listens for changes of these resources and of lists. Returns the resources that the target agrees to; null: it does not
+     * listen.
+     */
+    hear: (reach: Reach, uris: ReadonlySet<string>) => enqueue(reach, uris, RETRY_MS.first / 2),
     isOpen: () => current !== null,
-    stop() {
+    /** Stops listening until the next `hear`. */
+    stop(): void {
       clearTimeout(retry);
       current?.stream.abort();
       current = null;

@@ -19,13 +19,6 @@ import { type ClientTraits, envelope, openingResult } from './messages.ts';
 import { type BoundReach, responseFrom, resultOf, sendStateless } from './requests.ts';
 import type { BridgedSessions } from './sessions.ts';
 
-export interface Opening {
-  /** Opens a session. `initialize` is the message in `request`. */
-  open(request: UpstreamRequest, initialize: RpcRequest): Promise<UpstreamAnswer | UpstreamFault>;
-  /** Forgets a target that has changed. The next stateful client finds out its mode. */
-  forget(reach: Reach): void;
-}
-
 export interface OpeningDeps {
   readonly http: Upstream;
   readonly modes: UpstreamModes;
@@ -39,7 +32,7 @@ export interface OpeningDeps {
 const REFUSING_MS = 10 * 60 * 1000;
 const REFUSAL_BYTES = 64 * 1024;
 
-export function createOpening({ http, modes, sessions, limits, newId, now }: OpeningDeps): Opening {
+export function createOpening({ http, modes, sessions, limits, newId, now }: OpeningDeps) {
   /** Addresses of targets that refuse sessions and speak 2026-07-28, with the time until which that is assumed. */
   const refusing = new Map<string, number>();
 
@@ -60,7 +53,8 @@ export function createOpening({ http, modes, sessions, limits, newId, now }: Ope
   }
 
   return {
-    async open(request, { id, params }) {
+    /** Opens a session. `initialize` is the message in `request`. */
+    async open(request: UpstreamRequest, { id, params }: RpcRequest): Promise<UpstreamAnswer | UpstreamFault> {
       const address = addressOf(request.target);
       let refusal: UpstreamAnswer | null = null;
       if ((refusing.get(address) ?? 0) <= now()) {
@@ -84,7 +78,8 @@ export function createOpening({ http, modes, sessions, limits, newId, now }: Ope
       const text = resultMessage(id, JSON.stringify(result));
       return jsonAnswer(200, text, { sessionId: session.id, held: true });
     },
-    forget(reach) {
+    /** Forgets a target that has changed. The next stateful client finds out its mode. */
+    forget(reach: Reach): void {
       modes.forget(reach);
       refusing.delete(addressOf(reach.target));
     },

@@ -31,10 +31,6 @@ import {
 import { answering, type BoundReach, responseFrom, sendStateless } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';
 
-export interface Rounds {
-  forward(session: BridgedSession, request: UpstreamRequest, source: Sourced): Promise<UpstreamAnswer | UpstreamFault>;
-}
-
 export interface RoundsDeps {
   readonly http: Upstream;
   readonly limits: UpstreamLimits;
@@ -60,7 +56,7 @@ type Step =
   | { readonly kind: 'events'; readonly id: string; readonly answer: UpstreamStream }
   | { readonly kind: 'status'; readonly answer: UpstreamAnswer };
 
-export function createRounds({ http, limits, newId, forget }: RoundsDeps): Rounds {
+export function createRounds({ http, limits, newId, forget }: RoundsDeps) {
   /** Ends the session, because the target has changed. The next stateful client finds out its mode. */
   function lose({ session, at }: Call): void {
     forget(at);
@@ -125,7 +121,7 @@ export function createRounds({ http, limits, newId, forget }: RoundsDeps): Round
   }
 
   return {
-    async forward(session, request, source) {
+    async forward(session: BridgedSession, request: UpstreamRequest, source: Sourced): Promise<UpstreamAnswer | UpstreamFault> {
       const { id } = source.message;
       const { running } = session;
       if (running.has(id)) {

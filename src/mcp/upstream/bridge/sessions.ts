@@ -28,13 +28,7 @@ export interface BridgedSession {
   end(): void;
 }
 
-export interface BridgedSessions {
-  /** Creates a session for this client and for a target with these capabilities. */
-  keep(reach: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession;
-  /** Returns the session and marks it as used. null: it is unknown, or has a different address or binding. */
-  use(id: string, reach: Reach): BridgedSession | null;
-  endAll(): void;
-}
+export type BridgedSessions = ReturnType<typeof createBridgedSessions>;
 
 export interface BridgedSessionsDeps {
   readonly http: Upstream;
@@ -67,10 +61,11 @@ export function isBridged(id: string): boolean {
   return id.startsWith(PREFIX);
 }
 
-export function createBridgedSessions({ http, limits, newId, now, unread }: BridgedSessionsDeps): BridgedSessions {
+export function createBridgedSessions({ http, limits, newId, now, unread }: BridgedSessionsDeps) {
   /** Ordered by last use, oldest first. */
   const sessions = new Map<string, Kept>();
 
+  /** Creates a session for this client and for a target with these capabilities. */
   function keep({ target, access }: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession {
     for (const oldest of sessions.values()) {
       if (now() - oldest.usedAt <= SESSION_MS) break;
@@ -144,7 +139,8 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
 
   return {
     keep,
-    use(id, { target, access }) {
+    /** Returns the session and marks it as used. null: it is unknown, or has a different address or binding. */
+    use(id: string, { target, access }: Reach): BridgedSession | null {
       const session = sessions.get(id);
       const isUsable =
         session !== undefined &&
@@ -155,7 +151,7 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
       touch(session);
       return session;
     },
-    endAll() {
+    endAll(): void {
       for (const session of sessions.values()) end(session);
     },
   };

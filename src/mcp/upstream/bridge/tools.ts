@@ -5,16 +5,7 @@ import { isFault, type Upstream, type UpstreamLimits } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
 import { type BoundReach, responseFrom, resultOf, sendStateless } from './requests.ts';
 
-export interface KnownTools {
-  /** Learns from the `tools/list` page that was requested with this cursor. */
-  learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void;
-  forget(): void;
-  /**
-   * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
-   * it declares.
-   */
-  headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]>;
-}
+export type KnownTools = ReturnType<typeof createKnownTools>;
 
 export interface KnownToolsDeps {
   readonly http: Upstream;
@@ -27,7 +18,7 @@ const MAX_TOOL_PAGES = 50;
 /** The maximum of tools in one answer, and of tools that a session remembers. */
 const MAX_TOOLS = 10_000;
 
-export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps): KnownTools {
+export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps) {
   /** The tools that declare headers. */
   const known = new Map<string, readonly ParamHeader[]>();
   /** Whether every page has been seen. Then tools that are not in `known` declare no headers. */
@@ -35,6 +26,7 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
   /** The cursor after the pages seen so far, counted from the first page. */
   let next: string | undefined;
 
+  /** Learns from the `tools/list` page that was requested with this cursor. */
   function learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void {
     const result = resultOf(response);
     if (result === null) return;
@@ -51,12 +43,16 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
 
   return {
     learn,
-    forget() {
+    forget(): void {
       known.clear();
       hasAll = false;
       next = undefined;
     },
-    async headersOf(at, name) {
+    /**
+     * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
+     * it declares.
+     */
+    async headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]> {
       if (typeof name !== 'string') return [];
       let cursor: string | undefined;
       for (let page = 0; page < MAX_TOOL_PAGES && !known.has(name) && !hasAll; page++) {

@@ -14,20 +14,7 @@ import { ProcessFault } from '../upstream.ts';
 import type { Line } from './lines.ts';
 import type { TargetProcess } from './process.ts';
 
-export interface Calls {
-  readonly underWay: number;
-  /** Sends a request and returns the events of its stream, the answer last. `gone`: the process no longer takes requests. */
-  ask(owner: string, request: RpcRequest, located: Located, signal?: Cancellable): EventQueue | UpstreamFault | 'gone';
-  /** Delivers an answer or a progress notification of the process to the session that asked. */
-  receive(line: Exclude<Line, { kind: 'garbage' }>): void;
-  /** Cancels a request of this session because its client sent a cancellation. */
-  cancel(owner: string, notification: RpcNotification): void;
-  /** Returns the stream of the newest request in flight. */
-  latest(): EventQueue | null;
-  /** Cancels all requests of this session. */
-  leave(owner: string): void;
-  fail(cause: Error): void;
-}
+export type Calls = ReturnType<typeof createCalls>;
 
 interface Call {
   readonly owner: string;
@@ -57,7 +44,7 @@ export interface Patience {
   readonly silenceMs: number;
 }
 
-export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks): Calls {
+export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks) {
   const calls = new Map<RpcId, Call>();
   /** The progress tokens of the most recent calls that created a task. */
   const taskTokens = new Map<RpcId, JsonValue>();
@@ -113,10 +100,11 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
   }
 
   return {
-    get underWay() {
+    get underWay(): number {
       return calls.size;
     },
-    ask(owner, request, located, signal) {
+    /** Sends a request and returns the events of its stream, the answer last. `gone`: the process no longer takes requests. */
+    ask(owner: string, request: RpcRequest, located: Located, signal?: Cancellable): EventQueue | UpstreamFault | 'gone' {
       if (signal?.aborted) return { fault: 'aborted' };
       const id = ++lastId;
       const meta = request.params?._meta;
@@ -140,7 +128,8 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       signal?.addEventListener('abort', abort, { once: true });
       return queue;
     },
-    receive(line) {
+    /** Delivers an answer or a progress notification of the process to the session that asked. */
+    receive(line: Exclude<Line, { kind: 'garbage' }>) {
       if (line.kind !== 'message') {
         const call = calls.get(line.id);
         if (call === undefined) return;
@@ -155,7 +144,8 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       const id = message.id ?? (calls.size === 1 ? (first ?? null) : null);
       if (id !== null) answer(id, ({ clientId }) => rebuildResponse(clientId, message.outcome, located));
     },
-    cancel(owner, { params }) {
+    /** Cancels a request of this session because its client sent a cancellation. */
+    cancel(owner: string, { params }: RpcNotification): void {
       const own = [...calls].filter(([, call]) => call.owner === owner && call.clientId === params?.requestId).at(-1);
       if (own === undefined) return;
       const [id, call] = own;
@@ -163,11 +153,13 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       process.send(cancellation(id, params));
       call.queue.fail(ABORTED);
     },
-    latest: () => [...calls.values()].at(-1)?.queue ?? null,
-    leave(owner) {
+    /** Returns the stream of the newest request in flight. */
+    latest: (): EventQueue | null => [...calls.values()].at(-1)?.queue ?? null,
+    /** Cancels all requests of this session. */
+    leave(owner: string): void {
       for (const [id, call] of calls) if (call.owner === owner) drop(id, call, ABORTED);
     },
-    fail(cause) {
+    fail(cause: Error): void {
       for (const [id, call] of calls) {
         forget(id, call);
         call.queue.fail(cause);

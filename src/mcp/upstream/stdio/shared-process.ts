@@ -26,37 +26,15 @@ import { faultOf } from '../http.ts';
 import type { UnreadAccount } from '../unread.ts';
 import type { UpstreamFault, UpstreamLimits } from '../upstream.ts';
 import { ProcessFault } from '../upstream.ts';
-import { ABORTED, createCalls, type Patience } from './calls.ts';
+import { ABORTED, type Calls, createCalls, type Patience } from './calls.ts';
 import { type Line, printable } from './lines.ts';
-import { type ProcessSpec, startProcess } from './process.ts';
+import { type ProcessSpec, startProcess, type TargetProcess } from './process.ts';
 
 /** The process of a single session is paused while more unread characters than this wait. */
 const UNREAD_LENGTH = 1024 * 1024;
 /** Messages kept for a client that has no stream open. */
 const HELD_MESSAGES = 64;
 const HELD_LENGTH = 1024 * 1024;
-
-export interface SharedProcess {
-  /** When the process was last used, including by sessions that have left. */
-  readonly lastUsed: number;
-  readonly startedAt: number;
-  /** Whether any stream is open: of a request, or a standalone stream. */
-  readonly isBusy: boolean;
-  /** The number of requests in flight. */
-  readonly underWay: number;
-  readonly sessions: ReadonlyMap<string, SharedProcessSession>;
-  /** Whether several sessions may share the process. */
-  readonly shared: boolean;
-  /** Opens a session and answers `initialize`. */
-  open(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault>;
-  post(session: SharedProcessSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted;
-  /** Opens the standalone stream. null: one is already open. */
-  listen(session: SharedProcessSession, signal?: Cancellable): EventQueue | UpstreamFault | null;
-  leave(session: SharedProcessSession): void;
-  end(why: string): void;
-  /** Resolves when the process is gone. */
-  readonly gone: Promise<void>;
-}
 
 export interface SharedProcessSession {
   readonly id: string;
@@ -88,81 +66,146 @@ export interface SharedProcessDeps {
   readonly unread: UnreadAccount;
 }
 
-/**
- * Starts a process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself or was
- * killed for misbehaving.
- */
-export function startSharedProcess(
-  spec: ProcessSpec & Patience,
-  shared: boolean,
-  deps: SharedProcessDeps,
-  closed: (failed: boolean) => void,
-): SharedProcess {
-  const { limits, newId, now, unread: account } = deps;
-  const startedAt = now();
-  const sessions = new Map<string, SharedProcessSession>();
-  const queues = new Set<EventQueue>();
-  const held: { readonly text: string; readonly id: RpcId | null }[] = [];
-  let heldLength = 0;
-  let unread = 0;
-  let lastUsed = startedAt;
-  let isClosed = false;
-  let endedFor: (why: ProcessFault) => void = () => undefined;
-  const ended = new Promise<ProcessFault>((resolve) => {
-    endedFor = resolve;
+/** A process and the sessions that it serves. */
+export class SharedProcess {
+  /** Whether several sessions may share the process. */
+  readonly shared: boolean;
+  readonly startedAt: number;
+  /** When the process was last used, including by sessions that have left. */
+  lastUsed: number;
+  readonly sessions = new Map<string, SharedProcessSession>();
+  /** Resolves when the process is gone. */
+  readonly gone: Promise<void>;
+  private readonly deps: SharedProcessDeps;
+  private readonly closed: (failed: boolean) => void;
+  private readonly process: TargetProcess;
+  private readonly calls: Calls;
+  private readonly queues = new Set<EventQueue>();
+  private readonly held: { readonly text: string; readonly id: RpcId | null }[] = [];
+  private heldLength = 0;
+  private unread = 0;
+  private isClosed = false;
+  private introduced: Promise<Introduction | UpstreamFault> | null = null;
+  private endedFor: (why: ProcessFault) => void = () => undefined;
+  private readonly ended = new Promise<ProcessFault>((resolve) => {
+    this.endedFor = resolve;
   });
 
-  const process = startProcess(
-    spec,
-    limits.answerBytes,
-    {
-      line: take,
-      ended(why) {
-        close(true, why);
-        endedFor(why);
+  /**
+   * Starts the process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself
+   * or was killed for misbehaving.
+   */
+  constructor(spec: ProcessSpec & Patience, shared: boolean, deps: SharedProcessDeps, closed: (failed: boolean) => void) {
+    this.shared = shared;
+    this.deps = deps;
+    this.closed = closed;
+    this.startedAt = deps.now();
+    this.lastUsed = this.startedAt;
+    const line = this.take.bind(this);
+    const ended = (why: ProcessFault): void => {
+      this.close(true, why);
+      this.endedFor(why);
+    };
+    this.process = startProcess(spec, deps.limits.answerBytes, { line, ended }, deps.log);
+    this.gone = this.process.gone;
+    this.calls = createCalls(this.process, spec, {
+      createQueue: this.createQueue.bind(this),
+      isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
+      taskProgress: (text) => {
+        for (const { standing } of this.sessions.values()) standing?.push(text);
       },
-    },
-    deps.log,
-  );
-  const calls = createCalls(process, spec, {
-    createQueue,
-    isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
-    taskProgress(text) {
-      for (const { standing } of sessions.values()) standing?.push(text);
-    },
-  });
-
-  function close(failed: boolean, why: ProcessFault): void {
-    if (isClosed) return;
-    isClosed = true;
-    calls.fail(why);
-    for (const { standing } of sessions.values()) standing?.end();
-    account.close();
-    closed(failed);
-    sessions.clear();
+    });
   }
 
-  function touch(session: SharedProcessSession | undefined): void {
-    lastUsed = now();
-    if (session !== undefined) session.lastUsed = lastUsed;
+  /** Whether any stream is open: of a request, or a standalone stream. */
+  get isBusy(): boolean {
+    return this.queues.size > 0;
   }
 
-  function createQueue(owner: string, whenClosed: () => void): EventQueue {
-    const session = sessions.get(owner);
+  /** The number of requests in flight. */
+  get underWay(): number {
+    return this.calls.underWay;
+  }
+
+  /** Opens a session and answers `initialize`. */
+  open(message: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+    return this.shared ? this.openShared(message, signal) : this.openOwn(message, located, signal);
+  }
+
+  post(session: SharedProcessSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted {
+    this.touch(session);
+    if (message.kind === 'request') return this.request(session, message, located, signal);
+    if (message.kind === 'notification' && message.method === 'notifications/cancelled') {
+      this.calls.cancel(session.id, message);
+      return 'accepted';
+    }
+    if (this.shared) return 'accepted';
+    const sent = this.process.send(located.text);
+    if (sent === 'closed') return 'lost';
+    return sent === 'sent' ? 'accepted' : { fault: 'busy' };
+  }
+
+  /** Opens the standalone stream. null: one is already open. */
+  listen(session: SharedProcessSession, signal?: Cancellable): EventQueue | UpstreamFault | null {
+    this.touch(session);
+    if (signal?.aborted) return { fault: 'aborted' };
+    if (session.standing !== null) return null;
+    const abort = (): void => queue.fail(ABORTED);
+    const queue = this.createQueue(session.id, () => {
+      signal?.removeEventListener('abort', abort);
+      session.standing = null;
+    });
+    signal?.addEventListener('abort', abort, { once: true });
+    session.standing = queue;
+    this.handOver(queue);
+    return queue;
+  }
+
+  leave(session: SharedProcessSession): void {
+    this.touch(session);
+    if (this.shared) {
+      this.calls.leave(session.id);
+      session.standing?.end();
+      this.sessions.delete(session.id);
+    } else this.end('its session ended');
+  }
+
+  end(why: string): void {
+    this.close(false, new ProcessFault('crashed', `the process was ended: ${why}`));
+    this.process.end(why);
+  }
+
+  private close(failed: boolean, why: ProcessFault): void {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    this.calls.fail(why);
+    for (const { standing } of this.sessions.values()) standing?.end();
+    this.deps.unread.close();
+    this.closed(failed);
+    this.sessions.clear();
+  }
+
+  private touch(session: SharedProcessSession | undefined): void {
+    this.lastUsed = this.deps.now();
+    if (session !== undefined) session.lastUsed = this.lastUsed;
+  }
+
+  private createQueue(owner: string, whenClosed: () => void): EventQueue {
+    const session = this.sessions.get(owner);
     if (session !== undefined) session.streams++;
     const queue = createEventQueue({
-      moved(delta) {
-        unread += delta;
-        relieve(account.set(unread));
+      moved: (delta) => {
+        this.unread += delta;
+        this.relieve(this.deps.unread.set(this.unread));
       },
-      closed() {
-        queues.delete(queue);
+      closed: () => {
+        this.queues.delete(queue);
         if (session !== undefined) session.streams--;
-        touch(session);
+        this.touch(session);
         whenClosed();
       },
     });
-    queues.add(queue);
+    this.queues.add(queue);
     return queue;
   }
 
@@ -170,35 +213,35 @@ export function startSharedProcess(
    * Pauses the process of a single session that reads slowly. If too much of the target is unread, the stream with the most
    * unread data is abandoned.
    */
-  function relieve(fault: Error | null): void {
-    if (fault !== null) fullest()?.fail(new ProcessFault('busy', fault.message));
-    else if (!shared && unread > UNREAD_LENGTH) process.pause();
-    else if (!shared) process.resume();
+  private relieve(fault: Error | null): void {
+    if (fault !== null) this.fullest()?.fail(new ProcessFault('busy', fault.message));
+    else if (!this.shared && this.unread > UNREAD_LENGTH) this.process.pause();
+    else if (!this.shared) this.process.resume();
   }
 
-  function fullest(): EventQueue | undefined {
-    return [...queues].sort((a, b) => b.pending - a.pending)[0];
+  private fullest(): EventQueue | undefined {
+    return [...this.queues].sort((a, b) => b.pending - a.pending)[0];
   }
 
-  function take(line: Exclude<Line, { kind: 'garbage' }>): void {
+  private take(line: Exclude<Line, { kind: 'garbage' }>): void {
     const message = line.kind === 'message' ? line.message : null;
-    if (message?.kind === 'request') asked(message, line);
-    else if (message?.kind === 'notification' && message.method !== 'notifications/progress') noticed(message, line);
-    else calls.receive(line);
+    if (message?.kind === 'request') this.asked(message, line);
+    else if (message?.kind === 'notification' && message.method !== 'notifications/progress') this.noticed(message, line);
+    else this.calls.receive(line);
   }
 
-  function asked({ id, method }: RpcRequest, line: Line): void {
+  private asked({ id, method }: RpcRequest, line: Line): void {
     // The ping is for the other end of the pipe, which is the gateway.
-    if (method === 'ping') process.send(resultMessage(id, '{}'));
-    else if (shared) process.send(errorMessage(id, NO_METHOD));
-    else deliver(textOf(line), id);
+    if (method === 'ping') this.process.send(resultMessage(id, '{}'));
+    else if (this.shared) this.process.send(errorMessage(id, NO_METHOD));
+    else this.deliver(textOf(line), id);
   }
 
-  function noticed({ method }: RpcNotification, line: Line): void {
-    if (!shared) deliver(textOf(line), null);
-    if (!shared || !LIST_CHANGES.includes(method)) return;
+  private noticed({ method }: RpcNotification, line: Line): void {
+    if (!this.shared) this.deliver(textOf(line), null);
+    if (!this.shared || !LIST_CHANGES.includes(method)) return;
     const text = JSON.stringify({ jsonrpc: '2.0', method });
-    for (const { standing } of sessions.values()) {
+    for (const { standing } of this.sessions.values()) {
       if (standing !== null && standing.pending < UNREAD_LENGTH) standing.push(text);
     }
   }
@@ -207,36 +250,36 @@ export function startSharedProcess(
    * Delivers a message to the client of the only session: on its standalone stream, on the stream of its newest request, or when
    * it opens one.
    */
-  function deliver(text: string, id: RpcId | null): void {
-    const [session] = sessions.values();
-    const stream = session === undefined ? null : (session.standing ?? calls.latest());
+  private deliver(text: string, id: RpcId | null): void {
+    const [session] = this.sessions.values();
+    const stream = session === undefined ? null : (session.standing ?? this.calls.latest());
     if (stream !== null) {
       stream.push(text);
       return;
     }
-    held.push({ text, id });
-    heldLength += text.length;
-    while (held.length > HELD_MESSAGES || heldLength > HELD_LENGTH) {
-      const oldest = held.findIndex((message) => message.id === null);
-      const [dropped] = held.splice(Math.max(0, oldest), 1);
-      heldLength -= dropped?.text.length ?? 0;
-      if (dropped !== undefined && dropped.id !== null) process.send(errorMessage(dropped.id, NOBODY));
+    this.held.push({ text, id });
+    this.heldLength += text.length;
+    while (this.held.length > HELD_MESSAGES || this.heldLength > HELD_LENGTH) {
+      const oldest = this.held.findIndex((message) => message.id === null);
+      const [dropped] = this.held.splice(Math.max(0, oldest), 1);
+      this.heldLength -= dropped?.text.length ?? 0;
+      if (dropped !== undefined && dropped.id !== null) this.process.send(errorMessage(dropped.id, NOBODY));
     }
   }
 
-  function handOver(queue: EventQueue): void {
-    heldLength = 0;
-    for (const { text } of held.splice(0)) queue.push(text);
+  private handOver(queue: EventQueue): void {
+    this.heldLength = 0;
+    for (const { text } of this.held.splice(0)) queue.push(text);
   }
 
-  function enter(id: string): void {
-    sessions.set(id, { id, streams: 0, standing: null, lastUsed: now() });
+  private enter(id: string): void {
+    this.sessions.set(id, { id, streams: 0, standing: null, lastUsed: this.deps.now() });
   }
 
   /** Returns the answer to a request, or the fault if there is none. */
-  async function answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
-    const queue = calls.ask('', request, located, signal);
-    if (queue === 'gone') return faultFrom(await ended);
+  private async answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
+    const queue = this.calls.ask('', request, located, signal);
+    if (queue === 'gone') return faultFrom(await this.ended);
     if ('fault' in queue) return queue;
     let last: string | null = null;
     try {
@@ -247,116 +290,58 @@ export function startSharedProcess(
     return last ?? { fault: 'crashed' };
   }
 
-  async function openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
-    const text = await answerTo(request, located, signal);
+  private async openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+    const text = await this.answerTo(request, located, signal);
     const opened = typeof text === 'string' && isSessionRevision((await readResult(text))?.protocolVersion);
-    if (!opened || isClosed) {
-      end('it opened no session');
+    if (!opened || this.isClosed) {
+      this.end('it opened no session');
       if (typeof text !== 'string') return text;
-      return opened ? faultFrom(await ended) : { text, sessionId: null };
+      return opened ? faultFrom(await this.ended) : { text, sessionId: null };
     }
-    const sessionId = newId();
-    enter(sessionId);
+    const sessionId = this.deps.newId();
+    this.enter(sessionId);
     return { text, sessionId };
   }
-
-  let introduced: Promise<Introduction | UpstreamFault> | null = null;
 
   /**
    * Initializes a shared process. The gateway declares no capabilities, because it could not tell which session's client the
    * process means.
    */
-  async function introduce(): Promise<Introduction | UpstreamFault> {
-    const text = await answerTo(INTRODUCTION, NOWHERE);
+  private async introduce(): Promise<Introduction | UpstreamFault> {
+    const text = await this.answerTo(INTRODUCTION, NOWHERE);
     if (typeof text !== 'string') {
-      process.kill('it did not answer initialize');
+      this.process.kill('it did not answer initialize');
       return text;
     }
     const result = await readResult(text);
     if (result === null || !isSessionRevision(result.protocolVersion)) {
-      process.kill('it speaks no MCP revision that the gateway supports');
+      this.process.kill('it speaks no MCP revision that the gateway supports');
       return { fault: 'malformed', cause: new Error(`it answered initialize with ${printable(text.slice(0, 500))}`) };
     }
-    process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
+    this.process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
     return { result };
   }
 
-  async function openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Opened | UpstreamFault> {
-    introduced ??= introduce();
-    const introduction = await unlessAborted(introduced, signal);
+  private async openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+    this.introduced ??= this.introduce();
+    const introduction = await unlessAborted(this.introduced, signal);
     if (introduction === null) return { fault: 'aborted' };
     if ('fault' in introduction) return introduction;
-    if (isClosed) return faultFrom(await ended);
-    const sessionId = newId();
-    enter(sessionId);
+    if (this.isClosed) return faultFrom(await this.ended);
+    const sessionId = this.deps.newId();
+    this.enter(sessionId);
     return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
   }
 
-  function request(session: SharedProcessSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
+  private request(session: SharedProcessSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
     if (message.method === 'initialize') return 'misplaced';
-    if (shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
+    if (this.shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
       return { text: errorMessage(message.id, NO_METHOD) };
-    const queue = calls.ask(session.id, shared ? withoutTask(message) : message, located, signal);
+    const queue = this.calls.ask(session.id, this.shared ? withoutTask(message) : message, located, signal);
     if (queue === 'gone') return 'lost';
-    if (!('fault' in queue) && session.standing === null) handOver(queue);
+    if (!('fault' in queue) && session.standing === null) this.handOver(queue);
     return queue;
   }
-
-  function end(why: string): void {
-    close(false, new ProcessFault('crashed', `the process was ended: ${why}`));
-    process.end(why);
-  }
-
-  return {
-    get lastUsed() {
-      return lastUsed;
-    },
-    startedAt,
-    get isBusy() {
-      return queues.size > 0;
-    },
-    get underWay() {
-      return calls.underWay;
-    },
-    sessions,
-    shared,
-    open: (message, located, signal) => (shared ? openShared(message, signal) : openOwn(message, located, signal)),
-    post(session, message, located, signal) {
-      touch(session);
-      if (message.kind === 'request') return request(session, message, located, signal);
-      if (message.kind === 'notification' && message.method === 'notifications/cancelled') {
-        calls.cancel(session.id, message);
-        return 'accepted';
-      }
-      if (shared) return 'accepted';
-      const sent = process.send(located.text);
-      if (sent === 'closed') return 'lost';
-      return sent === 'sent' ? 'accepted' : { fault: 'busy' };
-    },
-    listen(session, signal) {
-      touch(session);
-      if (signal?.aborted) return { fault: 'aborted' };
-      if (session.standing !== null) return null;
-      const abort = (): void => queue.fail(ABORTED);
-      const queue = createQueue(session.id, () => {
-        signal?.removeEventListener('abort', abort);
-        session.standing = null;
-      });
-      signal?.addEventListener('abort', abort, { once: true });
-      session.standing = queue;
-      handOver(queue);
-      return queue;
-    },
-    leave(session) {
-      touch(session);
-      if (!shared) return end('its session ended');
-      calls.leave(session.id);
-      session.standing?.end();
-      sessions.delete(session.id);
-    },
-    end,
-    gone: process.gone,
-  };
 }
 
 const NO_METHOD = { code: CODES.methodNotFound, message: 'Method not found' };

@@ -9,13 +9,6 @@ const LINES_PER_SECOND = 50;
 /** Shorter secrets are not hidden: they would also cut up ordinary text. */
 const SECRET_LENGTH = 4;
 
-export interface Stderr {
-  push(bytes: Buffer): void;
-  end(): void;
-  /** Returns the end of the output. */
-  tail(): string;
-}
-
 /** Removes secrets from text: a process may print its environment. */
 export interface Hiding {
   hide(text: string): string;
@@ -84,7 +77,7 @@ export function createLineLog(about: { target: string; pid: number }, log: Log):
   };
 }
 
-export function createStderr(hiding: Hiding, logLine: (line: string, what: string) => void): Stderr {
+export function createStderr(hiding: Hiding, logLine: (line: string, what: string) => void) {
   const decoder = new StringDecoder('utf8');
   let rest = '';
   let tail = '';
@@ -98,7 +91,7 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
   }
 
   return {
-    push(bytes) {
+    push(bytes: Buffer): void {
       const lines = (rest + decoder.write(bytes)).split(/\r?\n/);
       rest = lines.pop() ?? '';
       for (const text of lines) line(text);
@@ -109,10 +102,11 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
         rest = rest.slice(end);
       }
     },
-    end() {
+    end(): void {
       if (rest !== '') line(rest);
       rest = '';
     },
-    tail: () => tail.slice(-TAIL_LENGTH),
+    /** Returns the end of the output. */
+    tail: (): string => tail.slice(-TAIL_LENGTH),
   };
 }

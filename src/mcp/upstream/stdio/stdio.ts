@@ -23,7 +23,7 @@ import {
   type UpstreamLimits,
   type UpstreamRequest,
 } from '../upstream.ts';
-import { type Posted, type SharedProcess, type SharedProcessSession, startSharedProcess } from './shared-process.ts';
+import { type Posted, SharedProcess, type SharedProcessSession } from './shared-process.ts';
 
 export interface StdioLimits {
   /** The commands that targets may use, compared byte for byte. */
@@ -155,7 +155,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     const env = { ...target.env, ...credentials.env };
     const patience = { openingMs: openingOf(target, limits), silenceMs: silenceOf(target, limits) };
     const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env), ...patience };
-    const host: SharedProcess = startSharedProcess(
+    const host: SharedProcess = new SharedProcess(
       spec,
       key !== null,
       { limits, newId, now, log, unread: unread.open(target.id, owner) },
