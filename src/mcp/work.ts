@@ -3,7 +3,7 @@ import { AppError } from '../base/errors.ts';
 import type { JsonReading, JsonSpan, JsonValue } from '../base/json/json.ts';
 import { type Plan, planRequest } from './aggregate/route.ts';
 import { ACCEPTED, type Answer, noSession, problem, refuse } from './protocol/answer.ts';
-import type { McpHeaders } from './protocol/headers.ts';
+import { checkStatelessHeaders, type McpHeaders } from './protocol/headers.ts';
 import {
   CODES,
   type Rejection,
@@ -16,7 +16,6 @@ import {
 } from './protocol/message.ts';
 import {
   BATCH_REVISION,
-  checkStatelessHeaders,
   classifyMode,
   hasEnvelope,
   isSessionRevision,

@@ -1,5 +1,10 @@
-/** Reads request headers as they were sent. Repeated headers, which Node would join or drop silently, are refused. Pure. */
-import type { ProtocolHeaders } from './mode.ts';
+/**
+ * Reads request headers as they were sent. Repeated headers, which Node would join or drop silently, are refused. Checks and
+ * writes the headers that repeat members of a message (2026-07-28). Pure.
+ */
+import type { JsonObject } from '../../base/json/json.ts';
+import type { Rejection } from './message.ts';
+import { mismatch, type ProtocolHeaders } from './mode.ts';
 
 export interface McpHeaders {
   readonly authorization: string | undefined;
@@ -59,4 +64,62 @@ export function accepts(accept: string | undefined, types: readonly string[]): b
   if (accept === undefined || accept === '' || accept === OF_SDKS) return true;
   const ranges = accept.split(',').map((range) => (range.split(';')[0] ?? '').trim().toLowerCase());
   return types.every((type) => ranges.some((range) => range === '*/*' || range === type || range === `${type.split('/')[0]}/*`));
+}
+
+/**
+ * The member of `params` that the header `Mcp-Name` repeats, by method (2026-07-28, Streamable HTTP, standard request headers).
+ */
+const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
+  ['tools/call', 'name'],
+  ['prompts/get', 'name'],
+  ['resources/read', 'uri'],
+  // SEP-2663, routing headers.
+  ['tasks/get', 'taskId'],
+  ['tasks/update', 'taskId'],
+  ['tasks/cancel', 'taskId'],
+]);
+
+/** Checks the headers that 2026-07-28 requires on every request. null: all are present and agree with the body. */
+export function checkStatelessHeaders(
+  method: string,
+  params: JsonObject | undefined,
+  headers: ProtocolHeaders,
+): Rejection | null {
+  if (headers.version === undefined) return mismatch('the MCP-Protocol-Version header is missing');
+  if (headers.method === undefined) return mismatch('the Mcp-Method header is missing');
+  const member = NAMED_BY.get(method);
+  const named = member === undefined ? undefined : params?.[member];
+  if (typeof named !== 'string') return null;
+  if (headers.name === undefined) return mismatch('the Mcp-Name header is missing');
+  const decoded = decodeHeaderValue(headers.name);
+  if (decoded === null) return mismatch('the Mcp-Name header is not valid Base64');
+  return decoded === named ? null : mismatch(`Mcp-Name differs from params.${member}`);
+}
+
+/** The value of `Mcp-Name` for a request that the gateway sends. */
+export function nameHeader(method: string, params: JsonObject | undefined): string | undefined {
+  const member = NAMED_BY.get(method);
+  const named = member === undefined ? undefined : params?.[member];
+  return typeof named === 'string' ? encodeHeaderValue(named) : undefined;
+}
+
+const SENTINEL = /^=\?base64\?(.*)\?=$/s;
+const PLAIN = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/;
+const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+export function encodeHeaderValue(value: string): string {
+  return PLAIN.test(value) && !SENTINEL.test(value) ? value : `=?base64?${Buffer.from(value, 'utf8').toString('base64')}?=`;
+}
+
+/** null: the Base64 in the sentinel is not canonical, so it has more than one reading. */
+function decodeHeaderValue(value: string): string | null {
+  const encoded = SENTINEL.exec(value)?.[1];
+  if (encoded === undefined) return value;
+  const bytes = Buffer.from(encoded, 'base64');
+  if (bytes.toString('base64') !== encoded) return null;
+  try {
+    return strictUtf8.decode(bytes);
+  } catch {
+    return null;
+  }
 }

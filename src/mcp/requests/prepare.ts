@@ -5,8 +5,9 @@ import { isUnread } from '../../base/json/steps.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type Answer, noSession, refuse, rpcError } from '../protocol/answer.ts';
 import { declaresTasks, reduceClientCapabilities } from '../protocol/capabilities.ts';
+import { nameHeader } from '../protocol/headers.ts';
 import { CODES, type RpcRequest } from '../protocol/message.ts';
-import { isSessionRevision, META_KEYS, nameHeader, SESSION_REVISIONS } from '../protocol/mode.ts';
+import { isSessionRevision, META_KEYS, SESSION_REVISIONS } from '../protocol/mode.ts';
 import { methodNotFound } from '../protocol/operation.ts';
 import { rebuildCall } from '../protocol/rebuild.ts';
 import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session, stateBinding } from '../sessions/sessions.ts';
@@ -59,7 +60,7 @@ export async function prepare(
     ...state,
     ...(listened && { notifications: listened.listening }),
   };
-  const name = nameHeader(method, { ...params, ...replaced } as JsonObject);
+  const name = client.mode === 'stateless' ? nameHeader(method, { ...params, ...replaced } as JsonObject) : undefined;
   return { body: rebuildCall(message, located, replaced), name, session, listened };
 }
 

@@ -1,8 +1,9 @@
 import { classifyInboundRequest } from '@modelcontextprotocol/server';
 import test from 'ava';
 import fc from 'fast-check';
+import { checkStatelessHeaders, nameHeader } from '../../../src/mcp/protocol/headers.ts';
 import { readMessage } from '../../../src/mcp/protocol/message.ts';
-import { checkStatelessHeaders, classifyMode, META_KEYS, nameHeader } from '../../../src/mcp/protocol/mode.ts';
+import { classifyMode, META_KEYS } from '../../../src/mcp/protocol/mode.ts';
 
 const MODERN = '2026-07-28';
 

@@ -1,8 +1,9 @@
 /** Sends requests of 2026-07-28 to a target, and reads the messages that answer them. */
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
+import { nameHeader } from '../../protocol/headers.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
-import { nameHeader, STATELESS_REVISION } from '../../protocol/mode.ts';
+import { STATELESS_REVISION } from '../../protocol/mode.ts';
 import { faultOf, readAll } from '../http.ts';
 import {
   isFault,
