@@ -18,11 +18,7 @@ export interface Revalidated {
   end(): void;
 }
 
-export interface Revalidation {
-  /** Returns a function that ends the re-validation. */
-  add(watched: Revalidated): () => void;
-  stop(): void;
-}
+export type Revalidation = ReturnType<typeof createRevalidation>;
 
 interface Entry {
   readonly watched: Revalidated;
@@ -35,7 +31,7 @@ interface Entry {
 const ADMISSION_TIMEOUT_MS = 5_000;
 
 /** `now`: the clock by which tokens expire, in milliseconds. */
-export function createRevalidation(admit: Admit, everyMs: number, now: () => number): Revalidation {
+export function createRevalidation(admit: Admit, everyMs: number, now: () => number) {
   const entries = new Set<Entry>();
   let looking = false;
 
@@ -76,12 +72,13 @@ export function createRevalidation(admit: Admit, everyMs: number, now: () => num
   }
 
   return {
-    add(watched) {
+    /** Returns a function that ends the re-validation. */
+    add(watched: Revalidated): () => void {
       const entry: Entry = { watched, admission: null, goodAt: performance.now() };
       entries.add(entry);
       return () => void entries.delete(entry);
     },
-    stop: () => clearInterval(timer),
+    stop: (): void => clearInterval(timer),
   };
 }
 

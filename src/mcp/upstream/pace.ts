@@ -6,25 +6,7 @@
  */
 import { type Asked, bindingKey, entered } from './health.ts';
 
-export interface Pace {
-  /**
-   * Call this when the target is asked. Each `method` is timed separately, because methods take different times and can hang
-   * separately.
-   */
-  begin(asked: Asked, method: string): Attempt;
-  /** Returns the result of `work`, or null if the session should stop waiting for it. `work` continues in the background. */
-  wait<T>(asked: Asked, method: string, work: Promise<T>): Promise<T | null>;
-  /**
-   * Whether the target is late with this method and already has such a request of the principal. A further request would only
-   * pile up.
-   */
-  isAsking(asked: Asked, method: string): boolean;
-  /**
-   * Calls the listener with the id of a target that answers again after a session did not wait for it. Returns how to
-   * unsubscribe.
-   */
-  onRecovered(listener: (targetId: string) => void): () => void;
-}
+export type Pace = ReturnType<typeof createPace>;
 
 /** One request in flight at the target. */
 export interface Attempt {
@@ -74,7 +56,7 @@ const PATIENCE = 3;
 const FORGOTTEN_MS = 600_000;
 const KEPT = 10_000;
 
-export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readonly joinMs: number }, clock: Clock): Pace {
+export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readonly joinMs: number }, clock: Clock) {
   const tracks = new Map<string, Track>();
   const listeners = new Set<(targetId: string) => void>();
 
@@ -102,7 +84,11 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
   }
 
   return {
-    begin(asked, method) {
+    /**
+     * Call this when the target is asked. Each `method` is timed separately, because methods take different times and can hang
+     * separately.
+     */
+    begin(asked: Asked, method: string): Attempt {
       const { target, principal } = asked;
       const track = trackOf(asked, method);
       const began = clock.now();
@@ -131,7 +117,8 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
       entered(track.young, principal, () => new Set<Attempt>(), KEPT).add(attempt);
       return attempt;
     },
-    async wait(asked, method, work) {
+    /** Returns the result of `work`, or null if the session should stop waiting for it. `work` continues in the background. */
+    async wait<T>(asked: Asked, method: string, work: Promise<T>): Promise<T | null> {
       const track = trackOf(asked, method);
       const released = new Promise<null>((resolve) => {
         const release = (): void => {
@@ -149,13 +136,21 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
       if (done === null) track.missed = true;
       return done;
     },
-    isAsking(asked, method) {
+    /**
+     * Whether the target is late with this method and already has such a request of the principal. A further request would only
+     * pile up.
+     */
+    isAsking(asked: Asked, method: string): boolean {
       const track = trackOf(asked, method);
       const asking = track.late && track.young.has(asked.principal);
       if (asking) track.missed = true;
       return asking;
     },
-    onRecovered(listener) {
+    /**
+     * Calls the listener with the id of a target that answers again after a session did not wait for it. Returns how to
+     * unsubscribe.
+     */
+    onRecovered(listener: (targetId: string) => void): () => void {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },

@@ -6,11 +6,6 @@ import { UnreadFault } from '../../../base/json/steps.ts';
 import { isId, type RpcId, type RpcMessage, readMessage } from '../../protocol/message.ts';
 import type { Located } from '../../protocol/rebuild.ts';
 
-export interface LineReader {
-  /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. */
-  push(bytes: Buffer): boolean;
-}
-
 /** A line that was too large to keep. */
 export interface Skipped {
   readonly bytes: number;
@@ -24,7 +19,7 @@ const END_BYTES = 4 * 1024;
 const ENDLESS = 16;
 
 /** Lines end in LF or CRLF. Chunks may end anywhere, even inside a character. */
-export function createLineReader(maxBytes: number, take: (line: Buffer) => void, skip: (skipped: Skipped) => void): LineReader {
+export function createLineReader(maxBytes: number, take: (line: Buffer) => void, skip: (skipped: Skipped) => void) {
   let parts: Buffer[] = [];
   let size = 0;
   /** Both ends of a line that exceeds the limit. null: the line is kept. */
@@ -53,7 +48,8 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
   }
 
   return {
-    push(bytes) {
+    /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. */
+    push(bytes: Buffer): boolean {
       let from = 0;
       for (let at = bytes.indexOf(0x0a); at !== -1; at = bytes.indexOf(0x0a, from)) {
         if (at > from) add(bytes.subarray(from, at));
