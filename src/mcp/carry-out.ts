@@ -1,8 +1,8 @@
 /** Does the work that a request of an admitted caller calls for. */
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
+import type { Caller, RequestDeps } from './context/context.ts';
 import { ACCEPTED, type Answer, finalText } from './protocol/answer.ts';
-import type { Caller, RequestDeps } from './requests/context.ts';
 import { handleRequest } from './requests/handle-request.ts';
 import { handleDelete, handleGet, handleNotification, handleResponse } from './requests/session-messages.ts';
 import { AGGREGATE } from './sessions/sessions.ts';

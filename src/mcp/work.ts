@@ -2,6 +2,7 @@
 import { AppError } from '../base/errors.ts';
 import type { JsonReading, JsonSpan, JsonValue } from '../base/json/json.ts';
 import { type Plan, planRequest } from './aggregate/route.ts';
+import type { ClaimedSession, ClientRequest, SessionMessage } from './context/context.ts';
 import { ACCEPTED, type Answer, noSession, problem, refuse } from './protocol/answer.ts';
 import { checkStatelessHeaders, type McpHeaders } from './protocol/headers.ts';
 import {
@@ -25,7 +26,6 @@ import {
 } from './protocol/mode.ts';
 import { isForwardedNotification, isRequestMethod, readOperation } from './protocol/operation.ts';
 import type { Located } from './protocol/rebuild.ts';
-import type { ClaimedSession, ClientRequest, SessionMessage } from './requests/context.ts';
 import type { Session } from './sessions/sessions.ts';
 
 /** `id`: of the request, for the refusal of a caller who is not admitted. undefined: the refusal has no id. */

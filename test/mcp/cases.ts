@@ -189,7 +189,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'The answer to an allowed read brings contents of other URIs.',
       shownBy: {
         [RESOURCES]: ['reading an allowed directory returns no contents of a denied resource'],
-        'mcp/requests/filter.test.ts': ['contents of URIs other than the requested one are decided'],
+        'mcp/filter/filter.test.ts': ['contents of URIs other than the requested one are decided'],
       },
     },
   ],

@@ -1,15 +1,15 @@
 /** The targets' halves of sessions where targets and databases misbehave, and the streams that several sources make. */
 import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../src/base/log.ts';
-import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
-import { createMerge } from '../../src/mcp/requests/merge.ts';
-import { createAdmissionChanges, createRevalidation } from '../../src/mcp/requests/revalidation.ts';
-import type { SessionTarget } from '../../src/mcp/requests/upstream-opening.ts';
+import { createMerge } from '../../src/mcp/answers/merge.ts';
+import { createAdmissionChanges, createRevalidation } from '../../src/mcp/context/revalidation.ts';
+import type { SessionTarget } from '../../src/mcp/context/upstream-opening.ts';
 import {
   createUpstreamSessions,
   isUpstreamSessionFailure,
   type UpstreamSessions,
-} from '../../src/mcp/requests/upstream-sessions.ts';
+} from '../../src/mcp/context/upstream-sessions.ts';
+import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
 import { createSeal } from '../../src/mcp/sessions/seal.ts';
 import type { Session } from '../../src/mcp/sessions/sessions.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';

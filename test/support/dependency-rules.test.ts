@@ -16,8 +16,8 @@ const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegE
   ['the environment', { 'src/main.ts': 'const port = process.env.PORT;' }, /environment/],
   ['the environment by another name', { 'src/main.ts': `import { argv, env } from 'node:process';` }, /environment/],
   ['tests from src', { 'src/main.ts': `import { gateway } from '../test/support/gateway.ts';` }, /nothing outside/],
-  ['a file in a pure module', { 'src/mcp/requests/filter.ts': `import { readFileSync } from 'node:fs';` }, /is pure/],
-  ['a promise of files', { 'src/mcp/requests/filter.ts': `import { readFile } from 'node:fs/promises';` }, /is pure/],
+  ['a file in a pure module', { 'src/mcp/filter/filter.ts': `import { readFileSync } from 'node:fs';` }, /is pure/],
+  ['a promise of files', { 'src/mcp/filter/filter.ts': `import { readFile } from 'node:fs/promises';` }, /is pure/],
   [
     'a server behind a pure module',
     {

@@ -54,7 +54,10 @@ const ORDER: readonly string[] = [
   'src/mcp/upstream/bridge',
   'src/mcp/limits',
   'src/mcp/sessions',
-  'src/mcp/requests',
+  'src/mcp/filter', // what a caller sees of a result, without I/O
+  'src/mcp/context', // what the steps of a request share
+  'src/mcp/answers', // what a target sends back
+  'src/mcp/requests', // the steps of a request, in their order
   'src/mcp/aggregate',
   'src/mcp',
   'src/rest/openapi',
@@ -93,7 +96,7 @@ const PURE = [
   'src/policies/analysis/analyse.ts',
   'src/policies/analysis/compare.ts',
   'src/mcp/protocol/operation.ts',
-  'src/mcp/requests/filter.ts',
+  'src/mcp/filter/filter.ts',
   'src/mcp/work.ts',
   'src/engine/decision.ts',
   'src/engine/explain.ts',

@@ -1,12 +1,12 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
+import type { Caller, RequestDeps } from '../context/context.ts';
+import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.ts';
 import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
 import { methodNotFound } from '../protocol/operation.ts';
-import type { Caller, RequestDeps } from '../requests/context.ts';
 import { handleRequest } from '../requests/handle-request.ts';
-import { askedAt, sessionAt } from '../requests/upstream-opening.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { readList } from './names.ts';

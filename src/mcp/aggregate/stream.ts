@@ -4,15 +4,15 @@ import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
+import { createMerge } from '../answers/merge.ts';
+import { forwardStream } from '../answers/upstream-messages.ts';
+import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
+import { type Caller, type ClaimedSession, contextOf, type RequestDeps } from '../context/context.ts';
+import { askedAt, sessionAt } from '../context/upstream-opening.ts';
+import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
-import { authorizeUse, recordEnd, type Verdict } from '../requests/authorize.ts';
-import { type Caller, type ClaimedSession, contextOf, type RequestDeps } from '../requests/context.ts';
-import { createMerge } from '../requests/merge.ts';
 import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
 import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
-import { forwardStream } from '../requests/upstream-messages.ts';
-import { askedAt, sessionAt } from '../requests/upstream-opening.ts';
-import { isUpstreamSessionFailure } from '../requests/upstream-sessions.ts';
 import {
   fingerprintOf,
   LIST_KINDS,

@@ -3,10 +3,10 @@
 import { signalOf } from '../../base/cancellation.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
+import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
+import { type Caller, REVOKED, type RequestDeps, type SessionMessage } from '../context/context.ts';
+import { askedAt, type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import type { RpcRequest } from '../protocol/message.ts';
-import { authorizeUse, ifRecorded, recordEnd } from '../requests/authorize.ts';
-import { type Caller, REVOKED, type RequestDeps, type SessionMessage } from '../requests/context.ts';
-import { askedAt, type SessionTarget, sessionAt } from '../requests/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';

@@ -2,21 +2,21 @@
 
 import type { Outcome } from '../../audit/event.ts';
 import { mayUseTarget } from '../../state/admission.ts';
+import { forwardAnswer } from '../answers/upstream-messages.ts';
+import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
+import { type Caller, type ClientRequest, contextOf, type RequestContext, type RequestDeps } from '../context/context.ts';
+import { denied } from '../context/denied.ts';
+import { forwardFailure } from '../context/failure.ts';
+import { taskPlaceAt } from '../context/tasks-of-caller.ts';
 import { type Answer, refuse, tooManyCalls, unavailable } from '../protocol/answer.ts';
 import { LISTEN } from '../protocol/listen.ts';
 import type { Rejection } from '../protocol/message.ts';
 import { methodNotFound, type Operation, readExtension } from '../protocol/operation.ts';
 import { openTask, type Task, toolOf } from '../sessions/tasks.ts';
-import { authorize, ifRecorded, recordEnd, type Verdict } from './authorize.ts';
-import { type Caller, type ClientRequest, contextOf, type RequestContext, type RequestDeps } from './context.ts';
-import { denied } from './denied.ts';
-import { forwardFailure } from './failure.ts';
 import { listeningStream } from './listening.ts';
 import { prepare } from './prepare.ts';
 import { forwardStateful, openedSession, type Reached } from './session-requests.ts';
 import { discovered, forwardStateless } from './stateless-requests.ts';
-import { taskPlaceAt } from './tasks-of-caller.ts';
-import { forwardAnswer } from './upstream-messages.ts';
 
 export async function handleRequest(deps: RequestDeps, caller: Caller, request: ClientRequest): Promise<Answer> {
   const { client, message } = request;

@@ -3,6 +3,10 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
+import type { ClientMode, ClientRequest, RequestContext, RequestDeps } from '../context/context.ts';
+import { upstreamFault } from '../context/failure.ts';
+import { taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { sessionAt } from '../context/upstream-opening.ts';
 import { type Answer, noSession, refuse, rpcError } from '../protocol/answer.ts';
 import { declaresTasks, reduceClientCapabilities } from '../protocol/capabilities.ts';
 import { nameHeader } from '../protocol/headers.ts';
@@ -12,12 +16,8 @@ import { methodNotFound } from '../protocol/operation.ts';
 import { rebuildCall } from '../protocol/rebuild.ts';
 import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session, stateBinding } from '../sessions/sessions.ts';
 import { inwardMeta, isTaskMethod, TASK_NOT_FOUND, TASKS_REVISION, type TaskPlace } from '../sessions/tasks.ts';
-import type { ClientMode, ClientRequest, RequestContext, RequestDeps } from './context.ts';
-import { upstreamFault } from './failure.ts';
 import { type Listened, listenFor, missingTasks } from './listening.ts';
 import { fallBack } from './stateless-requests.ts';
-import { taskPlaceAt } from './tasks-of-caller.ts';
-import { sessionAt } from './upstream-opening.ts';
 
 /** A message for a target. */
 export interface Prepared {

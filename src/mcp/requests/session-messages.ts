@@ -4,6 +4,18 @@ import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import { isObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
+import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
+import {
+  type AwaitedRequest,
+  type Caller,
+  type ClaimedSession,
+  contextOf,
+  type RequestDeps,
+  type SessionMessage,
+} from '../context/context.ts';
+import { taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { sessionAt } from '../context/upstream-opening.ts';
+import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import {
   ACCEPTED,
   type Answer,
@@ -30,20 +42,8 @@ import {
 } from '../sessions/sessions.ts';
 import { inwardMeta, type TaskPlace } from '../sessions/tasks.ts';
 import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
-import { authorizeUse, ifRecorded, recordEnd, type Verdict } from './authorize.ts';
-import {
-  type AwaitedRequest,
-  type Caller,
-  type ClaimedSession,
-  contextOf,
-  type RequestDeps,
-  type SessionMessage,
-} from './context.ts';
 import { sendInSession } from './session-requests.ts';
 import { standaloneStream } from './standalone-stream.ts';
-import { taskPlaceAt } from './tasks-of-caller.ts';
-import { sessionAt } from './upstream-opening.ts';
-import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 /** Forwarded only to targets that may ask for the roots; other targets know of none. */
 const ROOTS_CHANGED = 'notifications/roots/list_changed';

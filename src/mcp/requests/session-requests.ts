@@ -2,6 +2,10 @@
 import { type Cancellable, createCancellation } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ClientHello } from '../../sessions/session-store.ts';
+import { type Caller, REVOKED, type RequestContext, type RequestDeps } from '../context/context.ts';
+import { isLostSession, upstreamFault } from '../context/failure.ts';
+import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
+import { isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { type Answer, finalOf, noSession, unavailable } from '../protocol/answer.ts';
 import { CODES, errorMessage, type RpcId } from '../protocol/message.ts';
 import { isSessionRevision } from '../protocol/mode.ts';
@@ -16,11 +20,7 @@ import {
 } from '../sessions/sessions.ts';
 import { type OwnError, ownError } from '../upstream/own-error.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import { type Caller, REVOKED, type RequestContext, type RequestDeps } from './context.ts';
-import { isLostSession, upstreamFault } from './failure.ts';
 import type { Prepared } from './prepare.ts';
-import { type SessionTarget, sessionAt } from './upstream-opening.ts';
-import { isUpstreamSessionFailure, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 const MAX_HELLO_LENGTH = 4 * 1024;
 const MAX_NAME_LENGTH = 256;

@@ -6,15 +6,15 @@
 import { type Cancellable, signalOf } from '../../base/cancellation.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
+import { createMerge } from '../answers/merge.ts';
+import { forwardStream } from '../answers/upstream-messages.ts';
+import type { Caller, RequestDeps, UpstreamContext } from '../context/context.ts';
+import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
+import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import type { OutEvent } from '../protocol/answer.ts';
 import { bindingOf, type ListKind, type SessionPair } from '../sessions/sessions.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
-import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
-import { createMerge } from './merge.ts';
 import { sendInSession } from './session-requests.ts';
-import { forwardStream } from './upstream-messages.ts';
-import { type SessionTarget, sessionAt } from './upstream-opening.ts';
-import { isUpstreamSessionFailure } from './upstream-sessions.ts';
 
 export const listChanged = (kind: ListKind): string =>
   JSON.stringify({ jsonrpc: '2.0', method: `notifications/${kind}/list_changed` });

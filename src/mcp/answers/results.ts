@@ -5,18 +5,18 @@ import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
 import type { Admission } from '../../state/admission.ts';
+import { decideListed } from '../context/authorize.ts';
+import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
+import { NOT_ITS_TO_ASK } from '../context/failure.ts';
+import { ownTasks, rememberTask, taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { settingOf } from '../context/upstream-opening.ts';
+import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
+import { filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
 import { declaresTasks, isWithheldError } from '../protocol/capabilities.ts';
 import { type RpcId, resultMessage } from '../protocol/message.ts';
 import { type Located, rebuildResponse } from '../protocol/rebuild.ts';
 import { fingerprintOf, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
-import { decideListed } from './authorize.ts';
-import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
-import { NOT_ITS_TO_ASK } from './failure.ts';
-import { filterInSteps, filterResult, isLongList } from './filter.ts';
-import { filterError, type ResultContext, taskIdsIn } from './filter-parts.ts';
-import { ownTasks, rememberTask, taskPlaceAt } from './tasks-of-caller.ts';
-import { settingOf } from './upstream-opening.ts';
 
 /** What becomes of a message that a target has sent. */
 export type Seen =

@@ -2,6 +2,10 @@
 import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
+import { authorize, decideListed } from '../context/authorize.ts';
+import type { Caller, RequestDeps, UpstreamContext } from '../context/context.ts';
+import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
+import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
 import { principalKey } from '../limits/slots.ts';
 import { mayBeAsked } from '../protocol/capabilities.ts';
 import { ACKNOWLEDGED, acknowledge, isHeard, TASK_NOTIFICATION } from '../protocol/listen.ts';
@@ -13,11 +17,7 @@ import { lookAt, type Sight, survey, visibleAsked } from '../protocol/visible.ts
 import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
 import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '../sessions/tasks.ts';
 import { isFault } from '../upstream/upstream.ts';
-import { authorize, decideListed } from './authorize.ts';
-import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
-import { filterTaskParams, taskIdsIn } from './filter-parts.ts';
 import { DROP, filteredBy, type Seen } from './results.ts';
-import { ownTasks, taskNamedIn } from './tasks-of-caller.ts';
 
 /** How many requests of the target the gateway remembers per stream, for their cancellation. */
 const MAX_ASKED = 1_000;

@@ -1,6 +1,7 @@
 /** The answers that a client gets when its target fails. */
 import { isObject } from '../../base/json/json.ts';
 import type { Access, Target } from '../../targets/target.ts';
+import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { type Answer, refuse, rpcError } from '../protocol/answer.ts';
 import { isWithheldError } from '../protocol/capabilities.ts';
@@ -12,7 +13,6 @@ import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import { decideListed } from './authorize.ts';
 import type { RequestContext, RequestDeps, UpstreamContext } from './context.ts';
-import { filterError } from './filter-parts.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 

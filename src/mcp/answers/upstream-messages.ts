@@ -5,6 +5,9 @@
 import type { Outcome } from '../../audit/event.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
+import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
+import { forwardFailure, noteFault, upstreamFault } from '../context/failure.ts';
+import { RESULT_SPAN_DEPTH } from '../filter/filter.ts';
 import { principalKey } from '../limits/slots.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
 import { farewell } from '../protocol/listen.ts';
@@ -13,9 +16,6 @@ import { type StreamOrigin, sealEventId } from '../sessions/sessions.ts';
 import { faultOf } from '../upstream/http.ts';
 import { BacklogFault } from '../upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamStream } from '../upstream/upstream.ts';
-import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
-import { forwardFailure, noteFault, upstreamFault } from './failure.ts';
-import { RESULT_SPAN_DEPTH } from './filter.ts';
 import { DROP, relayError, relayResult, type Seen } from './results.ts';
 import { relayNotification, relayRequest, stillMayUse } from './unasked-messages.ts';
 
