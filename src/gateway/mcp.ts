@@ -23,7 +23,7 @@ export function createMcp(base: Base, { decisions, audit, accounts, targets, rep
     seal: createSeal([keys.sealingKey]),
     tasks: taskStore(database.knex),
     replicaId: presence.id,
-    holders: createSessionOwners({ presence, peers, sessions, log, patienceMs: GATE_TIMEOUT_MS }),
+    owners: createSessionOwners({ presence, peers, sessions, log, patienceMs: GATE_TIMEOUT_MS }),
     isFromPeer: peers.isFromPeer,
     saw: upkeep.saw,
     publicUrl: config.publicUrl,

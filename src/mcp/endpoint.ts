@@ -43,7 +43,7 @@ export interface McpDeps
   readonly bodies: Stock;
   /** Decides which addresses the gateway may connect to for a target. */
   readonly addresses: AddressRule;
-  readonly holders: SessionOwners;
+  readonly owners: SessionOwners;
   /** Called with the session of each request that belongs to one. */
   readonly saw: (sessionId: string) => void;
   /** Called for every request when it is over. */
@@ -177,7 +177,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (session !== null) {
     endpoint.saw(session.id);
     // Another replica may own the session.
-    const elsewhere = session.holder === null ? 'here' : await endpoint.holders.place(session, req, body, res);
+    const elsewhere = session.replica === null ? 'here' : await endpoint.owners.answerOrForward(session, req, body, res);
     if (elsewhere === 'answered') return null;
     if (elsewhere === 'broken') return brokenReplica(reading);
     if (elsewhere === 'misdirected') return { kind: 'empty', status: MISDIRECTED };

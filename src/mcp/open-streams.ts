@@ -59,15 +59,16 @@ export function mayKeepStream(work: Work, { admission, targetName }: Caller): ((
     const { session } = work;
     if (session === null || session === 'missing') return null;
     return (now) =>
-      !now.snapshot.sessions.ended.has(session.id) && (session.place === AGGREGATE || mayUse(now, targetName, session.place));
+      !now.snapshot.sessions.ended.has(session.id) &&
+      (session.fingerprint === AGGREGATE || mayUse(now, targetName, session.fingerprint));
   }
   if (work.do !== 'request' || work.request.operation.kind !== 'listen') return null;
   const target = admission.snapshot.targets.get(targetName);
   return (now) => target !== undefined && mayUse(now, targetName, fingerprintOf(target));
 }
 
-/** `place`: the fingerprint of the target when the stream was opened. */
-function mayUse(admission: Admission, targetName: string, place: string): boolean {
+/** `fingerprint`: the fingerprint of the target when the stream was opened. */
+function mayUse(admission: Admission, targetName: string, fingerprint: string): boolean {
   const target = admission.snapshot.targets.get(targetName);
-  return target !== undefined && fingerprintOf(target) === place && mayUseTarget(admission, target);
+  return target !== undefined && fingerprintOf(target) === fingerprint && mayUseTarget(admission, target);
 }

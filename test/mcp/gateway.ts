@@ -174,7 +174,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     sessions: memorySessions(),
     tasks: memoryTasks(),
     replicaId: 'the-replica',
-    holders: { place: async () => 'here' },
+    owners: { answerOrForward: async () => 'here' },
     isFromPeer: () => false,
     saw: () => undefined,
     publicUrl: 'https://gateway.test',

@@ -20,7 +20,7 @@ import {
 import test, { type ExecutionContext } from 'ava';
 import { createSeal } from '../../src/mcp/sessions/seal.ts';
 import { type TaskStore, taskStore } from '../../src/mcp/sessions/task-store.ts';
-import { openTask, sealTask, TASK_LIFETIME_MS, type TaskPlace, taskKey } from '../../src/mcp/sessions/tasks.ts';
+import { openTask, sealTask, TASK_LIFETIME_MS, type TaskScope, taskKey } from '../../src/mcp/sessions/tasks.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { routed, startGateway } from './gateway.ts';
@@ -186,11 +186,11 @@ test.serial("another user's client finds no task by any id", async (t) => {
   t.deepEqual((await bob.callTool({ name: 'work' })).content, [{ type: 'text', text: 'at once' }]);
 });
 
-const place = (sub: string, changes: Partial<TaskPlace> = {}): TaskPlace => ({
+const place = (sub: string, changes: Partial<TaskScope> = {}): TaskScope => ({
   seal: createSeal([Buffer.alloc(32, 7)]),
   owner: { issuer: 'https://gateway.test', sub },
   targetName: 't',
-  place: 'the place',
+  fingerprint: 'the place',
   now: 1_000,
   ...changes,
 });
@@ -202,7 +202,7 @@ test.serial('a sealed task id opens for thirty days, for its principal and the u
     place('bob'),
     place('alice', { owner: { issuer: 'https://other.test', sub: 'alice' } }),
     place('alice', { targetName: 'u' }),
-    place('alice', { place: 'another place' }),
+    place('alice', { fingerprint: 'another place' }),
     place('alice', { now: 1_001 + TASK_LIFETIME_MS }),
     place('alice', { seal: createSeal([Buffer.alloc(32, 8)]) }),
   ]) {

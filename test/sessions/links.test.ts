@@ -38,12 +38,12 @@ const OPEN_MS = 1_000;
 
 const session: Session = {
   id: 'the session',
-  place: 'p',
+  fingerprint: 'p',
   binding: 'b',
   upstreamId: 'first',
   revision: '2025-11-25',
   lists: ['tools'],
-  holder: null,
+  replica: null,
   issuedAt: 0,
 };
 

@@ -36,12 +36,12 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
   const asked = params?.protocolVersion;
   const session: Session = {
     id: deps.newId(),
-    place: AGGREGATE,
+    fingerprint: AGGREGATE,
     binding: '',
     upstreamId: null,
     revision: isSessionRevision(asked) ? asked : SESSION_REVISIONS[0],
     lists: LIST_KINDS,
-    holder: deps.replicaId,
+    replica: deps.replicaId,
     issuedAt: deps.now(),
   };
   const sealed = await keepSession(deps, caller, session, null, params);

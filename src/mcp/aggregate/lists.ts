@@ -84,12 +84,12 @@ async function pageOf(
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
-  const place = sessionAt(session, target, caller.admission);
+  const sessionTarget = sessionAt(session, target, caller.admission);
   const client = { mode: 'stateful', session } as const;
-  const page = await askAmong(deps, caller, place, message.method, async (among, aimed) => {
+  const page = await askAmong(deps, caller, sessionTarget, message.method, async (among, aimed) => {
     const text = await finalText(await handleRequest(among, aimed, { client, message: own, located, operation }));
     const read = text === null ? null : await readPage(target, message.method, member, text);
-    if (read?.items != null) deps.health.answered({ ...askedAt(place), list: message.method });
+    if (read?.items != null) deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
     return read;
   });
   return page ?? { target, items: null, next: null };

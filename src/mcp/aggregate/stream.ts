@@ -102,8 +102,8 @@ async function restOfAnswer(deps: RequestDeps, caller: Caller, session: Session,
   const { origin } = point;
   const { admission } = caller;
   const own: Caller = { ...caller, targetName: target.name };
-  const place = sessionAt(session, target, admission);
-  const reached = await connectAt(deps, own, place, caller.gone, () => point.eventId);
+  const sessionTarget = sessionAt(session, target, admission);
+  const reached = await connectAt(deps, own, sessionTarget, caller.gone, () => point.eventId);
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
   }
@@ -156,12 +156,12 @@ async function* streams(
         if (allowed === false) return;
         if (allowed === true) recorded.add(target.id);
       }
-      const place = sessionAt(session, target, admission);
+      const sessionTarget = sessionAt(session, target, admission);
       const last = lastIds.get(connection.way);
       const after = (linked: SessionPair): string | null =>
         last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
       // If the decision cannot be recorded, it is retried like an unreachable target.
-      const reached = recorded.has(target.id) ? await connectAt(deps, now, place, signal, after) : null;
+      const reached = recorded.has(target.id) ? await connectAt(deps, now, sessionTarget, signal, after) : null;
       if (reached === 'none') return;
       if (reached !== null) {
         const began = deps.now();
@@ -313,15 +313,15 @@ async function endAt(
   verdict: Verdict | undefined,
 ): Promise<void> {
   if (verdict?.allowed !== true) return;
-  const place = sessionAt(linked.session, target, caller.admission);
+  const sessionTarget = sessionAt(linked.session, target, caller.admission);
   const version = versionOf(caller, linked);
   const signal = AbortSignal.timeout(deps.limits.openMs);
-  const attempt = deps.pace.begin(askedAt(place), 'DELETE');
-  const request = { method: 'DELETE', target, access: place.access, session: linked.link, version, signal } as const;
+  const attempt = deps.pace.begin(askedAt(sessionTarget), 'DELETE');
+  const request = { method: 'DELETE', target, access: sessionTarget.access, session: linked.link, version, signal } as const;
   const ending = deps.upstream.send(request).then((answer) => {
     attempt.ended(!isFault(answer));
     if (!isFault(answer)) answer.discard();
     recordEnd(deps, caller, verdict, isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok');
   });
-  await deps.pace.wait(askedAt(place), 'DELETE', ending);
+  await deps.pace.wait(askedAt(sessionTarget), 'DELETE', ending);
 }

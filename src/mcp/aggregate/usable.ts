@@ -26,7 +26,7 @@ export function usableTargets(admission: Admission): RoutedTarget[] {
  * gateway itself answers some requests, so it must read the row of the session.
  */
 export async function isLive(deps: RequestDeps, { snapshot }: Admission, session: Session): Promise<boolean> {
-  if (session.place !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;
+  if (session.fingerprint !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;
   return (await deps.sessions.find(session.id)) !== null;
 }
 
@@ -37,8 +37,8 @@ export async function upstreamSessionsOf(
   session: Session,
 ): Promise<(readonly [RoutedTarget, UpstreamSession])[]> {
   const found = usableTargets(admission).map(async (target) => {
-    const place = sessionAt(session, target, admission);
-    const link = deps.links.open(place) ?? (await deps.links.newest(place));
+    const sessionTarget = sessionAt(session, target, admission);
+    const link = deps.links.open(sessionTarget) ?? (await deps.links.newest(sessionTarget));
     return link === null ? [] : [[target, link] as const];
   });
   return (await Promise.all(found)).flat();
@@ -76,11 +76,11 @@ export function noting(deps: RequestDeps): { readonly deps: RequestDeps; readonl
 export async function askAmong<T>(
   deps: RequestDeps,
   caller: Caller,
-  place: SessionTarget,
+  sessionTarget: SessionTarget,
   method: string,
   ask: (among: RequestDeps, aimed: Caller) => Promise<T>,
 ): Promise<T | null> {
-  const asked = askedAt(place);
+  const asked = askedAt(sessionTarget);
   let attempt: Attempt | null = null;
   let hasAnswered = false;
   let send: () => void = () => undefined;
@@ -114,7 +114,7 @@ export async function askAmong<T>(
     late.signal.addEventListener('abort', () => resolve(null), { once: true });
   });
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
-  const work = ask(among, { ...caller, targetName: place.target.name, gone })
+  const work = ask(among, { ...caller, targetName: sessionTarget.target.name, gone })
     .catch(() => null)
     .finally(() => {
       clearTimeout(timer);

@@ -8,7 +8,7 @@ import type { Admission } from '../../state/admission.ts';
 import { decideListed } from '../context/authorize.ts';
 import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
 import { NOT_ITS_TO_ASK } from '../context/failure.ts';
-import { ownTasks, rememberTask, taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
 import { filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
@@ -89,7 +89,7 @@ export function filteredBy(
     sealState: (state) =>
       sealState(deps.seal, principal, caller.targetName, stateBinding(fingerprintOf(target), method, params), state, deps.now()),
     mayAsk: target.may_ask,
-    sealTask: tool === null ? null : (upstreamId) => sealTask(taskPlaceAt(deps, caller, target), upstreamId, tool),
+    sealTask: tool === null ? null : (upstreamId) => sealTask(taskScopeAt(deps, caller, target), upstreamId, tool),
     tasks,
   };
 }

@@ -2,21 +2,21 @@
 import type { JsonObject } from '../../base/json/json.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
-import { openTask, relatedTask, type Task, type TaskPlace, taskKey } from '../sessions/tasks.ts';
+import { openTask, relatedTask, type Task, type TaskScope, taskKey } from '../sessions/tasks.ts';
 import type { Caller, RequestDeps, UpstreamContext } from './context.ts';
 
-export function taskPlaceAt(
+export function taskScopeAt(
   { seal, now }: Pick<RequestDeps, 'seal' | 'now'>,
   { admission, targetName }: Pick<Caller, 'admission' | 'targetName'>,
   target: RoutedTarget,
-): TaskPlace {
-  return { seal, owner: admission.principal, targetName, place: fingerprintOf(target), now: now() };
+): TaskScope {
+  return { seal, owner: admission.principal, targetName, fingerprint: fingerprintOf(target), now: now() };
 }
 
 /** Stores the task before the client learns about it, so that later messages of the target about it reach the client. */
 export async function rememberTask(deps: RequestDeps, context: UpstreamContext, { handle, upstreamId }: Task): Promise<void> {
-  const { owner, place, now } = taskPlaceAt(deps, context.caller, context.target);
-  await deps.tasks.remember(taskKey(owner, place, upstreamId), handle, now);
+  const { owner, fingerprint, now } = taskScopeAt(deps, context.caller, context.target);
+  await deps.tasks.remember(taskKey(owner, fingerprint, upstreamId), handle, now);
 }
 
 const NO_TASKS: ReadonlyMap<string, Task> = new Map();
@@ -31,11 +31,11 @@ export async function ownTasks(
   if (upstreamIds.length === 0 && !task && context.tasks === undefined) return NO_TASKS;
   const found = new Map(context.tasks);
   if (task) found.set(task.upstreamId, task);
-  const place = taskPlaceAt(deps, context.caller, context.target);
-  const keys = upstreamIds.filter((id) => !found.has(id)).map((id) => taskKey(place.owner, place.place, id));
+  const scope = taskScopeAt(deps, context.caller, context.target);
+  const keys = upstreamIds.filter((id) => !found.has(id)).map((id) => taskKey(scope.owner, scope.fingerprint, id));
   if (keys.length === 0) return found;
   for (const handle of (await deps.tasks.handles(keys)).values()) {
-    const own = openTask(place, handle);
+    const own = openTask(scope, handle);
     if (own !== null) found.set(own.upstreamId, own);
   }
   return found;

@@ -62,26 +62,26 @@ export const LATE: UpstreamFault = { fault: 'suspended' };
 /** `asking`: called when `initialize` is sent. */
 export async function openAt(
   { health, pace, limits, ...parts }: OpeningParts,
-  place: SessionTarget,
+  sessionTarget: SessionTarget,
   client: ClientHello,
   asking: (attempt: Attempt) => void,
 ): Promise<{ link: UpstreamSession; hello: ServerHello | null } | UpstreamFault> {
-  const asked = askedAt(place);
+  const asked = askedAt(sessionTarget);
   const refusal = health.refusal(asked);
   if (refusal !== null) return refusal;
   const attempt = pace.begin(asked, OPENING);
   const overdue = (): void => {
     if (attempt.overdue()) health.failed(asked, 'timeout');
   };
-  const isAmong = place.session.place === AGGREGATE;
+  const isAmong = sessionTarget.session.fingerprint === AGGREGATE;
   const timer = isAmong ? setTimeout(overdue, limits.joinMs).unref() : undefined;
   asking(attempt);
-  const opened = await introduce({ ...parts, limits }, place, client).finally(() => clearTimeout(timer));
+  const opened = await introduce({ ...parts, limits }, sessionTarget, client).finally(() => clearTimeout(timer));
   if (!isFault(opened)) health.answered(asked);
   else {
     if (isAmong && opened.fault === 'timeout') overdue();
     else health.failed(asked, opened.fault);
-    if (opened.fault !== 'suspended') health.note(place.target, opened.fault, 'no session could be opened', opened.cause);
+    if (opened.fault !== 'suspended') health.note(sessionTarget.target, opened.fault, 'no session could be opened', opened.cause);
   }
   attempt.ended(!isFault(opened));
   return opened;
@@ -115,7 +115,7 @@ async function introduce(
 /** Sends the client's settings to a new upstream session: the client would not repeat them. One timeout covers all. */
 export async function setUp(
   parts: OpeningParts,
-  place: SessionTarget,
+  sessionTarget: SessionTarget,
   link: UpstreamSession,
   settings: readonly SessionSetting[],
 ): Promise<void> {
@@ -123,22 +123,27 @@ export async function setUp(
   const signal = AbortSignal.timeout(limits.openMs);
   const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
   const allowed = decideListed(
-    place.admission,
-    place.target.id,
+    sessionTarget.admission,
+    sessionTarget.target.id,
   )(uris.map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const));
   const level = settings.find(({ key }) => key === LEVEL)?.value;
-  if (level !== undefined) await post(parts, place, link, 'POST', request('logging/setLevel', { level }), signal);
+  if (level !== undefined) await post(parts, sessionTarget, link, 'POST', request('logging/setLevel', { level }), signal);
   for (const [index, uri] of uris.entries()) {
     if (allowed[index] !== true) continue;
-    if (signal.aborted) return log.warn({ target: place.target.name }, 'restoring settings of an upstream session timed out');
-    await post(parts, place, link, 'POST', request('resources/subscribe', { uri }), signal);
+    if (signal.aborted)
+      return log.warn({ target: sessionTarget.target.name }, 'restoring settings of an upstream session timed out');
+    await post(parts, sessionTarget, link, 'POST', request('resources/subscribe', { uri }), signal);
   }
 }
 
-export async function announce(parts: OpeningParts, place: SessionTarget, link: UpstreamSession): Promise<void> {
+export async function announce(parts: OpeningParts, sessionTarget: SessionTarget, link: UpstreamSession): Promise<void> {
   const { pace } = parts;
-  const attempt = pace.begin(askedAt(place), INITIALIZED.method);
-  await pace.wait(askedAt(place), INITIALIZED.method, post(parts, place, link, 'POST', INITIALIZED).then(attempt.ended));
+  const attempt = pace.begin(askedAt(sessionTarget), INITIALIZED.method);
+  await pace.wait(
+    askedAt(sessionTarget),
+    INITIALIZED.method,
+    post(parts, sessionTarget, link, 'POST', INITIALIZED).then(attempt.ended),
+  );
 }
 
 export async function post(

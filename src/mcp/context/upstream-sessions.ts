@@ -90,24 +90,30 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   }
 
   /** `before`: this process has used a different upstream session. `asking`: ask even if the target is late and already asked. */
-  function settle(place: SessionTarget, binding: string, lost: UpstreamSession | null, before: boolean, asking = true): Entry {
-    const entries = entriesOf(place.session);
+  function settle(
+    sessionTarget: SessionTarget,
+    binding: string,
+    lost: UpstreamSession | null,
+    before: boolean,
+    asking = true,
+  ): Entry {
+    const entries = entriesOf(sessionTarget.session);
     let ask: () => void = () => undefined;
     const asked = new Promise<void>((resolve) => {
       ask = resolve;
     });
     const progress: Progress = { attempt: null, hello: null, ask };
-    const link = bounded(find(place, binding, lost, before, asking, progress));
+    const link = bounded(find(sessionTarget, binding, lost, before, asking, progress));
     const entry: Entry = { binding, asked, progress, settled: null, link };
-    entries.set(place.target.id, entry);
+    entries.set(sessionTarget.target.id, entry);
     void entry.link.then((link) => {
       if (isUpstreamSessionFailure(link)) {
-        if (entries.get(place.target.id) === entry) entries.delete(place.target.id);
+        if (entries.get(sessionTarget.target.id) === entry) entries.delete(sessionTarget.target.id);
         return;
       }
       entry.settled = link;
       try {
-        listeners.get(place.session.id)?.(place.target.id);
+        listeners.get(sessionTarget.session.id)?.(sessionTarget.target.id);
       } catch (err) {
         log.error({ err }, 'upstream session opened, but its listener failed');
       }
@@ -133,24 +139,24 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   }
 
   async function find(
-    place: SessionTarget,
+    sessionTarget: SessionTarget,
     binding: string,
     lost: UpstreamSession | null,
     before: boolean,
     asking: boolean,
     progress: Progress,
   ): Promise<UpstreamSession | UpstreamSessionFailure> {
-    const { session, target } = place;
+    const { session, target } = sessionTarget;
     const row = await sessions.find(session.id);
     if (row === null) return ENDED;
     const known = await newestOf(parts, session, target.id, binding, lost);
     if (known !== null) {
       // This upstream session lacks the settings that the client has meanwhile sent to the other one.
-      if (before) await setUp(parts, place, known, await sessions.settings(session.id, target.id));
+      if (before) await setUp(parts, sessionTarget, known, await sessions.settings(session.id, target.id));
       return known;
     }
-    if (!asking && pace.isAsking(askedAt(place), OPENING)) return LATE;
-    const opened = await openAt(parts, place, row.client, (attempt) => {
+    if (!asking && pace.isAsking(askedAt(sessionTarget), OPENING)) return LATE;
+    const opened = await openAt(parts, sessionTarget, row.client, (attempt) => {
       progress.attempt = attempt;
       progress.ask();
     });
@@ -160,18 +166,18 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     const cause = causeOf(target.id, binding, lost);
     try {
       const held = waiting.get(session.id);
-      if (held === undefined) await announce(parts, place, link);
+      if (held === undefined) await announce(parts, sessionTarget, link);
       else held.push({ targetId: target.id, binding, link });
-      await setUp(parts, place, link, await sessions.settings(session.id, target.id));
+      await setUp(parts, sessionTarget, link, await sessions.settings(session.id, target.id));
       const upstream_id = link.upstreamId === null ? null : seal.seal('link', session.id, { u: link.upstreamId });
       const ours = await sessions.insertUpstream(session.id, cause, { upstream_id, revision: link.revision }, now());
       // The client or an administrator may meanwhile have ended the session.
       const kept = (await sessions.find(session.id)) !== null;
       if (ours && kept) return link;
-      void post(parts, place, link, 'DELETE');
+      void post(parts, sessionTarget, link, 'DELETE');
       return (kept ? await stored(parts, session, cause) : null) ?? ENDED;
     } catch (cause) {
-      void post(parts, place, link, 'DELETE');
+      void post(parts, sessionTarget, link, 'DELETE');
       throw cause;
     }
   }
@@ -180,55 +186,57 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   async function tell(session: Session, admission: Admission, { targetId, binding, link }: Held): Promise<void> {
     const target = [...admission.snapshot.targets.values()].find(({ id }) => id === targetId);
     if (target === undefined || !mayUseTarget(admission, target)) return;
-    const place = sessionAt(session, target, admission);
-    if (bindingAt(place) === binding) await announce(parts, place, link);
+    const sessionTarget = sessionAt(session, target, admission);
+    if (bindingAt(sessionTarget) === binding) await announce(parts, sessionTarget, link);
   }
 
-  async function joined(place: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
-    const binding = bindingAt(place);
-    const before = known.get(place.session.id)?.get(place.target.id);
+  async function joined(sessionTarget: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
+    const binding = bindingAt(sessionTarget);
+    const before = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
     const isSame = before?.binding === binding;
     const isLost = isSame && before.progress.attempt?.isLost() === true;
-    const entry = isSame && !isLost ? before : settle(place, binding, null, before !== undefined && !isSame, false);
+    const entry = isSame && !isLost ? before : settle(sessionTarget, binding, null, before !== undefined && !isSame, false);
     // A slow database does not make the target late.
     await Promise.race([entry.link, entry.asked]);
     if (entry.settled !== null) return entry.settled;
-    const link = await pace.wait(askedAt(place), OPENING, entry.link);
+    const link = await pace.wait(askedAt(sessionTarget), OPENING, entry.link);
     if (link !== null) return link;
-    return entry.progress.attempt?.isLost() === true ? joined(place) : LATE;
+    return entry.progress.attempt?.isLost() === true ? joined(sessionTarget) : LATE;
   }
 
   return {
     /** The upstream session for the target and the access as they are now. Opens one if needed. */
-    current(place: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
-      const binding = bindingAt(place);
-      const entry = known.get(place.session.id)?.get(place.target.id);
+    current(sessionTarget: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
+      const binding = bindingAt(sessionTarget);
+      const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
       // If opening took too long for other requests, this one does not wait for it either.
       if (entry?.binding === binding) {
-        const refusal = entry.settled === null ? health.refusal(askedAt(place)) : null;
+        const refusal = entry.settled === null ? health.refusal(askedAt(sessionTarget)) : null;
         return refusal === null ? entry.link : Promise.resolve(refusal);
       }
-      const { session } = place;
-      if (entry === undefined && session.place !== AGGREGATE && session.binding === binding) return Promise.resolve(session);
-      return settle(place, binding, null, entry !== undefined).link;
+      const { session } = sessionTarget;
+      if (entry === undefined && session.fingerprint !== AGGREGATE && session.binding === binding)
+        return Promise.resolve(session);
+      return settle(sessionTarget, binding, null, entry !== undefined).link;
     },
     /** The same for requests to several targets: does not wait for a target that is late, but asks it in the background. */
     joined,
     /** Replaces an upstream session that the target no longer knows. */
-    replace(place: SessionTarget, lost: UpstreamSession): Promise<UpstreamSession | UpstreamSessionFailure> {
-      const binding = bindingAt(place);
-      const entry = known.get(place.session.id)?.get(place.target.id);
+    replace(sessionTarget: SessionTarget, lost: UpstreamSession): Promise<UpstreamSession | UpstreamSessionFailure> {
+      const binding = bindingAt(sessionTarget);
+      const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
       // Another request has already noticed the loss.
       if (entry?.binding === binding && (entry.settled === null || entry.settled.upstreamId !== lost.upstreamId))
         return entry.link;
-      return settle(place, binding, lost, false).link;
+      return settle(sessionTarget, binding, lost, false).link;
     },
     /** The newest upstream session that any replica has opened for this target and access; null: none. Opens nothing. */
-    newest: (place: SessionTarget) => newestOf(parts, place.session, place.target.id, bindingAt(place), null),
+    newest: (sessionTarget: SessionTarget) =>
+      newestOf(parts, sessionTarget.session, sessionTarget.target.id, bindingAt(sessionTarget), null),
     /** The upstream session that this process uses for this target and access; null: none. Opens nothing. */
-    open(place: SessionTarget): UpstreamSession | null {
-      const entry = known.get(place.session.id)?.get(place.target.id);
-      return entry?.binding === bindingAt(place) ? entry.settled : null;
+    open(sessionTarget: SessionTarget): UpstreamSession | null {
+      const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+      return entry?.binding === bindingAt(sessionTarget) ? entry.settled : null;
     },
     /** Reports the target whenever this process uses a new upstream session. Returns a function that unsubscribes. */
     onOpened(session: Session, listener: (targetId: string) => void): () => void {
@@ -269,7 +277,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
 function bindingAt({ session, access, admission, target }: SessionTarget): string {
   const binding = bindingOf(access, admission.snapshot.sessions.epochOf(admission.principal.sub, target.id));
   // A session at the aggregate endpoint survives the move of a target, but the new server must not get what the old one issued.
-  return session.place === AGGREGATE ? JSON.stringify([fingerprintOf(target), binding]) : binding;
+  return session.fingerprint === AGGREGATE ? JSON.stringify([fingerprintOf(target), binding]) : binding;
 }
 
 type Rows = Pick<UpstreamSessionsParts, 'sessions' | 'seal'>;
@@ -285,7 +293,7 @@ async function newestOf(
   binding: string,
   lost: UpstreamSession | null,
 ): Promise<UpstreamSession | null> {
-  const own = session.place !== AGGREGATE && session.binding === binding ? session : null;
+  const own = session.fingerprint !== AGGREGATE && session.binding === binding ? session : null;
   let newest: UpstreamSession | null = lost === null ? own : null;
   for (let from: UpstreamSession | null = lost ?? own, followed = 0; followed < MAX_LOST; followed++) {
     const next = await stored(rows, session, causeOf(targetId, binding, from));

@@ -7,7 +7,7 @@ import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/autho
 import { type Caller, type ClientRequest, contextOf, type RequestContext, type RequestDeps } from '../context/context.ts';
 import { denied } from '../context/denied.ts';
 import { forwardFailure } from '../context/failure.ts';
-import { taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { type Answer, refuse, tooManyCalls, unavailable } from '../protocol/answer.ts';
 import { LISTEN } from '../protocol/listen.ts';
 import type { Rejection } from '../protocol/message.ts';
@@ -76,7 +76,7 @@ function resolve(
 ): { readonly operation: Operation; readonly task: Task | null } | Rejection {
   const target = caller.admission.snapshot.targets.get(caller.targetName);
   if (operation.kind === 'task') {
-    const task = target === undefined ? null : openTask(taskPlaceAt(deps, caller, target), operation.taskId);
+    const task = target === undefined ? null : openTask(taskScopeAt(deps, caller, target), operation.taskId);
     return task === null ? { operation, task } : { operation: toolOf(task), task };
   }
   if (operation.kind !== 'extension' || target === undefined || !mayUseTarget(caller.admission, target))

@@ -13,7 +13,7 @@ import { type Answer, type OutEvent, refuse, unavailable } from '../protocol/ans
 import { declaresTasks, MISSING_TASKS } from '../protocol/capabilities.ts';
 import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../protocol/listen.ts';
 import { CODES, type RpcId, resultMessage } from '../protocol/message.ts';
-import { openTask, type Task, type TaskPlace, toolOf } from '../sessions/tasks.ts';
+import { openTask, type Task, type TaskScope, toolOf } from '../sessions/tasks.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { bindingNow, onRightsChanged } from './standalone-stream.ts';
 
@@ -29,7 +29,7 @@ export async function listenFor(
   deps: RequestDeps,
   { caller, target, access, awaited }: RequestContext,
   filter: ListenFilter,
-  place: TaskPlace,
+  scope: TaskScope,
 ): Promise<Listened | Answer> {
   const { id, params, decisionId: decision_id } = awaited;
   const wantsTasks =
@@ -43,7 +43,7 @@ export async function listenFor(
     if (filter.resources.length > 0) {
       await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden: filter.resources.length - names.length });
     }
-    const tasks = wantsTasks ? await listenedTasks(deps, caller, filter.taskIds, place) : new Map<string, Task>();
+    const tasks = wantsTasks ? await listenedTasks(deps, caller, filter.taskIds, scope) : new Map<string, Task>();
     return { longLived: true, listening: honoured(filter, allowed, [...tasks.keys()]), tasks };
   } catch (err) {
     deps.log.error({ err }, 'recording a subscription failed; the request is refused');
@@ -61,9 +61,9 @@ async function listenedTasks(
   deps: RequestDeps,
   { admission, targetName }: Caller,
   taskIds: readonly string[],
-  place: TaskPlace,
+  scope: TaskScope,
 ): Promise<ReadonlyMap<string, Task>> {
-  const own = taskIds.map((handle) => openTask(place, handle)).filter((task) => task !== null);
+  const own = taskIds.map((handle) => openTask(scope, handle)).filter((task) => task !== null);
   const tools = new Map(own.map((task) => [task.tool, toolOf(task)] as const));
   const decided = [...tools].map(async ([tool, operation]) => {
     const { allowed, decisionId } = await authorize(deps, { admission, targetName, method: LISTEN, operation });

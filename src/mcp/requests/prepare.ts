@@ -5,7 +5,7 @@ import { isUnread } from '../../base/json/steps.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { ClientMode, ClientRequest, RequestContext, RequestDeps } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
-import { taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
 import { type Answer, noSession, refuse, rpcError } from '../protocol/answer.ts';
 import { declaresTasks, reduceClientCapabilities } from '../protocol/capabilities.ts';
@@ -15,7 +15,7 @@ import { isSessionRevision, META_KEYS, SESSION_REVISIONS } from '../protocol/mod
 import { methodNotFound } from '../protocol/operation.ts';
 import { rebuildCall } from '../protocol/rebuild.ts';
 import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session, stateBinding } from '../sessions/sessions.ts';
-import { inwardMeta, isTaskMethod, TASK_NOT_FOUND, TASKS_REVISION, type TaskPlace } from '../sessions/tasks.ts';
+import { inwardMeta, isTaskMethod, TASK_NOT_FOUND, TASKS_REVISION, type TaskScope } from '../sessions/tasks.ts';
 import { type Listened, listenFor, missingTasks } from './listening.ts';
 import { fallBack } from './stateless-requests.ts';
 
@@ -51,11 +51,11 @@ export async function prepare(
   if (suspended !== null) return suspended;
   const state = readState(deps, context, message, client);
   if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
-  const place = taskPlaceAt(deps, caller, target);
-  const listened = operation.kind === 'listen' ? await listenFor(deps, context, operation.filter, place) : null;
+  const scope = taskScopeAt(deps, caller, target);
+  const listened = operation.kind === 'listen' ? await listenFor(deps, context, operation.filter, scope) : null;
   if (listened !== null && 'kind' in listened) return listened;
   const replaced = {
-    ...replacedParams(message, client, target, place),
+    ...replacedParams(message, client, target, scope),
     ...(task && { taskId: task.upstreamId }),
     ...state,
     ...(listened && { notifications: listened.listening }),
@@ -82,7 +82,7 @@ async function refuseTask(deps: RequestDeps, context: RequestContext, session: S
 /** A list of a target that the circuit breaker holds back. If no upstream session is open, opening it checks the same. */
 function refuseList(deps: RequestDeps, context: RequestContext, session: Session): Answer | null {
   const { target, access, caller, awaited } = context;
-  if (session.place !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
+  if (session.fingerprint !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
   if (deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;
   const refusal = deps.health.refusal({ target, access, principal: caller.admission.principal.sub, list: awaited.method });
   return refusal && upstreamFault(deps, context, refusal);
@@ -109,7 +109,7 @@ function replacedParams(
   { method, params }: RpcRequest,
   client: ClientMode,
   { may_ask }: RoutedTarget,
-  place: TaskPlace,
+  scope: TaskScope,
 ): { [name: string]: JsonValue | undefined } {
   const replaced: { [name: string]: JsonValue | undefined } = {};
   if (method === 'tools/call') replaced.task = mayMakeTasks(client) ? taskWish(params?.task) : undefined;
@@ -119,7 +119,7 @@ function replacedParams(
     if (isObject(capabilities)) replaced.capabilities = reduceClientCapabilities(capabilities, 'stateful', may_ask);
   }
   if (!isObject(params?._meta)) return replaced;
-  const meta = inwardMeta(params._meta, place);
+  const meta = inwardMeta(params._meta, scope);
   const declared = meta[META_KEYS.capabilities];
   replaced._meta =
     client.mode === 'stateless' && isObject(declared)

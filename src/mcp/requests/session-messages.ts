@@ -13,7 +13,7 @@ import {
   type RequestDeps,
   type SessionMessage,
 } from '../context/context.ts';
-import { taskPlaceAt } from '../context/tasks-of-caller.ts';
+import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
 import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import {
@@ -40,7 +40,7 @@ import {
   type UpstreamSession,
   versionOf,
 } from '../sessions/sessions.ts';
-import { inwardMeta, type TaskPlace } from '../sessions/tasks.ts';
+import { inwardMeta, type TaskScope } from '../sessions/tasks.ts';
 import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
 import { sendInSession } from './session-requests.ts';
 import { standaloneStream } from './standalone-stream.ts';
@@ -57,7 +57,7 @@ export async function handleNotification(
   const target = caller.admission.snapshot.targets.get(caller.targetName);
   if (message.method === ROOTS_CHANGED && target?.may_ask.includes('roots') === false) return ACCEPTED;
   const meta = message.params?._meta;
-  const replaced = isObject(meta) && target !== undefined ? { _meta: inwardMeta(meta, taskPlaceAt(deps, caller, target)) } : {};
+  const replaced = isObject(meta) && target !== undefined ? { _meta: inwardMeta(meta, taskScopeAt(deps, caller, target)) } : {};
   const body = rebuildCall(message, located, replaced);
   return inSlot(deps, caller, () => post(deps, caller, session, message.method, body, null));
 }
@@ -77,7 +77,7 @@ export async function handleResponse(
   if (asked === null) return answersNothing();
   // The answer goes only to the upstream session that asked.
   const link: UpstreamSession = { upstreamId: asked.upstreamId, revision: session.revision };
-  const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(taskPlaceAt(deps, caller, target), located));
+  const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(taskScopeAt(deps, caller, target), located));
   return inSlot(deps, caller, () => post(deps, caller, session, asked.method, body, link));
 }
 
@@ -86,12 +86,12 @@ export function answersNothing(): Answer {
 }
 
 /** The client names the task of its answer (2025-11-25, related task metadata). The target gets its own id of that task. */
-function ownTaskOf(place: TaskPlace, located: Located): MemberTexts {
+function ownTaskOf(scope: TaskScope, located: Located): MemberTexts {
   const text = located.span.members?.get('result')?.members?.get('_meta');
   // A `_meta` of this size is not parsed just to find a task; it is removed.
   if (text !== undefined && text.end - text.start > LARGE_TEXT) return { _meta: null };
   const meta: JsonValue = text === undefined ? null : (JSON.parse(located.text.slice(text.start, text.end)) as JsonValue);
-  return isObject(meta) ? { _meta: JSON.stringify(inwardMeta(meta, place)) } : {};
+  return isObject(meta) ? { _meta: JSON.stringify(inwardMeta(meta, scope)) } : {};
 }
 
 /** Does the work in one of the caller's slots: a target that hangs must not collect any number of messages. */
@@ -117,17 +117,17 @@ async function post(
   }
   const { target } = verdict;
   if (session === null || !isSessionAt(session, target, caller.admission.snapshot.sessions)) return lost(deps, caller, verdict);
-  const place = sessionAt(session, target, caller.admission);
-  const link = to ?? (await deps.links.current(place));
+  const sessionTarget = sessionAt(session, target, caller.admission);
+  const link = to ?? (await deps.links.current(sessionTarget));
   if (link === ENDED) return lost(deps, caller, verdict);
   if (isUpstreamSessionFailure(link)) return missed(deps, caller, verdict, link);
   const version = versionOf(caller, { session, link });
-  const answer = await deps.upstream.send({ method: 'POST', target, access: place.access, session: link, version, body });
+  const answer = await deps.upstream.send({ method: 'POST', target, access: sessionTarget.access, session: link, version, body });
   if (isFault(answer)) return missed(deps, caller, verdict, answer);
   answer.discard();
   if (answer.status === 404 && link.upstreamId !== null && to === null) {
     // The message was meant for the lost upstream session and is not repeated. The next message finds the successor.
-    const successor = await deps.links.replace(place, link);
+    const successor = await deps.links.replace(sessionTarget, link);
     if (successor === ENDED) return lost(deps, caller, verdict);
   }
   recordEnd(deps, caller, verdict, answer.status < 300 ? 'ok' : 'upstream_error');
@@ -161,8 +161,8 @@ export async function handleGet(
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
   const { principal } = caller.admission;
-  const place = sessionAt(session, target, caller.admission);
-  const link = await deps.links.current(place);
+  const sessionTarget = sessionAt(session, target, caller.admission);
+  const link = await deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(link)) return refusal(deps, caller, verdict, link);
   const resume =
     lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
@@ -173,8 +173,8 @@ export async function handleGet(
   const connection = new AbortController();
   const signal = AbortSignal.any([signalOf(caller.gone), connection.signal]);
   const from = resume?.eventId ?? null;
-  const sent = { method: 'GET', target, access: place.access, signal } as const;
-  const reached = await sendInSession(deps, caller, place, from === null ? sent : { ...sent, lastEventId: from }, null);
+  const sent = { method: 'GET', target, access: sessionTarget.access, signal } as const;
+  const reached = await sendInSession(deps, caller, sessionTarget, from === null ? sent : { ...sent, lastEventId: from }, null);
   if ('ended' in reached || 'fault' in reached) return refusal(deps, caller, verdict, reached);
   const { answer, linked } = reached;
   if (answer.status !== 200 || answer.type !== 'stream') return refusal(deps, caller, verdict, answer);
@@ -218,12 +218,12 @@ async function handleDeleteInSlot(deps: RequestDeps, caller: Caller, claimed: Cl
 
 async function handleEnd(deps: RequestDeps, caller: Caller, passed: Passed): Promise<Answer> {
   const { verdict, target, session } = passed;
-  const place = sessionAt(session, target, caller.admission);
+  const sessionTarget = sessionAt(session, target, caller.admission);
   // If there is no upstream session for the caller's current access, the target has nothing to end.
-  const link = await deps.links.newest(place);
+  const link = await deps.links.newest(sessionTarget);
   if (link !== null) {
     const version = versionOf(caller, { session, link });
-    const answer = await deps.upstream.send({ method: 'DELETE', target, access: place.access, session: link, version });
+    const answer = await deps.upstream.send({ method: 'DELETE', target, access: sessionTarget.access, session: link, version });
     // If the target refuses to end its session, the client's session stays. If the target has lost its session, both end.
     const over = !isFault(answer) && ((answer.status >= 200 && answer.status <= 299) || answer.status === 404);
     if (!over) return refusal(deps, caller, verdict, answer);

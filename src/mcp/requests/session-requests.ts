@@ -74,12 +74,12 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
 export async function sendInSession(
   deps: RequestDeps,
   caller: Caller,
-  place: SessionTarget,
+  sessionTarget: SessionTarget,
   sent: Sent,
   id: RpcId | null,
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
-  const { session } = place;
-  const first = await deps.links.current(place);
+  const { session } = sessionTarget;
+  const first = await deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(first)) return first;
   const answer = await attempt(deps, caller, { session, link: first }, sent);
   if (isFault(answer)) return answer;
@@ -89,7 +89,7 @@ export async function sendInSession(
   const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
   if (!isLostSession(answer.status, error)) return { ...reached, error };
   answer.discard();
-  const second = await deps.links.replace(place, first);
+  const second = await deps.links.replace(sessionTarget, first);
   if (isUpstreamSessionFailure(second)) return second;
   const { lastEventId: _, ...afresh } = sent;
   const again = await attempt(deps, caller, { session, link: second }, afresh);
@@ -139,12 +139,12 @@ export async function openedSession(
   if (!isSessionRevision(protocolVersion) || !isObject(capabilities)) return { kind: 'message', status: 200, text };
   const session: Session = {
     id: deps.newId(),
-    place: fingerprintOf(target),
+    fingerprint: fingerprintOf(target),
     binding: bindingOf(access, snapshot.sessions.epochOf(principal.sub, target.id)),
     upstreamId: sessionId,
     revision: protocolVersion,
     lists: LIST_KINDS.filter((kind) => isObject(capabilities[kind])),
-    holder: held ? deps.replicaId : null,
+    replica: held ? deps.replicaId : null,
     issuedAt: deps.now(),
   };
   const sealed = await keepSession(deps, caller, session, target.id, awaited.params);
@@ -164,7 +164,7 @@ export async function keepSession(
   targetId: string | null,
   params: JsonObject | undefined,
 ): Promise<string | null> {
-  const { id, revision, holder, issuedAt } = session;
+  const { id, revision, replica, issuedAt } = session;
   try {
     await deps.sessions.insert({
       id,
@@ -173,7 +173,7 @@ export async function keepSession(
       target_id: targetId,
       revision,
       client: clientHello(params ?? {}),
-      holder,
+      holder: replica,
       created_at: issuedAt,
       seen_at: issuedAt,
     });

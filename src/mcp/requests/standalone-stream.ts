@@ -69,14 +69,21 @@ export async function* standaloneStream(
     current = own;
     before.abort();
     const now = { ...caller, admission };
-    const place = sessionAt(session, moved, admission);
-    const reached = await connectAt(deps, now, place, AbortSignal.any([signalOf(caller.gone), own.signal]));
+    const sessionTarget = sessionAt(session, moved, admission);
+    const reached = await connectAt(deps, now, sessionTarget, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
     if (reached === 'none') return;
     // The stream ends, so that the client opens it again.
     if (reached === null) return merged.end();
-    const within = { ...context, caller: now, target: moved, access: place.access, linked: reached.linked, awaited: null };
+    const within = {
+      ...context,
+      caller: now,
+      target: moved,
+      access: sessionTarget.access,
+      linked: reached.linked,
+      awaited: null,
+    };
     follow(reached.stream, within, own);
   };
   const leave = onRightsChanged(context, (admission, moved) => {
@@ -114,16 +121,16 @@ const BUSY = [409, 429];
 export async function connectAt(
   deps: RequestDeps,
   caller: Caller,
-  place: SessionTarget,
+  sessionTarget: SessionTarget,
   signal: Cancellable,
   after: (linked: SessionPair) => string | null = () => null,
 ): Promise<Connected | 'none' | null> {
-  const { target, access, session } = place;
-  const link = await deps.links.current(place);
+  const { target, access, session } = sessionTarget;
+  const link = await deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(link)) return 'ended' in link ? 'none' : null;
   const lastEventId = after({ session, link });
   const sent = { method: 'GET', target, access, signal } as const;
-  const reached = await sendInSession(deps, caller, place, lastEventId === null ? sent : { ...sent, lastEventId }, null);
+  const reached = await sendInSession(deps, caller, sessionTarget, lastEventId === null ? sent : { ...sent, lastEventId }, null);
   if ('ended' in reached) return 'none';
   if ('fault' in reached) return null;
   const { answer, linked } = reached;

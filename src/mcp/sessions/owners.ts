@@ -25,16 +25,16 @@ const LOOK_EVERY_MS = 5_000;
 
 export function createSessionOwners({ presence, peers, sessions, log, patienceMs }: SessionOwnersParts) {
   /** Forwards the request until the replica counts as gone: a replica that hangs would accept it and never answer. */
-  async function forward(holder: string, address: string, req: IncomingMessage, body: Buffer, res: ServerResponse) {
+  async function forward(owner: string, address: string, req: IncomingMessage, body: Buffer, res: ServerResponse) {
     const gone = new AbortController();
     const timer = setInterval(() => {
-      presence.addressOf(holder).then(
+      presence.addressOf(owner).then(
         (there) => there ?? gone.abort(),
         () => undefined,
       );
     }, LOOK_EVERY_MS).unref();
     try {
-      return await peers.forward({ id: holder, address }, req, body, res, gone.signal);
+      return await peers.forward({ id: owner, address }, req, body, res, gone.signal);
     } finally {
       clearInterval(timer);
     }
@@ -62,13 +62,13 @@ export function createSessionOwners({ presence, peers, sessions, log, patienceMs
      * has answered it. `broken`: the owner failed while it had the request. `misdirected`: another replica has forwarded the
      * request to this one in error. Throws AppError `unavailable` if the owner cannot be read.
      */
-    async place(
+    async answerOrForward(
       session: Session,
       req: IncomingMessage,
       body: Buffer,
       res: ServerResponse,
     ): Promise<'here' | 'answered' | 'broken' | 'misdirected'> {
-      if (session.holder === null || presence.alone) return 'here';
+      if (session.replica === null || presence.alone) return 'here';
       for (let tried = 0; tried < TRIES; tried++) {
         // Read for each request: a replica that hung for a while does not know that another has taken over its sessions.
         const row = await known(sessions.find(session.id));

@@ -18,7 +18,7 @@ import type { Seal } from './seal.ts';
 export interface Session {
   readonly id: string;
   /** The target fingerprint (`fingerprintOf`), or AGGREGATE for a session at the aggregate endpoint. */
-  readonly place: string;
+  readonly fingerprint: string;
   /** The credentials and epoch with which the upstream session was opened (`bindingOf`). */
   readonly binding: string;
   /** null: the target keeps no session. */
@@ -27,7 +27,7 @@ export interface Session {
   /** Kinds of lists whose changes may be announced to the client. */
   readonly lists: readonly ListKind[];
   /** The owner: the replica in whose memory the session was opened. null: any replica can serve it. */
-  readonly holder: string | null;
+  readonly replica: string | null;
   readonly issuedAt: number;
 }
 
@@ -59,17 +59,17 @@ const ofSession = (owner: Owner, targetName: string, session: Session): string =
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
 /** Fingerprints by target. A `Target` object never changes, so each is computed once. */
-const places = new WeakMap<Target, string>();
+const fingerprints = new WeakMap<Target, string>();
 
 /** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
 export function fingerprintOf(target: Target): string {
-  const known = places.get(target);
+  const known = fingerprints.get(target);
   if (known !== undefined) return known;
-  const place = createHash('sha256')
+  const fingerprint = createHash('sha256')
     .update(JSON.stringify([target.id, addressOf(target)]))
     .digest('base64url');
-  places.set(target, place);
-  return place;
+  fingerprints.set(target, fingerprint);
+  return fingerprint;
 }
 
 /**
@@ -77,7 +77,7 @@ export function fingerprintOf(target: Target): string {
  * administrator may have ended it.
  */
 export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
-  return (session.place === AGGREGATE || session.place === fingerprintOf(target)) && !rules.ended.has(session.id);
+  return (session.fingerprint === AGGREGATE || session.fingerprint === fingerprintOf(target)) && !rules.ended.has(session.id);
 }
 
 /** The revision for the version header: the client's, unless the upstream session was replaced by one of a different revision. */
@@ -98,8 +98,17 @@ export function bindingOf({ binding }: Access, epoch: number): string {
 }
 
 export function sealSession(seal: Seal, owner: Owner, targetName: string, session: Session): string {
-  const { id, place, binding, upstreamId, revision, lists, holder, issuedAt } = session;
-  const content: SessionContent = { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt };
+  const { id, fingerprint, binding, upstreamId, revision, lists, replica, issuedAt } = session;
+  const content: SessionContent = {
+    i: id,
+    t: fingerprint,
+    b: binding,
+    u: upstreamId,
+    v: revision,
+    l: lists,
+    h: replica,
+    a: issuedAt,
+  };
   return seal.seal('session', ofTarget(owner, targetName), content);
 }
 
@@ -108,8 +117,8 @@ export function openSession(seal: Seal, owner: Owner, targetName: string, text: 
   if (text.length > MAX_SEALED_LENGTH) return null;
   const content = openedBefore(seal, owner, targetName, text);
   if (content === null || now - content.a > SESSION_LIFETIME_MS) return null;
-  const { i: id, t: place, b: binding, u: upstreamId, v: revision, l: lists, h: holder, a: issuedAt } = content;
-  return { id, place, binding, upstreamId, revision, lists, holder, issuedAt };
+  const { i: id, t: fingerprint, b: binding, u: upstreamId, v: revision, l: lists, h: replica, a: issuedAt } = content;
+  return { id, fingerprint, binding, upstreamId, revision, lists, replica, issuedAt };
 }
 
 /** Opened session ids, because each request of a session repeats its id. */
@@ -155,7 +164,7 @@ export interface SessionPair {
 }
 
 /**
- * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `place`:
+ * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `fingerprint`:
  * the target fingerprint (`fingerprintOf`), because a server that has replaced the target must not get the answer.
  */
 export interface AskedRequest {
@@ -166,24 +175,24 @@ export interface AskedRequest {
 export function sealAskedId(
   seal: Seal,
   owner: Owner,
-  place: string,
+  fingerprint: string,
   { session, link }: SessionPair,
   asked: AskedRequest,
 ): string {
   const content: AskedContent = { i: asked.id, m: asked.method, u: link.upstreamId };
-  return seal.seal('asked', ofSession(owner, place, session), content);
+  return seal.seal('asked', ofSession(owner, fingerprint, session), content);
 }
 
 /** `upstreamId`: the upstream session that asked. It may have been replaced since. */
 export function openAskedId(
   seal: Seal,
   owner: Owner,
-  place: string,
+  fingerprint: string,
   session: Session,
   id: RpcId,
 ): (AskedRequest & { readonly upstreamId: string | null }) | null {
   if (typeof id !== 'string') return null;
-  const content = seal.open('asked', ofSession(owner, place, session), id) as AskedContent | null;
+  const content = seal.open('asked', ofSession(owner, fingerprint, session), id) as AskedContent | null;
   return content && { id: content.i, method: content.m, upstreamId: content.u };
 }
 
@@ -244,15 +253,15 @@ interface EventContent {
 
 /** What a `requestState` of 2026-07-28 is bound to: a retry must be the same request of the same principal. */
 export interface StateBinding {
-  readonly place: string;
+  readonly fingerprint: string;
   readonly method: string;
   readonly name: string | null;
   readonly arguments: JsonValue | undefined;
 }
 
-export function stateBinding(place: string, method: string, params: JsonObject | undefined): StateBinding {
+export function stateBinding(fingerprint: string, method: string, params: JsonObject | undefined): StateBinding {
   const name = params?.name ?? params?.uri;
-  return { place, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
+  return { fingerprint, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
 }
 
 export function sealState(
@@ -280,8 +289,8 @@ export function openState(
 }
 
 function bindingDigest(binding: StateBinding): string {
-  const { place, method, name } = binding;
-  const text = canonical([place, method, name, binding.arguments ?? null]);
+  const { fingerprint, method, name } = binding;
+  const text = canonical([fingerprint, method, name, binding.arguments ?? null]);
   return createHash('sha256').update(text).digest('base64url');
 }
 

@@ -44,24 +44,24 @@ interface TaskContent {
 const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
 
 /** What a task is bound to: its principal, and the target at its present address. */
-export interface TaskPlace {
+export interface TaskScope {
   readonly seal: Seal;
   readonly owner: Owner;
   readonly targetName: string;
-  readonly place: string;
+  readonly fingerprint: string;
   readonly now: number;
 }
 
-export function sealTask({ seal, owner, targetName, place, now }: TaskPlace, upstreamId: string, tool: string): Task {
-  const content: TaskContent = { t: place, n: tool, u: upstreamId, a: now };
+export function sealTask({ seal, owner, targetName, fingerprint, now }: TaskScope, upstreamId: string, tool: string): Task {
+  const content: TaskContent = { t: fingerprint, n: tool, u: upstreamId, a: now };
   return { handle: seal.seal('task', ofTarget(owner, targetName), content), upstreamId, tool };
 }
 
 /** null for every text that is not a valid task of this principal on this target: foreign, edited, expired or malformed. */
-export function openTask({ seal, owner, targetName, place, now }: TaskPlace, handle: JsonValue | undefined): Task | null {
+export function openTask({ seal, owner, targetName, fingerprint, now }: TaskScope, handle: JsonValue | undefined): Task | null {
   if (typeof handle !== 'string' || handle.length > MAX_SEALED_LENGTH) return null;
   const content = seal.open('task', ofTarget(owner, targetName), handle) as TaskContent | null;
-  if (content === null || content.t !== place || now - content.a > TASK_LIFETIME_MS) return null;
+  if (content === null || content.t !== fingerprint || now - content.a > TASK_LIFETIME_MS) return null;
   return { handle, upstreamId: content.u, tool: content.n };
 }
 
@@ -71,9 +71,9 @@ export function toolOf({ tool }: Task): Operation & { readonly kind: 'object' } 
 }
 
 /** The key under which a task is stored, to find the client's id by the target's id. Different principals get different keys. */
-export function taskKey({ issuer, sub }: Owner, place: string, upstreamId: string): string {
+export function taskKey({ issuer, sub }: Owner, fingerprint: string, upstreamId: string): string {
   return createHash('sha256')
-    .update(JSON.stringify([issuer, sub, place, upstreamId]))
+    .update(JSON.stringify([issuer, sub, fingerprint, upstreamId]))
     .digest('base64url');
 }
 
@@ -95,9 +95,9 @@ export function relatedTask(holder: JsonObject | undefined): string | null | und
 }
 
 /** `_meta` for the target: a reference to a task of this client gets the target's id, any other reference is removed. */
-export function inwardMeta(meta: JsonObject, place: TaskPlace): JsonObject {
+export function inwardMeta(meta: JsonObject, scope: TaskScope): JsonObject {
   if (!(RELATED_TASK in meta)) return meta;
   const { [RELATED_TASK]: related, ...rest } = meta;
-  const task = isObject(related) ? openTask(place, related.taskId) : null;
+  const task = isObject(related) ? openTask(scope, related.taskId) : null;
   return task === null ? rest : { ...rest, [RELATED_TASK]: { taskId: task.upstreamId } };
 }

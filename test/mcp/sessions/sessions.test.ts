@@ -20,12 +20,12 @@ const seal = createSeal([newer, older]);
 const alice = { issuer: 'i', sub: 'alice' };
 const session: Session = {
   id: 'r',
-  place: 't',
+  fingerprint: 't',
   binding: 'b',
   upstreamId: 'u',
   revision: '2025-11-25',
   lists: ['tools'],
-  holder: null,
+  replica: null,
   issuedAt: 1000,
 };
 const linked: SessionPair = { session, link: session };
@@ -97,14 +97,14 @@ test('ids of target requests and events are valid in one session only', (t) => {
 });
 
 test('a request state is valid for the same request only, and for ten minutes', (t) => {
-  const binding: StateBinding = { place: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
+  const binding: StateBinding = { fingerprint: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
   const text = sealState(seal, alice, 'one', binding, 'upstream state', 0);
   const open = (changes: Partial<StateBinding>, now = 0) => openState(seal, alice, 'one', { ...binding, ...changes }, text, now);
   t.is(open({}), 'upstream state');
   t.is(open({ arguments: { b: [{ d: 2, c: 1 }], a: 1 } }), 'upstream state');
   t.is(open({}, 11 * 60_000), null);
   for (const change of [
-    { place: 'x' },
+    { fingerprint: 'x' },
     { method: 'prompts/get' },
     { name: 'no' },
     { arguments: { a: 2 } },
