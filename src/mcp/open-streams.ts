@@ -33,7 +33,13 @@ export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' 
       const open = streams.get(principal) ?? new Map<Cancellation, number>();
       const used = [...open.values()].reduce((sum, streams) => sum + streams, needed);
       const isOver = open.size >= limits.streamsPerPrincipal || (open.size > 0 && used > limits.targetStreamsPerPrincipal);
-      if (isOver) return tooMany('Too many open streams.', 10);
+      if (isOver) {
+        const { streamsPerPrincipal: own, targetStreamsPerPrincipal: ofTargets } = limits;
+        return tooMany(
+          `You have too many open streams: at most ${own}, which need at most ${ofTargets} of targets. Close some.`,
+          10,
+        );
+      }
       streams.set(principal, open.set(gone, needed));
       answers.add(res);
       res.once('close', () => {
