@@ -33,17 +33,18 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
 
 const isYaml = (name: string): boolean => /\.ya?ml$/i.test(name);
 
-/** Also where a link leads to the folder, or to one inside it. Throws CommandError where that cannot be told. `seen`: real paths that need no second look. */
+/**
+ * Whether the path is a folder with YAML files at any depth, directly or through links. Throws CommandError if that cannot be
+ * told. `seen`: the real paths that were looked at, because links may lead in circles.
+ */
 function hasYaml(path: string, seen: Set<string> = new Set()): boolean {
   try {
     if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return false;
     const real = realpathSync(path);
     if (seen.has(real)) return false;
     seen.add(real);
-    // Links inside are not followed by this.
-    return readdirSync(path, { recursive: true, withFileTypes: true }).some(
-      (entry) => isYaml(entry.name) || (entry.isSymbolicLink() && hasYaml(join(entry.parentPath, entry.name), seen)),
-    );
+    // Not `recursive`: in newer versions of Node it follows links, also in circles.
+    return readdirSync(path).some((name) => isYaml(name) || hasYaml(join(path, name), seen));
   } catch (error) {
     if (error instanceof CommandError) throw error;
     throw new CommandError(
