@@ -64,7 +64,7 @@ interface Row {
  */
 function toTarget(row: Row): Target {
   const { id, name, description, transport, url, created_at, updated_at } = row;
-  const options = storedMembers(OPTIONS, JSON.parse(row.options ?? '{}'), membersOf(OPTIONS, {}));
+  const options = row.options === null ? membersOf(OPTIONS, {}) : storedMembers(OPTIONS, JSON.parse(row.options));
   if (TRANSPORTS.includes(transport) && options !== null) {
     const common = { id, name, description, enabled: Boolean(row.enabled), ...options, created_at, updated_at };
     if (transport !== 'stdio') return { ...common, transport, url };

@@ -87,8 +87,10 @@ export type Target = HttpTarget | StdioTarget;
 
 /** What the store and requests must know of a member. */
 interface Member<T> {
-  /** The value for requests and rows without the member. */
+  /** The value for requests without the member. */
   readonly absent: T;
+  /** Rows from before the member existed get that value, too. A row without any other member is damaged. */
+  readonly isNewer?: true;
   /**
    * Whether a stored value has the type of the member. It checks no more, because the rules for requests may have become stricter
    * since.
@@ -124,8 +126,8 @@ export const OPTIONS: Members<TargetOptions> = {
   may_ask: { absent: ASKABLE, fits: listOf(oneOf(ASKABLE)) },
   extension_methods: { absent: [], fits: listOf(record({ method: isText, resource_type: isText, param: isText })) },
   user_credentials: { absent: [], fits: listOf(record({ type: oneOf(CREDENTIAL_TYPES), name: isText })) },
-  capture_arguments: { absent: null, fits: orNull(record({ mask: listOf(isText) })) },
-  timeout_ms: { absent: null, fits: orNull(Number.isSafeInteger) },
+  capture_arguments: { absent: null, isNewer: true, fits: orNull(record({ mask: listOf(isText) })) },
+  timeout_ms: { absent: null, isNewer: true, fits: orNull(Number.isSafeInteger) },
 };
 export const PROCESS: Members<ProcessMembers> = {
   command: { absent: '', fits: isText },
@@ -144,12 +146,13 @@ export const membersOf = <T>(members: Members<T>, given: Readonly<Partial<T>>): 
     ]),
   ) as T;
 
-/** Returns the members of a stored value, with those of `older` that it lacks; null: the value does not have their format. */
-export function storedMembers<T>(members: Members<T>, stored: unknown, older: Readonly<Partial<T>> | null = null): T | null {
+/** Returns the members of a stored value; null: the value does not have their format. */
+export function storedMembers<T>(members: Members<T>, stored: unknown): T | null {
   if (!isRecord(stored)) return null;
-  const read = { ...older, ...stored } as Partial<T>;
-  const fit = Object.entries<Member<unknown>>(members).every(([name, { fits }]) => fits(read[name as keyof T]));
-  return fit ? membersOf(members, read) : null;
+  const fit = Object.entries<Member<unknown>>(members).every(([name, { isNewer = false, fits }]) =>
+    Object.hasOwn(stored, name) ? fits(stored[name]) : isNewer,
+  );
+  return fit ? membersOf(members, stored as Partial<T>) : null;
 }
 
 /** Returns a text that identifies the server of the target: a different text means a different server. */

@@ -121,6 +121,8 @@ eachEngine(test.serial, 'every kind of target is read as it was written', async 
     ['options', '{"denials":"shown","may_ask":[],"extension_methods":[],"user_credentials":[{"type":"any"}]}'],
     ['options', '{"denials":"shown","may_ask":[],"extension_methods":[],"user_credentials":[],"capture_arguments":{}}'],
     ['options', '{"denials":"shown","may_ask":[],"extension_methods":[],"user_credentials":[],"capture_arguments":{"mask":[1]}}'],
+    ['options', '{"denials":"shown","extension_methods":[],"user_credentials":[]}'],
+    ['options', '{}'],
     ['options', 'null'],
   ] as const) {
     await store.update(stdio('c'));
