@@ -186,6 +186,8 @@ export function chainStore(db: Connection): ChainStore {
     extents,
 
     async openHeads(key) {
+      // The headers are read last, so that none of these chains lacks its own.
+      const ends = await extents();
       const rows = await chains();
       const named = new Map<string, number>();
       for (const row of rows) {
@@ -194,7 +196,7 @@ export function chainStore(db: Connection): ChainStore {
       }
       const macs = new Map(rows.map((row) => [row.chain_id, row.mac]));
       const heads: Head[] = [];
-      for (const { chain_id, last } of await extents()) {
+      for (const { chain_id, last } of ends) {
         if (named.get(chain_id) === last) continue;
         // A forged row can have a number that is none, or no MAC. Its chain must not drop out of the checkpoints for it.
         const seq = Number.isSafeInteger(last) ? last : LAST_SEQ;
