@@ -37,5 +37,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     now: () => performance.now(),
   });
   const admit: Admit = (claims) => timed(metrics.gate, current.admit(claims));
-  return { module, current, admit, first: await current.fresh() };
+  // A gateway that cannot load its state must not go on starting.
+  await current.fresh();
+  return { module, current, admit };
 }

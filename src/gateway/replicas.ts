@@ -10,9 +10,9 @@ import type { Policies } from './resources.ts';
 
 export type Replicas = Awaited<ReturnType<typeof joinReplicas>>;
 
-export async function joinReplicas(base: Base, { current, first }: Decisions, { module, moments }: Policies) {
+export async function joinReplicas(base: Base, { current }: Decisions, { module, moments }: Policies) {
   const { config, log, vault, database, metrics, newId, now } = base;
-  let reached = first;
+  let reached = await current.fresh();
   const presence = await createPresence({
     database,
     vault,
