@@ -36,7 +36,7 @@ export const byTargets: readonly Neighbour[] = [
   },
   {
     name: 'unread streams',
-    what: `${UNREAD_STREAMS} streams that nobody reads, of a target that says \`Connection: close\` and sends without end`,
+    what: `${UNREAD_STREAMS} clients that do not read their streams; the target sends \`Connection: close\` and then data without end`,
     async prepare(world) {
       const target = await addBad(world, '/endless');
       const steps = [{ ...call(world, 'endless'), unread: true }];
