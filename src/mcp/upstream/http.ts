@@ -230,7 +230,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     else if (size <= LARGE_TEXT) this.end(Buffer.concat(chunks, size));
     else {
       await lane.run(this.targetId, () => {
-        this.end(Buffer.concat(chunks, size));
+        if (this.outcome === null) this.end(Buffer.concat(chunks, size));
         return true;
       });
     }
