@@ -37,7 +37,7 @@ import { readBodiless, readPost, type Work } from './work.ts';
 
 export interface McpDeps
   extends ArrivalDeps,
-    Omit<RequestDeps, 'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'deliveries' | 'reader' | 'outbox'> {
+    Omit<RequestDeps, 'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'messages' | 'deliveries' | 'reader' | 'outbox'> {
   readonly stdio: StdioLimits;
   /** The stock from `createBodies`, shared with REST. */
   readonly bodies: Stock;
@@ -105,6 +105,7 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     inFlight: createInFlightRequests(),
     modes,
     calls: createSlots(deps.limits.callsPerPrincipal),
+    messages: createSlots(deps.limits.callsPerPrincipal),
     deliveries: createDeliveries({ limits: deps.limits.deliveries, log: deps.log, now, onDropped: deps.undelivered }),
     watch,
     streams,

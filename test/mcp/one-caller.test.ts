@@ -61,6 +61,28 @@ test('messages to a hanging target take the slots of their sender, also when the
   t.is((await send(gateway, inSession(bob, call('tools/call', { name: 'x' }), { user: 'bob' }))).status, 200);
 });
 
+test('calls that take all slots of a user can still be cancelled', async (t) => {
+  const usual = byMethod({});
+  const arrived: string[] = [];
+  const gateway = await start(
+    t,
+    (received, res) => {
+      const method = received.message?.method ?? '';
+      arrived.push(method);
+      if (method === 'notifications/cancelled') return void res.writeHead(202).end();
+      return method === 'tools/call' ? undefined : usual(received, res);
+    },
+    { callsPerPrincipal: 1 },
+  );
+  const session = await open(gateway);
+  void send(gateway, inSession(session, call('tools/call', { name: 'work' }))).catch(() => undefined);
+  await until(() => arrived.includes('tools/call'));
+  t.is((await send(gateway, inSession(session, call('tools/call', { name: 'work' })))).status, 429);
+  const cancel = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } });
+  t.is((await send(gateway, inSession(session, cancel))).status, 202);
+  await until(() => arrived.includes('notifications/cancelled'));
+});
+
 test('one user does not get all connections to a target of HTTP with SSE', async (t) => {
   const upstream = await startScriptedSse({});
   const gateway = await startGateway({ targets: [routed('t', upstream.url, { transport: 'sse' })], rights });

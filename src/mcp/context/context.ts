@@ -45,6 +45,8 @@ export interface RequestDeps {
   readonly tasks: TaskStore;
   /** Concurrency slots for calls. A call keeps its slot until it has ended at the target, even if the client has left. */
   readonly calls: Slots;
+  /** Slots for messages besides requests: calls must not keep out the answers and cancellations that end them. */
+  readonly messages: Slots;
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
   readonly outbox: Outbox;

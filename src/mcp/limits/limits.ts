@@ -21,7 +21,7 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly streamsPerPrincipal: number;
   /** Streams of targets that these streams need. One at the aggregate endpoint needs a stream of every target. */
   readonly targetStreamsPerPrincipal: number;
-  /** In-flight calls of one principal in this process. */
+  /** In-flight calls of one principal in this process, and as many messages besides requests. */
   readonly callsPerPrincipal: number;
   /** Timeout for messages from the gateway itself that open, set up or end an upstream session. */
   readonly openMs: number;

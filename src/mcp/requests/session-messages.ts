@@ -96,7 +96,7 @@ function ownTaskOf(scope: TaskScope, located: Located): MemberTexts {
 
 /** Does the work in one of the caller's slots: a target that hangs must not collect any number of messages. */
 function inSlot(deps: RequestDeps, caller: Caller, work: () => Promise<Answer>): Promise<Answer> | Answer {
-  const leave = deps.calls.take(caller.claims);
+  const leave = deps.messages.take(caller.claims);
   return leave === null ? tooManyCalls(null) : work().finally(leave);
 }
 
