@@ -72,6 +72,8 @@ export async function readBytes(
  */
 const LINGER_BYTES = 16 * 1024 * 1024;
 const LINGER_MS = 2_000;
+/** Pause between two chunks of at most 64 KiB: a client that sends refused bodies in a loop must not keep the thread busy. */
+const LINGER_PAUSE_MS = 4;
 
 /**
  * Ends an answer to a request that may not have been read completely. Closing a connection while bytes arrive resets it, and the
@@ -96,7 +98,12 @@ export function endAnswer(res: ServerResponse, text: string): void {
   };
   const skip = (chunk: Buffer): void => {
     size += chunk.length;
-    if (size > LINGER_BYTES) close();
+    if (size > LINGER_BYTES) {
+      close();
+      return;
+    }
+    req.pause();
+    setTimeout(() => req.resume(), LINGER_PAUSE_MS);
   };
   const timer = setTimeout(close, LINGER_MS);
   req.on('error', () => undefined);
