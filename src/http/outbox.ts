@@ -6,6 +6,10 @@ import type { ServerResponse } from 'node:http';
 import { createStock, isOverdrawn, type Overdrawn } from '../base/budgets.ts';
 import type { Log } from '../base/log.ts';
 
+/** What a principal is told that is refused. */
+export const LEFT_UNREAD =
+  'Your clients have left too many bytes of their answers unread. Read them, or close those connections.';
+
 export interface OutboxLimits {
   /** Bytes that wait for clients: of one principal, and of all principals. */
   readonly waitingBytesOfPrincipal: number;

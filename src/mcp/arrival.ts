@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AuthRefusal, isRefusal, type TokenClaims, type VerifyToken } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import type { Outbox } from '../http/outbox.ts';
+import { LEFT_UNREAD, type Outbox } from '../http/outbox.ts';
 import type { Admission, Admit } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { principalKey } from './limits/slots.ts';
@@ -76,7 +76,7 @@ export async function receiveHead(
   const denied = deps.denialLimit(own);
   if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
   if (deps.outbox.refusal(own) !== null) {
-    return tooMany('Your clients have left too many bytes of their answers unread. Read them, or close those connections.', 1);
+    return tooMany(LEFT_UNREAD, 1);
   }
   const unfit = checkHeaders(method, headers);
   return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);

@@ -28,6 +28,13 @@ async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<W
   const usual = byMethod({ 'tools/call': { content: [] } });
   const script: Script = (received, res) => {
     const { method, params, id } = received.message ?? {};
+    const large = () => JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text: LARGE }] } });
+    if (method === 'tools/call' && params?.['name'] === 'late') {
+      target.once('go', () =>
+        res.writeHead(200, { 'content-type': 'application/json', 'content-length': large().length }).end(large()),
+      );
+      return void target.emit('late');
+    }
     if (method === 'tools/call' && params?.['name'] === 'large') {
       return answerText(res, JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text: LARGE }] } }));
     }
@@ -106,6 +113,25 @@ test.serial('a client for which too much data waits is disconnected while others
   const bob = await open(world.gateway, { user: 'bob' });
   const reply = await send(world.gateway, inSession(bob, call('tools/call', { name: 'small', arguments: {} }), { user: 'bob' }));
   t.is(reply.status, 200);
+});
+
+test.serial('a large answer is given up if its clients read none of the others, and the target is not blamed', async (t) => {
+  const world = await start(t, {});
+  const { gateway, session } = world;
+  const small = () => send(gateway, inSession(session, call('tools/call', { name: 'small', arguments: {} })));
+  const late = send(gateway, inSession(session, call('tools/call', { name: 'late', arguments: {} })));
+  await once(world.target, 'late');
+  const clients: Socket[] = [];
+  while ((await small()).status !== 429) {
+    const { length } = gateway.outcomes;
+    clients.push(unread(world, 'large'));
+    while (gateway.outcomes.length === length) await new Promise((resolve) => setImmediate(resolve));
+  }
+  world.target.emit('go');
+  t.regex((await late).text, /Your clients have left too many bytes of their answers unread/);
+  t.is(gateway.outcomes.at(-1)?.outcome, 'cancelled');
+  t.is(toldOf(world, /target could not be used/), 0);
+  for (const client of clients) client.destroy();
 });
 
 test.serial('a client that reads gets a large answer completely', async (t) => {

@@ -5,17 +5,18 @@
 import type { Outcome } from '../../audit/event.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
+import { LEFT_UNREAD } from '../../http/outbox.ts';
 import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
 import { forwardFailure, noteFault, upstreamFault } from '../context/failure.ts';
 import { RESULT_SPAN_DEPTH } from '../filter/filter.ts';
 import { principalKey } from '../limits/slots.ts';
-import type { Answer, OutEvent } from '../protocol/answer.ts';
+import { type Answer, type OutEvent, rpcError } from '../protocol/answer.ts';
 import { farewell } from '../protocol/listen.ts';
 import { CODES, errorMessage, readMessage, resultMessage } from '../protocol/message.ts';
 import { type StreamOrigin, sealEventId } from '../sessions/sessions.ts';
 import { faultOf } from '../upstream/http.ts';
 import { BacklogFault } from '../upstream/unread.ts';
-import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamStream } from '../upstream/upstream.ts';
+import { isFault, type UpstreamAnswer, type UpstreamStream } from '../upstream/upstream.ts';
 import { DROP, relayError, relayResult, type Seen } from './results.ts';
 import { relayNotification, relayRequest, stillMayUse } from './unasked-messages.ts';
 
@@ -32,7 +33,16 @@ export async function forwardAnswer(deps: RequestDeps, context: RequestContext, 
   try {
     // What the caller owes is paid before its answer takes room that others could use.
     await deps.reader.rest(chargedTo(context));
-    const body = await answer.read(() => unreadByClients(deps, context));
+    let leftUnread = false;
+    const body = await answer.read(() => {
+      leftUnread = deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
+      return !leftUnread;
+    });
+    if (leftUnread) {
+      // The target is not to blame, so this is no fault of it.
+      context.awaited.end('cancelled');
+      return rpcError(context.awaited.id, CODES.internal, LEFT_UNREAD);
+    }
     if (isFault(body)) return upstreamFault(deps, context, body);
     // The body keeps its room in memory until it is discarded, so it is not refused after it has been read.
     const seen = await inspectHeld(deps, context, body);
@@ -44,12 +54,6 @@ export async function forwardAnswer(deps: RequestDeps, context: RequestContext, 
   } finally {
     answer.discard();
   }
-}
-
-/** A large answer is not read while the clients of its caller leave too many bytes unread. */
-function unreadByClients({ outbox }: RequestDeps, { caller }: UpstreamContext): UpstreamFault | null {
-  const refused = outbox.refusal(principalKey(caller.claims));
-  return refused && { fault: 'busy', cause: new Error(`the clients of this caller have left too many bytes of answers unread`) };
 }
 
 export async function* forwardStream(

@@ -240,19 +240,19 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (!this.over) this.fail({ fault: faultOf(cause), cause });
   }
 
-  private readonly read = (refusal: () => UpstreamFault | null = () => null): Promise<Buffer | UpstreamFault> => {
+  private readonly read = (isWanted: () => boolean = () => true): Promise<Buffer | UpstreamFault> => {
     if (this.outcome !== null) return Promise.resolve(this.outcome);
-    if (this.announced > FREE) void this.begin(refusal);
+    if (this.announced > FREE) void this.begin(isWanted);
     return new Promise((resolve) => (this.told = resolve));
   };
 
   /** Lets a large body arrive as soon as there is room for it. */
-  private async begin(refusal: () => UpstreamFault | null): Promise<void> {
+  private async begin(isWanted: () => boolean): Promise<void> {
     const cause = await this.unread.reserve(this.announced);
     if (this.outcome !== null) return;
-    const fault: UpstreamFault | null = cause === null ? refusal() : { fault: 'busy', cause };
-    if (fault !== null) this.fail(fault);
-    else this.controller?.resume();
+    if (cause !== null) this.fail({ fault: 'busy', cause });
+    else if (isWanted()) this.controller?.resume();
+    else this.abort();
   }
 
   /** Ends the request with a fault, unless it has already ended. */

@@ -63,9 +63,9 @@ export type UpstreamAnswer = AnswerHead &
 
 /**
  * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it;
- * `refusal` is asked then, before the body is read.
+ * `isWanted` is asked then, before the body is read. If it is not wanted any more, the fault is `aborted`.
  */
-export type ReadBody = (refusal?: () => UpstreamFault | null) => Promise<Buffer | UpstreamFault>;
+export type ReadBody = (isWanted?: () => boolean) => Promise<Buffer | UpstreamFault>;
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
