@@ -1,7 +1,7 @@
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { checkpointLine, isCutOff, readCheckpoint } from '../../../src/audit/chain/checkpoint.ts';
 import { createHeads } from '../../../src/audit/chain/heads.ts';
 import { createKeyRing, makeKeys } from '../../../src/auth/keys.ts';
@@ -10,17 +10,23 @@ import { openTestDatabase } from '../../support/database.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
-test.serial('a moved head is written to the log, and to a file that only its owner can read', async (t) => {
+/** A database with signing keys, and a folder for checkpoints. */
+async function setUp(t: ExecutionContext) {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);
   const vault = createVault(Buffer.alloc(32, 7));
   await makeKeys(database.knex, vault);
   const keys = await createKeyRing(database.knex, vault);
-  const writer = quietWriter(database);
-  await writer.start();
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-heads-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return { database, keys, folder };
+}
+
+test.serial('a moved head is written to the log, and to a file that only its owner can read', async (t) => {
+  const { database, keys, folder } = await setUp(t);
+  const writer = quietWriter(database);
+  await writer.start();
   const said: { seq?: number; mac?: string }[] = [];
   const errors: object[] = [];
   const log = { info: (record: object) => void said.push(record), error: (record: object) => void errors.push(record) };
@@ -61,14 +67,7 @@ test.serial('a moved head is written to the log, and to a file that only its own
 });
 
 test.serial('a forged record without a MAC does not hide a chain from the checkpoints', async (t) => {
-  const at = await createSqlite();
-  t.teardown(at.drop);
-  const database = await openTestDatabase(t, at);
-  const vault = createVault(Buffer.alloc(32, 7));
-  await makeKeys(database.knex, vault);
-  const keys = await createKeyRing(database.knex, vault);
-  const folder = mkdtempSync(join(tmpdir(), 'portcullis-heads-'));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const { database, keys, folder } = await setUp(t);
   const [ended, writer] = [quietWriter(database), quietWriter(database)];
   await ended.decision(decision());
   await writer.decision(decision());
