@@ -126,7 +126,7 @@ export function createRetention(parts: RetentionParts): Retention {
     const store = chainStore(database.knex);
     const [first] = await store.oldest(chain.chain_id, row?.seq ?? 0, 1);
     // An unknown key is reported only if there is something to remove.
-    if (first === undefined || (isYounger(first, before) && !keyOf.has(chain.key_id))) return 0;
+    if (first === undefined || (isYounger(first, chain, before) && !keyOf.has(chain.key_id))) return 0;
     const front = frontOf(chain, row);
     // Most chains have no record that is old enough, and their first record shows it.
     if (oldestOf(chain, front, [first], before) === null) return 0;
@@ -147,9 +147,9 @@ export function createRetention(parts: RetentionParts): Retention {
         row.chain_seq === seq && recordMac(front.key, chain.version, chain.chain_id, seq, at.mac, kind, row) === row.mac;
       if (!fits && at === front.at)
         throw new Unfit(seq, row.chain_seq === seq ? 'the record does not fit its MAC' : 'the record is missing');
-      if (!fits || isYounger(record, before)) break;
+      if (!fits || isYounger(record, chain, before)) break;
       at = { chain_id: chain.chain_id, seq, mac: row.mac };
-      const time = timeOf(record);
+      const time = timeOf(record, chain);
       if (time !== null) newest = Math.max(newest ?? time, time);
     }
     return at === front.at ? null : { ...at, removed_at: now(), newest, unproven: front.unproven };
@@ -203,14 +203,14 @@ export function createRetention(parts: RetentionParts): Retention {
   };
 }
 
-/** Returns null for a list, which has no time of its own: it is as old as the record before it. */
-function timeOf({ row }: ChainedRecord): number | null {
-  const at = row['created_at'];
+/** Returns null for a list, which has no time of its own: it is as old as the record before it, or as the header of its chain. */
+function timeOf({ row }: ChainedRecord, chain: ChainRow): number | null {
+  const at = row['created_at'] ?? (row.chain_seq === 1 ? chain.started_at : null);
   return typeof at === 'number' ? at : null;
 }
 
-function isYounger(record: ChainedRecord, before: number): boolean {
-  const at = timeOf(record);
+function isYounger(record: ChainedRecord, chain: ChainRow, before: number): boolean {
+  const at = timeOf(record, chain);
   return at !== null && at >= before;
 }
 

@@ -82,6 +82,24 @@ eachEngine(test.serial, 'older records are removed from the front of each chain,
   t.false((await verified(database)).intact);
 });
 
+eachEngine(test.serial, 'a young list stays if it is the first record of its chain', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const before = quietWriter(database, { now: () => NOW - 50 * DAY });
+  const after = quietWriter(database, { now: () => NOW });
+  const list = decision({ created_at: NOW });
+  const shown = { decision_id: list.id, resource_type: 'tool', names: ['a'], hidden: 0 } as const;
+  await before.decision(list);
+  // After a lost connection, a process begins a new chain between a decision and its list.
+  await after.shown(shown);
+  await after.decision(decision({ created_at: NOW }));
+  await Promise.all([before.close(), after.close()]);
+  const [keeper, later] = [retention(database, 40), retention(database, 40, NOW + 41 * DAY)];
+  t.teardown(() => Promise.all([keeper.stop(), later.stop()]));
+  t.is(await keeper.run(), 0);
+  t.is(await later.run(), 3);
+  t.true((await verified(database)).intact);
+});
+
 eachEngine(test.serial, 'the log verifies if the last removed record is an outcome that waited for days', async (t, at) => {
   const database = await openTestDatabase(t, at);
   let now = NOW - 50 * DAY;

@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { createChainKey } from '../../../src/audit/chain/chain.ts';
 import { chainStore } from '../../../src/audit/chain/chain-store.ts';
 import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
-import { auditLines, lineText, readLine } from '../../../src/audit/chain/lines.ts';
+import { type AuditLine, auditLines, lineText, readLine } from '../../../src/audit/chain/lines.ts';
 import { createVerification, type ProblemKind } from '../../../src/audit/chain/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
@@ -435,6 +435,40 @@ eachEngine(test.serial, 'an export verifies like the database, and shows where i
   }
   t.is(check(lines.slice(0, -1)).problems.at(-1)?.problem, 'cut_off');
 });
+
+eachEngine(
+  test.serial,
+  'the header of a chain that comes after other records does not hide what it knows of these',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const [first, second] = [quietWriter(database), quietWriter(database)];
+    await Promise.all([first.start(), second.start()]);
+    for (let i = 0; i < 3; i++) await first.decision(decision());
+    await second.decision(decision());
+    await Promise.all([first.close(), second.close()]);
+    await start(database);
+    const checkpoint = await checkpointOf(database);
+    const lines: AuditLine[] = [];
+    for await (const line of auditLines(database.knex, 1, null)) lines.push(line);
+    const check = (given: readonly AuditLine[]) => {
+      const verification = createVerification([KEY]);
+      verification.expect(checkpoint);
+      for (const line of given) verification.take(line.kind === 'end' ? { ...line, records: line.records - 1 } : line);
+      return verification.finish().report.problems.map(({ problem }) => problem);
+    };
+    const headers = lines.filter(({ kind }) => kind === 'chain');
+    const of = (chain: string | undefined) =>
+      lines.filter((line) => 'row' in line && 'chain_seq' in line.row && line.row.chain_id === chain);
+    const [one, two] = [first, second].map((writer) => writer.head()?.chain_id);
+    const three = headers.at(-1);
+    if (three?.kind !== 'chain') throw new Error('no chain');
+    const begin = lines.slice(0, lines.indexOf(three));
+    const records = [...of(one).slice(0, -1), ...of(two)];
+    const end = lines.filter(({ kind }) => kind === 'end');
+    t.deepEqual(check([...begin, three, ...records, ...of(three.row.chain_id), ...end]), ['cut_off']);
+    t.deepEqual(check([...begin, ...records, three, ...of(three.row.chain_id), ...end]), ['added']);
+  },
+);
 
 eachEngine(
   test.serial,
