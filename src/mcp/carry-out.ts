@@ -1,41 +1,41 @@
 /** Does the work that a request of an admitted caller calls for. */
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
-import type { Caller, RequestDeps } from './context/context.ts';
+import type { Caller } from './context/context.ts';
 import { ACCEPTED, type Answer, finalText } from './protocol/answer.ts';
 import { handleRequest } from './requests/handle-request.ts';
 import { handleDelete, handleGet, handleNotification, handleResponse } from './requests/session-messages.ts';
 import { AGGREGATE } from './sessions/sessions.ts';
 import type { Work } from './work.ts';
 
-export async function carryOut(deps: RequestDeps, caller: Caller, work: Work): Promise<Answer> {
+export async function carryOut(caller: Caller, work: Work): Promise<Answer> {
   const everywhere = caller.targetName === AGGREGATE;
   switch (work.do) {
     case 'request':
-      return handleRequest(deps, caller, work.request);
+      return handleRequest(caller, work.request);
     case 'notification':
-      return (everywhere ? notifyAggregate : handleNotification)(deps, caller, work.posted);
+      return (everywhere ? notifyAggregate : handleNotification)(caller, work.posted);
     case 'response':
-      return (everywhere ? answerAggregate : handleResponse)(deps, caller, work.posted);
+      return (everywhere ? answerAggregate : handleResponse)(caller, work.posted);
     case 'open aggregate':
-      return openAggregate(deps, caller, work.message);
+      return openAggregate(caller, work.message);
     case 'aggregate':
-      return handleAggregate(deps, caller, work.posted, work.plan);
+      return handleAggregate(caller, work.posted, work.plan);
     case 'batch':
-      return carryOutAll(deps, caller, work.elements);
+      return carryOutAll(caller, work.elements);
     case 'GET':
-      return (everywhere ? getAggregate : handleGet)(deps, caller, work.session, work.lastEventId);
+      return (everywhere ? getAggregate : handleGet)(caller, work.session, work.lastEventId);
     case 'DELETE':
-      return (everywhere ? deleteAggregate : handleDelete)(deps, caller, work.session);
+      return (everywhere ? deleteAggregate : handleDelete)(caller, work.session);
     case 'answer':
       return work.answer;
   }
 }
 
 /** The answers to the elements of a batch as one. A notification has none. */
-async function carryOutAll(deps: RequestDeps, caller: Caller, elements: readonly Work[]): Promise<Answer> {
+async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<Answer> {
   const answers = elements.map(async (element) => {
-    const answer = await carryOut(deps, caller, element);
+    const answer = await carryOut(caller, element);
     return element.do === 'notification' ? null : finalText(answer);
   });
   const texts = (await Promise.all(answers)).filter((text) => text !== null);

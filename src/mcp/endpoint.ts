@@ -193,14 +193,14 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
   const changes = createAdmissionChanges();
-  const caller: Caller = { claims, admission, targetName, arrivedAt, wholeAt, gone, version, changes };
+  const caller: Caller = { deps: endpoint, claims, admission, targetName, arrivedAt, wholeAt, gone, version, changes };
   const mayGoOn = mayKeepStream(work, caller);
   const needed = (): number => (everywhere ? usableTargets(admission).length : 1);
   const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);
   if (noSlot !== null) return noSlot;
   const watched = { claims, mayGoOn, changed: changes.emit, end: () => gone.abort(REVOKED) };
   if (!res.closed) res.on('close', endpoint.watch.add(watched));
-  return carryOut(endpoint, caller, work);
+  return carryOut(caller, work);
 }
 
 /** The session that the request names, if it belongs to this caller on this target. The seal binds it to its principal. */

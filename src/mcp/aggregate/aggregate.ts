@@ -6,7 +6,7 @@
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
-import type { Caller, RequestDeps, SessionMessage } from '../context/context.ts';
+import type { Caller, SessionMessage } from '../context/context.ts';
 import { sessionAt, settingOf } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../protocol/answer.ts';
@@ -28,10 +28,10 @@ const SERVER_INFO = { name: 'portcullis', version: '1' };
 const LISTS = { tools: {}, prompts: {}, resources: {} };
 
 /** Handles `initialize`. The session covers every target that the caller may use, now and later. */
-export async function openAggregate(deps: RequestDeps, caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
-  const { snapshot } = caller.admission;
-  const targets = usableTargets(caller.admission);
-  const verdicts = await decideAll(deps, caller, targets);
+export async function openAggregate(caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
+  const { deps, admission } = caller;
+  const targets = usableTargets(admission);
+  const verdicts = await decideAll(caller, targets);
   if (verdicts === null) return unavailable(id);
   const asked = params?.protocolVersion;
   const session: Session = {
@@ -44,14 +44,14 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
     replica: deps.replicaId,
     issuedAt: deps.now(),
   };
-  const sealed = await keepSession(deps, caller, session, null, params);
+  const sealed = await keepSession(caller, session, null, params);
   if (sealed === null) return unavailable(id);
   if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
     targets.map(async (target) => {
-      const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, caller.admission)));
+      const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, admission)));
       const verdict = verdicts.get(target.name);
-      if (verdict !== undefined) recordEnd(deps, caller, verdict, failed ? 'upstream_error' : 'ok');
+      if (verdict !== undefined) recordEnd(caller, verdict, failed ? 'upstream_error' : 'ok');
       return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
     }),
   );
@@ -60,10 +60,8 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
     capabilities: mergeServerCapabilities([LISTS, ...hellos], session.revision === TASKS_REVISION ? 'capability' : 'none'),
     serverInfo: SERVER_INFO,
   };
-  deps.log.debug(
-    { session: session.id, targets: targets.length, revision: snapshot.engine.revision },
-    'aggregate session opened',
-  );
+  const { revision } = admission.snapshot.engine;
+  deps.log.debug({ session: session.id, targets: targets.length, revision }, 'aggregate session opened');
   const text = resultMessage(id, JSON.stringify(result));
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
@@ -71,54 +69,42 @@ export async function openAggregate(deps: RequestDeps, caller: Caller, { id, par
 /**
  * Records a decision for each target before the session is opened there, or one row if there are no targets. null: not recorded.
  */
-async function decideAll(
-  deps: RequestDeps,
-  caller: Caller,
-  targets: readonly RoutedTarget[],
-): Promise<ReadonlyMap<string, Verdict> | null> {
+async function decideAll(caller: Caller, targets: readonly RoutedTarget[]): Promise<ReadonlyMap<string, Verdict> | null> {
   const method = 'initialize';
-  if (targets.length === 0) return (await recordEmptyAggregate(deps, caller, method)) ? new Map() : null;
-  const verdicts = targets.map(
-    async ({ name }) => [name, await authorizeUse(deps, { ...caller, targetName: name }, method)] as const,
-  );
-  const decided = await ifRecorded(deps.log, Promise.all(verdicts));
+  if (targets.length === 0) return (await recordEmptyAggregate(caller, method)) ? new Map() : null;
+  const verdicts = targets.map(async ({ name }) => [name, await authorizeUse({ ...caller, targetName: name }, method)] as const);
+  const decided = await ifRecorded(caller, Promise.all(verdicts));
   return decided && new Map(decided);
 }
 
 /** Handles a request of a session at the aggregate endpoint, which may have ended. */
-export async function handleAggregate(
-  deps: RequestDeps,
-  caller: Caller,
-  posted: SessionMessage<RpcRequest>,
-  plan: Plan,
-): Promise<Answer> {
+export async function handleAggregate(caller: Caller, posted: SessionMessage<RpcRequest>, plan: Plan): Promise<Answer> {
   const { id } = posted.message;
-  const session = await live(deps, caller, posted.session);
+  const session = await live(caller, posted.session);
   if (session === 'unreadable') return unavailable(id);
   if (plan.kind === 'one') {
     // A client that sends a request is ready, even if it has not said so.
-    if (session !== null) await deps.links.begin(session, caller.admission);
-    return handleAimed(deps, caller, { ...posted, session }, plan);
+    if (session !== null) await caller.deps.links.begin(session, caller.admission);
+    return handleAimed(caller, { ...posted, session }, plan);
   }
   if (session === null) return noSession(id);
   if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
-  await deps.links.begin(session, caller.admission);
+  await caller.deps.links.begin(session, caller.admission);
   return plan.kind === 'list'
-    ? listAggregate(deps, caller, { ...posted, session }, plan)
-    : setLevel(deps, caller, { ...posted, session }, plan);
+    ? listAggregate(caller, { ...posted, session }, plan)
+    : setLevel(caller, { ...posted, session }, plan);
 }
 
 async function handleAimed(
-  deps: RequestDeps,
   caller: Caller,
   { session, message: { id, method, params }, located }: SessionMessage<RpcRequest>,
   { targetName, message, operation }: Plan & { readonly kind: 'one' },
 ): Promise<Answer> {
   const client = { mode: 'stateful', session: session ?? 'unknown' } as const;
-  const done = deps.inFlight.note(session?.id ?? '', { id, params }, targetName);
+  const done = caller.deps.inFlight.note(session?.id ?? '', { id, params }, targetName);
   let streams = false;
   try {
-    const answer = await handleRequest(deps, { ...caller, targetName }, { client, message, located, operation });
+    const answer = await handleRequest({ ...caller, targetName }, { client, message, located, operation });
     streams = answer.kind === 'stream';
     return await renamed(targetName, method, answer, done);
   } finally {
@@ -127,57 +113,57 @@ async function handleAimed(
 }
 
 /** The session, or null if it has ended. */
-async function live(deps: RequestDeps, { admission }: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
+async function live(caller: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
   if (claimed === null) return null;
   try {
-    return (await isLive(deps, admission, claimed)) ? claimed : null;
+    return (await isLive(caller, claimed)) ? claimed : null;
   } catch (err) {
-    deps.log.error({ err }, 'looking up a session failed; the message is refused');
+    caller.deps.log.error({ err }, 'looking up a session failed; the message is refused');
     return 'unreadable';
   }
 }
 
 async function setLevel(
-  deps: RequestDeps,
   caller: Caller,
   { session, message, located }: LivePosted,
   { operation }: Plan & { readonly kind: 'level' },
 ): Promise<Answer> {
+  const { deps } = caller;
   const said = settingOf(message.method, message.params);
   if (said === null || !LOG_LEVELS.includes(said.setting.value))
     return refuse(message.id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.level' });
   const targets = usableTargets(caller.admission);
-  if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, message.method))) return unavailable(message.id);
+  if (targets.length === 0 && !(await recordEmptyAggregate(caller, message.method))) return unavailable(message.id);
   try {
     await deps.sessions.set(session.id, EVERY_TARGET, said.setting, deps.now());
   } catch (err) {
     deps.log.error({ err }, 'storing a log level failed; the request is refused');
     return unavailable(message.id);
   }
-  const noted = noting(deps);
+  const { noted, isUnrecorded } = noting(caller);
   // A target without logging answers with an error, which is ignored. Each target gets its audit row.
   await Promise.all(
     targets.map((target) =>
-      askAmong(noted.deps, caller, sessionAt(session, target, caller.admission), message.method, async (among, aimed) =>
-        finalText(await handleRequest(among, aimed, { client: { mode: 'stateful', session }, message, located, operation })),
+      askAmong(noted, sessionAt(session, target, caller.admission), message.method, async (aimed) =>
+        finalText(await handleRequest(aimed, { client: { mode: 'stateful', session }, message, located, operation })),
       ),
     ),
   );
-  if (noted.isUnrecorded()) return unavailable(message.id);
+  if (isUnrecorded()) return unavailable(message.id);
   return { kind: 'message', status: 200, text: resultMessage(message.id, '{}') };
 }
 
 export async function notifyAggregate(
-  deps: RequestDeps,
   caller: Caller,
   { session: claimed, message, located }: SessionMessage<RpcNotification>,
 ): Promise<Answer> {
-  const session = await live(deps, caller, claimed);
+  const { deps } = caller;
+  const session = await live(caller, claimed);
   if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
-  const noted = noting(deps);
-  const send = (targetName: string, own: RpcNotification, through = noted.deps): Promise<Answer> =>
-    handleNotification(through, { ...caller, targetName }, { session, message: own, located });
+  const { noted, isUnrecorded } = noting(caller);
+  const send = (targetName: string, own: RpcNotification, by = noted): Promise<Answer> =>
+    handleNotification({ ...by, targetName }, { session, message: own, located });
   const { method, params } = message;
   if (method === 'notifications/cancelled') {
     const requestId = params?.requestId;
@@ -198,15 +184,15 @@ export async function notifyAggregate(
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
   try {
-    const halves = await upstreamSessionsOf(deps, caller.admission, session);
+    const halves = await upstreamSessionsOf(caller, session);
     await Promise.all(
       halves.map(([target]) =>
-        askAmong(noted.deps, caller, sessionAt(session, target, caller.admission), method, (among) =>
-          send(target.name, bareMeta(message, target.name), among),
+        askAmong(noted, sessionAt(session, target, caller.admission), method, (aimed) =>
+          send(target.name, bareMeta(message, target.name), aimed),
         ),
       ),
     );
-    return noted.isUnrecorded() ? unavailable(null) : ACCEPTED;
+    return isUnrecorded() ? unavailable(null) : ACCEPTED;
   } catch (err) {
     deps.log.error({ err }, 'looking up upstream sessions failed; the message is refused');
     return unavailable(null);
@@ -215,18 +201,17 @@ export async function notifyAggregate(
 
 /** Sends the client's answer to the target that asked. The id begins with the name of that target. */
 export async function answerAggregate(
-  deps: RequestDeps,
   caller: Caller,
   { session: claimed, message, located }: SessionMessage<RpcResponse>,
 ): Promise<Answer> {
-  const session = await live(deps, caller, claimed);
+  const session = await live(caller, claimed);
   if (session === 'unreadable') return unavailable(null);
   if (session === null) return noSession(null);
   const aimed = splitName(message.id);
   if (aimed === null) return answersNothing();
   const { targetName, name } = aimed;
   const bare = { session, message: { ...message, id: name }, located: await bareResponse(targetName, located) };
-  return handleResponse(deps, { ...caller, targetName }, bare);
+  return handleResponse({ ...caller, targetName }, bare);
 }
 
 /** Joins the names in an answer with the name of its target. `done`: called when a streamed answer has ended. */

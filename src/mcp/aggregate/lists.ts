@@ -1,7 +1,7 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import type { Caller, RequestDeps } from '../context/context.ts';
+import type { Caller } from '../context/context.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.ts';
 import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
@@ -30,27 +30,22 @@ interface Page {
   readonly next: string | null;
 }
 
-export async function listAggregate(
-  deps: RequestDeps,
-  caller: Caller,
-  posted: LivePosted,
-  plan: Plan & { readonly kind: 'list' },
-): Promise<Answer> {
+export async function listAggregate(caller: Caller, posted: LivePosted, plan: Plan & { readonly kind: 'list' }): Promise<Answer> {
   const { session, message } = posted;
   const { id, method, params } = message;
-  const cursors = readCursors(deps, caller, session, method, params?.cursor);
+  const cursors = readCursors(caller, session, method, params?.cursor);
   if (cursors === 'invalid') {
     return refuse(id, { status: 200, code: CODES.invalidParams, message: 'Invalid params: params.cursor' });
   }
   const targets = usableTargets(caller.admission).filter(
     (target) => cursors === null || Object.hasOwn(cursors, fingerprintOf(target)),
   );
-  if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, method))) return unavailable(id);
-  const noted = noting(deps);
+  if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
+  const { noted, isUnrecorded } = noting(caller);
   const pages = await Promise.all(
-    targets.map((target) => pageOf(noted.deps, caller, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '')),
+    targets.map((target) => pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '')),
   );
-  if (noted.isUnrecorded()) return unavailable(id);
+  if (isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));
   const shown: string[] = [];
@@ -59,7 +54,7 @@ export async function listAggregate(
   for (const { target, items, next: cursor } of pages) {
     length += items?.length ?? 0;
     // Items that would make the answer too large go to the next page.
-    if (items !== null && length > deps.limits.answerBytes && shown.length > 0) {
+    if (items !== null && length > caller.deps.limits.answerBytes && shown.length > 0) {
       next[fingerprintOf(target)] = cursors?.[fingerprintOf(target)] ?? '';
     } else if (items !== null) {
       if (items !== '') shown.push(items);
@@ -68,14 +63,12 @@ export async function listAggregate(
   }
   const missing = pages.filter(({ items }) => items === null).map(({ target }) => target.name);
   const members = [`${JSON.stringify(plan.member)}:[${shown.join()}]`];
-  if (Object.keys(next).length > 0)
-    members.push(`"nextCursor":${JSON.stringify(sealCursors(deps, caller, session, method, next))}`);
+  if (Object.keys(next).length > 0) members.push(`"nextCursor":${JSON.stringify(sealCursors(caller, session, method, next))}`);
   if (missing.length > 0) members.push(`"_meta":${JSON.stringify({ [UNAVAILABLE]: missing })}`);
   return { kind: 'message', status: 200, text: resultMessage(id, `{${members.join()}}`) };
 }
 
 async function pageOf(
-  deps: RequestDeps,
   caller: Caller,
   { session, message, located }: LivePosted,
   { member, operation }: Plan & { readonly kind: 'list' },
@@ -86,10 +79,10 @@ async function pageOf(
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
   const sessionTarget = sessionAt(session, target, caller.admission);
   const client = { mode: 'stateful', session } as const;
-  const page = await askAmong(deps, caller, sessionTarget, message.method, async (among, aimed) => {
-    const text = await finalText(await handleRequest(among, aimed, { client, message: own, located, operation }));
+  const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
+    const text = await finalText(await handleRequest(aimed, { client, message: own, located, operation }));
     const read = text === null ? null : await readPage(target, message.method, member, text);
-    if (read?.items != null) deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
+    if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
     return read;
   });
   return page ?? { target, items: null, next: null };
@@ -110,19 +103,18 @@ async function readPage(target: RoutedTarget, method: string, member: string, te
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>
   JSON.stringify([admission.principal.issuer, admission.principal.sub, session.id, method]);
 
-function sealCursors(deps: RequestDeps, caller: Caller, session: Session, method: string, cursors: Cursors): string {
-  return deps.seal.seal('cursor', belongsTo(caller, session, method), cursors);
+function sealCursors(caller: Caller, session: Session, method: string, cursors: Cursors): string {
+  return caller.deps.seal.seal('cursor', belongsTo(caller, session, method), cursors);
 }
 
 /** null: start at the first page. */
 function readCursors(
-  deps: RequestDeps,
   caller: Caller,
   session: Session,
   method: string,
   cursor: JsonObject[string] | undefined,
 ): Cursors | null | 'invalid' {
   if (cursor === undefined) return null;
-  const opened = typeof cursor === 'string' ? deps.seal.open('cursor', belongsTo(caller, session, method), cursor) : null;
+  const opened = typeof cursor === 'string' ? caller.deps.seal.open('cursor', belongsTo(caller, session, method), cursor) : null;
   return (opened as Cursors | null) ?? 'invalid';
 }

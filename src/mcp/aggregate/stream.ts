@@ -1,5 +1,6 @@
 /** GET and DELETE at the aggregate endpoint: the standalone stream and the end of a session. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import type { Admission } from '../../state/admission.ts';
@@ -7,11 +8,12 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
-import { type Caller, type ClaimedSession, contextOf, type RequestDeps } from '../context/context.ts';
+import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
 import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
+import { sendTo } from '../requests/session-requests.ts';
 import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
 import {
   fingerprintOf,
@@ -20,7 +22,6 @@ import {
   type ResumePoint,
   type Session,
   type SessionPair,
-  versionOf,
 } from '../sessions/sessions.ts';
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
@@ -33,12 +34,12 @@ const EVENT_GONE = new AppError('not_found', 'The event id is not one of this se
 const RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
-async function liveSession(deps: RequestDeps, { admission }: Caller, session: ClaimedSession): Promise<Session | Answer> {
+async function liveSession(caller: Caller, session: ClaimedSession): Promise<Session | Answer> {
   if (session === 'missing') return problem(SESSION_MISSING);
   try {
-    return session !== null && (await isLive(deps, admission, session)) ? session : problem(SESSION_GONE);
+    return session !== null && (await isLive(caller, session)) ? session : problem(SESSION_GONE);
   } catch (err) {
-    deps.log.error({ err }, 'looking up a session failed; the request is refused');
+    caller.deps.log.error({ err }, 'looking up a session failed; the request is refused');
     return problemUnavailable(err);
   }
 }
@@ -51,69 +52,62 @@ interface Resumed {
 }
 
 /** Merges the standalone streams of all usable targets into one. Targets join and leave as the caller's access changes. */
-export async function getAggregate(
-  deps: RequestDeps,
-  caller: Caller,
-  claimed: ClaimedSession,
-  lastEventId: string | undefined,
-): Promise<Answer> {
-  const session = await liveSession(deps, caller, claimed);
+export async function getAggregate(caller: Caller, claimed: ClaimedSession, lastEventId: string | undefined): Promise<Answer> {
+  const session = await liveSession(caller, claimed);
   if ('kind' in session) return session;
-  const resumed = lastEventId === undefined ? null : await resume(deps, caller, session, lastEventId);
+  const resumed = lastEventId === undefined ? null : await resume(caller, session, lastEventId);
   if (lastEventId !== undefined && resumed === null) return problem(EVENT_GONE);
   const answering = resumed !== null && resumed.point.origin !== null;
   const targets = answering ? [resumed.target] : usableTargets(caller.admission);
-  if (targets.length === 0 && !(await recordEmptyAggregate(deps, caller, 'GET'))) return problemUnavailable(null);
+  if (targets.length === 0 && !(await recordEmptyAggregate(caller, 'GET'))) return problemUnavailable(null);
   try {
-    await Promise.all(targets.map((target) => recordGet(deps, caller, target.name)));
+    await Promise.all(targets.map(({ name }) => recordGet({ ...caller, targetName: name })));
   } catch (err) {
-    deps.log.error({ err }, 'recording a decision failed; the request is refused');
+    caller.deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return problemUnavailable(err);
   }
-  void deps.links.begin(session, caller.admission);
-  if (resumed !== null && answering) return restOfAnswer(deps, caller, session, resumed);
+  void caller.deps.links.begin(session, caller.admission);
+  if (resumed !== null && answering) return restOfAnswer(caller, session, resumed);
   const recorded = new Set(targets.map(({ id }) => id));
-  return { kind: 'stream', events: streams(deps, caller, session, resumed, recorded), drain: false };
+  return { kind: 'stream', events: streams(caller, session, resumed, recorded), drain: false };
 }
 
 /**
  * null: not an event of this session. An event of a replaced upstream session is accepted, but the stream cannot resume from it.
  */
-async function resume(deps: RequestDeps, caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
+async function resume(caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
   const { admission } = caller;
   const aimed = splitName(lastEventId);
   const target = usableTargets(admission).find(({ name }) => name === aimed?.targetName);
   if (aimed === null || target === undefined) return null;
-  const link = await deps.links.current(sessionAt(session, target, admission));
+  const link = await caller.deps.links.current(sessionAt(session, target, admission));
   const half = isUpstreamSessionFailure(link) ? { upstreamId: null, revision: session.revision } : link;
-  const point = openEventId(deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
+  const point = openEventId(caller.deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
   return point && { target, eventId: aimed.name, point };
 }
 
-async function recordGet(deps: RequestDeps, caller: Caller, targetName: string): Promise<boolean> {
-  const verdict = await authorizeUse(deps, { ...caller, targetName }, 'GET');
-  recordEnd(deps, caller, verdict, verdict.allowed ? 'ok' : 'denied');
+async function recordGet(caller: Caller): Promise<boolean> {
+  const verdict = await authorizeUse(caller, 'GET');
+  recordEnd(caller, verdict, verdict.allowed ? 'ok' : 'denied');
   return verdict.allowed;
 }
 
 /** Resumes the stream of one answer that broke off. Only its target sends on it, because each message goes to one stream. */
-async function restOfAnswer(deps: RequestDeps, caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
+async function restOfAnswer(caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
   const { target, point } = resumed;
   const { origin } = point;
-  const { admission } = caller;
   const own: Caller = { ...caller, targetName: target.name };
-  const sessionTarget = sessionAt(session, target, admission);
-  const reached = await connectAt(deps, own, sessionTarget, caller.gone, () => point.eventId);
+  const sessionTarget = sessionAt(session, target, caller.admission);
+  const reached = await connectAt(own, sessionTarget, caller.gone, () => point.eventId);
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
   }
-  const awaited = resumedRequest(deps, caller, origin);
+  const awaited = resumedRequest(caller, origin);
   const events = forwardStream(
-    deps,
     { ...contextOf(own, target, 'stateful', awaited), linked: reached.linked, longLived: true },
     reached.stream,
   );
-  const honest = ownProgress(deps, session, target.name, events);
+  const honest = ownProgress(own, session, events);
   return { kind: 'stream', events: renamedEvents(target.name, origin.method, honest), drain: false };
 }
 
@@ -131,12 +125,12 @@ function wayTo(admission: Admission, target: RoutedTarget): string {
 }
 
 async function* streams(
-  deps: RequestDeps,
   caller: Caller,
   session: Session,
   resumed: Resumed | null,
   recorded: Set<string>,
 ): AsyncGenerator<OutEvent> {
+  const { deps } = caller;
   const merged = createMerge<OutEvent>();
   const connections = new Map<string, Connection>();
   /** The id of the last event on each connection, by `way`. */
@@ -152,7 +146,7 @@ async function* streams(
       const { principal } = admission;
       const now: Caller = { ...caller, admission, targetName: target.name };
       if (!recorded.has(target.id)) {
-        const allowed = await recordGet(deps, now, target.name).catch(() => null);
+        const allowed = await recordGet(now).catch(() => null);
         if (allowed === false) return;
         if (allowed === true) recorded.add(target.id);
       }
@@ -161,22 +155,23 @@ async function* streams(
       const after = (linked: SessionPair): string | null =>
         last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
       // If the decision cannot be recorded, it is retried like an unreachable target.
-      const reached = recorded.has(target.id) ? await connectAt(deps, now, sessionTarget, signal, after) : null;
+      const reached = recorded.has(target.id) ? await connectAt(now, sessionTarget, signal, after) : null;
       if (reached === 'none') return;
       if (reached !== null) {
         const began = deps.now();
         const events = forwardStream(
-          deps,
           { ...contextOf(now, target, 'stateful', null), linked: reached.linked, longLived: true },
           reached.stream,
         );
         const noted = noting(events, (id) => {
           lastIds.set(connection.way, id);
         });
-        await merged.add(renamedEvents(target.name, '', ownProgress(deps, session, target.name, noted)));
+        await merged.add(renamedEvents(target.name, '', ownProgress(now, session, noted)));
         if (deps.now() - began > pause) pause = RETRY_MS;
       }
-      await rest(pause, connection, signal);
+      const woken = new AbortController();
+      connection.wake = () => woken.abort();
+      await sleep(pause, undefined, { ref: false, signal: AbortSignal.any([signal, woken.signal]) }).catch(() => undefined);
       pause = Math.min(2 * pause, MAX_RETRY_MS);
     }
   }
@@ -248,21 +243,6 @@ async function* streams(
   }
 }
 
-function rest(ms: number, connection: Connection, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => done(), ms).unref();
-    const done = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      connection.wake = () => undefined;
-      resolve();
-    };
-    connection.wake = done;
-    signal.addEventListener('abort', done, { once: true });
-    if (signal.aborted) done();
-  });
-}
-
 /** Notes the ids of events, and removes `retry`: a single target must not set when the client reconnects. */
 async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => void): AsyncGenerator<OutEvent> {
   for await (const { retry: _, ...event } of events) {
@@ -273,9 +253,8 @@ async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => vo
 
 /** Drops progress that a target reports for a request to a different target. Clients number their requests across targets. */
 async function* ownProgress(
-  deps: RequestDeps,
+  { deps, targetName }: Caller,
   session: Session,
-  targetName: string,
   events: AsyncIterable<OutEvent>,
 ): AsyncGenerator<OutEvent> {
   for await (const event of events) {
@@ -289,39 +268,32 @@ async function* ownProgress(
  * Ends the session first, so that no new upstream session is opened meanwhile. Then it ends the upstream sessions at targets
  * that the caller may still use. Other upstream sessions end when their targets time them out.
  */
-export async function deleteAggregate(deps: RequestDeps, caller: Caller, claimed: ClaimedSession): Promise<Answer> {
-  const session = await liveSession(deps, caller, claimed);
+export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+  const session = await liveSession(caller, claimed);
   if ('kind' in session) return session;
   try {
-    const halves = await upstreamSessionsOf(deps, caller.admission, session);
-    const verdicts = await Promise.all(halves.map(([{ name }]) => authorizeUse(deps, { ...caller, targetName: name }, 'DELETE')));
-    const ended = await endSession(deps, session);
-    deps.inFlight.end(session.id);
-    await Promise.all(halves.map(([target, link], index) => endAt(deps, caller, { session, link }, target, verdicts[index])));
+    const halves = await upstreamSessionsOf(caller, session);
+    const verdicts = await Promise.all(halves.map(([{ name }]) => authorizeUse({ ...caller, targetName: name }, 'DELETE')));
+    const ended = await endSession(caller, session);
+    caller.deps.inFlight.end(session.id);
+    await Promise.all(halves.map(([target, link], index) => endAt(caller, { session, link }, target, verdicts[index])));
     return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
   } catch (err) {
-    deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
+    caller.deps.log.error({ err }, 'recording the end of a session failed; the request is refused');
     return problemUnavailable(err);
   }
 }
 
-async function endAt(
-  deps: RequestDeps,
-  caller: Caller,
-  linked: SessionPair,
-  target: RoutedTarget,
-  verdict: Verdict | undefined,
-): Promise<void> {
+async function endAt(caller: Caller, linked: SessionPair, target: RoutedTarget, verdict: Verdict | undefined): Promise<void> {
+  const { deps } = caller;
   if (verdict?.allowed !== true) return;
   const sessionTarget = sessionAt(linked.session, target, caller.admission);
-  const version = versionOf(caller, linked);
   const signal = AbortSignal.timeout(deps.limits.openMs);
   const attempt = deps.pace.begin(askedAt(sessionTarget), 'DELETE');
-  const request = { method: 'DELETE', target, access: sessionTarget.access, session: linked.link, version, signal } as const;
-  const ending = deps.upstream.send(request).then((answer) => {
+  const ending = sendTo(caller, sessionTarget, linked.link, { method: 'DELETE', signal }).then((answer) => {
     attempt.ended(!isFault(answer));
     if (!isFault(answer)) answer.discard();
-    recordEnd(deps, caller, verdict, isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok');
+    recordEnd(caller, verdict, isFault(answer) || answer.status > 299 ? 'upstream_error' : 'ok');
   });
   await deps.pace.wait(askedAt(sessionTarget), 'DELETE', ending);
 }

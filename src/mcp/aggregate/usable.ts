@@ -4,7 +4,7 @@ import { signalOf } from '../../base/cancellation.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
-import { type Caller, REVOKED, type RequestDeps, type SessionMessage } from '../context/context.ts';
+import { type Caller, REVOKED, type SessionMessage } from '../context/context.ts';
 import { askedAt, type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import type { RpcRequest } from '../protocol/message.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
@@ -25,15 +25,14 @@ export function usableTargets(admission: Admission): RoutedTarget[] {
  * Whether the session has not ended. At a target's own endpoint, the target refuses a session that the client has ended. Here the
  * gateway itself answers some requests, so it must read the row of the session.
  */
-export async function isLive(deps: RequestDeps, { snapshot }: Admission, session: Session): Promise<boolean> {
+export async function isLive({ deps, admission: { snapshot } }: Caller, session: Session): Promise<boolean> {
   if (session.fingerprint !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;
   return (await deps.sessions.find(session.id)) !== null;
 }
 
 /** The targets with an upstream session for this session, opened by this replica or another one. */
 export async function upstreamSessionsOf(
-  deps: RequestDeps,
-  admission: Admission,
+  { deps, admission }: Caller,
   session: Session,
 ): Promise<(readonly [RoutedTarget, UpstreamSession])[]> {
   const found = usableTargets(admission).map(async (target) => {
@@ -45,28 +44,29 @@ export async function upstreamSessionsOf(
 }
 
 /** Records a request to all targets when the caller may use none. False: it could not be recorded. */
-export async function recordEmptyAggregate(deps: RequestDeps, caller: Caller, method: string): Promise<boolean> {
-  const verdict = await ifRecorded(deps.log, authorizeUse(deps, { ...caller, targetName: AGGREGATE }, method));
-  if (verdict !== null) recordEnd(deps, caller, verdict, 'denied');
+export async function recordEmptyAggregate(caller: Caller, method: string): Promise<boolean> {
+  const verdict = await ifRecorded(caller, authorizeUse({ ...caller, targetName: AGGREGATE }, method));
+  if (verdict !== null) recordEnd(caller, verdict, 'denied');
   return verdict !== null;
 }
 
 /**
  * Notes recording failures of a request to several targets: if it cannot be recorded for one target, it is refused as a whole.
  */
-export function noting(deps: RequestDeps): { readonly deps: RequestDeps; readonly isUnrecorded: () => boolean } {
+export function noting(caller: Caller): { readonly noted: Caller; readonly isUnrecorded: () => boolean } {
+  const { deps } = caller;
   let unrecorded = false;
-  const noted = (recording: Promise<void>): Promise<void> =>
+  const watched = (recording: Promise<void>): Promise<void> =>
     recording.catch((cause: unknown) => {
       unrecorded = true;
       throw cause;
     });
-  const audit: RequestDeps['audit'] = {
-    decision: (record, cause) => noted(deps.audit.decision(record, cause)),
-    shown: (record) => noted(deps.audit.shown(record)),
+  const audit: typeof deps.audit = {
+    decision: (record, cause) => watched(deps.audit.decision(record, cause)),
+    shown: (record) => watched(deps.audit.shown(record)),
     outcome: (record) => deps.audit.outcome(record),
   };
-  return { deps: { ...deps, audit }, isUnrecorded: () => unrecorded };
+  return { noted: { ...caller, deps: { ...deps, audit } }, isUnrecorded: () => unrecorded };
 }
 
 /**
@@ -74,12 +74,12 @@ export function noting(deps: RequestDeps): { readonly deps: RequestDeps; readonl
  * target is asked in the background. The request is recorded before null is returned, unless the database itself is late.
  */
 export async function askAmong<T>(
-  deps: RequestDeps,
   caller: Caller,
   sessionTarget: SessionTarget,
   method: string,
-  ask: (among: RequestDeps, aimed: Caller) => Promise<T>,
+  ask: (aimed: Caller) => Promise<T>,
 ): Promise<T | null> {
+  const { deps } = caller;
   const asked = askedAt(sessionTarget);
   let attempt: Attempt | null = null;
   let hasAnswered = false;
@@ -100,7 +100,7 @@ export async function askAmong<T>(
     },
   };
   // When the gateway records the names in an answer, the target has answered.
-  const shown: RequestDeps['audit']['shown'] = (record) => {
+  const shown: typeof deps.audit.shown = (record) => {
     attempt?.ended(true);
     return deps.audit.shown(record);
   };
@@ -114,7 +114,7 @@ export async function askAmong<T>(
     late.signal.addEventListener('abort', () => resolve(null), { once: true });
   });
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
-  const work = ask(among, { ...caller, targetName: sessionTarget.target.name, gone })
+  const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone })
     .catch(() => null)
     .finally(() => {
       clearTimeout(timer);

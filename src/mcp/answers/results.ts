@@ -6,7 +6,7 @@ import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
 import type { Admission } from '../../state/admission.ts';
 import { decideListed } from '../context/authorize.ts';
-import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
+import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
 import { NOT_ITS_TO_ASK } from '../context/failure.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
@@ -41,35 +41,29 @@ export function relayError(context: RequestContext, located: Located, error: Jso
   return { kind: 'final', text: rebuildResponse(awaited.id, 'error', located, changed), outcome: 'error' };
 }
 
-export async function relayResult(
-  deps: RequestDeps,
-  context: RequestContext,
-  located: Located,
-  result: JsonObject,
-): Promise<Seen> {
+export async function relayResult(context: RequestContext, located: Located, result: JsonObject): Promise<Seen> {
   const { caller, target, awaited } = context;
   let text: string;
   try {
-    const tasks = await ownTasks(deps, context, taskIdsIn(result));
-    const by = filteredBy(deps, context, awaited, caller.admission, tasks);
+    const tasks = await ownTasks(context, taskIdsIn(result));
+    const by = filteredBy(context, awaited, caller.admission, tasks);
     const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
     const filtered = inSteps ? await laneSteps(target.id, filterInSteps(located, result, by)) : filterResult(located, result, by);
     if (!filtered.ok) return { kind: 'malformed', reason: filtered.fault };
-    if (filtered.created !== null) await rememberTask(deps, context, filtered.created);
-    if (filtered.shown !== null) await deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
+    if (filtered.created !== null) await rememberTask(context, filtered.created);
+    if (filtered.shown !== null) await context.deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
     text = filtered.text;
   } catch (err) {
     if (err instanceof UnreadFault) throw err;
-    deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
+    context.deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
     return { kind: 'failed', message: 'The gateway cannot record at the moment; try again' };
   }
-  await rememberSetting(deps, context);
+  await rememberSetting(context);
   const told = READ_HERE.includes(awaited.method) ? result : undefined;
   return { kind: 'final', text: resultMessage(awaited.id, text), outcome: 'ok', result: told };
 }
 
 export function filteredBy(
-  deps: RequestDeps,
   context: UpstreamContext,
   { method, params, operation }: Pick<AwaitedRequest, 'method' | 'params' | 'operation'>,
   admission: Admission,
@@ -87,15 +81,22 @@ export function filteredBy(
     operation,
     decide: decideListed(admission, target.id),
     sealState: (state) =>
-      sealState(deps.seal, principal, caller.targetName, stateBinding(fingerprintOf(target), method, params), state, deps.now()),
+      sealState(
+        context.deps.seal,
+        principal,
+        caller.targetName,
+        stateBinding(fingerprintOf(target), method, params),
+        state,
+        context.deps.now(),
+      ),
     mayAsk: target.may_ask,
-    sealTask: tool === null ? null : (upstreamId) => sealTask(taskScopeAt(deps, caller, target), upstreamId, tool),
+    sealTask: tool === null ? null : (upstreamId) => sealTask(taskScopeAt(caller, target), upstreamId, tool),
     tasks,
   };
 }
 
 /** Stores a setting that would be lost with the upstream session, because the client would not repeat it. */
-async function rememberSetting(deps: RequestDeps, { linked, target, awaited }: RequestContext): Promise<void> {
+async function rememberSetting({ deps, linked, target, awaited }: RequestContext): Promise<void> {
   const said = linked === null ? null : settingOf(awaited.method, awaited.params);
   if (linked === null || said === null) return;
   const { id } = linked.session;

@@ -3,7 +3,7 @@ import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import { authorize, decideListed } from '../context/authorize.ts';
-import type { Caller, RequestDeps, UpstreamContext } from '../context/context.ts';
+import type { Caller, UpstreamContext } from '../context/context.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
 import { principalKey } from '../limits/slots.ts';
@@ -23,25 +23,20 @@ import { DROP, filteredBy, type Seen } from './results.ts';
 const MAX_ASKED = 1_000;
 
 /** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
-export async function relayRequest(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  message: RpcRequest,
-  located: Located,
-): Promise<Seen> {
+export async function relayRequest(context: UpstreamContext, message: RpcRequest, located: Located): Promise<Seen> {
   const { caller, target, linked, asked } = context;
   const { method, params = {} } = message;
   // 2026-07-28 has no such requests, and until `initialize` is answered there is no client to ask.
   if (linked === null) {
     return { kind: 'malformed', reason: 'a request to the client without a session, or before it is open' };
   }
-  const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(deps, context, params) : null;
-  const seen = task === null ? null : await visibleParams(deps, context, params, task);
+  const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(context, params) : null;
+  const seen = task === null ? null : await visibleParams(context, params, task);
   if (seen === null) {
-    refuseRequest(deps, context, linked, message.id);
+    refuseRequest(context, linked, message.id);
     return DROP;
   }
-  const id = sealAskedId(deps.seal, caller.admission.principal, fingerprintOf(target), linked, message);
+  const id = sealAskedId(context.deps.seal, caller.admission.principal, fingerprintOf(target), linked, message);
   const [oldest] = asked.keys();
   if (asked.size >= MAX_ASKED && oldest !== undefined) asked.delete(oldest);
   asked.set(message.id, id);
@@ -50,7 +45,7 @@ export async function relayRequest(
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
 }
 
-function refuseRequest(deps: RequestDeps, { target, access, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
+function refuseRequest({ deps, target, access, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
   // A target that keeps asking and does not read the refusals gets no more of them.
   const taken = deps.deliveries.refusals.take(target.id, 1);
   if (isOverdrawn(taken)) return;
@@ -66,25 +61,20 @@ function refuseRequest(deps: RequestDeps, { target, access, caller }: UpstreamCo
   sent.then((answer) => isFault(answer) || answer.discard()).finally(taken.giveBack);
 }
 
-export async function relayNotification(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  message: RpcNotification,
-  located: Located,
-): Promise<Seen> {
+export async function relayNotification(context: UpstreamContext, message: RpcNotification, located: Located): Promise<Seen> {
   const { params = {} } = message;
   const { listening, awaited } = context;
   if (message.method === TASK_STATUS || message.method === TASK_NOTIFICATION) {
-    return isTaskNews(context, message) ? relayTaskState(deps, context, message, located) : DROP;
+    return isTaskNews(context, message) ? relayTaskState(context, message, located) : DROP;
   }
-  const task = await taskNamedIn(deps, context, params);
-  const seen = task === null ? null : await visibleParams(deps, context, params, task);
+  const task = await taskNamedIn(context, params);
+  const seen = task === null ? null : await visibleParams(context, params, task);
   if (seen === null) return DROP;
   const changed = changes(seen, params);
   const pass = { kind: 'pass', text: rebuildNotification(message.method, located, changed) } as const;
   if (listening !== undefined && awaited !== null) {
     if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
-    if (message.method === 'notifications/resources/updated') return (await mayLearnOf(deps, context, params)) ? pass : DROP;
+    if (message.method === 'notifications/resources/updated') return (await mayLearnOf(context, params)) ? pass : DROP;
     if (message.method !== ACKNOWLEDGED) return pass;
     const handles = new Map([...(context.tasks ?? [])].map(([upstreamId, { handle }]) => [upstreamId, handle] as const));
     const honest = acknowledge(seen, listening, handles);
@@ -116,7 +106,7 @@ export async function relayNotification(
       return { kind: 'pass', text };
     }
     case 'notifications/resources/updated':
-      return context.mode === 'stateful' && (await mayLearnOf(deps, context, params)) ? pass : DROP;
+      return context.mode === 'stateful' && (await mayLearnOf(context, params)) ? pass : DROP;
     default:
       return DROP;
   }
@@ -127,10 +117,10 @@ function isRpcId(id: JsonValue | undefined): id is RpcId {
 }
 
 /** An update names a resource, so it is decided at delivery, by the state of that moment, and recorded. */
-async function mayLearnOf(deps: RequestDeps, context: UpstreamContext, params: JsonObject | undefined): Promise<boolean> {
+async function mayLearnOf(context: UpstreamContext, params: JsonObject | undefined): Promise<boolean> {
   // Revision 2026-07-28 names the resource in the same member.
   const operation = readOperation('stateful', 'resources/subscribe', params);
-  return 'kind' in operation && (await decideNews(deps, context, 'notifications/resources/updated', operation)) !== null;
+  return 'kind' in operation && (await decideNews(context, 'notifications/resources/updated', operation)) !== null;
 }
 
 interface News {
@@ -139,20 +129,12 @@ interface News {
 }
 
 /** Decides whether the caller gets a notification, and records the decision. null: it does not. */
-async function decideNews(
-  deps: RequestDeps,
-  { caller, target }: UpstreamContext,
-  method: string,
-  operation: Operation,
-): Promise<News | null> {
+async function decideNews({ deps, caller, target }: UpstreamContext, method: string, operation: Operation): Promise<News | null> {
   if (!deps.deliveries.mayDecide(principalKey(caller.claims), target)) return null;
-  const admission = await readmit(deps, caller);
+  const admission = await readmit(caller);
   if (admission === null) return null;
   try {
-    const { allowed, decisionId } = await authorize(deps, {
-      ...{ admission, targetName: caller.targetName, method, operation },
-      cause: 'delivery',
-    });
+    const { allowed, decisionId } = await authorize({ ...caller, admission }, { method, operation, cause: 'delivery' });
     deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
     return allowed ? { admission, decisionId } : null;
   } catch {
@@ -167,31 +149,29 @@ function isTaskNews({ mode, listening, awaited }: UpstreamContext, { method, par
 }
 
 /** The state of a task is decided as the tool that made it, and filtered as the answer to `tasks/get` would be. */
-async function relayTaskState(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  { method, params }: RpcNotification,
-  located: Located,
-): Promise<Seen> {
+async function relayTaskState(context: UpstreamContext, { method, params }: RpcNotification, located: Located): Promise<Seen> {
   const upstreamId = upstreamTaskId(params?.taskId);
   if (params === undefined || upstreamId === null) return DROP;
   try {
-    const tasks = await ownTasks(deps, context, taskIdsIn(params));
+    const tasks = await ownTasks(context, taskIdsIn(params));
     const task = tasks.get(upstreamId);
     if (task === undefined) return DROP;
     const operation = toolOf(task);
-    const news = await decideNews(deps, context, method, operation);
+    const news = await decideNews(context, method, operation);
     if (news === null) return DROP;
     const asked = { method, params: context.awaited?.params, operation };
-    const filtered = filterTaskParams(located, params, filteredBy(deps, context, asked, news.admission, tasks));
+    const filtered = filterTaskParams(located, params, filteredBy(context, asked, news.admission, tasks));
     if (!filtered.ok) {
-      deps.log.warn({ target: context.target.name, reason: filtered.fault }, 'state of a task cannot be relayed; it is dropped');
+      context.deps.log.warn(
+        { target: context.target.name, reason: filtered.fault },
+        'state of a task cannot be relayed; it is dropped',
+      );
       return DROP;
     }
-    if (filtered.shown !== null) await deps.audit.shown({ decision_id: news.decisionId, ...filtered.shown });
+    if (filtered.shown !== null) await context.deps.audit.shown({ decision_id: news.decisionId, ...filtered.shown });
     return { kind: 'pass', text: `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":${filtered.text}}` };
   } catch (err) {
-    deps.log.error({ err }, 'recording the state of a task failed; it is dropped');
+    context.deps.log.error({ err }, 'recording the state of a task failed; it is dropped');
     return DROP;
   }
 }
@@ -200,17 +180,12 @@ async function relayTaskState(
  * The parameters of a message that the target sends by itself, with the client's id of its task, and without links to
  * resources that the caller may not read now. null: they have more than one reading, or name too many resources.
  */
-async function visibleParams(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  params: JsonObject,
-  task: Task | undefined,
-): Promise<JsonObject | null> {
+async function visibleParams(context: UpstreamContext, params: JsonObject, task: Task | undefined): Promise<JsonObject | null> {
   const walk = (sight: Sight): JsonObject | undefined => visibleAsked(params, sight);
   const { looked, uris } = survey(walk);
   let seen = looked.result;
   if (uris.size > 0) {
-    const admission = context.longLived ? await readmit(deps, context.caller) : context.caller.admission;
+    const admission = context.longLived ? await readmit(context.caller) : context.caller.admission;
     seen = admission === null ? undefined : lookAt(walk, uris, decideListed(admission, context.target.id))?.result;
   }
   if (seen === undefined) return null;
@@ -225,16 +200,16 @@ function changes(seen: JsonObject, params: JsonObject): MemberTexts {
   return Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
-export async function stillMayUse(deps: RequestDeps, { caller, target }: UpstreamContext): Promise<boolean> {
-  const admission = await readmit(deps, caller);
+export async function stillMayUse({ caller, target }: UpstreamContext): Promise<boolean> {
+  const admission = await readmit(caller);
   const current = admission?.snapshot.targets.get(caller.targetName);
   if (admission === null || current?.id !== target.id) return false;
   return mayUseTarget(admission, target);
 }
 
-async function readmit(deps: RequestDeps, caller: Caller): Promise<Admission | null> {
+async function readmit(caller: Caller): Promise<Admission | null> {
   try {
-    const admission = await deps.admit(caller.claims);
+    const admission = await caller.deps.admit(caller.claims);
     return 'refused' in admission ? null : admission;
   } catch {
     return null;

@@ -6,7 +6,7 @@ import type { Outcome } from '../../audit/event.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { LEFT_UNREAD } from '../../http/outbox.ts';
-import type { AwaitedRequest, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
+import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
 import { forwardFailure, noteFault, upstreamFault } from '../context/failure.ts';
 import { RESULT_SPAN_DEPTH } from '../filter/filter.ts';
 import { principalKey } from '../limits/slots.ts';
@@ -26,16 +26,16 @@ const MAX_UNHEARD = 1024 * 1024;
 const EVENT_COST = 128;
 
 /** Relays an answer with HTTP 200. */
-export async function forwardAnswer(deps: RequestDeps, context: RequestContext, answer: UpstreamAnswer): Promise<Answer> {
+export async function forwardAnswer(context: RequestContext, answer: UpstreamAnswer): Promise<Answer> {
   if (answer.type === 'stream')
-    return { kind: 'stream', events: forwardStream(deps, context, answer), drain: context.mode === 'stateful' };
-  if (answer.type === 'other') return forwardFailure(deps, context, answer);
+    return { kind: 'stream', events: forwardStream(context, answer), drain: context.mode === 'stateful' };
+  if (answer.type === 'other') return forwardFailure(context, answer);
   try {
     // What the caller owes is paid before its answer takes room that others could use.
-    await deps.reader.rest(chargedTo(context));
+    await context.deps.reader.rest(chargedTo(context));
     let leftUnread = false;
     const body = await answer.read(() => {
-      leftUnread = deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
+      leftUnread = context.deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
       return !leftUnread;
     });
     if (leftUnread) {
@@ -43,9 +43,9 @@ export async function forwardAnswer(deps: RequestDeps, context: RequestContext, 
       context.awaited.end('cancelled');
       return rpcError(context.awaited.id, CODES.internal, LEFT_UNREAD);
     }
-    if (isFault(body)) return upstreamFault(deps, context, body);
+    if (isFault(body)) return upstreamFault(context, body);
     // The body keeps its room in memory until it is discarded, so it is not refused after it has been read.
-    const seen = await inspectHeld(deps, context, body);
+    const seen = await inspectHeld(context, body);
     // The only message must be the answer.
     const isAnswer = seen.kind === 'final';
     context.awaited.end(isAnswer ? seen.outcome : 'upstream_error');
@@ -56,11 +56,7 @@ export async function forwardAnswer(deps: RequestDeps, context: RequestContext, 
   }
 }
 
-export async function* forwardStream(
-  deps: RequestDeps,
-  context: UpstreamContext,
-  answer: UpstreamStream,
-): AsyncGenerator<OutEvent> {
+export async function* forwardStream(context: UpstreamContext, answer: UpstreamStream): AsyncGenerator<OutEvent> {
   const { awaited } = context;
   let outcome: Outcome | null = 'cancelled';
   let resumable = false;
@@ -71,14 +67,14 @@ export async function* forwardStream(
         // The call goes on after its client has gone, so that its outcome is recorded. A target that sends on and on is cut off.
         if (unheard > MAX_UNHEARD) return;
         if (context.caller.gone.aborted) unheard += event.data.length + EVENT_COST;
-        const id = event.id === undefined ? undefined : eventId(deps, context, event.id);
+        const id = event.id === undefined ? undefined : eventId(context, event.id);
         const retry = context.mode === 'stateful' ? event.retry : undefined;
         resumable ||= id !== undefined;
         if (event.data === '') {
           if (id !== undefined || retry !== undefined) yield { data: '', id, retry };
           continue;
         }
-        const seen = await inspect(deps, context, event.data);
+        const seen = await inspect(context, event.data);
         if (seen.kind === 'close') {
           const end = parting(context);
           if (end !== null) yield end;
@@ -90,7 +86,7 @@ export async function* forwardStream(
           yield { data: seen.text, id, retry, final: true, result: seen.result };
           return;
         }
-        const pause = deps.deliveries.pace(principalKey(context.caller.claims), context.target, event.data.length);
+        const pause = context.deps.deliveries.pace(principalKey(context.caller.claims), context.target, event.data.length);
         if (pause !== null) await pause;
       }
     }
@@ -106,7 +102,7 @@ export async function* forwardStream(
       return;
     }
     outcome = resumable ? null : 'upstream_error';
-    const text = noteFault(deps, context, { fault: fault === 'unreachable' ? 'broken_off' : fault, cause }, awaited?.method);
+    const text = noteFault(context, { fault: fault === 'unreachable' ? 'broken_off' : fault, cause }, awaited?.method);
     if (!resumable && awaited !== null) yield { data: brokenText(awaited, text), final: true };
   } finally {
     answer.discard();
@@ -121,7 +117,7 @@ function parting({ listening, awaited }: UpstreamContext): OutEvent | null {
 }
 
 /** undefined: the stream cannot be resumed, because it has no session, or its answer cannot be filtered without the request. */
-function eventId(deps: RequestDeps, { caller, linked, awaited }: UpstreamContext, upstreamId: string): string | undefined {
+function eventId({ deps, caller, linked, awaited }: UpstreamContext, upstreamId: string): string | undefined {
   if (linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
   const origin: StreamOrigin | null = awaited && { id: awaited.id, method: awaited.method, decisionId: awaited.decisionId };
   return sealEventId(deps.seal, caller.admission.principal, caller.targetName, linked, upstreamId, origin);
@@ -133,26 +129,26 @@ function needsRequest({ method, params, task }: AwaitedRequest): boolean {
 
 type Relayed = Exclude<Seen, { kind: 'failed' | 'malformed' }>;
 
-async function inspect(deps: RequestDeps, context: UpstreamContext, text: string): Promise<Relayed> {
+async function inspect(context: UpstreamContext, text: string): Promise<Relayed> {
   const { target, access, awaited } = context;
-  const giveBack = deps.reader.hold(target.id, access.user, text.length);
+  const giveBack = context.deps.reader.hold(target.id, access.user, text.length);
   if (giveBack instanceof BacklogFault) {
-    return failed(context, noteFault(deps, context, { fault: 'busy', cause: giveBack }, awaited?.method));
+    return failed(context, noteFault(context, { fault: 'busy', cause: giveBack }, awaited?.method));
   }
   try {
-    return await inspectHeld(deps, context, text);
+    return await inspectHeld(context, text);
   } finally {
     giveBack();
   }
 }
 
 /** Reads the message, and tells what becomes of it. */
-async function inspectHeld(deps: RequestDeps, context: UpstreamContext, message: Buffer | string): Promise<Relayed> {
+async function inspectHeld(context: UpstreamContext, message: Buffer | string): Promise<Relayed> {
   const charged = chargedTo(context);
   let seen: Seen;
   try {
-    const text = typeof message === 'string' ? message : await deps.reader.decode(charged, message);
-    seen = await relay(deps, context, await deps.reader.read(charged, text, RULES));
+    const text = typeof message === 'string' ? message : await context.deps.reader.decode(charged, message);
+    seen = await relay(context, await context.deps.reader.read(charged, text, RULES));
   } catch (err) {
     if (!(err instanceof UnreadFault)) throw err;
     seen = { kind: 'malformed', reason: err.message };
@@ -161,7 +157,7 @@ async function inspectHeld(deps: RequestDeps, context: UpstreamContext, message:
   if (seen.kind !== 'malformed') return seen;
   // A name in the reason comes from the target, and it may be a secret that the target repeats.
   const reason = seen.reason.replace(/"(?:[^"\\]|\\.)*"/g, '"..."');
-  deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
+  context.deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
   return failed(context, 'The target sent no valid answer');
 }
 
@@ -170,14 +166,14 @@ function chargedTo({ caller, target }: UpstreamContext): string {
   return JSON.stringify([principalKey(caller.claims), target.id]);
 }
 
-async function relay(deps: RequestDeps, context: UpstreamContext, reading: JsonReading): Promise<Seen> {
+async function relay(context: UpstreamContext, reading: JsonReading): Promise<Seen> {
   const malformed = (reason: string): Seen => ({ kind: 'malformed', reason });
   if (!reading.ok) return malformed(reading.reason);
   const message = readMessage(reading.value);
   if (message.kind === 'invalid') return malformed(message.reason);
-  if (context.longLived && !(await stillMayUse(deps, context))) return { kind: 'close' };
-  if (message.kind === 'request') return relayRequest(deps, context, message, reading);
-  if (message.kind === 'notification') return relayNotification(deps, context, message, reading);
+  if (context.longLived && !(await stillMayUse(context))) return { kind: 'close' };
+  if (message.kind === 'request') return relayRequest(context, message, reading);
+  if (message.kind === 'notification') return relayNotification(context, message, reading);
   const { awaited } = context;
   // An error without an id can only belong to the request that opened this stream.
   const answers = awaited !== null && (message.id === awaited.id || (message.id === null && message.outcome === 'error'));
@@ -185,7 +181,7 @@ async function relay(deps: RequestDeps, context: UpstreamContext, reading: JsonR
   const { result, error } = reading.value as JsonObject;
   const within = { ...context, awaited };
   if (message.outcome === 'error') return relayError(within, reading, isObject(error) ? error : {});
-  return isObject(result) ? relayResult(deps, within, reading, result) : malformed('no result');
+  return isObject(result) ? relayResult(within, reading, result) : malformed('no result');
 }
 
 function failed({ awaited }: UpstreamContext, message: string): Extract<Seen, { kind: 'drop' | 'final' }> {

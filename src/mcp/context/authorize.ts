@@ -1,17 +1,15 @@
 /** The only step on the path of a request that asks the policies. It records the decision before anything follows from it. */
 
 import { captureArguments } from '../../audit/arguments.ts';
-import { type AuditReason, type AuditWriter, type DecisionCause, decisionRecord, type Outcome } from '../../audit/event.ts';
+import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/event.ts';
 import type { JsonObject } from '../../base/json/json.ts';
-import type { Log } from '../../base/log.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Operation } from '../protocol/operation.ts';
+import type { Caller } from './context.ts';
 
 export interface Question {
-  readonly admission: Admission;
-  readonly targetName: string;
   /** The method as the audit log shows it. */
   readonly method: string;
   readonly operation: Operation;
@@ -30,17 +28,11 @@ export type Verdict =
       readonly reason: AuditReason;
     };
 
-export interface AuthorizeDeps {
-  readonly audit: AuditWriter;
-  readonly now: () => number;
-  readonly newId: () => string;
-}
-
 const DENY = { effect: 'deny', policy: null } as const;
 
 /** Decides and records. Rejects when the decision cannot be made durable: then nothing may follow from it. */
-export async function authorize(deps: AuthorizeDeps, question: Question): Promise<Verdict> {
-  const { admission, targetName, method, operation, params, cause = 'request' } = question;
+export async function authorize(caller: Caller, { method, operation, params, cause }: Question): Promise<Verdict> {
+  const { deps, admission, targetName } = caller;
   const { principal, snapshot } = admission;
   const target = snapshot.targets.get(targetName);
   const object = operation.kind === 'object' ? operation.object : null;
@@ -66,7 +58,7 @@ export async function authorize(deps: AuthorizeDeps, question: Question): Promis
       decision,
       snapshot.engine,
     ),
-    cause,
+    cause ?? 'request',
   );
   if (allowed) return { allowed, decisionId, target };
   return { allowed: false, decisionId, answer: usable ? 'denied' : 'no_target', reason: decision.reason };
@@ -89,32 +81,23 @@ function decide(
 }
 
 /** The same for a message that names no object. */
-export function authorizeUse(
-  deps: AuthorizeDeps,
-  { admission, targetName }: Pick<Question, 'admission' | 'targetName'>,
-  method: string,
-): Promise<Verdict> {
-  return authorize(deps, { admission, targetName, method, operation: { kind: 'target' } });
+export function authorizeUse(caller: Caller, method: string): Promise<Verdict> {
+  return authorize(caller, { method, operation: { kind: 'target' } });
 }
 
 /** null: the decision cannot be recorded, so that the request must be refused. */
-export async function ifRecorded<T>(log: Log, decision: Promise<T>): Promise<T | null> {
+export async function ifRecorded<T>({ deps }: Caller, decision: Promise<T>): Promise<T | null> {
   try {
     return await decision;
   } catch (err) {
-    log.error({ err }, 'recording a decision failed; the request is refused');
+    deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return null;
   }
 }
 
 /** Records how a decided message has ended. */
-export function recordEnd(
-  { audit, now }: AuthorizeDeps,
-  { arrivedAt }: { readonly arrivedAt: number },
-  { decisionId: decision_id }: { readonly decisionId: string },
-  outcome: Outcome,
-): void {
-  audit.outcome({ decision_id, outcome, duration_ms: now() - arrivedAt });
+export function recordEnd({ deps, arrivedAt }: Caller, { decisionId }: Pick<Verdict, 'decisionId'>, outcome: Outcome): void {
+  deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - arrivedAt });
 }
 
 /** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */

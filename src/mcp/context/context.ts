@@ -57,8 +57,9 @@ export interface RequestDeps {
   readonly log: Log;
 }
 
-/** One authenticated HTTP request. */
+/** One authenticated HTTP request, and the services that it is handled with. */
 export interface Caller {
+  readonly deps: RequestDeps;
   readonly claims: TokenClaims;
   readonly admission: Admission;
   readonly targetName: string;
@@ -114,6 +115,7 @@ export interface AwaitedRequest {
 }
 
 export interface UpstreamContext {
+  readonly deps: RequestDeps;
   readonly caller: Caller;
   readonly target: RoutedTarget;
   readonly access: Access;
@@ -145,5 +147,5 @@ export function contextOf<Awaited extends AwaitedRequest | null>(
   awaited: Awaited,
 ): UpstreamContext & { readonly awaited: Awaited } {
   const access = target.accessOf(caller.admission.principal);
-  return { caller, target, access, mode, linked: null, awaited, longLived: false, asked: new Map() };
+  return { deps: caller.deps, caller, target, access, mode, linked: null, awaited, longLived: false, asked: new Map() };
 }

@@ -12,7 +12,7 @@ import { type OwnError, ownError, servedVersions } from '../upstream/own-error.t
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import { decideListed } from './authorize.ts';
-import type { RequestContext, RequestDeps, UpstreamContext } from './context.ts';
+import type { RequestContext, UpstreamContext } from './context.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
@@ -20,12 +20,8 @@ export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask
  * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and
  * is relayed; any other failure is described in the gateway's words. `read`: the error, if the answer has already been read.
  */
-export async function forwardFailure(
-  deps: RequestDeps,
-  context: RequestContext,
-  answer: UpstreamAnswer,
-  read?: OwnError | null,
-): Promise<Answer> {
+export async function forwardFailure(context: RequestContext, answer: UpstreamAnswer, read?: OwnError | null): Promise<Answer> {
+  const { deps } = context;
   const { awaited } = context;
   const { id } = awaited;
   const error = read === undefined ? await ownError(answer, id) : read;
@@ -151,23 +147,18 @@ export function faultText(
   }
 }
 
-export function upstreamFault(deps: RequestDeps, context: RequestContext, fault: UpstreamFault): Answer {
+export function upstreamFault(context: RequestContext, fault: UpstreamFault): Answer {
   const { awaited } = context;
   awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
-  const text = noteFault(deps, context, fault, awaited.method);
+  const text = noteFault(context, fault, awaited.method);
   const answer = rpcError(awaited.id, CODES.internal, text);
   if (fault.fault !== 'suspended') return answer;
-  const wait = Math.max(1, Math.ceil(((fault.until ?? 0) - deps.now()) / 1_000));
+  const wait = Math.max(1, Math.ceil(((fault.until ?? 0) - context.deps.now()) / 1_000));
   return { ...answer, headers: { 'retry-after': String(wait) } };
 }
 
 /** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
-export function noteFault(
-  deps: RequestDeps,
-  { target }: UpstreamContext,
-  fault: UpstreamFault,
-  method: string | undefined,
-): string {
+export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFault, method: string | undefined): string {
   const text = faultText(deps.limits, target, fault, method === 'initialize');
   if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {
     deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'target could not be used');

@@ -4,7 +4,7 @@ import type { Outcome } from '../../audit/event.ts';
 import { mayUseTarget } from '../../state/admission.ts';
 import { forwardAnswer } from '../answers/upstream-messages.ts';
 import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
-import { type Caller, type ClientRequest, contextOf, type RequestContext, type RequestDeps } from '../context/context.ts';
+import { type Caller, type ClientRequest, contextOf, type RequestContext } from '../context/context.ts';
 import { denied } from '../context/denied.ts';
 import { forwardFailure } from '../context/failure.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
@@ -18,23 +18,23 @@ import { prepare } from './prepare.ts';
 import { forwardStateful, openedSession, type Reached } from './session-requests.ts';
 import { discovered, forwardStateless } from './stateless-requests.ts';
 
-export async function handleRequest(deps: RequestDeps, caller: Caller, request: ClientRequest): Promise<Answer> {
+export async function handleRequest(caller: Caller, request: ClientRequest): Promise<Answer> {
+  const { deps } = caller;
   const { client, message } = request;
   const { id, method, params } = message;
-  const resolved = resolve(deps, caller, request);
+  const resolved = resolve(caller, request);
   if ('code' in resolved) return refuse(id, resolved);
   const leave = deps.calls.take(caller.claims);
   if (leave === null) return tooManyCalls(id);
 
   // Decide, and record: nothing may follow from a decision that is not durable (law 5).
   const { operation } = resolved;
-  const { admission, targetName } = caller;
-  const verdict = await ifRecorded(deps.log, authorize(deps, { admission, targetName, method, operation, params }));
+  const verdict = await ifRecorded(caller, authorize(caller, { method, operation, params }));
   if (verdict === null) {
     leave();
     return unavailable(id);
   }
-  const ending = endOnce(deps, caller, method, verdict, leave);
+  const ending = endOnce(caller, method, verdict, leave);
   const { end } = ending;
   if (!verdict.allowed) {
     end('denied');
@@ -44,7 +44,7 @@ export async function handleRequest(deps: RequestDeps, caller: Caller, request: 
   // Rebuild the message from its checked members (law 9).
   const awaited = { id, method, params, ...resolved, decisionId: verdict.decisionId, end };
   const context = contextOf(caller, verdict.target, client.mode, awaited);
-  const prepared = await prepare(deps, context, request);
+  const prepared = await prepare(context, request);
   if ('kind' in prepared) {
     end('error');
     return prepared;
@@ -54,15 +54,15 @@ export async function handleRequest(deps: RequestDeps, caller: Caller, request: 
   ending.forwarded();
   const forwarding = { ...context, ...prepared.listened };
   const reached = await (client.mode === 'stateless'
-    ? forwardStateless(deps, forwarding, client, prepared)
-    : forwardStateful(deps, forwarding, prepared));
+    ? forwardStateless(forwarding, client, prepared)
+    : forwardStateful(forwarding, prepared));
   if ('kind' in reached) {
     end('error');
     return reached;
   }
 
   // Filter, record what a list shows, and answer.
-  return answerWith(deps, { ...forwarding, linked: reached.linked }, reached);
+  return answerWith({ ...forwarding, linked: reached.linked }, reached);
 }
 
 /**
@@ -70,13 +70,12 @@ export async function handleRequest(deps: RequestDeps, caller: Caller, request: 
  * target: the request is then decided as a use of the target and refused, so the answer reveals nothing about those methods.
  */
 function resolve(
-  deps: Pick<RequestDeps, 'seal' | 'now'>,
   caller: Caller,
   { client: { mode }, message: { method, params }, operation }: ClientRequest,
 ): { readonly operation: Operation; readonly task: Task | null } | Rejection {
   const target = caller.admission.snapshot.targets.get(caller.targetName);
   if (operation.kind === 'task') {
-    const task = target === undefined ? null : openTask(taskScopeAt(deps, caller, target), operation.taskId);
+    const task = target === undefined ? null : openTask(taskScopeAt(caller, target), operation.taskId);
     return task === null ? { operation, task } : { operation: toolOf(task), task };
   }
   if (operation.kind !== 'extension' || target === undefined || !mayUseTarget(caller.admission, target))
@@ -87,18 +86,18 @@ function resolve(
   return 'code' in read ? read : { operation: read, task: null };
 }
 
-async function answerWith(deps: RequestDeps, context: RequestContext, { answer, error }: Reached): Promise<Answer> {
-  if (answer.status !== 200) return forwardFailure(deps, context, answer, error);
+async function answerWith(context: RequestContext, { answer, error }: Reached): Promise<Answer> {
+  if (answer.status !== 200) return forwardFailure(context, answer, error);
   const { listening, awaited } = context;
   if (listening !== undefined && answer.type === 'stream') {
-    return { kind: 'stream', events: listeningStream(deps, { ...context, listening }, answer), drain: false };
+    return { kind: 'stream', events: listeningStream({ ...context, listening }, answer), drain: false };
   }
-  const answered = await forwardAnswer(deps, context, answer);
+  const answered = await forwardAnswer(context, answer);
   switch (awaited.method) {
     case 'initialize':
-      return openedSession(deps, context, answer, answered);
+      return openedSession(context, answer, answered);
     case 'server/discover':
-      return discovered(deps, context, answered);
+      return discovered(context, answered);
     default:
       return answered;
   }
@@ -111,7 +110,7 @@ interface Ending {
   readonly end: (outcome: Outcome) => void;
 }
 
-function endOnce(deps: RequestDeps, caller: Caller, method: string, verdict: Verdict, leave: () => void): Ending {
+function endOnce(caller: Caller, method: string, verdict: Verdict, leave: () => void): Ending {
   const { targetName, wholeAt } = caller;
   let ended = false;
   let addedMs: number | null = null;
@@ -123,10 +122,10 @@ function endOnce(deps: RequestDeps, caller: Caller, method: string, verdict: Ver
       if (ended) return;
       ended = true;
       leave();
-      recordEnd(deps, caller, verdict, outcome);
+      recordEnd(caller, verdict, outcome);
       // The client decides how long such a stream lasts, so its duration measures nothing.
       if (method === LISTEN) return;
-      deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });
+      caller.deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });
     },
   };
 }

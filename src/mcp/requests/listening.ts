@@ -8,7 +8,7 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import { authorize, decideListed } from '../context/authorize.ts';
-import type { Caller, RequestContext, RequestDeps, UpstreamContext } from '../context/context.ts';
+import type { Caller, RequestContext, UpstreamContext } from '../context/context.ts';
 import { type Answer, type OutEvent, refuse, unavailable } from '../protocol/answer.ts';
 import { declaresTasks, MISSING_TASKS } from '../protocol/capabilities.ts';
 import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../protocol/listen.ts';
@@ -26,8 +26,7 @@ export interface Listened {
 
 /** Records the reduced filter before anything is delivered. Or refuses it. */
 export async function listenFor(
-  deps: RequestDeps,
-  { caller, target, access, awaited }: RequestContext,
+  { deps, caller, target, access, awaited }: RequestContext,
   filter: ListenFilter,
   scope: TaskScope,
 ): Promise<Listened | Answer> {
@@ -43,7 +42,7 @@ export async function listenFor(
     if (filter.resources.length > 0) {
       await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden: filter.resources.length - names.length });
     }
-    const tasks = wantsTasks ? await listenedTasks(deps, caller, filter.taskIds, scope) : new Map<string, Task>();
+    const tasks = wantsTasks ? await listenedTasks(caller, filter.taskIds, scope) : new Map<string, Task>();
     return { longLived: true, listening: honoured(filter, allowed, [...tasks.keys()]), tasks };
   } catch (err) {
     deps.log.error({ err }, 'recording a subscription failed; the request is refused');
@@ -57,17 +56,12 @@ export function missingTasks(id: RpcId): Answer {
 }
 
 /** The caller's own tasks of tools that the caller may call. Each tool is decided and recorded. */
-async function listenedTasks(
-  deps: RequestDeps,
-  { admission, targetName }: Caller,
-  taskIds: readonly string[],
-  scope: TaskScope,
-): Promise<ReadonlyMap<string, Task>> {
+async function listenedTasks(caller: Caller, taskIds: readonly string[], scope: TaskScope): Promise<ReadonlyMap<string, Task>> {
   const own = taskIds.map((handle) => openTask(scope, handle)).filter((task) => task !== null);
   const tools = new Map(own.map((task) => [task.tool, toolOf(task)] as const));
   const decided = [...tools].map(async ([tool, operation]) => {
-    const { allowed, decisionId } = await authorize(deps, { admission, targetName, method: LISTEN, operation });
-    deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
+    const { allowed, decisionId } = await authorize(caller, { method: LISTEN, operation });
+    caller.deps.audit.outcome({ decision_id: decisionId, outcome: allowed ? 'ok' : 'denied', duration_ms: 0 });
     return [tool, allowed] as const;
   });
   const allowed = new Map(await Promise.all(decided));
@@ -79,7 +73,6 @@ async function listenedTasks(
  * the stream ends with its result, so that the client can listen again for the rest.
  */
 export async function* listeningStream(
-  deps: RequestDeps,
   context: RequestContext & { readonly listening: JsonObject },
   stream: UpstreamStream,
 ): AsyncGenerator<OutEvent> {
@@ -102,7 +95,7 @@ export async function* listeningStream(
       acknowledged = notifications;
     },
   };
-  void merged.add(forwardStream(deps, within, stream)).then(() => merged.end());
+  void merged.add(forwardStream(within, stream)).then(() => merged.end());
   try {
     yield* merged.items;
   } finally {

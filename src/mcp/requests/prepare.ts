@@ -3,7 +3,7 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import type { ClientMode, ClientRequest, RequestContext, RequestDeps } from '../context/context.ts';
+import type { ClientMode, ClientRequest, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
@@ -31,11 +31,7 @@ export interface Prepared {
 }
 
 /** Returns an answer if the request, although it was allowed, is not forwarded. */
-export async function prepare(
-  deps: RequestDeps,
-  context: RequestContext,
-  { client, message, located }: ClientRequest,
-): Promise<Prepared | Answer> {
+export async function prepare(context: RequestContext, { client, message, located }: ClientRequest): Promise<Prepared | Answer> {
   const { id, method, params } = message;
   const { caller, target, awaited } = context;
   const { operation, task } = awaited;
@@ -45,14 +41,14 @@ export async function prepare(
   }
   // The target became usable only after the method was resolved: the object that the request names was not decided.
   if (operation.kind === 'extension') return refuse(id, methodNotFound(client.mode));
-  const refused = isTaskMethod(method) ? await refuseTask(deps, context, session) : null;
+  const refused = isTaskMethod(method) ? await refuseTask(context, session) : null;
   if (refused !== null) return refused;
-  const suspended = session === null ? null : refuseList(deps, context, session);
+  const suspended = session === null ? null : refuseList(context, session);
   if (suspended !== null) return suspended;
-  const state = readState(deps, context, message, client);
+  const state = readState(context, message, client);
   if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
-  const scope = taskScopeAt(deps, caller, target);
-  const listened = operation.kind === 'listen' ? await listenFor(deps, context, operation.filter, scope) : null;
+  const scope = taskScopeAt(caller, target);
+  const listened = operation.kind === 'listen' ? await listenFor(context, operation.filter, scope) : null;
   if (listened !== null && 'kind' in listened) return listened;
   const replaced = {
     ...replacedParams(message, client, target, scope),
@@ -65,33 +61,37 @@ export async function prepare(
 }
 
 /** The answer to a request about tasks that must not be forwarded although it was allowed; null: forward it. */
-async function refuseTask(deps: RequestDeps, context: RequestContext, session: Session | null): Promise<Answer | null> {
+async function refuseTask(context: RequestContext, session: Session | null): Promise<Answer | null> {
   const { mode, target, access, caller, awaited } = context;
   const { id, operation, params } = awaited;
   if (mode === 'stateless') {
-    const stateless = await deps.modes.speaksStateless({ target, access }, caller.gone);
-    if (typeof stateless !== 'boolean') return upstreamFault(deps, context, stateless);
+    const stateless = await context.deps.modes.speaksStateless({ target, access }, caller.gone);
+    if (typeof stateless !== 'boolean') return upstreamFault(context, stateless);
     if (!stateless) return fallBack(id, SESSION_REVISIONS);
   }
-  const served = mode === 'stateless' ? deps.modes.hasTasks({ target, access }) : session?.revision === TASKS_REVISION;
+  const served = mode === 'stateless' ? context.deps.modes.hasTasks({ target, access }) : session?.revision === TASKS_REVISION;
   if (!served) return refuse(id, methodNotFound(mode));
   if (mode === 'stateless' && !declaresTasks(params)) return missingTasks(id);
   return operation.kind === 'task' ? rpcError(id, CODES.invalidParams, TASK_NOT_FOUND) : null;
 }
 
 /** A list of a target that the circuit breaker holds back. If no upstream session is open, opening it checks the same. */
-function refuseList(deps: RequestDeps, context: RequestContext, session: Session): Answer | null {
+function refuseList(context: RequestContext, session: Session): Answer | null {
   const { target, access, caller, awaited } = context;
   if (session.fingerprint !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
-  if (deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;
-  const refusal = deps.health.refusal({ target, access, principal: caller.admission.principal.sub, list: awaited.method });
-  return refusal && upstreamFault(deps, context, refusal);
+  if (context.deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;
+  const refusal = context.deps.health.refusal({
+    target,
+    access,
+    principal: caller.admission.principal.sub,
+    list: awaited.method,
+  });
+  return refusal && upstreamFault(context, refusal);
 }
 
 /** Replaces `requestState` by the target's own. null: the state has expired or belongs to a different request or principal. */
 function readState(
-  { seal, now }: RequestDeps,
-  { caller, target }: RequestContext,
+  { deps: { seal, now }, caller, target }: RequestContext,
   { method, params }: RpcRequest,
   client: ClientMode,
 ): { requestState?: string } | null {

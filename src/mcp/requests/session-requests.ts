@@ -2,7 +2,7 @@
 import { type Cancellable, createCancellation } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ClientHello } from '../../sessions/session-store.ts';
-import { type Caller, REVOKED, type RequestContext, type RequestDeps } from '../context/context.ts';
+import { type Caller, REVOKED, type RequestContext } from '../context/context.ts';
 import { isLostSession, upstreamFault } from '../context/failure.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
@@ -16,6 +16,7 @@ import {
   type Session,
   type SessionPair,
   sealSession,
+  type UpstreamSession,
   versionOf,
 } from '../sessions/sessions.ts';
 import { type OwnError, ownError } from '../upstream/own-error.ts';
@@ -36,19 +37,15 @@ export interface Reached {
 }
 
 type ReachedInSession = Reached & { readonly linked: SessionPair };
-type Sent = Omit<UpstreamRequest, 'session' | 'version' | 'stateless'>;
+type Sent = Pick<UpstreamRequest, 'method' | 'body' | 'lastEventId' | 'signal'>;
 
-export async function forwardStateful(
-  deps: RequestDeps,
-  context: RequestContext,
-  { body, session }: Prepared,
-): Promise<Reached | Answer> {
-  const { caller, target, access, awaited } = context;
-  const sent = { method: 'POST', target, access, body, signal: lingering(caller.gone, deps.limits.idleMs) } as const;
-  if (session === null) return forwardInitialize(deps, context, sent);
-  const reached = await sendInSession(deps, caller, sessionAt(session, target, caller.admission), sent, awaited.id);
+export async function forwardStateful(context: RequestContext, { body, session }: Prepared): Promise<Reached | Answer> {
+  const { caller, target, awaited } = context;
+  const sent: Sent = { method: 'POST', body, signal: lingering(caller.gone, context.deps.limits.idleMs) };
+  if (session === null) return forwardInitialize(context, sent);
+  const reached = await sendInSession(caller, sessionAt(session, target, caller.admission), sent, awaited.id);
   if ('ended' in reached) return noSession(awaited.id);
-  return 'fault' in reached ? upstreamFault(deps, context, reached) : reached;
+  return 'fault' in reached ? upstreamFault(context, reached) : reached;
 }
 
 /**
@@ -72,16 +69,15 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
  * replaces the upstream session and sends the message again, once.
  */
 export async function sendInSession(
-  deps: RequestDeps,
   caller: Caller,
   sessionTarget: SessionTarget,
   sent: Sent,
   id: RpcId | null,
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = sessionTarget;
-  const first = await deps.links.current(sessionTarget);
+  const first = await caller.deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(first)) return first;
-  const answer = await attempt(deps, caller, { session, link: first }, sent);
+  const answer = await sendTo(caller, sessionTarget, first, sent);
   if (isFault(answer)) return answer;
   const reached: ReachedInSession = { answer, linked: { session, link: first } };
   if (first.upstreamId === null || (answer.status !== 404 && answer.status !== 400)) return reached;
@@ -89,32 +85,33 @@ export async function sendInSession(
   const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
   if (!isLostSession(answer.status, error)) return { ...reached, error };
   answer.discard();
-  const second = await deps.links.replace(sessionTarget, first);
+  const second = await caller.deps.links.replace(sessionTarget, first);
   if (isUpstreamSessionFailure(second)) return second;
   const { lastEventId: _, ...afresh } = sent;
-  const again = await attempt(deps, caller, { session, link: second }, afresh);
+  const again = await sendTo(caller, sessionTarget, second, afresh);
   return isFault(again) ? again : { answer: again, linked: { session, link: second } };
 }
 
-function attempt(
-  deps: RequestDeps,
+/** Sends a message on this upstream session. */
+export function sendTo(
   caller: Caller,
-  linked: SessionPair,
-  { method, target, access, body, lastEventId, signal }: Sent,
+  { session, target, access }: SessionTarget,
+  link: UpstreamSession,
+  { method, body, lastEventId, signal }: Sent,
 ): Promise<UpstreamAnswer | UpstreamFault> {
-  const [session, version] = [linked.link, versionOf(caller, linked)];
-  return deps.upstream.send({ method, target, access, body, session, version, lastEventId, signal });
+  const version = versionOf(caller, { session, link });
+  return caller.deps.upstream.send({ method, target, access, body, session: link, version, lastEventId, signal });
 }
 
-async function forwardInitialize(deps: RequestDeps, context: RequestContext, sent: Sent): Promise<Reached | Answer> {
-  const { caller, target, access } = context;
+async function forwardInitialize(context: RequestContext, sent: Sent): Promise<Reached | Answer> {
+  const { deps, caller, target, access } = context;
   const asked = { target, access, principal: caller.admission.principal.sub };
   const refusal = deps.health.refusal(asked);
-  if (refusal !== null) return upstreamFault(deps, context, refusal);
-  const answer = await deps.upstream.send({ ...sent, version: caller.version });
+  if (refusal !== null) return upstreamFault(context, refusal);
+  const answer = await deps.upstream.send({ ...sent, target, access, version: caller.version });
   if (isFault(answer)) {
     deps.health.failed(asked, answer.fault);
-    return upstreamFault(deps, context, answer);
+    return upstreamFault(context, answer);
   }
   if (answer.status >= 500) deps.health.failed(asked, 'broken_off');
   else deps.health.answered(asked);
@@ -126,8 +123,7 @@ async function forwardInitialize(deps: RequestDeps, context: RequestContext, sen
  * answer as one message, because the id of the session is in a header.
  */
 export async function openedSession(
-  deps: RequestDeps,
-  { caller, target, access, awaited }: RequestContext,
+  { deps, caller, target, access, awaited }: RequestContext,
   { sessionId, held }: UpstreamAnswer,
   answered: Answer,
 ): Promise<Answer> {
@@ -147,7 +143,7 @@ export async function openedSession(
     replica: held ? deps.replicaId : null,
     issuedAt: deps.now(),
   };
-  const sealed = await keepSession(deps, caller, session, target.id, awaited.params);
+  const sealed = await keepSession(caller, session, target.id, awaited.params);
   if (sealed === null) {
     const ended = deps.upstream.send({ method: 'DELETE', target, access, session, version: session.revision });
     ended.then((answer) => isFault(answer) || answer.discard());
@@ -158,8 +154,7 @@ export async function openedSession(
 
 /** Records the session, and returns its id for the client. null: it cannot be recorded. `targetId` null: the aggregate endpoint. */
 export async function keepSession(
-  deps: RequestDeps,
-  { admission: { principal }, targetName }: Caller,
+  { deps, admission: { principal }, targetName }: Caller,
   session: Session,
   targetId: string | null,
   params: JsonObject | undefined,

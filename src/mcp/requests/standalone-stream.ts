@@ -8,7 +8,7 @@ import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
-import type { Caller, RequestDeps, UpstreamContext } from '../context/context.ts';
+import type { Caller, UpstreamContext } from '../context/context.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import type { OutEvent } from '../protocol/answer.ts';
@@ -47,7 +47,6 @@ export function onRightsChanged(
 
 /** `first`: the stream that `context` describes; `connection` aborts it. */
 export async function* standaloneStream(
-  deps: RequestDeps,
   context: UpstreamContext & { readonly linked: SessionPair },
   first: UpstreamStream,
   connection: AbortController,
@@ -58,7 +57,7 @@ export async function* standaloneStream(
   let current = connection;
   let binding = bindingNow(caller.admission, target);
   const follow = (stream: UpstreamStream, within: UpstreamContext, own: AbortController): void => {
-    void merged.add(forwardStream(deps, within, stream)).then(() => {
+    void merged.add(forwardStream(within, stream)).then(() => {
       // If the target ended the stream, the client opens it again.
       if (current === own) merged.end();
     });
@@ -70,7 +69,7 @@ export async function* standaloneStream(
     before.abort();
     const now = { ...caller, admission };
     const sessionTarget = sessionAt(session, moved, admission);
-    const reached = await connectAt(deps, now, sessionTarget, AbortSignal.any([signalOf(caller.gone), own.signal]));
+    const reached = await connectAt(now, sessionTarget, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
     if (reached === 'none') return;
@@ -119,18 +118,16 @@ const BUSY = [409, 429];
  * `after` returns the id of the event after which the stream resumes.
  */
 export async function connectAt(
-  deps: RequestDeps,
   caller: Caller,
   sessionTarget: SessionTarget,
   signal: Cancellable,
   after: (linked: SessionPair) => string | null = () => null,
 ): Promise<Connected | 'none' | null> {
-  const { target, access, session } = sessionTarget;
-  const link = await deps.links.current(sessionTarget);
+  const { session } = sessionTarget;
+  const link = await caller.deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(link)) return 'ended' in link ? 'none' : null;
-  const lastEventId = after({ session, link });
-  const sent = { method: 'GET', target, access, signal } as const;
-  const reached = await sendInSession(deps, caller, sessionTarget, lastEventId === null ? sent : { ...sent, lastEventId }, null);
+  const lastEventId = after({ session, link }) ?? undefined;
+  const reached = await sendInSession(caller, sessionTarget, { method: 'GET', signal, lastEventId }, null);
   if ('ended' in reached) return 'none';
   if ('fault' in reached) return null;
   const { answer, linked } = reached;

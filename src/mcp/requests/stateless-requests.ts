@@ -1,6 +1,6 @@
 /** Requests in stateless mode (2026-07-28), and what the gateway learns of the mode of their target. */
 
-import type { ClientMode, RequestContext, RequestDeps } from '../context/context.ts';
+import type { ClientMode, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
 import { type Answer, refuse } from '../protocol/answer.ts';
 import type { RpcId } from '../protocol/message.ts';
@@ -12,51 +12,51 @@ import type { Prepared } from './prepare.ts';
 import type { Reached } from './session-requests.ts';
 
 export async function forwardStateless(
-  deps: RequestDeps,
   context: RequestContext,
   { revision: version, paramHeaders: params }: ClientMode & { readonly mode: 'stateless' },
   { body, name }: Prepared,
 ): Promise<Reached | Answer> {
   const { target, access, caller, awaited } = context;
   const { id, method } = awaited;
-  const refused = method === 'server/discover' ? null : await refuseMode(deps, context);
+  const refused = method === 'server/discover' ? null : await refuseMode(context);
   if (refused !== null) return refused;
   const stateless = { version, method, name, params };
   // In 2026-07-28 a client that closes the connection cancels its request.
-  const answer = await deps.upstream.send({ method: 'POST', target, access, stateless, signal: caller.gone, body });
-  if (isFault(answer)) return upstreamFault(deps, context, answer);
+  const answer = await context.deps.upstream.send({ method: 'POST', target, access, stateless, signal: caller.gone, body });
+  if (isFault(answer)) return upstreamFault(context, answer);
   if (method === 'server/discover' && answer.status !== 200 && isWrongMode(answer.status)) {
     // The refusal may name versions. If it names none, the target does not know 2026-07-28.
     const supported = servedVersions(await ownError(answer, id)) ?? SESSION_REVISIONS;
     answer.discard();
-    deps.modes.learn(context, supported.includes(STATELESS_REVISION));
+    context.deps.modes.learn(context, supported.includes(STATELESS_REVISION));
     return fallBack(id, supported);
   }
   return { answer, linked: null };
 }
 
 /** The answer to a request for a target that is not stateless, or whose mode cannot be found out; null: it is stateless. */
-async function refuseMode(deps: RequestDeps, context: RequestContext): Promise<Answer | null> {
+async function refuseMode(context: RequestContext): Promise<Answer | null> {
+  const { deps } = context;
   const { target, access, caller, awaited } = context;
   const asked = { target, access, principal: caller.admission.principal.sub };
   // If the target's mode is known, it is not asked here, so it neither fails nor answers.
   const isKnown = deps.modes.isKnown(asked);
   const refusal = isKnown ? null : deps.health.refusal(asked);
-  if (refusal !== null) return upstreamFault(deps, context, refusal);
+  if (refusal !== null) return upstreamFault(context, refusal);
   const stateless = await deps.modes.speaksStateless({ target, access }, caller.gone);
   if (typeof stateless !== 'boolean') {
     deps.health.failed(asked, stateless.fault);
-    return upstreamFault(deps, context, stateless);
+    return upstreamFault(context, stateless);
   }
   if (!isKnown) deps.health.answered(asked);
   return stateless ? null : fallBack(awaited.id, SESSION_REVISIONS);
 }
 
 /** The answer to `server/discover` also tells the gateway the mode of the target. */
-export function discovered(deps: RequestDeps, context: RequestContext, answered: Answer): Answer {
+export function discovered(context: RequestContext, answered: Answer): Answer {
   if (answered.kind !== 'message') return answered;
   const stateless = discoversStateless(answered.result);
-  deps.modes.learn(context, stateless, answered.result);
+  context.deps.modes.learn(context, stateless, answered.result);
   return stateless ? answered : fallBack(context.awaited.id, SESSION_REVISIONS);
 }
 
