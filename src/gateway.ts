@@ -1,7 +1,4 @@
-/**
- * The composition root: it creates the parts and connects them. Read `assemble` from top to bottom; each part has a file in
- * `gateway/`.
- */
+/** The composition root: `assemble`, from top to bottom, creates the parts and connects them; each has a file in `gateway/`. */
 import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
@@ -59,10 +56,7 @@ const SCRAPE_TIMEOUT_MS = 1_000;
 /** A request must arrive completely within this time. Answers have no such limit. */
 const REQUEST_TIMEOUT_MS = 60_000;
 
-/**
- * Creates the gateway. Throws AppError with a message for the operator if the database, the keys or the policy engine cannot be
- * used. Tests pass a different `open` to see how the database is opened.
- */
+/** Throws AppError with a message for the operator. Tests pass a different `open` to see how the database is opened. */
 export async function createGateway(
   config: Config,
   log: Log = createLog(config.logLevel),

@@ -1,7 +1,4 @@
-/**
- * Budgets that keep one principal or one target from using up what all share. An amount of a stock is taken and given back;
- * a flow is charged after use. Counted per process.
- */
+/** Budgets of a process, so that no key uses up what all share: a stock is taken and given back, a flow is charged after use. */
 
 /** Why a budget refuses. `key`: the key has reached its own limit. `all`: little is left, and the key already has its share. */
 export interface Overdrawn {

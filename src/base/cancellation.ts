@@ -1,7 +1,4 @@
-/**
- * AbortController and AbortSignal in one plain object. Each request makes two and rarely uses them, and two objects of Node's own
- * classes would cost more than reading the message.
- */
+/** An abort signal in one plain object: each request makes two, and those of Node would cost more than reading the message. */
 
 /** The part of AbortSignal that the gateway uses. Every AbortSignal is a Cancellable. */
 export interface Cancellable {

@@ -1,7 +1,4 @@
-/**
- * The lane runs long work on the main thread: one piece at a time, in short slices with rests between them. So ordinary requests
- * keep most of the thread, however many large messages arrive at once.
- */
+/** Long work on the main thread in short slices with rests between, so that ordinary requests keep most of the thread. */
 
 /** The length of one slice in milliseconds. */
 const SLICE_MS = 2;

@@ -5,10 +5,7 @@ export interface Repeated {
   stop(): Promise<void>;
 }
 
-/**
- * Runs `work` every `everyMs` milliseconds, first after `firstMs`, and never two runs at once. `failed` gets the error of a
- * failed run.
- */
+/** Runs `work` every `everyMs`, first after `firstMs`, and never two runs at once. `failed` gets the error of a run. */
 export function repeat(
   work: () => Promise<unknown>,
   { everyMs, firstMs = everyMs }: { readonly everyMs: number; readonly firstMs?: number },

@@ -1,7 +1,4 @@
-/**
- * Administrative changes: the counter that tells replicas when the state has changed (law 4), and the record of who changed what.
- * The transaction of a change writes both, so neither exists without the other.
- */
+/** The counter that tells replicas of changes (law 4), and who changed what: one transaction writes both, or neither. */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../base/errors.ts';
 import { batches, bytesOfRow } from './batches.ts';
@@ -10,9 +7,7 @@ import { statement } from './statement.ts';
 import { transact } from './transact.ts';
 import { createTurns } from './turns.ts';
 
-/**
- * A position in the history of changes. Two positions with the same sequence and different nonces come from different histories.
- */
+/** A position in the history of changes. Equal sequences with different nonces come from different histories. */
 export interface Position {
   readonly sequence: number;
   readonly nonce: string;
@@ -78,10 +73,7 @@ export async function readPosition(db: Connection): Promise<Position> {
   return row;
 }
 
-/**
- * Reads the position from a server that accepts writes. A read-only server may be a lagging replica or an expelled group member,
- * so its state may be old.
- */
+/** From a server that accepts writes: a read-only one may be a lagging replica or an expelled member with old state. */
 async function readWritable(db: Connection): Promise<Position> {
   const [[row]] = (await statement(
     db,

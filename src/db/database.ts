@@ -141,10 +141,7 @@ interface ServerSettings {
   sync_binlog: number;
 }
 
-/**
- * Refuses a server that can lose acknowledged commits in a power failure (law 5). Returns the collation that compares bytes
- * without padding.
- */
+/** Refuses a server that can lose commits in a power failure (law 5). Returns the collation that compares unpadded bytes. */
 async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<string> {
   const [[settings]] = (await db.raw(
     'select version() as version, @@innodb_flush_log_at_trx_commit as flush, @@log_bin as log_bin, @@sync_binlog as sync_binlog',
@@ -162,10 +159,7 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
   return /mariadb/i.test(settings.version) ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
 }
 
-/**
- * Opens the database. `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason
- * that an operator can act on.
- */
+/** `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason for operators. */
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
   let db: Knex | undefined;
   try {

@@ -34,10 +34,7 @@ export function literalOf(db: Connection): Literal {
   return dialect === 'mysql' ? (value) => driver.escape(value) : sqliteLiteral;
 }
 
-/**
- * Runs `sql` unchanged, on a pool connection or on the transaction's own. Returns the driver's result: `[rows, fields]` for
- * MySQL, nothing useful for SQLite.
- */
+/** Runs `sql` unchanged, also in a transaction. Returns the driver's result: `[rows, fields]` for MySQL, nothing for SQLite. */
 export async function statement(db: Connection | Transaction, sql: string): Promise<unknown> {
   const client = clientOf(db);
   const connection = await client.acquireConnection();

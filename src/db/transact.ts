@@ -4,9 +4,7 @@ import type { Knex } from 'knex';
 
 /** No retry starts later than this after the first attempt, in milliseconds. */
 const TRANSACTION_TIMEOUT_MS = 10_000;
-/**
- * The wait before a retry is random, from a range that doubles up to this. Members of a cluster do not see each other's locks.
- */
+/** The wait before a retry is random, up to this or less at first: members of a cluster do not see each other's locks. */
 const MAX_WAIT_MS = 200;
 
 const VICTIM = new Set(['ER_LOCK_DEADLOCK', 'ER_LOCK_WAIT_TIMEOUT', 'ER_CHECKREAD', 'ER_TRANSACTION_ROLLBACK_DURING_COMMIT']);

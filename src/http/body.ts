@@ -21,10 +21,7 @@ export function bodyLength(req: IncomingMessage): number | null {
   return req.headers['transfer-encoding'] === undefined ? Number(req.headers['content-length'] ?? 0) : null;
 }
 
-/**
- * Returns the whole body. Throws AppError `too_large` without reading further, `invalid_request` if the body breaks off, and the
- * error that `count` returns. `count` is called with the size of each chunk.
- */
+/** Throws AppError `too_large`, `invalid_request` if the body breaks off, and what `count` returns for a chunk's size. */
 export async function readBytes(
   req: IncomingMessage,
   limit: number,
@@ -66,10 +63,7 @@ export async function readBytes(
   });
 }
 
-/**
- * After an early answer the gateway still reads this many bytes, for this many milliseconds, so that the client receives the
- * answer.
- */
+/** How many bytes, and for how long, the gateway reads on after an early answer, so that the client receives the answer. */
 const LINGER_BYTES = 16 * 1024 * 1024;
 const LINGER_MS = 2_000;
 /** Pause between two chunks of at most 64 KiB: a client that sends refused bodies in a loop must not keep the thread busy. */
@@ -135,10 +129,7 @@ export function ifLarge(then: RequestHandler): RequestHandler {
   };
 }
 
-/**
- * Returns a counter for the bytes of a principal's requests in flight. Small bodies are not counted, because their sender is not
- * admitted yet.
- */
+/** Counts the bytes of a principal's requests in flight. Small bodies are not counted: their sender is not admitted yet. */
 function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppError | null) | undefined {
   const principal = contextOf(res).admission?.principal;
   if (principal === undefined) return undefined;

@@ -42,10 +42,7 @@ export function readPage(req: Request, options: PageOptions): Page {
   return { limit: size, cursor: key };
 }
 
-/**
- * Answers with one page of `items`. One more item than `limit` shows that there is a next page. `keyOf` returns the key that the
- * next page starts after. The JSON is written in slices, because a list without a limit can be long.
- */
+/** One more item than `limit` shows that there is a next page. Written in slices: a list without a limit can be long. */
 export async function sendPage<T>(
   req: Request,
   res: Response,

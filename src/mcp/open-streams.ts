@@ -11,10 +11,7 @@ import { AGGREGATE, fingerprintOf } from './sessions/sessions.ts';
 import type { Work } from './work.ts';
 
 export interface OpenStreams {
-  /**
-   * Takes a slot for a stream until the stream is closed. Returns null, or why there is no slot. `needed`: how many streams of
-   * targets it needs.
-   */
+  /** Takes a slot until the stream is closed, or returns why there is none. `needed`: how many streams of targets it needs. */
   open(principal: string, needed: number, res: ServerResponse, gone: Cancellation): Answer | null;
   /** Whether the answer is such a stream: the client may close it at any time. */
   has(res: ServerResponse): boolean;
@@ -56,10 +53,7 @@ export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' 
   };
 }
 
-/**
- * Whether the caller may keep the stream that this work opens. null: it opens none. A stream belongs to a session, or to the
- * target as it is now: it ends when the session ends or the target moves.
- */
+/** Whether the caller may keep the stream of this work, which ends with its session or when the target moves. null: no stream. */
 export function mayKeepStream(work: Work, { admission, targetName }: Caller): ((now: Admission) => boolean) | null {
   if (work.do === 'GET') {
     const { session } = work;

@@ -8,10 +8,7 @@ export const SESSION_LIFETIME_MS = 24 * 60 * 60 * 1000;
 export interface SessionRules {
   /** Sessions that an administrator has ended. */
   readonly ended: ReadonlySet<string>;
-  /**
-   * Returns a number that changes when the user's sessions with the target are recycled. Upstream sessions that were opened
-   * before must not be used any more.
-   */
+  /** A number that changes when the user's sessions with the target are recycled: older upstream sessions must not be used. */
   epochOf(userId: string, targetId: string): number;
 }
 

@@ -28,10 +28,7 @@ const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
 
 const isKnown = (type: string): type is ObjectType => Object.hasOwn(PARTS, type);
 
-/**
- * Returns null if everything must be loaded again, because a newer version of the gateway changed an object that this version
- * does not know.
- */
+/** null: everything must be loaded again, because a newer gateway changed an object that this version does not know. */
 export function touchedBy(changed: readonly Changed[]): Touched | null {
   const ids: Record<keyof Touched, Set<string>> = {
     policies: new Set(),

@@ -70,10 +70,7 @@ const sealSecret = (
 
 const newVersion = (): string => randomBytes(16).toString('base64url');
 
-/**
- * Returns the value; null: it was set for a different destination or kind of transport, or sealed under an unknown key, or
- * altered.
- */
+/** null: it was set for a different destination or kind of transport, sealed under an unknown key, or altered. */
 export function openCredential(vault: Vault, target: Target, row: CredentialRow): string | null {
   const origin = originOf(target);
   if (row.origin !== origin || row.target_id !== target.id || !fitsTransport(target.transport, row.key_type)) return null;

@@ -50,10 +50,7 @@ export interface TargetEdits {
   ): Promise<{ credential: CredentialJson; created: boolean }>;
   /** Deletes the credential with this name; null: all credentials of the subject. */
   deleteCredentials(caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<void>;
-  /**
-   * Sets the caller's own value for a key that the target accepts from users. Throws `forbidden` if an administrator has set one
-   * for them.
-   */
+  /** Sets the caller's own value for a key that users may supply. Throws `forbidden` if an administrator has set one for them. */
   setOwn(
     caller: Caller,
     targetId: string,
@@ -63,9 +60,7 @@ export interface TargetEdits {
   deleteOwn(caller: Caller, targetId: string, name: string): Promise<void>;
 }
 
-/**
- * One error for three cases: the target does not exist, the caller may not use it, or it accepts no such key from users (law 10).
- */
+/** One error for three cases: no such target, the caller may not use it, or users may not supply such a key (law 10). */
 export const nothingToSupply = (): AppError =>
   new AppError('not_found', 'No target that you may use accepts a credential with this name from users.');
 

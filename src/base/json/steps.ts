@@ -145,10 +145,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return text.slice(start, end);
   }
 
-  /**
-   * Decodes the string up to `at` if a long part is not decoded yet. Decoding all of it at its end would take too long. `at` must
-   * be between two characters.
-   */
+  /** Decodes a long part up to `at`, which is between two characters: decoding all at the end would take too long. */
   function decodeLong(): void {
     if (skippedDepth === -1 && at - decodedEnd > DECODED_LENGTH) decode(at);
   }

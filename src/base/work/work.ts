@@ -1,7 +1,4 @@
-/**
- * Runs heavy work of administrators in worker threads with memory and time limits. A job that exceeds them ends only its thread.
- * Callers take turns, so that none blocks the others.
- */
+/** Heavy work of administrators in worker threads with memory and time limits, which end only a thread. Callers take turns. */
 import { setImmediate } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
 import { Worker } from 'node:worker_threads';
@@ -16,10 +13,7 @@ export type Give = (items: Iterable<unknown>) => Promise<void>;
 export interface Job {
   readonly name: string;
   readonly input: unknown;
-  /**
-   * The caller in whose turn the job runs. null: the job starts at once. A transaction is open for it, and jobs that are running
-   * may be waiting for that transaction.
-   */
+  /** Whose turn it takes. null: it starts at once, because running jobs may wait for the transaction that is open for it. */
   readonly by: string | null;
   readonly host: Host;
   /** Aborts the job and ends its thread, even while it is waiting. */

@@ -66,9 +66,7 @@ export async function openAggregate(caller: Caller, { id, params }: RpcRequest):
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
-/**
- * Records a decision for each target before the session is opened there, or one row if there are no targets. null: not recorded.
- */
+/** Records a decision for each target before the session opens there, or one row if there are none. null: not recorded. */
 async function decideAll(caller: Caller, targets: readonly RoutedTarget[]): Promise<ReadonlyMap<string, Verdict> | null> {
   const method = 'initialize';
   if (targets.length === 0) return (await recordEmptyAggregate(caller, method)) ? new Map() : null;

@@ -122,10 +122,7 @@ const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LI
 
 type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
 
-/**
- * Joins the names in a message to the client with the name of the target. `text`: the message as on the target's own endpoint.
- * `method`: of the request that it answers.
- */
+/** Joins the names in a message to the client with the target's name. `method`: of the request that the message answers. */
 export function renameMessage(targetName: string, method: string, text: string): string {
   const reading = readJsonText(text, rulesFor(method));
   return reading.ok ? applyEdits({ text, span: reading.span, edits: editsFor(targetName, method, reading) }) : text;

@@ -21,10 +21,7 @@ export function usableTargets(admission: Admission): RoutedTarget[] {
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/**
- * Whether the session has not ended. At a target's own endpoint, the target refuses a session that the client has ended. Here the
- * gateway itself answers some requests, so it must read the row of the session.
- */
+/** Whether the session has not ended. The gateway itself answers some requests here, so it must read the row of the session. */
 export async function isLive({ deps, admission: { snapshot } }: Caller, session: Session): Promise<boolean> {
   if (session.fingerprint !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;
   return (await deps.sessions.find(session.id)) !== null;
@@ -50,9 +47,7 @@ export async function recordEmptyAggregate(caller: Caller, method: string): Prom
   return verdict !== null;
 }
 
-/**
- * Notes recording failures of a request to several targets: if it cannot be recorded for one target, it is refused as a whole.
- */
+/** Notes recording failures of a request to several targets: if it cannot be recorded for one, it is refused as a whole. */
 export function noting(caller: Caller): { readonly noted: Caller; readonly isUnrecorded: () => boolean } {
   const { deps } = caller;
   let unrecorded = false;

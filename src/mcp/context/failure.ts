@@ -104,10 +104,7 @@ async function isSseServer(upstream: Upstream, { target, access }: Pick<Upstream
   }
 }
 
-/**
- * Describes a fault to a caller: its kind, the limit, and the setting of that limit. The text has no address, and nothing
- * that the target said or printed. `opening`: the fault occurred while a session was being opened.
- */
+/** The text has no address, and nothing that the target said or printed. `opening`: a session was being opened. */
 export function faultText(
   limits: McpLimits,
   target: Pick<Target, 'timeout_ms'>,

@@ -1,6 +1,4 @@
-/**
- * In-flight requests of sessions at the aggregate endpoint: the target of each, so that later messages about it go there, too.
- */
+/** In-flight requests of sessions at the aggregate endpoint: the target of each, to which later messages about it go. */
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RpcId, RpcRequest } from '../protocol/message.ts';
 

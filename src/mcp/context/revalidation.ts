@@ -9,9 +9,7 @@ import type { Admission, Admit } from '../../state/admission.ts';
 
 export interface Revalidated {
   readonly claims: TokenClaims;
-  /**
-   * Whether a standalone stream may stay open in this state. null: a call; once allowed, it runs to its end if policies change.
-   */
+  /** Whether a standalone stream may stay open in this state. null: a call, which runs to its end once it is allowed. */
   readonly mayGoOn: ((admission: Admission) => boolean) | null;
   /** Called with each new state in which it may go on. */
   readonly changed?: ((admission: Admission) => void) | undefined;

@@ -1,7 +1,4 @@
-/**
- * The parts of results: `_meta`, items of lists, tasks and their state, and the input that a target asks for (2026-07-28); and
- * what their filters share. Pure.
- */
+/** The parts of results (`_meta`, items of lists, tasks, requested input), and what their filters share. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';

@@ -1,7 +1,4 @@
-/**
- * Limits for messages that targets send without being asked. Each message takes processor time, and each one that names an
- * object is decided and recorded. The limits hold for each target and each principal, per process.
- */
+/** Limits for messages that targets send unasked: each takes time, and may be decided and recorded. Per target and principal. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createStock, type Rate, type Stock } from '../../base/budgets.ts';
 import type { Log } from '../../base/log.ts';

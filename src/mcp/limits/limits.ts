@@ -10,10 +10,7 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   /** Bytes of large bodies under way: of one principal, and of all principals. */
   readonly bodyBytesOfPrincipal: number;
   readonly bodyBytesOfAll: number;
-  /**
-   * JSON values that are read for one principal, from one target for one principal, and in total. 128 bytes count as one value;
-   * small messages are free.
-   */
+  /** JSON values read for one principal, from one target for one principal, and in total. 128 bytes count as one value. */
   readonly readingOfPrincipal: Rate;
   readonly readingOfTarget: Rate;
   readonly readingOfAll: Rate;

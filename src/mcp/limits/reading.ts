@@ -11,10 +11,7 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 const MAX_WAIT_S = 30;
 
 export interface TargetReader {
-  /**
-   * Reserves memory for a message until it is read. Returns a function that gives it back, or a fault: the unread messages of
-   * the target already take too much memory.
-   */
+  /** Reserves memory until a message is read. Returns how to give it back, or a fault: too much of the target is unread. */
   hold(targetId: string, user: string, length: number): BacklogFault | (() => void);
   /** Resolves when the key is no longer in debt, or after 30 s. */
   rest(charged: string): Promise<void>;

@@ -44,10 +44,7 @@ function isDots(segment: string): boolean {
 /** More rounds than any target decodes; each round costs the length of the segment. */
 const MAX_DECODINGS = 8;
 
-/**
- * The segment after each further round of percent-decoding, because targets decode once, twice or not at all. null: the
- * rounds do not end, or the bytes are not UTF-8, which targets interpret differently.
- */
+/** The segment after each round of decoding, since targets decode differently often. null: it does not end, or is not UTF-8. */
 function decodings(segment: string): string[] | null {
   const seen = [segment];
   try {

@@ -11,10 +11,7 @@ import type { RpcId } from '../protocol/message.ts';
 import type { SessionRevision } from '../protocol/mode.ts';
 import type { Seal } from './seal.ts';
 
-/**
- * A session of one principal with one target, or with all of them at the aggregate endpoint. It does not authenticate: the
- * token is checked on every request.
- */
+/** A session of one principal with one target or with all. It does not authenticate: each request's token does. */
 export interface Session {
   readonly id: string;
   /** The target fingerprint (`fingerprintOf`), or AGGREGATE for a session at the aggregate endpoint. */
@@ -72,10 +69,7 @@ export function fingerprintOf(target: Target): string {
   return fingerprint;
 }
 
-/**
- * Whether the session is still valid here. Its name may now belong to a different target, the target may have moved, or an
- * administrator may have ended it.
- */
+/** Whether the target is still the one of the session, at the same address, and no administrator has ended the session. */
 export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
   return (session.fingerprint === AGGREGATE || session.fingerprint === fingerprintOf(target)) && !rules.ended.has(session.id);
 }
@@ -163,10 +157,7 @@ export interface SessionPair {
   readonly link: UpstreamSession;
 }
 
-/**
- * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `fingerprint`:
- * the target fingerprint (`fingerprintOf`), because a server that has replaced the target must not get the answer.
- */
+/** A request that the target sent on this session. `fingerprint`: a server that replaced the target must not get the answer. */
 export interface AskedRequest {
   readonly id: RpcId;
   readonly method: string;

@@ -1,6 +1,4 @@
-/**
- * Opens connections to targets within time limits, and never to the addresses where clouds serve the credentials of a machine.
- */
+/** Opens connections to targets within time limits, and never to addresses that serve the credentials of a cloud machine. */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
@@ -63,10 +61,7 @@ function patient<S extends Socket>(socket: S): S {
   return socket;
 }
 
-/**
- * Keeps an exception that undici throws in a listener from ending the process. undici throws if an answer breaks off while its
- * reader has paused it. Here the exception ends only the connection.
- */
+/** undici throws in a listener if an answer breaks off while its reader has paused it. Here that ends only the connection. */
 function contained<S extends Socket>(socket: S): S {
   const emit = socket.emit.bind(socket) as (event: string | symbol, ...args: unknown[]) => boolean;
   socket.emit = (event: string | symbol, ...args: unknown[]): boolean => {

@@ -152,10 +152,7 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
     lane.put(text);
   }
 
-  /**
-   * Keeps a message until a stream opens. Notifications are evicted for later messages. A request that does not fit is returned,
-   * because no client will see it.
-   */
+  /** Keeps a message until a stream opens; notifications give way. Returns a request that does not fit: no client will see it. */
   function keep(text: string, unasked: Unasked | null): Unasked | null {
     const { length } = text;
     if (length > ROOM) return unasked;
@@ -206,10 +203,7 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
       putOther(lane, text, envelope);
       return null;
     },
-    /**
-     * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is
-     * in use.
-     */
+    /** Opens the stream of a request. Call it before sending: the answer may come at once. null: the id is in use. */
     request(asked: StreamRequest): DemultiplexedStream | null {
       const { id, takesOthers } = asked;
       if (requests.has(id)) return null;

@@ -1,7 +1,4 @@
-/**
- * Targets that speak Streamable HTTP. They get the gateway's own headers and credential, and nothing of the caller except the
- * rebuilt message.
- */
+/** Targets that speak Streamable HTTP. They get the gateway's own headers and credential, and only the rebuilt message. */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import type { Cancellable } from '../../base/cancellation.ts';

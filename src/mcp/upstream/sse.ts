@@ -322,9 +322,7 @@ function abortWith(stream: DemultiplexedStream, signal: Cancellable | undefined)
   else signal.addEventListener('abort', abort, { once: true });
 }
 
-/**
- * Returns the address for messages. It must have the origin of the connection, so that messages cannot be redirected elsewhere.
- */
+/** The address for messages. It must have the origin of the connection, so that messages cannot be redirected elsewhere. */
 function endpointOf({ data }: SseEvent, url: URL): URL {
   const endpoint = URL.canParse(data, url.href) ? new URL(data, url) : null;
   if (endpoint === null || endpoint.origin !== url.origin || endpoint.username !== '' || endpoint.password !== '') {

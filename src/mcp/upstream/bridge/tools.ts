@@ -48,10 +48,7 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
       hasAll = false;
       next = undefined;
     },
-    /**
-     * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
-     * it declares.
-     */
+    /** The headers of a tool. The target is asked about an unlisted one: it refuses calls without headers that it declares. */
     async headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]> {
       if (typeof name !== 'string') return [];
       let cursor: string | undefined;

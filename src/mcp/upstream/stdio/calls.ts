@@ -1,7 +1,4 @@
-/**
- * The requests in flight at one process. The gateway gives each its own id and progress token: two sessions may use equal ones,
- * and a late answer must not reach a different request.
- */
+/** Requests in flight at one process, under the gateway's ids and tokens: those of sessions may be equal, and answers late. */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';

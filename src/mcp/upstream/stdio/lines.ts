@@ -71,10 +71,7 @@ const FIRST_MEMBERS = /^\s*\{((?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[0-9]+)\s*,)*)\
 const LAST_MEMBERS = /\}((?:\s*,\s*"(?:jsonrpc|id)"\s*:\s*(?:"[^"\\]*"|[0-9]+))+)\s*\}\s*$/;
 const ID = /"id"\s*:\s*([0-9]{1,15})\s*(?:,|$)/;
 
-/**
- * Returns the gateway's id of the request that a skipped message answers. null: it is not an answer, or its id cannot be
- * determined.
- */
+/** The gateway's id of the request that a skipped message answers. null: it is no answer, or its id cannot be found. */
 export function oversizedId({ head, tail }: Skipped): number | null {
   const first = FIRST_MEMBERS.exec(head.toString('latin1'))?.[1];
   if (first === undefined || first.includes('"method"')) return null;

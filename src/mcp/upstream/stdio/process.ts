@@ -1,7 +1,4 @@
-/**
- * Runs a process of a target. It inherits nothing from the gateway, exchanges lines of JSON, and is ended together with
- * everything that it started.
- */
+/** Runs a process of a target. It inherits nothing from the gateway, and is ended with everything that it started. */
 
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -257,10 +254,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 
 function nothing(): void {}
 
-/**
- * Descriptors that node opens are closed when it starts another program. Descriptors that the gateway inherited are not, except
- * the lowest ones. This covers the inherited ones with /dev/null in processes of targets.
- */
+/** Node closes the descriptors that it opened, but not inherited ones: these are covered with /dev/null in the process. */
 function coverDescriptors(): ('ignore' | number)[] {
   let inherited: number[];
   try {

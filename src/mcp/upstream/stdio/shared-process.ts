@@ -91,10 +91,7 @@ export class SharedProcess {
     this.endedFor = resolve;
   });
 
-  /**
-   * Starts the process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself
-   * or was killed for misbehaving.
-   */
+  /** `closed` is called once, when its sessions have ended; `failed`: the process ended by itself or was killed. */
   constructor(spec: ProcessSpec & Patience, shared: boolean, deps: SharedProcessDeps, closed: (failed: boolean) => void) {
     this.shared = shared;
     this.deps = deps;
@@ -209,10 +206,7 @@ export class SharedProcess {
     return queue;
   }
 
-  /**
-   * Pauses the process of a single session that reads slowly. If too much of the target is unread, the stream with the most
-   * unread data is abandoned.
-   */
+  /** Pauses the process of a slow single session. If too much of the target is unread, the fullest stream is abandoned. */
   private relieve(fault: Error | null): void {
     if (fault !== null) this.fullest()?.fail(new ProcessFault('busy', fault.message));
     else if (!this.shared && this.unread > UNREAD_LENGTH) this.process.pause();
@@ -246,10 +240,7 @@ export class SharedProcess {
     }
   }
 
-  /**
-   * Delivers a message to the client of the only session: on its standalone stream, on the stream of its newest request, or when
-   * it opens one.
-   */
+  /** To the client of the only session: on its standalone stream, its newest request's stream, or the next that it opens. */
   private deliver(text: string, id: RpcId | null): void {
     const [session] = this.sessions.values();
     const stream = session === undefined ? null : (session.standing ?? this.calls.latest());
@@ -303,10 +294,7 @@ export class SharedProcess {
     return { text, sessionId };
   }
 
-  /**
-   * Initializes a shared process. The gateway declares no capabilities, because it could not tell which session's client the
-   * process means.
-   */
+  /** The gateway declares no capabilities: it could not tell which session's client a shared process means. */
   private async introduce(): Promise<Introduction | UpstreamFault> {
     const text = await this.answerTo(INTRODUCTION, NOWHERE);
     if (typeof text !== 'string') {
@@ -359,10 +347,7 @@ const INTRODUCTION: RpcRequest = {
 /** The source text of a message that the gateway built itself. */
 const NOWHERE: Located = { text: '', span: { start: 0, end: 0, members: null, items: null } };
 
-/**
- * Returns the `initialize` result for a session of a shared process: without the capabilities that sharing rules out, in the
- * session's revision.
- */
+/** The `initialize` result for a session of a shared process: in its revision, without what sharing rules out. */
 function sharedResult(result: JsonObject, requested: JsonObject[string] | undefined): JsonObject {
   const capabilities = isObject(result.capabilities) ? result.capabilities : {};
   const { logging: _logging, tasks: _tasks, resources, ...kept } = capabilities;
@@ -376,10 +361,7 @@ function sharedResult(result: JsonObject, requested: JsonObject[string] | undefi
   return { ...result, capabilities: kept, ...(older ? { protocolVersion: requested } : {}) };
 }
 
-/**
- * Removes the task request. A shared process offers no tasks, because only their ids would keep the tasks of different sessions
- * apart.
- */
+/** A shared process offers no tasks: only their ids would keep the tasks of different sessions apart. */
 function withoutTask(message: RpcRequest): RpcRequest {
   if (message.params?.task === undefined) return message;
   const { task: _task, ...params } = message.params;

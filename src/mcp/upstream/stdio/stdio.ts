@@ -117,10 +117,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     return longest !== undefined;
   }
 
-  /**
-   * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
-   * count and the start.
-   */
+  /** Starts a process when a slot is free, or returns a running one; null: no slot. Count and start run without a break. */
   async function whenRoom(running: () => SharedProcess | null, begin: () => SharedProcess): Promise<SharedProcess | null> {
     const deadline = now() + ROOM_MS;
     while (!isClosed) {
