@@ -1,4 +1,5 @@
 /** Budgets of a process, so that no key uses up what all share: a stock is taken and given back, a flow is charged after use. */
+import { deferred } from './promises.ts';
 
 /** Why a budget refuses. `key`: the key has reached its own limit. `all`: little is left, and the key already has its share. */
 export interface Overdrawn {
@@ -94,27 +95,25 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
   }
 
   function queue(key: string, amount: number): Turn {
-    let leave = (): void => undefined;
-    const come = new Promise<Taken | Overdrawn>((resolve) => {
-      const attempt = (): boolean => {
-        const room = take(key, amount);
-        if (isOverdrawn(room)) return false;
-        resolve(room);
-        return true;
-      };
-      const refused: Overdrawn = { overdrawn: 'key', budget, limit: perKey };
-      const waiting = { key, attempt };
-      leave = () => {
-        if (!line.delete(waiting)) return;
-        resolve(refused);
-        serve();
-      };
-      if (amount > perKey || amount > all / 2) resolve(refused);
-      else {
-        line.add(waiting);
-        serve();
-      }
-    });
+    const { promise: come, resolve } = deferred<Taken | Overdrawn>();
+    const attempt = (): boolean => {
+      const room = take(key, amount);
+      if (isOverdrawn(room)) return false;
+      resolve(room);
+      return true;
+    };
+    const refused: Overdrawn = { overdrawn: 'key', budget, limit: perKey };
+    const waiting = { key, attempt };
+    const leave = (): void => {
+      if (!line.delete(waiting)) return;
+      resolve(refused);
+      serve();
+    };
+    if (amount > perKey || amount > all / 2) resolve(refused);
+    else {
+      line.add(waiting);
+      serve();
+    }
     return { come, leave };
   }
 

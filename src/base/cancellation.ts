@@ -1,5 +1,7 @@
 /** An abort signal in one plain object: each request makes two, and those of Node would cost more than reading the message. */
 
+import { deferred } from './promises.ts';
+
 /** The part of AbortSignal that the gateway uses. Every AbortSignal is a Cancellable. */
 export interface Cancellable {
   readonly aborted: boolean;
@@ -34,6 +36,24 @@ class PlainCancellation implements Cancellation {
   removeEventListener(_type: 'abort', listener: () => void): void {
     const at = this.listeners.indexOf(listener);
     if (at !== -1) this.listeners.splice(at, 1);
+  }
+}
+
+/** Calls the listener when the signal aborts; at once if it already has. */
+export function onAbort(signal: Cancellable | undefined, listener: () => void): void {
+  if (signal?.aborted) listener();
+  else signal?.addEventListener('abort', listener, { once: true });
+}
+
+/** Resolves like the work, or with null as soon as the signal aborts. */
+export async function unlessAborted<T>(work: Promise<T>, signal: Cancellable | undefined): Promise<T | null> {
+  const { promise: aborted, resolve } = deferred<null>();
+  const abort = (): void => resolve(null);
+  onAbort(signal, abort);
+  try {
+    return await Promise.race([aborted, work]);
+  } finally {
+    signal?.removeEventListener('abort', abort);
   }
 }
 

@@ -9,8 +9,7 @@ import type { AuditWriter } from '../audit/event.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
 import { principalKey } from '../mcp/limits/slots.ts';
-import type { Base } from './base.ts';
-import { timed } from './in-time.ts';
+import { type Base, timed } from './base.ts';
 
 export type Audit = Awaited<ReturnType<typeof startAudit>>;
 

@@ -1,4 +1,5 @@
 /** What every part of the gateway is built with. */
+
 import type { KeyRing } from '../auth/keys.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
@@ -6,6 +7,17 @@ import type { Config } from '../config/config.ts';
 import type { Changes } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import type { Metrics } from '../rest/metrics.ts';
+import type { Timings } from '../rest/timings.ts';
+
+/** Returns the result of the work and records how long it takes, even if it fails. */
+export async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
+  const began = performance.now();
+  try {
+    return await work;
+  } finally {
+    timings.observe(performance.now() - began);
+  }
+}
 
 export interface Base {
   readonly config: Config;

@@ -8,8 +8,7 @@ import { readIdentities } from '../state/identity-store.ts';
 import { createCurrent } from '../state/live-state.ts';
 import { timedEngine } from '../state/timed.ts';
 import { routedTargets } from '../targets/credentials.ts';
-import type { Base } from './base.ts';
-import { timed } from './in-time.ts';
+import { type Base, timed } from './base.ts';
 
 export const GATE_TIMEOUT_MS = 5_000;
 const DECISIONS_KEPT = 50_000;

@@ -1,6 +1,7 @@
 /** The REST API: which router answers under which path, for whom. */
 import type { Express, Router } from 'express';
 import type { Stock } from '../base/budgets.ts';
+import { inTime } from '../base/promises.ts';
 import { createUnreadLimits } from '../http/unread.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../rest/accounts/routes.ts';
@@ -23,7 +24,6 @@ import type { Accounts } from './accounts.ts';
 import type { Audit } from './audit.ts';
 import type { Base } from './base.ts';
 import { type Decisions, GATE_TIMEOUT_MS } from './decisions.ts';
-import { inTime } from './in-time.ts';
 import type { Replicas } from './replicas.ts';
 import type { Policies, Targets } from './resources.ts';
 

@@ -1,6 +1,7 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
 import { signalOf } from '../../base/cancellation.ts';
+import { deferred } from '../../base/promises.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
@@ -78,17 +79,14 @@ export async function askAmong<T>(
   const asked = askedAt(sessionTarget);
   let attempt: Attempt | null = null;
   let hasAnswered = false;
-  let send: () => void = () => undefined;
-  const sent = new Promise<void>((resolve) => {
-    send = resolve;
-  });
+  const sent = deferred();
   const upstream: Upstream = {
     ...deps.upstream,
     async send(request) {
       if (deps.pace.isAsking(asked, method)) return { fault: 'suspended' };
       attempt?.ended(true);
       attempt = deps.pace.begin(asked, method);
-      send();
+      sent.resolve();
       const answer = await deps.upstream.send(request);
       hasAnswered = !isFault(answer) && answer.status < 500;
       return answer;
@@ -101,13 +99,12 @@ export async function askAmong<T>(
   };
   const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
   const late = new AbortController();
+  const waited = deferred<null>();
   const timer = setTimeout(() => {
     if (attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
     late.abort(REVOKED);
+    waited.resolve(null);
   }, deps.limits.joinMs);
-  const waited = new Promise<null>((resolve) => {
-    late.signal.addEventListener('abort', () => resolve(null), { once: true });
-  });
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone })
     .catch(() => null)
@@ -115,5 +112,5 @@ export async function askAmong<T>(
       clearTimeout(timer);
       attempt?.ended(hasAnswered && !late.signal.aborted);
     });
-  return Promise.race([work, waited, sent.then(() => deps.pace.wait(asked, method, work))]);
+  return Promise.race([work, waited.promise, sent.promise.then(() => deps.pace.wait(asked, method, work))]);
 }

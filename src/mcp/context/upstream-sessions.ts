@@ -4,7 +4,9 @@
  * lost it, or a session at the aggregate endpoint first needs this target. Several replicas may notice at once. They end up
  * with the same upstream session, because each cause has one row.
  */
+
 import { createHash } from 'node:crypto';
+import { deferred, inTime } from '../../base/promises.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import { isSessionRevision } from '../protocol/mode.ts';
@@ -98,10 +100,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     asking = true,
   ): Entry {
     const entries = entriesOf(sessionTarget.session);
-    let ask: () => void = () => undefined;
-    const asked = new Promise<void>((resolve) => {
-      ask = resolve;
-    });
+    const { promise: asked, resolve: ask } = deferred();
     const progress: Progress = { attempt: null, hello: null, ask };
     const link = bounded(find(sessionTarget, binding, lost, before, asking, progress));
     const entry: Entry = { binding, asked, progress, settled: null, link };
@@ -122,20 +121,12 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   }
 
   /** Limits the wait, so that a target or a database that does not answer cannot block the session's requests for ever. */
-  function bounded(
+  async function bounded(
     finding: Promise<UpstreamSession | UpstreamSessionFailure>,
   ): Promise<UpstreamSession | UpstreamSessionFailure> {
-    return new Promise((resolve) => {
-      const late = new Error('opening the upstream session took too long');
-      const withinMs = 3 * limits.openMs;
-      const timer = setTimeout(() => resolve({ fault: 'timeout', cause: late, withinMs }), withinMs).unref();
-      finding
-        .catch((cause: unknown) => ({ fault: 'broken_off', cause }) as const)
-        .then((found) => {
-          clearTimeout(timer);
-          resolve(found);
-        });
-    });
+    const withinMs = 3 * limits.openMs;
+    const late = { fault: 'timeout', cause: new Error('opening the upstream session took too long'), withinMs } as const;
+    return (await inTime(finding, withinMs).catch((cause: unknown) => ({ fault: 'broken_off', cause }) as const)) ?? late;
   }
 
   async function find(

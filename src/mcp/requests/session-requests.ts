@@ -1,5 +1,5 @@
 /** Requests in stateful mode: the first one opens the session, all others use the upstream session at the target. */
-import { type Cancellable, createCancellation } from '../../base/cancellation.ts';
+import { type Cancellable, createCancellation, onAbort } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ClientHello } from '../../sessions/session-store.ts';
 import { type Caller, REVOKED, type RequestContext } from '../context/context.ts';
@@ -56,8 +56,7 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
     else setTimeout(() => call.abort(), graceMs).unref();
   };
   // If the client is gone before the call begins, no further event comes.
-  if (gone.aborted) leave();
-  else gone.addEventListener('abort', leave, { once: true });
+  onAbort(gone, leave);
   return call;
 }
 

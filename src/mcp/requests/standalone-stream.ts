@@ -1,6 +1,6 @@
 /** The standalone stream of a session. It tells of changed rights, and goes on when the upstream session is replaced. */
 
-import { type Cancellable, signalOf } from '../../base/cancellation.ts';
+import { type Cancellable, onAbort, signalOf } from '../../base/cancellation.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
@@ -90,8 +90,7 @@ export async function* standaloneStream(
     void reconnect(admission, moved);
   });
   const stop = (): void => merged.end();
-  caller.gone.addEventListener('abort', stop, { once: true });
-  if (caller.gone.aborted) stop();
+  onAbort(caller.gone, stop);
   follow(first, context, connection);
   try {
     yield* merged.items;

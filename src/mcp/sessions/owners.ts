@@ -1,7 +1,9 @@
 /** Sessions in the memory of one replica, their owner: the owner answers each request, or another replica takes over. */
+
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
+import { inTime } from '../../base/promises.ts';
 import type { Peers } from '../../replicas/peers.ts';
 import type { Presence } from '../../replicas/presence.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
@@ -42,17 +44,16 @@ export function createSessionOwners({ presence, peers, sessions, log, patienceMs
 
   async function known<T>(reading: Promise<T>): Promise<T> {
     const late = new AppError('unavailable', 'The gateway cannot read which replica owns the session.', { retryAfter: 1 });
-    let timer: NodeJS.Timeout | undefined;
-    const patience = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(late), patienceMs);
-    });
     try {
-      return await Promise.race([reading, patience]);
+      const found = await inTime(
+        reading.then((value) => ({ value })),
+        patienceMs,
+      );
+      if (found === null) throw late;
+      return found.value;
     } catch (err) {
       log.error({ err }, 'reading the owner of a session failed');
       throw late;
-    } finally {
-      clearTimeout(timer);
     }
   }
 

@@ -2,28 +2,26 @@
 import type { SseEvent } from '../protocol/sse.ts';
 import type { UpstreamAnswer } from './upstream.ts';
 
-interface Opened {
-  readonly sessionId: string | null;
-  readonly held: boolean;
-}
+const HEAD = { retryAfter: null, discard: () => undefined };
 
-const NONE: Opened = { sessionId: null, held: false };
+/** The session that the answer opens, if there is one, lives in this process. */
+const opened = (sessionId: string | null) => ({ sessionId, held: sessionId !== null });
 
 /** An answer that consists of its status only. */
 export function statusAnswer(status: number, retryAfter: string | null = null): UpstreamAnswer {
-  return { status, ...NONE, retryAfter, discard: () => undefined, type: 'other', read: bodyOf('') };
+  return { ...HEAD, ...opened(null), status, retryAfter, type: 'other', read: bodyOf('') };
 }
 
-export function jsonAnswer(status: number, text: string, opened: Opened = NONE): UpstreamAnswer {
-  return { status, ...opened, retryAfter: null, discard: () => undefined, type: 'json', read: bodyOf(text) };
+export function jsonAnswer(status: number, text: string, sessionId: string | null = null): UpstreamAnswer {
+  return { ...HEAD, ...opened(sessionId), status, type: 'json', read: bodyOf(text) };
 }
 
 export function streamAnswer(
   events: AsyncIterable<readonly SseEvent[]>,
   discard: () => void,
-  opened: Opened = NONE,
+  sessionId: string | null = null,
 ): UpstreamAnswer {
-  return { status: 200, ...opened, retryAfter: null, discard, type: 'stream', events };
+  return { ...HEAD, ...opened(sessionId), status: 200, discard, type: 'stream', events };
 }
 
 function bodyOf(text: string): () => Promise<Buffer> {

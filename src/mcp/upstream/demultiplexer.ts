@@ -3,11 +3,13 @@
  * and answer. Other messages go to the standalone stream. If that is closed, the stream of the newest request carries them; if
  * there is none, they wait.
  */
+
 import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
+import { deferred } from '../../base/promises.ts';
 import { isId, type RpcId } from '../protocol/message.ts';
 import type { SseEvent } from '../protocol/sse.ts';
 import { createEventQueue } from './events.ts';
@@ -68,7 +70,7 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
   let waitingLength = 0;
   let standing: Lane | null = null;
   let unread = 0;
-  let awaited: { readonly room: Promise<void>; readonly settle: () => void } | null = null;
+  let awaited: ReturnType<typeof deferred<void>> | null = null;
 
   function count(length: number): void {
     unread += length;
@@ -83,17 +85,14 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
   }
 
   function settleRoom(): void {
-    awaited?.settle();
+    awaited?.resolve();
     awaited = null;
   }
 
   function open(laneIdleMs: number | null, left: (lane: Lane) => void): Lane {
     let isAnswered = false;
     let timer: NodeJS.Timeout | undefined;
-    let tellArrived = (): void => undefined;
-    const arrived = new Promise<void>((resolve) => {
-      tellArrived = resolve;
-    });
+    const { promise: arrived, resolve: tellArrived } = deferred();
     const queue = createEventQueue({
       moved: count,
       closed() {
@@ -227,14 +226,8 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
     /** Resolves when the streams accept more; null if they do now. Do not push until then. */
     room(): Promise<void> | null {
       if (unread <= ROOM) return null;
-      if (awaited === null) {
-        let settle = (): void => undefined;
-        const room = new Promise<void>((resolve) => {
-          settle = resolve;
-        });
-        awaited = { room, settle };
-      }
-      return awaited.room;
+      awaited ??= deferred();
+      return awaited.promise;
     },
     /** Whether all streams are closed. */
     isQuiet: (): boolean => lanes.size === 0,

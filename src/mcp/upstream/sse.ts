@@ -241,7 +241,7 @@ export function createSseUpstream(
     }
     abortWith(stream, signal);
     if (!isFirst) return streamAnswer(stream.events, stream.close);
-    return streamAnswer(firstEvents(session, stream), stream.close, { sessionId: session.id, held: true });
+    return streamAnswer(firstEvents(session, stream), stream.close, session.id);
   }
 
   async function start(sent: Sent): Promise<UpstreamAnswer | UpstreamFault> {

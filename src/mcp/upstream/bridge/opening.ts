@@ -76,7 +76,7 @@ export function createOpening({ http, modes, sessions, limits, newId, now }: Ope
       const result = openingResult(params, discovered.result, request.target.name);
       const session = sessions.keep(request, client, objectOf(result['capabilities']));
       const text = resultMessage(id, JSON.stringify(result));
-      return jsonAnswer(200, text, { sessionId: session.id, held: true });
+      return jsonAnswer(200, text, session.id);
     },
     /** Forgets a target that has changed. The next stateful client finds out its mode. */
     forget(reach: Reach): void {

@@ -1,5 +1,7 @@
 /** Sends questions of a target to a session's client, on the stream of the client's own request, as stateful targets do. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { errors } from 'undici';
+import { unlessAborted } from '../../../base/cancellation.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from './messages.ts';
@@ -25,7 +27,7 @@ export function createQuestions(newId: () => string): Questions {
   return {
     async *ask(asked, signal) {
       if (asked.length === 0) {
-        await settled(new Promise((resolve) => setTimeout(resolve, PAUSE_MS)), signal);
+        await settled(sleep(PAUSE_MS), signal);
         return { text: null };
       }
       const open = new Map(asked.map((one) => [newId(), one]));
@@ -91,14 +93,6 @@ function withdrawn(open: ReadonlyMap<string, Asked>): SseEvent[] {
 }
 
 /** Resolves with the promise; rejects as soon as the signal aborts. */
-function settled(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => reject(new errors.RequestAbortedError());
-    if (signal.aborted) return abort();
-    signal.addEventListener('abort', abort, { once: true });
-    void promise.then(() => {
-      signal.removeEventListener('abort', abort);
-      resolve();
-    });
-  });
+async function settled(promise: Promise<void>, signal: AbortSignal): Promise<void> {
+  if ((await unlessAborted(promise, signal)) === null) throw new errors.RequestAbortedError();
 }

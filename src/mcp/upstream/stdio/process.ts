@@ -10,6 +10,7 @@ import type { Readable, Writable } from 'node:stream';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
+import { deferred } from '../../../base/promises.ts';
 import { ProcessFault } from '../upstream.ts';
 import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
@@ -97,10 +98,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   let over = false;
   let garbage = 0;
   const timers: NodeJS.Timeout[] = [];
-  let leave: () => void = nothing;
-  const gone = new Promise<void>((resolve) => {
-    leave = resolve;
-  });
+  const { promise: gone, resolve: leave } = deferred();
 
   function hasExited(): boolean {
     return pid === undefined || child.exitCode !== null || child.signalCode !== null;

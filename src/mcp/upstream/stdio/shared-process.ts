@@ -5,11 +5,13 @@
  */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
+import { unlessAborted } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
 import { isUnread } from '../../../base/json/steps.ts';
 import type { Log } from '../../../base/log.ts';
+import { deferred } from '../../../base/promises.ts';
 import {
   CODES,
   errorMessage,
@@ -86,10 +88,7 @@ export class SharedProcess {
   private unread = 0;
   private isClosed = false;
   private introduced: Promise<Introduction | UpstreamFault> | null = null;
-  private endedFor: (why: ProcessFault) => void = () => undefined;
-  private readonly ended = new Promise<ProcessFault>((resolve) => {
-    this.endedFor = resolve;
-  });
+  private readonly ended = deferred<ProcessFault>();
 
   /** `closed` is called once, when its sessions have ended; `failed`: the process ended by itself or was killed. */
   constructor(spec: ProcessSpec & Patience, shared: boolean, deps: SharedProcessDeps, closed: (failed: boolean) => void) {
@@ -101,7 +100,7 @@ export class SharedProcess {
     const line = this.take.bind(this);
     const ended = (why: ProcessFault): void => {
       this.close(true, why);
-      this.endedFor(why);
+      this.ended.resolve(why);
     };
     this.process = startProcess(spec, deps.limits.answerBytes, { line, ended }, deps.log);
     this.gone = this.process.gone;
@@ -270,7 +269,7 @@ export class SharedProcess {
   /** Returns the answer to a request, or the fault if there is none. */
   private async answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
     const queue = this.calls.ask('', request, located, signal);
-    if (queue === 'gone') return faultFrom(await this.ended);
+    if (queue === 'gone') return faultFrom(await this.ended.promise);
     if ('fault' in queue) return queue;
     let last: string | null = null;
     try {
@@ -287,7 +286,7 @@ export class SharedProcess {
     if (!opened || this.isClosed) {
       this.end('it opened no session');
       if (typeof text !== 'string') return text;
-      return opened ? faultFrom(await this.ended) : { text, sessionId: null };
+      return opened ? faultFrom(await this.ended.promise) : { text, sessionId: null };
     }
     const sessionId = this.deps.newId();
     this.enter(sessionId);
@@ -315,7 +314,7 @@ export class SharedProcess {
     const introduction = await unlessAborted(this.introduced, signal);
     if (introduction === null) return { fault: 'aborted' };
     if ('fault' in introduction) return introduction;
-    if (this.isClosed) return faultFrom(await this.ended);
+    if (this.isClosed) return faultFrom(await this.ended.promise);
     const sessionId = this.deps.newId();
     this.enter(sessionId);
     return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
@@ -382,20 +381,4 @@ function textOf(line: Line): string {
 function faultFrom(cause: unknown): UpstreamFault {
   if (cause === ABORTED) return { fault: 'aborted' };
   return { fault: faultOf(cause), cause };
-}
-
-/** Resolves like the promise, or with null if the signal aborts first. */
-async function unlessAborted<T>(promise: Promise<T>, signal?: Cancellable): Promise<T | null> {
-  if (signal === undefined) return promise;
-  if (signal.aborted) return null;
-  let abort: () => void = () => undefined;
-  const aborted = new Promise<null>((resolve) => {
-    abort = () => resolve(null);
-  });
-  signal.addEventListener('abort', abort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
 }

@@ -8,10 +8,11 @@ import type { JsonReading } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { CLIENT_RULES } from '../../../base/json/selection.ts';
 import type { Log } from '../../../base/log.ts';
+import { inTime } from '../../../base/promises.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
 import { type RpcMessage, readMessage } from '../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../protocol/rebuild.ts';
-import type { EventQueue } from '../events.ts';
+import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import type { Unread } from '../unread.ts';
 import {
   isFault,
@@ -127,11 +128,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (ending.size === 0) giveWay();
       const left = deadline - now();
       if (ending.size === 0 || left <= 0) return null;
-      await settled(
-        [...ending].map(({ gone }) => gone),
-        left,
-        'first',
-      );
+      await inTime(Promise.race([...ending].map(({ gone }) => gone)), left);
     }
     return null;
   }
@@ -233,7 +230,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     credentials: Credentials,
     { message, located }: Readable,
   ): Promise<UpstreamAnswer | UpstreamFault> {
-    if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return plain(400);
+    if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return statusAnswer(400);
     const host = await hostFor(target, access, credentials);
     if (isFault(host)) return host;
     const opened = await host.open(message, located, signal);
@@ -243,7 +240,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     if (session !== undefined) {
       seats.set(session.id, { host, session, targetId: target.id, fingerprint: fingerprintOf(target, access) });
     }
-    return json(text, sessionId);
+    return jsonAnswer(200, text, sessionId);
   }
 
   function post(
@@ -252,20 +249,20 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     signal: Cancellable | undefined,
   ): UpstreamAnswer | UpstreamFault {
     // The 404 makes the session move to a new process with this request.
-    if (host.shared && message.kind === 'request' && isOld(host)) return plain(404);
+    if (host.shared && message.kind === 'request' && isOld(host)) return statusAnswer(404);
     return toAnswer(host.post(session, message, located, signal));
   }
 
   function listen({ host, session }: Seat, signal: Cancellable | undefined): UpstreamAnswer | UpstreamFault {
     const queue = host.listen(session, signal);
-    if (queue === null) return plain(409);
-    return 'fault' in queue ? queue : stream(queue);
+    if (queue === null) return statusAnswer(409);
+    return 'fault' in queue ? queue : streamAnswer(queue.events, queue.close);
   }
 
   function leave(seat: Seat): UpstreamAnswer {
     seats.delete(seat.session.id);
     seat.host.leave(seat.session);
-    return plain(200);
+    return statusAnswer(200);
   }
 
   return {
@@ -276,30 +273,26 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (isClosed) return { fault: 'busy', cause: new Error('the gateway is shutting down') };
       const seat = seats.get(request.session?.upstreamId ?? '');
       // A session can always be ended, even if the credentials have changed.
-      if (method === 'DELETE') return seat?.targetId === target.id ? leave(seat) : plain(404);
+      if (method === 'DELETE') return seat?.targetId === target.id ? leave(seat) : statusAnswer(404);
       const { credentials } = access;
       if (credentials === 'unusable') return { fault: 'credential' };
       // Processes speak only the stateful revisions.
-      if (request.stateless !== undefined) return plain(400);
+      if (request.stateless !== undefined) return statusAnswer(400);
       const isOwn = seat !== undefined && seat.fingerprint === fingerprintOf(target, access);
-      if (request.session !== undefined && !isOwn) return plain(404);
-      if (method === 'GET') return isOwn ? listen(seat, signal) : plain(400);
+      if (request.session !== undefined && !isOwn) return statusAnswer(404);
+      if (method === 'GET') return isOwn ? listen(seat, signal) : statusAnswer(400);
       const reading = read(request.body ?? '', target.id);
       const readable = readableOf('then' in reading ? await reading : reading);
-      if (readable === null) return plain(400);
+      if (readable === null) return statusAnswer(400);
       // A message that was handled in the meantime may have ended the session.
-      if (isOwn && seats.get(seat.session.id) !== seat) return plain(404);
+      if (isOwn && seats.get(seat.session.id) !== seat) return statusAnswer(404);
       return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
     },
     async close() {
       isClosed = true;
       clearInterval(sweeper);
       for (const host of hosts) host.end('the gateway is shutting down');
-      await settled(
-        [...hosts].map(({ gone }) => gone),
-        CLOSE_MS,
-        'all',
-      );
+      await inTime(Promise.all([...hosts].map(({ gone }) => gone)), CLOSE_MS);
     },
   };
 }
@@ -322,37 +315,9 @@ function readableOf(reading: JsonReading): Readable | null {
 }
 
 function toAnswer(posted: Posted): UpstreamAnswer | UpstreamFault {
-  if (posted === 'accepted') return plain(202);
-  if (posted === 'misplaced') return plain(400);
-  if (posted === 'lost') return plain(404);
+  if (posted === 'accepted') return statusAnswer(202);
+  if (posted === 'misplaced') return statusAnswer(400);
+  if (posted === 'lost') return statusAnswer(404);
   if ('fault' in posted) return posted;
-  return 'text' in posted ? json(posted.text, null) : stream(posted);
-}
-
-const HEAD = { sessionId: null, held: false, retryAfter: null, discard: () => undefined };
-
-function plain(status: number): UpstreamAnswer {
-  return { ...HEAD, status, type: 'other', read: bytesOf('') };
-}
-
-function json(text: string, sessionId: string | null): UpstreamAnswer {
-  return { ...HEAD, status: 200, sessionId, held: sessionId !== null, type: 'json', read: bytesOf(text) };
-}
-
-function stream(queue: EventQueue): UpstreamAnswer {
-  return { ...HEAD, status: 200, discard: queue.close, type: 'stream', events: queue.events };
-}
-
-function bytesOf(text: string): () => Promise<Buffer> {
-  return async () => Buffer.from(text);
-}
-
-/** Waits for the first or for all of the promises, for at most `ms` milliseconds. */
-async function settled(promises: readonly Promise<void>[], ms: number, which: 'first' | 'all'): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([which === 'first' ? Promise.race(promises) : Promise.all(promises), late]);
-  clearTimeout(timer);
+  return 'text' in posted ? jsonAnswer(200, posted.text) : streamAnswer(posted.events, posted.close);
 }

@@ -1,14 +1,12 @@
-/** How long work of the gateway takes, and how long others wait for it. */
-import type { Timings } from '../rest/timings.ts';
+/** Promises that something else resolves, and time limits for promises. */
 
-/** Returns the result of the work and records how long it takes, even if it fails. */
-export async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
-  const began = performance.now();
-  try {
-    return await work;
-  } finally {
-    timings.observe(performance.now() - began);
-  }
+/** Returns a promise together with the function that resolves it. */
+export function deferred<T = void>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void } {
+  let resolve: (value: T) => void = () => undefined;
+  const promise = new Promise<T>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
 }
 
 /** Returns the result of the work. null: it takes longer than `ms` milliseconds. Rejects if the work fails first. */
