@@ -2,34 +2,26 @@
  * Bridges stateful clients to targets that speak only 2026-07-28, which has no sessions. The bridge keeps the session in this
  * process and turns each of its requests into one of 2026-07-28. Requests to all other targets pass unchanged.
  */
+
 import { errors } from 'undici';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../protocol/message.ts';
 import { LOG_LEVELS } from '../../protocol/mode.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import type { UpstreamModes } from '../modes.ts';
-import type { Unread } from '../unread.ts';
-import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamLimits, UpstreamRequest } from '../upstream.ts';
+import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
 import { createOpening } from './opening.ts';
+import type { BridgeParts } from './requests.ts';
 import { createRounds } from './rounds.ts';
 import { type BridgedSession, createBridgedSessions, isBridged } from './sessions.ts';
 
-export interface BridgeDeps {
-  readonly http: Upstream;
-  readonly modes: UpstreamModes;
-  readonly limits: UpstreamLimits;
-  readonly newId: () => string;
-  readonly now: () => number;
-  readonly unread: Unread;
-}
-
 const MAX_SUBSCRIPTIONS = 1_000;
 
-export function createBridge(deps: BridgeDeps): Upstream {
-  const { http } = deps;
-  const sessions = createBridgedSessions(deps);
-  const opening = createOpening({ ...deps, sessions });
-  const rounds = createRounds({ ...deps, forget: opening.forget });
+export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes: UpstreamModes }): Upstream {
+  const { http } = parts;
+  const sessions = createBridgedSessions(parts);
+  const opening = createOpening(parts, modes, sessions);
+  const rounds = createRounds(parts, opening.forget);
 
   async function proceed(session: BridgedSession, request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
     switch (request.method) {

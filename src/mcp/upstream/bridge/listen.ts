@@ -1,19 +1,15 @@
 /** One `subscriptions/listen` (2026-07-28) for all that a session wants to hear, opened again when that changes or it ends. */
+
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../protocol/mode.ts';
-import { isFault, type Upstream, type UpstreamRequest } from '../upstream.ts';
+import { isFault } from '../upstream.ts';
 import { read } from './messages.ts';
-
-/** The target and the access to it. The latest request's values count. */
-export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
+import type { BridgeParts, Reach } from './requests.ts';
 
 export type Listener = ReturnType<typeof createListener>;
 
 export interface ListenerDeps {
-  readonly http: Upstream;
-  readonly newId: () => string;
-  readonly now: () => number;
   readonly envelope: () => JsonObject;
   /** The filter members for the lists whose changes the target reports. */
   readonly lists: readonly string[];
@@ -32,7 +28,7 @@ interface Listening {
   again(): void;
 }
 
-export function createListener(deps: ListenerDeps) {
+export function createListener({ http, newId, now }: BridgeParts, deps: ListenerDeps) {
   let current: Listening | null = null;
   let changes: Promise<unknown> = Promise.resolve();
   let retry: NodeJS.Timeout | undefined;
@@ -49,14 +45,14 @@ export function createListener(deps: ListenerDeps) {
       before?.stream.abort();
       return uris;
     }
-    const began = deps.now();
+    const began = now();
     const own: Listening = {
       stream: new AbortController(),
       hasEnded: false,
       again() {
         if (current !== own) return;
         // A stream that lasted for a while resets the delay.
-        const next = deps.now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
+        const next = now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
         clearTimeout(retry);
         retry = setTimeout(() => current === own && void enqueue(reach, uris, next), next).unref();
       },
@@ -104,11 +100,11 @@ export function createListener(deps: ListenerDeps) {
     signal: AbortSignal,
     acknowledged: (uris: ReadonlySet<string>) => void,
   ): Promise<void> {
-    const id = deps.newId();
+    const id = newId();
     const params = { _meta: deps.envelope(), notifications };
     const body = JSON.stringify({ jsonrpc: '2.0', id, method: LISTEN, params });
     const stateless = { version: STATELESS_REVISION, method: LISTEN, name: undefined, params: [] };
-    const answer = await deps.http.send({ method: 'POST', target, access, stateless, signal, body });
+    const answer = await http.send({ method: 'POST', target, access, stateless, signal, body });
     if (isFault(answer)) return;
     try {
       if (answer.status !== 200 || answer.type !== 'stream') return;

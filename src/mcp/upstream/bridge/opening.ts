@@ -6,50 +6,25 @@ import { SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { jsonAnswer } from '../answers.ts';
 import { readAll } from '../http.ts';
 import { discoversStateless, type UpstreamModes } from '../modes.ts';
-import {
-  isFault,
-  type Upstream,
-  type UpstreamAnswer,
-  type UpstreamFault,
-  type UpstreamLimits,
-  type UpstreamRequest,
-} from '../upstream.ts';
-import type { Reach } from './listen.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
 import { type ClientTraits, envelope, openingResult } from './messages.ts';
-import { type BoundReach, responseFrom, resultOf, sendStateless } from './requests.ts';
+import { askTarget, type BoundReach, type BridgeParts, type Reach, resultOf } from './requests.ts';
 import type { BridgedSessions } from './sessions.ts';
-
-export interface OpeningDeps {
-  readonly http: Upstream;
-  readonly modes: UpstreamModes;
-  readonly sessions: BridgedSessions;
-  readonly limits: UpstreamLimits;
-  readonly newId: () => string;
-  readonly now: () => number;
-}
 
 /** How long no session is requested from a target that refused one. */
 const REFUSING_MS = 10 * 60 * 1000;
 const REFUSAL_BYTES = 64 * 1024;
 
-export function createOpening({ http, modes, sessions, limits, newId, now }: OpeningDeps) {
+export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions: BridgedSessions) {
+  const { http, now } = parts;
   /** Addresses of targets that refuse sessions and speak 2026-07-28, with the time until which that is assumed. */
   const refusing = new Map<string, number>();
 
   async function discover(at: BoundReach, client: ClientTraits): Promise<{ readonly result: JsonObject } | UpstreamFault | null> {
-    const id = newId();
-    const method = 'server/discover';
-    const body = JSON.stringify({ jsonrpc: '2.0', id, method, params: { _meta: envelope(client, null) } });
-    const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
-    if (isFault(answer)) return answer;
-    const result = answer.status === 200 ? await resultFrom(answer, id, at.target.id) : null;
-    answer.discard();
+    const found = await askTarget(parts, at, 'server/discover', { _meta: envelope(client, null) });
+    if (found === null || isFault(found)) return found;
+    const result = resultOf(found);
     return result !== null && discoversStateless(result) ? { result } : null;
-  }
-
-  async function resultFrom(answer: UpstreamAnswer, id: string, targetId: string): Promise<JsonObject | null> {
-    const found = await responseFrom(answer, id, limits.answerBytes, targetId);
-    return found === null || isFault(found) ? null : resultOf(found);
   }
 
   return {

@@ -1,20 +1,34 @@
 /** Sends requests of 2026-07-28 to a target, and reads the messages that answer them. */
+
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import { nameHeader } from '../../protocol/headers.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
 import { STATELESS_REVISION } from '../../protocol/mode.ts';
 import { faultOf, readAll } from '../http.ts';
+import type { Unread } from '../unread.ts';
 import {
   isFault,
   type StatelessHeaders,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
+  type UpstreamLimits,
   type UpstreamRequest,
 } from '../upstream.ts';
-import type { Reach } from './listen.ts';
 import { type Read, read } from './messages.ts';
+
+/** What every part of the bridge is built with. */
+export interface BridgeParts {
+  readonly http: Upstream;
+  readonly limits: UpstreamLimits;
+  readonly newId: () => string;
+  readonly now: () => number;
+  readonly unread: Unread;
+}
+
+/** The target and the access to it. The latest request's values count. */
+export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
 
 /** The target, the access to it, and the signal that aborts the request. */
 export type BoundReach = Reach & Pick<UpstreamRequest, 'signal'>;
@@ -28,6 +42,22 @@ export function sendStateless(
 ): Promise<UpstreamAnswer | UpstreamFault> {
   const stateless = { version: STATELESS_REVISION, method, name: nameHeader(method, params), params: headers };
   return http.send({ method: 'POST', target, access, body, stateless, ...(signal ? { signal } : {}) });
+}
+
+/** Sends a request of the gateway's own. Returns the message that answers it; null: no message can be read. */
+export async function askTarget(
+  { http, limits, newId }: BridgeParts,
+  at: BoundReach,
+  method: string,
+  params: JsonObject,
+): Promise<Read | UpstreamFault | null> {
+  const id = newId();
+  const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
+  const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
+  if (isFault(answer)) return answer;
+  const found = await responseFrom(answer, id, limits.answerBytes, at.target.id);
+  answer.discard();
+  return found === null || isFault(found) ? null : found;
 }
 
 /** Returns the message that answers `id`. null: there is none. */

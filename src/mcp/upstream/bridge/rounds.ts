@@ -4,16 +4,7 @@ import { CODES, errorMessage } from '../../protocol/message.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { paramHeaders } from '../param-headers.ts';
-import {
-  isFault,
-  type Upstream,
-  type UpstreamAnswer,
-  type UpstreamFault,
-  type UpstreamLimits,
-  type UpstreamRequest,
-  type UpstreamStream,
-} from '../upstream.ts';
-import type { Reach } from './listen.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest, type UpstreamStream } from '../upstream.ts';
 import {
   type Answered,
   declaredIn,
@@ -28,16 +19,8 @@ import {
   statelessRequest,
   unlessUnread,
 } from './messages.ts';
-import { answering, type BoundReach, responseFrom, sendStateless } from './requests.ts';
+import { answering, type BoundReach, type BridgeParts, type Reach, responseFrom, sendStateless } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';
-
-export interface RoundsDeps {
-  readonly http: Upstream;
-  readonly limits: UpstreamLimits;
-  readonly newId: () => string;
-  /** Called when the target no longer speaks 2026-07-28. */
-  readonly forget: (reach: Reach) => void;
-}
 
 const MAX_ROUNDS = 10;
 /** The notifications that are passed on before the answer. */
@@ -56,7 +39,8 @@ type Step =
   | { readonly kind: 'events'; readonly id: string; readonly answer: UpstreamStream }
   | { readonly kind: 'status'; readonly answer: UpstreamAnswer };
 
-export function createRounds({ http, limits, newId, forget }: RoundsDeps) {
+/** `forget`: called when the target no longer speaks 2026-07-28. */
+export function createRounds({ http, limits, newId }: BridgeParts, forget: (reach: Reach) => void) {
   /** Ends the session, because the target has changed. The next stateful client finds out its mode. */
   function lose({ session, at }: Call): void {
     forget(at);

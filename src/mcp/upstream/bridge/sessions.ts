@@ -1,14 +1,15 @@
 /** The sessions of the bridge: their state, and how long they are kept. */
+
 import { errors } from 'undici';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { addressOf } from '../../../targets/target.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
-import type { Unread } from '../unread.ts';
-import { silenceOf, type Upstream, type UpstreamLimits } from '../upstream.ts';
-import { createListener, type Listener, type Reach } from './listen.ts';
+import { silenceOf } from '../upstream.ts';
+import { createListener, type Listener } from './listen.ts';
 import { type ClientTraits, envelope } from './messages.ts';
 import { createQuestions, type Questions } from './questions.ts';
+import type { BridgeParts, Reach } from './requests.ts';
 import { createKnownTools, type KnownTools } from './tools.ts';
 
 export interface BridgedSession {
@@ -29,14 +30,6 @@ export interface BridgedSession {
 }
 
 export type BridgedSessions = ReturnType<typeof createBridgedSessions>;
-
-export interface BridgedSessionsDeps {
-  readonly http: Upstream;
-  readonly limits: UpstreamLimits;
-  readonly newId: () => string;
-  readonly now: () => number;
-  readonly unread: Unread;
-}
 
 interface Kept extends BridgedSession {
   readonly targetId: string;
@@ -61,7 +54,8 @@ export function isBridged(id: string): boolean {
   return id.startsWith(PREFIX);
 }
 
-export function createBridgedSessions({ http, limits, newId, now, unread }: BridgedSessionsDeps) {
+export function createBridgedSessions(parts: BridgeParts) {
+  const { limits, newId, now, unread } = parts;
   /** Ordered by last use, oldest first. */
   const sessions = new Map<string, Kept>();
 
@@ -94,10 +88,7 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
       running: new Map(),
       questions: createQuestions(newId),
       mailbox,
-      listener: createListener({
-        http,
-        newId,
-        now,
+      listener: createListener(parts, {
         lists,
         envelope: () => envelope(client, null),
         deliver: (method, text) => {
@@ -108,7 +99,7 @@ export function createBridgedSessions({ http, limits, newId, now, unread }: Brid
       }),
       subscriptions: new Set(),
       changing: Promise.resolve(),
-      tools: createKnownTools({ http, limits, newId, client }),
+      tools: createKnownTools(parts, client),
       logLevel: null,
       usedAt: now(),
       unused: undefined,

@@ -1,24 +1,17 @@
 /** Remembers for a session which arguments of the target's tools go into headers. */
 import type { JsonValue } from '../../../base/json/json.ts';
 import type { ParamHeader } from '../param-headers.ts';
-import { isFault, type Upstream, type UpstreamLimits } from '../upstream.ts';
+import { isFault } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
-import { type BoundReach, responseFrom, resultOf, sendStateless } from './requests.ts';
+import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
 
 export type KnownTools = ReturnType<typeof createKnownTools>;
-
-export interface KnownToolsDeps {
-  readonly http: Upstream;
-  readonly limits: UpstreamLimits;
-  readonly newId: () => string;
-  readonly client: ClientTraits;
-}
 
 const MAX_TOOL_PAGES = 50;
 /** The maximum of tools in one answer, and of tools that a session remembers. */
 const MAX_TOOLS = 10_000;
 
-export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps) {
+export function createKnownTools(parts: BridgeParts, client: ClientTraits) {
   /** The tools that declare headers. */
   const known = new Map<string, readonly ParamHeader[]>();
   /** Whether every page has been seen. Then tools that are not in `known` declare no headers. */
@@ -53,13 +46,8 @@ export function createKnownTools({ http, limits, newId, client }: KnownToolsDeps
       if (typeof name !== 'string') return [];
       let cursor: string | undefined;
       for (let page = 0; page < MAX_TOOL_PAGES && !known.has(name) && !hasAll; page++) {
-        const id = newId();
-        const method = 'tools/list';
         const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
-        const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
-        const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
-        const found = isFault(answer) ? null : await responseFrom(answer, id, limits.answerBytes, at.target.id);
-        if (!isFault(answer)) answer.discard();
+        const found = await askTarget(parts, at, 'tools/list', params);
         if (found === null || isFault(found)) break;
         learn(cursor, found, await declaredIn(found, at.target.id));
         const result = resultOf(found);
