@@ -19,14 +19,6 @@ export interface Taken {
   giveBack(): void;
 }
 
-export interface Stock {
-  /** The amount that all keys hold now. */
-  readonly taken: number;
-  take(key: string, amount: number): Taken | Overdrawn;
-  /** Takes the amount as soon as there is room for it. Those who wait for the same key are served first come, first served. */
-  queue(key: string, amount: number): Turn;
-}
-
 export interface Turn {
   /** Overdrawn: there can never be room for this amount, or `leave` was called first. */
   readonly come: Promise<Taken | Overdrawn>;
@@ -38,11 +30,13 @@ export function isOverdrawn(taken: object): taken is Overdrawn {
   return 'overdrawn' in taken;
 }
 
+export type Stock = ReturnType<typeof createStock>;
+
 /**
  * A key may hold at most `perKey`, and never more than what would then remain free. So a few greedy keys always leave
  * something: one holds at most half of the stock, two hold at most two thirds.
  */
-export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }): Stock {
+export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }) {
   const byKey = new Map<string, number>();
   let taken = 0;
   const line = new Set<{ readonly key: string; readonly attempt: () => boolean }>();
@@ -118,10 +112,12 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
   }
 
   return {
-    get taken() {
+    /** The amount that all keys hold now. */
+    get taken(): number {
       return taken;
     },
     take,
+    /** Takes the amount as soon as there is room for it. Those who wait for the same key are served first come, first served. */
     queue,
   };
 }
@@ -132,18 +128,6 @@ export interface Rate {
   readonly burst: number;
 }
 
-export interface Flow {
-  /** How many keys are remembered. */
-  readonly size: number;
-  /** Charges the key for what it used, which may be known only afterwards. A charge above what is left becomes a debt. */
-  charge(key: string, amount: number): void;
-  /**
-   * Seconds until the debt of the key is paid; 0: it has no debt. Only keys that have used more than half of their burst
-   * also wait for the shared debt: a key that used little is never refused for what others did.
-   */
-  wait(key: string): number;
-}
-
 /** Once there are this many keys, those without a debt are forgotten. */
 const KEYS = 10_000;
 
@@ -152,8 +136,10 @@ interface Account {
   at: number;
 }
 
+export type Flow = ReturnType<typeof createFlow>;
+
 /** `now` in milliseconds. */
-export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly all: Rate }, now: () => number): Flow {
+export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly all: Rate }, now: () => number) {
   const byKey = new Map<string, Account>();
   const total: Account = { left: all.burst, at: now() };
 
@@ -171,17 +157,23 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
   const debt = ({ left }: Account, { perSecond }: Rate): number => Math.max(0, -left / perSecond);
 
   return {
-    get size() {
+    /** How many keys are remembered. */
+    get size(): number {
       return byKey.size;
     },
-    charge(key, amount) {
+    /** Charges the key for what it used, which may be known only afterwards. A charge above what is left becomes a debt. */
+    charge(key: string, amount: number): void {
       if (byKey.size >= KEYS) forget();
       const own = byKey.get(key) ?? { left: perKey.burst, at: now() };
       byKey.set(key, own);
       settle(own, perKey).left -= amount;
       settle(total, all).left -= amount;
     },
-    wait(key) {
+    /**
+     * Seconds until the debt of the key is paid; 0: it has no debt. Only keys that have used more than half of their burst
+     * also wait for the shared debt: a key that used little is never refused for what others did.
+     */
+    wait(key: string): number {
       const own = byKey.get(key);
       if (own === undefined || settle(own, perKey).left > perKey.burst / 2) return 0;
       return Math.max(debt(own, perKey), debt(settle(total, all), all));

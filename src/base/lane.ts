@@ -8,13 +8,6 @@ const REST = 2;
 /** Does a small part of the work. Returns true when all is done. Each step should take less than a millisecond. */
 export type Step = () => boolean;
 
-export interface Lane {
-  /** Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. */
-  run(key: string, step: Step): Promise<void>;
-  /** The number of owners with waiting work. */
-  readonly waiting: number;
-}
-
 export interface LaneClock {
   /** Returns the current time in milliseconds. */
   readonly now: () => number;
@@ -29,7 +22,9 @@ interface Piece {
   readonly failed: (cause: unknown) => void;
 }
 
-export function createLane({ now, later }: LaneClock = CLOCK): Lane {
+export type Lane = ReturnType<typeof createLane>;
+
+export function createLane({ now, later }: LaneClock = CLOCK) {
   /** The waiting work by owner; the first entry has the next turn. */
   const queues = new Map<string, Piece[]>();
   let restsUntil = Number.NEGATIVE_INFINITY;
@@ -74,7 +69,8 @@ export function createLane({ now, later }: LaneClock = CLOCK): Lane {
   }
 
   return {
-    run(key, step) {
+    /** Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. */
+    run(key: string, step: Step): Promise<void> {
       return new Promise((done, failed) => {
         const piece: Piece = { step, done, failed };
         // Work that fits into one slice runs at once if the lane is free.
@@ -85,7 +81,8 @@ export function createLane({ now, later }: LaneClock = CLOCK): Lane {
         arm();
       });
     },
-    get waiting() {
+    /** The number of owners with waiting work. */
+    get waiting(): number {
       return queues.size;
     },
   };

@@ -1,16 +1,11 @@
 /** Repeats background work at an interval. */
 
-export interface Repeated {
-  /** Starts no further run. Resolves when the current run has ended. */
-  stop(): Promise<void>;
-}
-
 /** Runs `work` every `everyMs`, first after `firstMs`, and never two runs at once. `failed` gets the error of a run. */
 export function repeat(
   work: () => Promise<unknown>,
   { everyMs, firstMs = everyMs }: { readonly everyMs: number; readonly firstMs?: number },
   failed: (err: unknown) => void,
-): Repeated {
+) {
   let running: Promise<unknown> = Promise.resolve();
   let timer = setTimeout(run, firstMs).unref();
   function run(): void {
@@ -18,7 +13,8 @@ export function repeat(
     running = running.then(work).catch(failed);
   }
   return {
-    async stop() {
+    /** Starts no further run. Resolves when the current run has ended. */
+    async stop(): Promise<void> {
       clearTimeout(timer);
       await running;
     },

@@ -18,15 +18,6 @@ export interface OutboxLimits {
   readonly stallMs: number;
 }
 
-export interface Outbox {
-  /** Refuses a principal while less than a quarter of its bytes is free, until its clients have read some. null: not refused. */
-  refusal(principal: string): Overdrawn | null;
-  /** Registers the client of one answer. */
-  open(res: ServerResponse, principal: string, log: Log): Recipient;
-  /** Bytes that wait now. */
-  readonly waiting: number;
-}
-
 export interface Recipient {
   readonly principal: string;
   /**
@@ -36,14 +27,18 @@ export interface Recipient {
   taken(rest: number): Promise<void>;
 }
 
-export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stallMs }: OutboxLimits): Outbox {
+export type Outbox = ReturnType<typeof createOutbox>;
+
+export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stallMs }: OutboxLimits) {
   const stock = createStock('answers that clients have not read', { perKey: waitingBytesOfPrincipal, all: waitingBytesOfAll });
 
   return {
-    get waiting() {
+    /** Bytes that wait now. */
+    get waiting(): number {
       return stock.taken;
     },
-    refusal(principal) {
+    /** Refuses a principal while less than a quarter of its bytes is free, until its clients have read some. null: not refused. */
+    refusal(principal: string): Overdrawn | null {
       if (stock.taken === 0) return null;
       const room = stock.take(principal, waitingBytesOfPrincipal / 4);
       // Unread answers of other principals do not refuse this one.
@@ -51,7 +46,8 @@ export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stall
       room.giveBack();
       return null;
     },
-    open: (res, principal, log) => ({
+    /** Registers the client of one answer. */
+    open: (res: ServerResponse, principal: string, log: Log): Recipient => ({
       principal,
       async taken(rest) {
         const bytes = res.writableLength + rest;

@@ -10,21 +10,15 @@ import { type Answer, problem } from './protocol/answer.ts';
 import { AGGREGATE, fingerprintOf } from './sessions/sessions.ts';
 import type { Work } from './work.ts';
 
-export interface OpenStreams {
-  /** Takes a slot until the stream is closed, or returns why there is none. `needed`: how many streams of targets it needs. */
-  open(principal: string, needed: number, res: ServerResponse, gone: Cancellation): Answer | null;
-  /** Whether the answer is such a stream: the client may close it at any time. */
-  has(res: ServerResponse): boolean;
-  count(): number;
-  end(): void;
-}
+export type OpenStreams = ReturnType<typeof createOpenStreams>;
 
-export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' | 'targetStreamsPerPrincipal'>): OpenStreams {
+export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' | 'targetStreamsPerPrincipal'>) {
   /** By principal, with how many streams of targets each needs. */
   const streams = new Map<string, Map<Cancellation, number>>();
   const answers = new WeakSet<ServerResponse>();
   return {
-    open(principal, needed, res, gone) {
+    /** Takes a slot until the stream is closed, or returns why there is none. `needed`: how many streams of targets it needs. */
+    open(principal: string, needed: number, res: ServerResponse, gone: Cancellation): Answer | null {
       // A client that left before this triggers no further event: it would keep its slot for ever.
       if (gone.aborted) return problem(new AppError('invalid_request', 'The client is gone.'));
       const open = streams.get(principal) ?? new Map<Cancellation, number>();
@@ -45,9 +39,10 @@ export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' 
       });
       return null;
     },
-    has: (res) => answers.has(res),
-    count: () => [...streams.values()].reduce((sum, { size }) => sum + size, 0),
-    end() {
+    /** Whether the answer is such a stream: the client may close it at any time. */
+    has: (res: ServerResponse): boolean => answers.has(res),
+    count: (): number => [...streams.values()].reduce((sum, { size }) => sum + size, 0),
+    end(): void {
       for (const stream of [...streams.values()].flatMap((open) => [...open.keys()])) stream.abort();
     },
   };

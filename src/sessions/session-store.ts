@@ -43,36 +43,6 @@ export interface SessionFilter {
   readonly target_id?: string;
 }
 
-export interface SessionStore {
-  insert(row: SessionRow): Promise<void>;
-  /** Returns the session. null: it does not exist, or has ended. */
-  find(id: string): Promise<SessionRow | null>;
-  /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
-  page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]>;
-  /** Counts the open sessions that match the filter. A session with every target uses the target of the filter, too. */
-  count(since: number, filter: SessionFilter): Promise<number>;
-  /** Ends a session. False: it has already ended. */
-  end(id: string, by: SessionEnd, now: number): Promise<boolean>;
-  /** Returns the ids of the sessions that administrators ended. */
-  endedByAdministrators(since: number): Promise<string[]>;
-  seen(ids: readonly string[], now: number): Promise<void>;
-  /** Makes replica `to` the owner instead of `from`. False: another replica did so first, or the session has ended. */
-  adopt(id: string, from: string | null, to: string): Promise<boolean>;
-  upstream(sessionId: string, cause: string): Promise<UpstreamRow | null>;
-  /** Stores the upstream session. False: there already is one. */
-  insertUpstream(sessionId: string, cause: string, row: UpstreamRow, now: number): Promise<boolean>;
-  /** Returns the session's settings for the target and for every target (`EVERY_TARGET`). */
-  settings(sessionId: string, targetId: string): Promise<SessionSetting[]>;
-  /** Stores a setting. A session keeps a limited number of settings. */
-  set(sessionId: string, targetId: string, setting: SessionSetting, now: number): Promise<void>;
-  unset(sessionId: string, targetId: string, key: string): Promise<void>;
-  /** Deletes rows created before `before`, of at most `limit` sessions per table. Returns whether there may be more. */
-  forget(before: number, limit: number): Promise<boolean>;
-  /** Sets the recycle epoch. `''` means every user or every target. */
-  recycle(userId: string, targetId: string, epoch: number): Promise<void>;
-  recycles(): Promise<{ readonly user_id: string; readonly target_id: string; readonly epoch: number }[]>;
-}
-
 type Row = Omit<SessionRow, 'client'> & { readonly client: string };
 
 const COLUMNS = ['id', 'issuer', 'user_id', 'target_id', 'revision', 'client', 'holder', 'created_at', 'seen_at'];
@@ -83,21 +53,25 @@ const SETTINGS_KEPT = 1_000;
 
 const toSession = (row: Row): SessionRow => ({ ...row, client: JSON.parse(row.client) as ClientHello });
 
-export function sessionStore(db: Connection): SessionStore {
+export type SessionStore = ReturnType<typeof sessionStore>;
+
+export function sessionStore(db: Connection) {
   const active = (since: number, filter: SessionFilter) =>
     db('sessions')
       .whereNull('ended_at')
       .where('created_at', '>', since)
       .where({ ...filter });
   return {
-    async insert(row) {
+    async insert(row: SessionRow): Promise<void> {
       await db('sessions').insert({ ...row, client: JSON.stringify(row.client), ended_at: null, ended_by: null });
     },
-    async find(id) {
+    /** Returns the session. null: it does not exist, or has ended. */
+    async find(id: string): Promise<SessionRow | null> {
       const row = await db('sessions').where({ id }).whereNull('ended_at').first<Row | undefined>(COLUMNS);
       return row ? toSession(row) : null;
     },
-    async page(since, filter, limit, after) {
+    /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
+    async page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]> {
       const rows: Row[] = await active(since, filter)
         .select(COLUMNS)
         .modify((query) => {
@@ -107,7 +81,8 @@ export function sessionStore(db: Connection): SessionStore {
         .orderBy('id');
       return rows.map(toSession);
     },
-    async count(since, { target_id, ...filter }) {
+    /** Counts the open sessions that match the filter. A session with every target uses the target of the filter, too. */
+    async count(since: number, { target_id, ...filter }: SessionFilter): Promise<number> {
       const row = await active(since, filter)
         .modify((query) => {
           if (target_id !== undefined) query.where((either) => void either.where({ target_id }).orWhereNull('target_id'));
@@ -116,28 +91,32 @@ export function sessionStore(db: Connection): SessionStore {
         .first();
       return Number(row?.n ?? 0);
     },
-    end: async (id, by, now) =>
+    /** Ends a session. False: it has already ended. */
+    end: async (id: string, by: SessionEnd, now: number): Promise<boolean> =>
       (await db('sessions').where({ id }).whereNull('ended_at').update({ ended_at: now, ended_by: by })) > 0,
-    async endedByAdministrators(since) {
+    /** Returns the ids of the sessions that administrators ended. */
+    async endedByAdministrators(since: number): Promise<string[]> {
       const rows = await db('sessions')
         .where('created_at', '>', since)
         .where('ended_by', 'administrator')
         .select<{ id: string }[]>('id');
       return rows.map((row) => row.id);
     },
-    async seen(ids, now) {
+    async seen(ids: readonly string[], now: number): Promise<void> {
       await db('sessions').whereIn('id', ids).update({ seen_at: now });
     },
-    adopt: async (id, from, to) =>
+    /** Makes replica `to` the owner instead of `from`. False: another replica did so first, or the session has ended. */
+    adopt: async (id: string, from: string | null, to: string): Promise<boolean> =>
       (await db('sessions').where({ id, holder: from }).whereNull('ended_at').update({ holder: to })) > 0,
 
-    async upstream(session_id, cause) {
+    async upstream(session_id: string, cause: string): Promise<UpstreamRow | null> {
       const row = await db('session_upstreams')
         .where({ session_id, cause })
         .first<UpstreamRow | undefined>('upstream_id', 'revision');
       return row ?? null;
     },
-    async insertUpstream(session_id, cause, row, created_at) {
+    /** Stores the upstream session. False: there already is one. */
+    async insertUpstream(session_id: string, cause: string, row: UpstreamRow, created_at: number): Promise<boolean> {
       try {
         await db('session_upstreams').insert({ session_id, cause, ...row, created_at });
         return true;
@@ -146,7 +125,8 @@ export function sessionStore(db: Connection): SessionStore {
         throw error;
       }
     },
-    async settings(session_id, target_id) {
+    /** Returns the session's settings for the target and for every target (`EVERY_TARGET`). */
+    async settings(session_id: string, target_id: string): Promise<SessionSetting[]> {
       return db('session_settings')
         .where({ session_id })
         .whereIn('target_id', [target_id, EVERY_TARGET])
@@ -154,7 +134,8 @@ export function sessionStore(db: Connection): SessionStore {
         .limit(SETTINGS_KEPT)
         .select('key', 'value');
     },
-    async set(session_id, target_id, { key, value }, created_at) {
+    /** Stores a setting. A session keeps a limited number of settings. */
+    async set(session_id: string, target_id: string, { key, value }: SessionSetting, created_at: number): Promise<void> {
       const where = { session_id, target_id, key };
       if ((await db('session_settings').where(where).update({ value })) > 0) return;
       const kept = await db('session_settings').where({ session_id }).count<{ n: number | string }[]>({ n: '*' }).first();
@@ -165,10 +146,11 @@ export function sessionStore(db: Connection): SessionStore {
         if (!isDuplicate(error)) throw error;
       }
     },
-    async unset(session_id, target_id, key) {
+    async unset(session_id: string, target_id: string, key: string): Promise<void> {
       await db('session_settings').where({ session_id, target_id, key }).delete();
     },
-    async forget(before, limit) {
+    /** Deletes rows created before `before`, of at most `limit` sessions per table. Returns whether there may be more. */
+    async forget(before: number, limit: number): Promise<boolean> {
       let mayBeMore = false;
       for (const [table, key] of [
         ['session_settings', 'session_id'],
@@ -184,11 +166,13 @@ export function sessionStore(db: Connection): SessionStore {
       }
       return mayBeMore;
     },
-    async recycle(user_id, target_id, epoch) {
+    /** Sets the recycle epoch. `''` means every user or every target. */
+    async recycle(user_id: string, target_id: string, epoch: number): Promise<void> {
       const where = { user_id, target_id };
       if ((await db('recycles').where(where).update({ epoch })) > 0) return;
       await db('recycles').insert({ ...where, epoch });
     },
-    recycles: () => db('recycles').select('user_id', 'target_id', 'epoch'),
+    recycles: (): Promise<{ readonly user_id: string; readonly target_id: string; readonly epoch: number }[]> =>
+      db('recycles').select('user_id', 'target_id', 'epoch'),
   };
 }

@@ -5,12 +5,6 @@ import type { Database } from '../db/database.ts';
 import { SESSION_LIFETIME_MS } from './rules.ts';
 import { sessionStore } from './session-store.ts';
 
-export interface SessionUpkeep {
-  /** Records that a request has used the session. */
-  saw(id: string): void;
-  stop(): Promise<void>;
-}
-
 const EVERY_MS = 60_000;
 const FORGET_EVERY_MS = 60 * 60 * 1000;
 /** How many rows one statement updates or deletes. */
@@ -18,7 +12,7 @@ const BATCH = 500;
 /** The pause between two batches of a deletion, so that requests come first. */
 const PAUSE_MS = 20;
 
-export function createSessionUpkeep({ database, now, log }: { database: Database; now: () => number; log: Log }): SessionUpkeep {
+export function createSessionUpkeep({ database, now, log }: { database: Database; now: () => number; log: Log }) {
   const store = sessionStore(database.knex);
   const seen = new Set<string>();
   let forgottenAt = 0;
@@ -41,8 +35,9 @@ export function createSessionUpkeep({ database, now, log }: { database: Database
   }, EVERY_MS).unref();
 
   return {
-    saw: (id) => void seen.add(id),
-    async stop() {
+    /** Records that a request has used the session. */
+    saw: (id: string): void => void seen.add(id),
+    async stop(): Promise<void> {
       stopped = true;
       clearInterval(timer);
       await writing;

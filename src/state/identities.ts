@@ -1,17 +1,10 @@
 /** A cache of identities by token. Entries can be removed by token or by user. */
 import type { Identity } from './admission.ts';
 
-export interface Identities {
-  get(tokenId: string): Identity | undefined;
-  remember(identity: Identity): void;
-  forgetToken(tokenId: string): void;
-  /** Removes the identities of all tokens of the user. The time depends only on the number of these tokens. */
-  forgetUser(userId: string): void;
-  clear(): void;
-}
+export type Identities = ReturnType<typeof createIdentities>;
 
 /** Holds at most `capacity` identities, and evicts the oldest one for a new one. */
-export function createIdentities(capacity: number): Identities {
+export function createIdentities(capacity: number) {
   const byToken = new Map<string, Identity>();
   const tokensOf = new Map<string, Set<string>>();
 
@@ -25,8 +18,8 @@ export function createIdentities(capacity: number): Identities {
   }
 
   return {
-    get: (tokenId) => byToken.get(tokenId),
-    remember(identity) {
+    get: (tokenId: string): Identity | undefined => byToken.get(tokenId),
+    remember(identity: Identity): void {
       const { token, user } = identity;
       forgetToken(token.id);
       const [oldest] = byToken.keys();
@@ -37,10 +30,11 @@ export function createIdentities(capacity: number): Identities {
       else tokensOf.set(user.id, new Set([token.id]));
     },
     forgetToken,
-    forgetUser(userId) {
+    /** Removes the identities of all tokens of the user. The time depends only on the number of these tokens. */
+    forgetUser(userId: string): void {
       for (const tokenId of tokensOf.get(userId) ?? []) forgetToken(tokenId);
     },
-    clear() {
+    clear(): void {
       byToken.clear();
       tokensOf.clear();
     },

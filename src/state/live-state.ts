@@ -37,15 +37,6 @@ export interface CurrentParts {
   readonly now: () => number;
 }
 
-export interface Current {
-  /** Returns state at least as new as this call. Throws AppError `unavailable` if the replica cannot get it in time. */
-  fresh(): Promise<Snapshot>;
-  /** The sequence of the loaded state, however old the state is; null: no state is loaded. */
-  sequence(): number | null;
-  /** Like `fresh`, but also returns the caller as that state knows it. */
-  readonly admit: Admit;
-}
-
 /** The number of callers whose identities are cached. */
 const IDENTITIES_KEPT = 10_000;
 
@@ -82,7 +73,9 @@ interface Read {
   readonly identities: readonly Identity[];
 }
 
-export function createCurrent(parts: CurrentParts): Current {
+export type Current = ReturnType<typeof createCurrent>;
+
+export function createCurrent(parts: CurrentParts) {
   const { database, changes } = parts;
   let order = 0;
   // State and identities belong to the same position. Only `load` changes them: it runs alone, and changes both in one turn of
@@ -222,9 +215,12 @@ export function createCurrent(parts: CurrentParts): Current {
   }
 
   return {
-    fresh: () => guarded(reach),
-    sequence: () => state?.position.sequence ?? null,
-    async admit(claims) {
+    /** Returns state at least as new as this call. Throws AppError `unavailable` if the replica cannot get it in time. */
+    fresh: (): Promise<Snapshot> => guarded(reach),
+    /** The sequence of the loaded state, however old the state is; null: no state is loaded. */
+    sequence: (): number | null => state?.position.sequence ?? null,
+    /** Like `fresh`, but also returns the caller as that state knows it. */
+    async admit(claims: TokenClaims): ReturnType<Admit> {
       const near = atHand();
       // Most requests need not wait for anything, so they need no timer.
       const known = near && recall(claims);

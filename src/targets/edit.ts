@@ -33,40 +33,19 @@ export interface TargetEditParts {
   readonly now: () => number;
 }
 
-/**
- * `ifMatch` is the header of the request. All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`,
- * `target_name_taken`, `target_in_use`, and the errors of `Administer`. An update without a difference records no change.
- */
-export interface TargetEdits {
-  create(caller: Caller, document: TargetDocument): Promise<Target>;
-  update(caller: Caller, id: string, update: TargetUpdate, ifMatch: string | undefined): Promise<Target>;
-  delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void>;
-  /** `created` is false if the new value replaced an existing one. */
-  setCredential(
-    caller: Caller,
-    targetId: string,
-    subject: CredentialSubject,
-    credential: CredentialInput,
-  ): Promise<{ credential: CredentialJson; created: boolean }>;
-  /** Deletes the credential with this name; null: all credentials of the subject. */
-  deleteCredentials(caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<void>;
-  /** Sets the caller's own value for a key that users may supply. Throws `forbidden` if an administrator has set one for them. */
-  setOwn(
-    caller: Caller,
-    targetId: string,
-    name: string,
-    value: string,
-  ): Promise<{ credential: CredentialJson; created: boolean }>;
-  deleteOwn(caller: Caller, targetId: string, name: string): Promise<void>;
-}
-
 /** One error for three cases: no such target, the caller may not use it, or users may not supply such a key (law 10). */
 export const nothingToSupply = (): AppError =>
   new AppError('not_found', 'No target that you may use accepts a credential with this name from users.');
 
 export const targetEtag = (target: Target): string => etagOf(targetJson(target));
 
-export function createTargetEdits(parts: TargetEditParts): TargetEdits {
+/**
+ * `ifMatch` is the header of the request. All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`,
+ * `target_name_taken`, `target_in_use`, and the errors of `Administer`. An update without a difference records no change.
+ */
+export type TargetEdits = ReturnType<typeof createTargetEdits>;
+
+export function createTargetEdits(parts: TargetEditParts) {
   const { administer, vault, newId, now } = parts;
 
   const requireTarget = async (store: TargetStore, id: string): Promise<Target> => {
@@ -124,7 +103,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
   };
 
   return {
-    async create(caller, document) {
+    async create(caller: Caller, document: TargetDocument): Promise<Target> {
       const { result } = await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         if (document.transport === 'stdio') requireAllowed(document.command);
@@ -138,7 +117,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       return result;
     },
 
-    async update(caller, id, update, ifMatch) {
+    async update(caller: Caller, id: string, update: TargetUpdate, ifMatch: string | undefined): Promise<Target> {
       const { result } = await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         const before = await requireTarget(store, id);
@@ -159,7 +138,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       return result;
     },
 
-    async delete(caller, id, ifMatch) {
+    async delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void> {
       await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         const before = await requireTarget(store, id);
@@ -172,7 +151,13 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       });
     },
 
-    async setCredential(caller, targetId, subject, credential) {
+    /** `created` is false if the new value replaced an existing one. */
+    async setCredential(
+      caller: Caller,
+      targetId: string,
+      subject: CredentialSubject,
+      credential: CredentialInput,
+    ): Promise<{ credential: CredentialJson; created: boolean }> {
       const { result } = await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         const target = await requireTarget(store, targetId);
@@ -185,7 +170,8 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       return result;
     },
 
-    async deleteCredentials(caller, targetId, subject, name) {
+    /** Deletes the credential with this name; null: all credentials of the subject. */
+    async deleteCredentials(caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<void> {
       await administer(caller, 'admin', async (trx) => {
         const store = targetStore(trx);
         const target = await requireTarget(store, targetId);
@@ -195,7 +181,13 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       });
     },
 
-    async setOwn(caller, targetId, name, value) {
+    /** Sets the caller's own value for a key that users may supply. Throws `forbidden` if an administrator has set one for them. */
+    async setOwn(
+      caller: Caller,
+      targetId: string,
+      name: string,
+      value: string,
+    ): Promise<{ credential: CredentialJson; created: boolean }> {
       const { result } = await administer(caller, 'own', async (trx) => {
         const store = targetStore(trx);
         const { target, key, subject } = await findOwn(store, caller, targetId, name);
@@ -205,7 +197,7 @@ export function createTargetEdits(parts: TargetEditParts): TargetEdits {
       return result;
     },
 
-    async deleteOwn(caller, targetId, name) {
+    async deleteOwn(caller: Caller, targetId: string, name: string): Promise<void> {
       await administer(caller, 'own', async (trx) => {
         const store = targetStore(trx);
         const { target, row } = await findOwn(store, caller, targetId, name);

@@ -17,32 +17,6 @@ export interface CredentialRow extends CredentialSubject {
   readonly updated_at: number;
 }
 
-export interface TargetStore {
-  /** Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
-  page(limit: number | null, after: string | null): Promise<Target[]>;
-  find(id: string): Promise<Target | null>;
-  findByName(name: string): Promise<Target | null>;
-  insert(target: Target): Promise<void>;
-  update(target: Target): Promise<void>;
-  /** Also deletes the target's credentials. */
-  delete(id: string): Promise<void>;
-  /** Returns the enabled targets with these ids; null: all. */
-  enabled(ids: readonly string[] | null): Promise<Target[]>;
-  /** Returns the credentials of these targets; null: of all. */
-  credentials(targetIds: readonly string[] | null): Promise<CredentialRow[]>;
-  /** Returns the credentials of one subject at one target. */
-  credentialsOf(targetId: string, subject: CredentialSubject): Promise<CredentialRow[]>;
-  /** Returns the credentials of one user at every target. */
-  credentialsOfUser(userId: string): Promise<CredentialRow[]>;
-  /** Inserts the credential, or replaces the existing one. */
-  putCredential(row: CredentialRow): Promise<void>;
-  /** Writes only if `sealed` and `origin` are still those of `before`. */
-  replaceSealed(before: CredentialRow, after: Pick<CredentialRow, 'sealed' | 'version' | 'origin'>): Promise<void>;
-  /** Disables them until they are set again, even if the target moves back. */
-  disableCredentials(targetId: string): Promise<void>;
-  deleteCredential(row: CredentialRow): Promise<void>;
-}
-
 interface Row {
   readonly id: string;
   readonly name: string;
@@ -80,12 +54,15 @@ function toRow(target: Target): Row {
   return { ...base, url: '', stdio: JSON.stringify(membersOf(PROCESS, target)) };
 }
 
-export function targetStore(db: Connection): TargetStore {
+export type TargetStore = ReturnType<typeof targetStore>;
+
+export function targetStore(db: Connection) {
   const ofSubject = (target_id: string, { subject_type, subject_value }: CredentialSubject) =>
     db<CredentialRow>('target_credentials').where({ target_id, subject_type, subject_value });
   const thatOne = (row: CredentialRow) => ofSubject(row.target_id, row).where('key_name', row.key_name);
   return {
-    async page(limit, after) {
+    /** Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
+    async page(limit: number | null, after: string | null): Promise<Target[]> {
       const rows: Row[] = await db('targets')
         .modify((query) => {
           if (after !== null) query.where('id', '>', after);
@@ -94,26 +71,28 @@ export function targetStore(db: Connection): TargetStore {
         .orderBy('id');
       return rows.map(toTarget);
     },
-    async find(id) {
+    async find(id: string): Promise<Target | null> {
       const row = await db('targets').where({ id }).first<Row | undefined>();
       return row ? toTarget(row) : null;
     },
-    async findByName(name) {
+    async findByName(name: string): Promise<Target | null> {
       const row = await db('targets').where({ name }).first<Row | undefined>();
       return row ? toTarget(row) : null;
     },
-    async insert(target) {
+    async insert(target: Target): Promise<void> {
       await db('targets').insert(toRow(target));
     },
-    async update(target) {
+    async update(target: Target): Promise<void> {
       const { id, ...columns } = toRow(target);
       await db('targets').where({ id }).update(columns);
     },
-    async delete(id) {
+    /** Also deletes the target's credentials. */
+    async delete(id: string): Promise<void> {
       await db('target_credentials').where('target_id', id).delete();
       await db('targets').where({ id }).delete();
     },
-    async enabled(ids) {
+    /** Returns the enabled targets with these ids; null: all. */
+    async enabled(ids: readonly string[] | null): Promise<Target[]> {
       const rows: Row[] = await db('targets')
         .where('enabled', true)
         .modify((query) => {
@@ -123,30 +102,39 @@ export function targetStore(db: Connection): TargetStore {
       return rows.map(toTarget);
     },
 
-    async credentials(targetIds) {
+    /** Returns the credentials of these targets; null: of all. */
+    async credentials(targetIds: readonly string[] | null): Promise<CredentialRow[]> {
       return db('target_credentials')
         .modify((query) => {
           if (targetIds !== null) query.whereIn('target_id', targetIds);
         })
         .orderBy(['target_id', 'subject_type', 'subject_value', 'key_name']);
     },
-    async credentialsOf(targetId, subject) {
+    /** Returns the credentials of one subject at one target. */
+    async credentialsOf(targetId: string, subject: CredentialSubject): Promise<CredentialRow[]> {
       return (await ofSubject(targetId, subject).orderBy('key_name')) as CredentialRow[];
     },
-    async credentialsOfUser(userId) {
+    /** Returns the credentials of one user at every target. */
+    async credentialsOfUser(userId: string): Promise<CredentialRow[]> {
       return db('target_credentials').where({ subject_type: 'user', subject_value: userId });
     },
-    async putCredential(row) {
+    /** Inserts the credential, or replaces the existing one. */
+    async putCredential(row: CredentialRow): Promise<void> {
       await thatOne(row).delete();
       await db('target_credentials').insert({ ...row });
     },
-    async replaceSealed(before, { sealed, version, origin }) {
+    /** Writes only if `sealed` and `origin` are still those of `before`. */
+    async replaceSealed(
+      before: CredentialRow,
+      { sealed, version, origin }: Pick<CredentialRow, 'sealed' | 'version' | 'origin'>,
+    ): Promise<void> {
       await thatOne(before).where({ sealed: before.sealed, origin: before.origin }).update({ sealed, version, origin });
     },
-    async disableCredentials(targetId) {
+    /** Disables them until they are set again, even if the target moves back. */
+    async disableCredentials(targetId: string): Promise<void> {
       await db('target_credentials').where('target_id', targetId).update({ origin: '' });
     },
-    async deleteCredential(row) {
+    async deleteCredential(row: CredentialRow): Promise<void> {
       await thatOne(row).delete();
     },
   };

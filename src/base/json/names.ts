@@ -34,15 +34,7 @@ export function hashOf(name: string): number {
   return hash;
 }
 
-export interface OpenNames {
-  /** Starts an object. Returns the base to pass to `add` and `end`. */
-  begin(): number;
-  end(base: number): void;
-  /** Adds a name. False: the innermost object already has it. `start` and `end` are the offsets of its text. */
-  add(base: number, hash: number, start: number, end: number, hasEscapes: boolean): boolean;
-}
-
-export function createOpenNames(text: string): OpenNames {
+export function createOpenNames(text: string) {
   /** The hash, start and end of each name in the open objects. The end is complemented if the name has escapes. */
   const chunks: Int32Array[] = [];
   let top = 0;
@@ -118,8 +110,9 @@ export function createOpenNames(text: string): OpenNames {
   }
 
   return {
-    begin: () => top,
-    end(base) {
+    /** Starts an object. Returns the base to pass to `add` and `end`. */
+    begin: (): number => top,
+    end(base: number): void {
       const table = top - base < FEW ? undefined : tables.get(base);
       if (table !== undefined) {
         tables.delete(base);
@@ -132,7 +125,8 @@ export function createOpenNames(text: string): OpenNames {
       }
       top = base;
     },
-    add(base, hash, start, end, hasEscapes) {
+    /** Adds a name. False: the innermost object already has it. `start` and `end` are the offsets of its text. */
+    add(base: number, hash: number, start: number, end: number, hasEscapes: boolean): boolean {
       if (isKnown(base, hash, start, end, hasEscapes)) return false;
       const chunk = Math.floor(top / CHUNK);
       chunks[chunk] ??= new Int32Array(CHUNK * 3);

@@ -61,13 +61,6 @@ export interface Selection {
   readonly builtValues: number;
 }
 
-export interface JsonSteps {
-  /** Reads at least to this offset, or to the verdict. Returns whether there is a verdict. */
-  advance(until: number): boolean;
-  /** The result. Read it only after the verdict. */
-  readonly reading: JsonReading;
-}
-
 /** What the reader expects next. */
 type State = 'value' | 'firstName' | 'name' | 'inName' | 'colon' | 'firstItem' | 'inString' | 'after';
 
@@ -100,7 +93,7 @@ interface Frame {
   nameHasEscapes: boolean;
 }
 
-export function readInSteps(text: string, rules: Partial<JsonRules> = {}, selection: Selection): JsonSteps {
+export function readInSteps(text: string, rules: Partial<JsonRules> = {}, selection: Selection) {
   const { maxDepth, maxValues, exact, spanDepth } = { ...REQUEST_RULES, ...rules };
   const { length } = text;
   const names = createOpenNames(text);
@@ -431,13 +424,15 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
 
   if (text.charCodeAt(0) === 0xfeff) fail('a byte order mark');
   return {
-    advance(until) {
+    /** Reads at least to this offset, or to the verdict. Returns whether there is a verdict. */
+    advance(until: number): boolean {
       while (reading === null && step(until)) {
         // Each step is short.
       }
       return reading !== null;
     },
-    get reading() {
+    /** The result. Read it only after the verdict. */
+    get reading(): JsonReading {
       if (reading === null) throw new Error('The text has not been read to its end');
       return reading;
     },

@@ -22,16 +22,6 @@ export interface Job {
   readonly onProgress?: ((progress: Progress) => void) | undefined;
 }
 
-export interface Work {
-  /**
-   * Runs a job. Rejects with the error of the job, the reason of `signal`, or an AppError: `too_large` if the job exceeds its
-   * memory or time limit, `too_many_requests` or `unavailable` if too many jobs are already waiting.
-   */
-  run<T>(job: Job): Promise<T>;
-  /** Ends every job. They reject with AppError `unavailable`. */
-  close(): Promise<void>;
-}
-
 export interface WorkOptions {
   /** The worker module, which calls `serve`. */
   readonly thread: URL;
@@ -71,7 +61,9 @@ interface Thread {
   idle: NodeJS.Timeout | null;
 }
 
-export function createWork({ thread: module, limits: given = {} }: WorkOptions): Work {
+export type Work = ReturnType<typeof createWork>;
+
+export function createWork({ thread: module, limits: given = {} }: WorkOptions) {
   const limits = { ...LIMITS, ...given };
   /** The waiting jobs by caller, in the order of their turns. */
   const queues = new Map<string, Waiting[]>();
@@ -246,6 +238,10 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
   }
 
   return {
+    /**
+     * Runs a job. Rejects with the error of the job, the reason of `signal`, or an AppError: `too_large` if the job exceeds its
+     * memory or time limit, `too_many_requests` or `unavailable` if too many jobs are already waiting.
+     */
     async run<T>(job: Job): Promise<T> {
       const { by } = job;
       const thread = by === null ? take() : await turn(job, by);
@@ -264,7 +260,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions):
         next();
       }
     },
-    async close() {
+    /** Ends every job. They reject with AppError `unavailable`. */
+    async close(): Promise<void> {
       closed = true;
       const waiting = [...queues.values()].flat();
       queues.clear();

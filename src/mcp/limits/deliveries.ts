@@ -1,6 +1,6 @@
 /** Limits for messages that targets send unasked: each takes time, and may be decided and recorded. Per target and principal. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createStock, type Rate, type Stock } from '../../base/budgets.ts';
+import { createStock, type Rate } from '../../base/budgets.ts';
 import type { Log } from '../../base/log.ts';
 
 export interface DeliveryLimits {
@@ -16,15 +16,6 @@ interface Rates {
   readonly pair: Rate;
   readonly target: Rate;
   readonly all: Rate;
-}
-
-export interface Deliveries {
-  /** Charges for a message of `length` characters that is not an answer. Resolves when the next may be read; null: at once. */
-  pace(principal: string, target: DeliveringTarget, length: number): Promise<void> | null;
-  /** Charges for a decision on a message. False: drop the message. */
-  mayDecide(principal: string, target: DeliveringTarget): boolean;
-  /** Refusals on their way to targets that sent a request which they may not send, by target. */
-  readonly refusals: Stock;
 }
 
 export interface DeliveringTarget {
@@ -48,7 +39,9 @@ const MESSAGE_LENGTH = 4 * 1024;
 /** The longest wait for one message, however large the debt. */
 const MAX_PAUSE_S = 1;
 
-export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts): Deliveries {
+export type Deliveries = ReturnType<typeof createDeliveries>;
+
+export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts) {
   const messages = createPairFlow(limits.messages, now);
   const rush = createPairFlow(limits.rush, now);
   const decided = createPairFlow(limits.decided, now);
@@ -64,15 +57,18 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
   }
 
   return {
+    /** Refusals on their way to targets that sent a request which they may not send, by target. */
     refusals: createStock('refusals on their way to targets', REFUSALS),
-    pace(principal, target, length) {
+    /** Charges for a message of `length` characters that is not an answer. Resolves when the next may be read; null: at once. */
+    pace(principal: string, target: DeliveringTarget, length: number): Promise<void> | null {
       const count = Math.max(1, Math.ceil(length / MESSAGE_LENGTH));
       const owed = messages.charge(principal, target.id, count);
       if (owed > 0) notice(target, principal, 'a target sends more than clients asked for; it is read more slowly');
       const wait = Math.max(owed, rush.charge(principal, target.id, count));
       return wait === 0 ? null : sleep(1_000 * Math.min(wait, MAX_PAUSE_S), undefined, { ref: false });
     },
-    mayDecide(principal, target) {
+    /** Charges for a decision on a message. False: drop the message. */
+    mayDecide(principal: string, target: DeliveringTarget): boolean {
       if (decided.wait(principal, target.id) > 0) {
         notice(target, principal, 'a target sends too many notifications; they are dropped undecided');
         onDropped();
@@ -82,13 +78,6 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
       return true;
     },
   };
-}
-
-interface PairFlow {
-  /** Seconds until the debt of the pair is paid. */
-  wait(principal: string, targetId: string): number;
-  /** Charges, and returns the seconds to wait afterwards. */
-  charge(principal: string, targetId: string, count: number): number;
 }
 
 /** What was used and is not yet made up for by the time that has passed. */
@@ -109,7 +98,7 @@ const FORGET_EVERY_MS = 1_000;
  * Each pair has its own account. While a target, or all targets, send more than their rate, that rate is divided equally among
  * the pairs that use it. So a principal for whom a target sends very much does not delay what it sends to others.
  */
-function createPairFlow(rates: Rates, now: () => number): PairFlow {
+function createPairFlow(rates: Rates, now: () => number) {
   const targets = new Map<string, Target>();
   const fresh = (): Account => ({ used: 0, at: now() });
   const all = fresh();
@@ -151,7 +140,8 @@ function createPairFlow(rates: Rates, now: () => number): PairFlow {
     }
   }
 
-  const wait: PairFlow['wait'] = (principal, targetId) => {
+  /** Seconds until the debt of the pair is paid. */
+  const wait = (principal: string, targetId: string): number => {
     const target = targets.get(targetId);
     const own = target?.pairs.get(principal);
     if (target === undefined || own === undefined) return 0;
@@ -160,7 +150,8 @@ function createPairFlow(rates: Rates, now: () => number): PairFlow {
   };
   return {
     wait,
-    charge(principal, targetId, count) {
+    /** Charges, and returns the seconds to wait afterwards. */
+    charge(principal: string, targetId: string, count: number): number {
       forget();
       const target = targets.get(targetId) ?? { total: fresh(), pairs: new Map<string, Account>() };
       targets.set(targetId, target);

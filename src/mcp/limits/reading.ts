@@ -10,18 +10,9 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 /** The longest wait of a message because earlier messages for the same caller were expensive. */
 const MAX_WAIT_S = 30;
 
-export interface TargetReader {
-  /** Reserves memory until a message is read. Returns how to give it back, or a fault: too much of the target is unread. */
-  hold(targetId: string, user: string, length: number): BacklogFault | (() => void);
-  /** Resolves when the key is no longer in debt, or after 30 s. */
-  rest(charged: string): Promise<void>;
-  /** Bytes that are not UTF-8 become U+FFFD. */
-  decode(charged: string, bytes: Buffer): string | Promise<string>;
-  /** `charged`: target and caller as one key. If that key is in debt, the message is read later. */
-  read(charged: string, text: string, rules?: Partial<JsonRules>): JsonReading | Promise<JsonReading>;
-}
+export type TargetReader = ReturnType<typeof createTargetReader>;
 
-export function createTargetReader(flow: Flow, unread: Unread = createUnread()): TargetReader {
+export function createTargetReader(flow: Flow, unread: Unread = createUnread()) {
   async function rest(charged: string): Promise<void> {
     const wait = flow.wait(charged);
     if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
@@ -34,16 +25,20 @@ export function createTargetReader(flow: Flow, unread: Unread = createUnread()):
     return reading;
   }
   return {
+    /** Resolves when the key is no longer in debt, or after 30 s. */
     rest,
-    hold(targetId, user, length) {
+    /** Reserves memory until a message is read. Returns how to give it back, or a fault: too much of the target is unread. */
+    hold(targetId: string, user: string, length: number): BacklogFault | (() => void) {
       const account = unread.open(targetId, user);
       const fault = account.set(length);
       if (fault !== null) account.close();
       return fault ?? account.close;
     },
-    decode: (charged, bytes) =>
+    /** Bytes that are not UTF-8 become U+FFFD. */
+    decode: (charged: string, bytes: Buffer): string | Promise<string> =>
       bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, charged, true).then((text) => text ?? ''),
-    read(charged, text, rules = {}) {
+    /** `charged`: target and caller as one key. If that key is in debt, the message is read later. */
+    read(charged: string, text: string, rules: Partial<JsonRules> = {}): JsonReading | Promise<JsonReading> {
       const all = { ...TARGET_RULES, ...rules };
       return text.length <= FREE_LENGTH ? readLargeJson(text, all, charged) : readCounted(charged, text, all);
     },

@@ -14,19 +14,14 @@ export class SseFault extends Error {}
 /** An event exceeds the limit. */
 export class TooLarge extends SseFault {}
 
-export interface SseReader {
-  /** The memory of the unfinished event, in characters. */
-  readonly pending: number;
-  /** Returns the events that these bytes complete. Throws SseFault if the text is not an event stream or exceeds the limit. */
-  push(bytes: Uint8Array): SseEvent[];
-}
-
 /** Memory that a line of data takes in addition to its text. */
 const LINE_COST = 16;
 const PARTS = 1024;
 
+export type SseReader = ReturnType<typeof createSseReader>;
+
 /** Lines end in CR, LF or CRLF. Chunks may end anywhere, also within a character or between CR and LF. */
-export function createSseReader(maxEventLength: number): SseReader {
+export function createSseReader(maxEventLength: number) {
   const decoder = new TextDecoder('utf-8', { fatal: true });
   let line = '';
   /** The rest of the line. Many short texts appended one by one would take far more memory than their length. */
@@ -76,7 +71,8 @@ export function createSseReader(maxEventLength: number): SseReader {
   }
 
   return {
-    get pending() {
+    /** The memory of the unfinished event, in characters. */
+    get pending(): number {
       return (
         line.length +
         partsLength +
@@ -87,7 +83,8 @@ export function createSseReader(maxEventLength: number): SseReader {
         name.length
       );
     },
-    push(bytes) {
+    /** Returns the events that these bytes complete. Throws SseFault if the text is not an event stream or exceeds the limit. */
+    push(bytes: Uint8Array): SseEvent[] {
       const events: SseEvent[] = [];
       let text: string;
       try {

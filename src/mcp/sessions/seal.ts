@@ -1,12 +1,6 @@
 /** Sealed handles for clients: AES-256-GCM. Purpose and principal are associated data, so only that principal can use one. */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 
-export interface Seal {
-  seal(purpose: string, aad: string, payload: object): string;
-  /** null: this gateway did not seal the text for this purpose with these associated data. */
-  open(purpose: string, aad: string, text: string): object | null;
-}
-
 const ID_BYTES = 4;
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
@@ -16,19 +10,22 @@ interface SealKey {
   readonly key: Buffer;
 }
 
+export type Seal = ReturnType<typeof createSeal>;
+
 /** `keys`: 32 bytes each, newest first. The newest key seals, every key opens. */
-export function createSeal(keys: readonly Uint8Array[]): Seal {
+export function createSeal(keys: readonly Uint8Array[]) {
   const derived = keys.map(deriveKey);
   const newest = derived[0];
   if (newest === undefined) throw new TypeError('A seal needs at least one key.');
   return {
-    seal(purpose, aad, payload) {
+    seal(purpose: string, aad: string, payload: object): string {
       const iv = randomBytes(IV_BYTES);
       const cipher = createCipheriv('aes-256-gcm', newest.key, iv).setAAD(associated(purpose, aad));
       const body = Buffer.concat([cipher.update(JSON.stringify(payload), 'utf8'), cipher.final()]);
       return Buffer.concat([newest.id, iv, body, cipher.getAuthTag()]).toString('base64url');
     },
-    open(purpose, aad, text) {
+    /** null: this gateway did not seal the text for this purpose with these associated data. */
+    open(purpose: string, aad: string, text: string): object | null {
       const bytes = Buffer.from(text, 'base64url');
       // Base64url has several texts for the same bytes; only the canonical one, which the gateway issued, is accepted.
       if (bytes.length <= ID_BYTES + IV_BYTES + TAG_BYTES || bytes.toString('base64url') !== text) return null;

@@ -2,20 +2,16 @@
 import type { Connection } from '../../db/database.ts';
 import { TASK_LIFETIME_MS } from './tasks.ts';
 
-export interface TaskStore {
-  /** Stores the handle, durably when the promise resolves. */
-  remember(key: string, handle: string, now: number): Promise<void>;
-  /** The stored handles, by key. Unknown keys are left out. */
-  handles(keys: readonly string[]): Promise<ReadonlyMap<string, string>>;
-}
-
 const FORGET_EVERY_MS = 60 * 60 * 1000;
 const KEYS_PER_QUERY = 500;
 
-export function taskStore(db: Connection): TaskStore {
+export type TaskStore = ReturnType<typeof taskStore>;
+
+export function taskStore(db: Connection) {
   let forgotAt = Number.NEGATIVE_INFINITY;
   return {
-    async remember(key, handle, now) {
+    /** Stores the handle, durably when the promise resolves. */
+    async remember(key: string, handle: string, now: number): Promise<void> {
       if (now - forgotAt >= FORGET_EVERY_MS) {
         forgotAt = now;
         await db('tasks')
@@ -24,7 +20,8 @@ export function taskStore(db: Connection): TaskStore {
       }
       await db('tasks').insert({ id: key, handle, created_at: now }).onConflict('id').merge();
     },
-    async handles(keys) {
+    /** The stored handles, by key. Unknown keys are left out. */
+    async handles(keys: readonly string[]): Promise<ReadonlyMap<string, string>> {
       const found = new Map<string, string>();
       for (let from = 0; from < keys.length; from += KEYS_PER_QUERY) {
         const rows = await db('tasks')

@@ -1,20 +1,6 @@
 /** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
 import type { SseEvent } from '../protocol/sse.ts';
 
-export interface EventQueue {
-  /** The unread characters plus the memory that their events take. */
-  readonly pending: number;
-  push(data: string, rest?: Omit<SseEvent, 'data'>): void;
-  /** Ends the stream. The reader still gets the queued events, then the cause, if there is one. */
-  end(cause?: Error): void;
-  /** Ends the stream at once and drops the queued events. */
-  fail(cause: Error): void;
-  /** The reader calls this when it wants no more events. */
-  close(): void;
-  /** The events, for a single reader. */
-  readonly events: AsyncIterable<readonly SseEvent[]>;
-}
-
 export interface QueueWatcher {
   /** Reports by how much `pending` has changed. */
   moved(delta: number): void;
@@ -29,7 +15,9 @@ const NO_MORE = { id: undefined, retry: undefined };
 type Step = IteratorResult<readonly SseEvent[]>;
 const DONE: Step = { done: true, value: undefined };
 
-export function createEventQueue(watcher: QueueWatcher): EventQueue {
+export type EventQueue = ReturnType<typeof createEventQueue>;
+
+export function createEventQueue(watcher: QueueWatcher) {
   let waiting: SseEvent[] = [];
   let pending = 0;
   let state: 'open' | 'ended' | 'closed' = 'open';
@@ -79,10 +67,11 @@ export function createEventQueue(watcher: QueueWatcher): EventQueue {
   };
 
   return {
-    get pending() {
+    /** The unread characters plus the memory that their events take. */
+    get pending(): number {
       return pending;
     },
-    push(data, rest = NO_MORE) {
+    push(data: string, rest: Omit<SseEvent, 'data'> = NO_MORE) {
       if (state !== 'open') return;
       const event: SseEvent = { data, ...rest };
       if (reader === null) {
@@ -93,7 +82,8 @@ export function createEventQueue(watcher: QueueWatcher): EventQueue {
       reader = null;
       resolve({ done: false, value: [event] });
     },
-    end(cause) {
+    /** Ends the stream. The reader still gets the queued events, then the cause, if there is one. */
+    end(cause?: Error) {
       if (state !== 'open') return;
       if (reader !== null) {
         if (cause !== undefined) reader.reject(cause);
@@ -103,14 +93,17 @@ export function createEventQueue(watcher: QueueWatcher): EventQueue {
       failure = cause ?? null;
       state = 'ended';
     },
-    fail(cause) {
+    /** Ends the stream at once and drops the queued events. */
+    fail(cause: Error): void {
       if (state === 'closed') return;
       if (reader === null) failure = cause;
       else reader.reject(cause);
       reader = null;
       close();
     },
+    /** The reader calls this when it wants no more events. */
     close,
+    /** The events, for a single reader. */
     events: { [Symbol.asyncIterator]: () => iterator },
   };
 }

@@ -21,27 +21,19 @@ export class BacklogFault extends Error {
   }
 }
 
-export interface Unread {
-  /** Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. */
-  open(targetId: string, user: string | null): UnreadAccount;
-}
+export type UnreadAccount = ReturnType<Unread['open']>;
 
-export interface UnreadAccount {
-  /** Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. */
-  set(bytes: number): BacklogFault | null;
-  /** Does the same for a new account, but waits until there is room. `close` ends the wait. */
-  reserve(bytes: number): Promise<BacklogFault | null>;
-  close(): void;
-}
+export type Unread = ReturnType<typeof createUnread>;
 
 /** `answerBytes`: the largest answer that a target may give. One of that size must fit into the share of its user. */
-export function createUnread(answerBytes = 0, stock: Stock = createStock('unread answers', LIMITS)): Unread {
+export function createUnread(answerBytes = 0, stock: Stock = createStock('unread answers', LIMITS)) {
   const perKey = Math.max(SHARE, answerBytes);
   const shares = new Map<string, Stock>();
   // A user who holds much at several targets must not use up what is left for the others there.
   const users = createStock(OF_USER, LIMITS);
   return {
-    open(targetId, user) {
+    /** Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. */
+    open(targetId: string, user: string | null) {
       const budgets = (): [Stock, string][] => {
         const share = shares.get(targetId) ?? createStock(OF_USER_AT_TARGET, { perKey, all: 2 * perKey });
         shares.set(targetId, share);
@@ -51,7 +43,8 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
       let turn: Turn | null = null;
       let isClosed = false;
       return {
-        async reserve(bytes) {
+        /** Does the same as `set` for a new account, but waits until there is room. `close` ends the wait. */
+        async reserve(bytes: number): Promise<BacklogFault | null> {
           if (bytes <= FREE) return null;
           const timer = setTimeout(() => turn?.leave(), WAIT_MS);
           try {
@@ -70,7 +63,8 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
             clearTimeout(timer);
           }
         },
-        set(bytes) {
+        /** Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. */
+        set(bytes: number): BacklogFault | null {
           if (held.length === 0) {
             if (bytes <= FREE) return null;
             for (const [budget, key] of budgets()) {
@@ -85,7 +79,7 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
           }
           return null;
         },
-        close() {
+        close(): void {
           isClosed = true;
           turn?.leave();
           for (const each of held) each.giveBack();

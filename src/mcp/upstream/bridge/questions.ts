@@ -6,13 +6,6 @@ import type { RpcId } from '../../protocol/message.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from './messages.ts';
 
-export interface Questions {
-  /** Asks the client for what the target wants before it answers. Call this even if the target asks nothing. */
-  ask(asked: readonly Asked[], signal: AbortSignal): AsyncGenerator<readonly SseEvent[], Replies>;
-  /** Takes a reply. False: no question has this id, or it is already answered. */
-  reply(id: RpcId | null, replied: Replied): boolean;
-}
-
 /** The replies as JSON text (null if nothing was asked), or why there are none. */
 export type Replies = { readonly text: string | null } | { readonly failure: string };
 
@@ -20,12 +13,15 @@ const ASK_MS = 10 * 60 * 1000;
 /** The pause before a request is repeated for which the target asked nothing. */
 const PAUSE_MS = 250;
 
-export function createQuestions(newId: () => string): Questions {
+export type Questions = ReturnType<typeof createQuestions>;
+
+export function createQuestions(newId: () => string) {
   /** The open questions, by id. */
   const awaited = new Map<string, (reply: Replied) => void>();
 
   return {
-    async *ask(asked, signal) {
+    /** Asks the client for what the target wants before it answers. Call this even if the target asks nothing. */
+    async *ask(asked: readonly Asked[], signal: AbortSignal): AsyncGenerator<readonly SseEvent[], Replies> {
       if (asked.length === 0) {
         await settled(sleep(PAUSE_MS), signal);
         return { text: null };
@@ -75,7 +71,8 @@ export function createQuestions(newId: () => string): Questions {
       const members = [...responses].map(([key, text]) => `${JSON.stringify(key)}:${text}`);
       return { text: `{${members.join()}}` };
     },
-    reply(id, replied) {
+    /** Takes a reply. False: no question has this id, or it is already answered. */
+    reply(id: RpcId | null, replied: Replied): boolean {
       const asked = typeof id === 'string' ? id : '';
       const take = awaited.get(asked);
       awaited.delete(asked);

@@ -10,23 +10,18 @@ const LINES_PER_SECOND = 50;
 const SECRET_LENGTH = 4;
 
 /** Removes secrets from text: a process may print its environment. */
-export interface Hiding {
-  hide(text: string): string;
-  /** Returns a position up to `at` where cutting the text does not split a secret. Half a secret would not be recognized. */
-  cut(text: string, at: number): number;
-  /** The length of the longest secret in any of its encodings, in characters. */
-  readonly longest: number;
-}
+export type Hiding = ReturnType<typeof hideSecrets>;
 
-export function hideSecrets(secrets: readonly string[]): Hiding {
+export function hideSecrets(secrets: readonly string[]) {
   const parts = secrets
     .flatMap((secret) => [secret, ...secret.split(/[\r\n]+/)])
     .filter((part) => part.length >= SECRET_LENGTH)
     .flatMap((part) => [part, ...percentOf(part), JSON.stringify(part).slice(1, -1), ...hexOf(part), ...base64Of(part)]);
   const longestFirst = [...new Set(parts)].sort((a, b) => b.length - a.length);
   return {
-    hide: (text) => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
-    cut(text, at) {
+    hide: (text: string): string => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
+    /** Returns a position up to `at` where cutting the text does not split a secret. Half a secret would not be recognized. */
+    cut(text: string, at: number): number {
       // One pass per secret bounds the time, and ensures that the text advances.
       return longestFirst.reduce((end, part) => {
         const from = Math.max(0, end - part.length + 1);
@@ -34,6 +29,7 @@ export function hideSecrets(secrets: readonly string[]): Hiding {
         return found === -1 ? end : from + found;
       }, at);
     },
+    /** The length of the longest secret in any of its encodings, in characters. */
     longest: longestFirst[0]?.length ?? 0,
   };
 }
