@@ -4,7 +4,6 @@ import { deferred } from './promises.ts';
 /** Why a budget refuses. `key`: the key has reached its own limit. `all`: little is left, and the key already has its share. */
 export interface Overdrawn {
   readonly overdrawn: 'key' | 'all';
-  /** Name of the budget. */
   readonly budget: string;
   /** The limit of the key, or of all keys together. */
   readonly limit: number;

@@ -1,6 +1,5 @@
 /** Long work on the main thread in short slices with rests between, so that ordinary requests keep most of the thread. */
 
-/** The length of one slice in milliseconds. */
 const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
@@ -9,7 +8,6 @@ const REST = 2;
 export type Step = () => boolean;
 
 export interface LaneClock {
-  /** Returns the current time in milliseconds. */
   readonly now: () => number;
   readonly later: (ms: number, then: () => void) => void;
 }

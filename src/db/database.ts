@@ -21,7 +21,6 @@ export interface Database {
   readonly reader: Knex;
   /** Runs `work` on a snapshot: everything it reads is the state at its first read. */
   snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
-  /** Counts the connections of all pools. */
   connections(): Connections;
   /** Rejects unless the database accepts writes. */
   probe(): Promise<void>;

@@ -8,7 +8,6 @@ const SECONDS = 60;
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
 
-/** Joins two parts unambiguously. */
 const pair = (a: string, b: string): string => JSON.stringify([a, b]);
 
 async function consume(limiter: RateLimiterMemory, key: string, what = 'Too many requests'): Promise<AppError | null> {

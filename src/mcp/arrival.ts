@@ -20,7 +20,6 @@ export interface ArrivalDeps {
   readonly isFromPeer: (req: IncomingMessage) => boolean;
   /** Checks the `Host` and `Origin` headers and lets allowed pages read the answer. `answered`: it was a CORS preflight. */
   readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
-  /** The client's address, for rate limits. */
   readonly addressOf: (req: IncomingMessage) => string;
   /** Seconds to wait, or null. `principal` is null if the caller's token is not valid. */
   readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;

@@ -38,12 +38,10 @@ export interface McpDeps
   readonly stdio: StdioLimits;
   /** The stock from `createBodies`, shared with REST. */
   readonly bodies: Stock;
-  /** Decides which addresses the gateway may connect to for a target. */
   readonly addresses: AddressRule;
   readonly owners: SessionOwners;
   /** Called with the session of each request that belongs to one. */
   readonly saw: (sessionId: string) => void;
-  /** Called for every request when it is over. */
   readonly ended: (request: EndedRequest) => void;
   /** Called for each message of a target that was dropped because there were too many. */
   readonly undelivered: () => void;
@@ -69,11 +67,9 @@ export interface McpHandler {
 }
 
 export interface McpCounts {
-  /** Streams on which clients listen. */
   readonly streams: number;
   /** Upstream sessions that this process uses. */
   readonly upstreamSessions: number;
-  /** Processes of `stdio` targets. */
   readonly processes: number;
 }
 

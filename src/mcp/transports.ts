@@ -10,7 +10,6 @@ import { createUnread } from './upstream/unread.ts';
 import type { Upstream } from './upstream/upstream.ts';
 
 export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
-  /** The addresses that connections must not use. */
   readonly addresses: AddressRule;
   readonly health: Health;
 }

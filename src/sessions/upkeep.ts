@@ -35,7 +35,6 @@ export function createSessionUpkeep({ database, now, log }: { database: Database
   }, EVERY_MS).unref();
 
   return {
-    /** Records that a request has used the session. */
     saw: (id: string): void => void seen.add(id),
     async stop(): Promise<void> {
       stopped = true;

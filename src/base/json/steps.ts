@@ -61,7 +61,6 @@ export interface Selection {
   readonly builtValues: number;
 }
 
-/** What the reader expects next. */
 type State = 'value' | 'firstName' | 'name' | 'inName' | 'colon' | 'firstItem' | 'inString' | 'after';
 
 /** The meaning of the characters after a backslash. */
@@ -85,7 +84,6 @@ interface Frame {
   items: JsonSpan[] | null;
   /** The base of `OpenNames`. */
   readonly names: number;
-  /** The index of the item being read. */
   index: number;
   /** The offsets of the last name, without its quotes. */
   nameStart: number;

@@ -110,7 +110,6 @@ async function handleAimed(
   }
 }
 
-/** The session, or null if it has ended. */
 async function live(caller: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
   if (claimed === null) return null;
   try {

@@ -140,7 +140,6 @@ async function inspect(context: UpstreamContext, text: string): Promise<Relayed>
   }
 }
 
-/** Reads the message, and tells what becomes of it. */
 async function inspectHeld(context: UpstreamContext, message: Buffer | string): Promise<Relayed> {
   const charged = chargedTo(context);
   let seen: Seen;

@@ -110,7 +110,6 @@ export interface AwaitedRequest {
   /** The caller's task that the request names. */
   readonly task?: Task | null;
   readonly decisionId: string;
-  /** Records the outcome. */
   readonly end: (outcome: Outcome) => void;
 }
 

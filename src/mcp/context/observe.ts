@@ -3,9 +3,7 @@ import type { Outcome } from '../../audit/event.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
 
 export interface Observe {
-  /** A decided request has ended. */
   readonly ended: (call: EndedCall) => void;
-  /** The client has ended its session. */
   readonly sessionEnded: (lastedMs: number) => void;
   /** A target could not be used, or answered with a failure. */
   readonly failed: (targetName: string, failure: string) => void;

@@ -251,13 +251,11 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     /** The capabilities that the target announced when this process opened the upstream session. */
     helloOf: (session: Session, targetId: string): ServerHello | null =>
       known.get(session.id)?.get(targetId)?.progress.hello ?? null,
-    /** The number of upstream sessions that this process uses. */
     count: (): number =>
       [...known.values()].reduce(
         (sum, entries) => sum + [...entries.values()].filter(({ settled }) => settled !== null).length,
         0,
       ),
-    /** Forgets the upstream sessions of a session that has ended. */
     forget(session: Session): void {
       known.delete(session.id);
       waiting.delete(session.id);

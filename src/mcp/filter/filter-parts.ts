@@ -30,7 +30,6 @@ export interface ResultContext {
   readonly decide: (objects: readonly NamedObject[]) => boolean[];
   /** Binds the target's request state to this request (2026-07-28, multi round-trip requests). */
   readonly sealState: (state: string) => string;
-  /** What the target may ask its clients for. */
   readonly mayAsk: readonly Askable[];
   /** Binds a task that the target has just made to the caller. null: this request cannot have made a task. */
   readonly sealTask: ((upstreamId: string) => Task) | null;

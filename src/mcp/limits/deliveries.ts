@@ -27,7 +27,6 @@ export interface DeliveriesParts {
   readonly limits: DeliveryLimits;
   readonly log: Pick<Log, 'warn'>;
   readonly now: () => number;
-  /** Called for each message that is dropped. */
   readonly onDropped: () => void;
 }
 

@@ -38,7 +38,6 @@ const VARIABLE = /^([^*:]+)(?:\*|:([1-9][0-9]{0,3}))?$/;
 const MAX_VARIABLES = 50;
 
 export interface Template {
-  /** The names of the variables. */
   readonly variables: ReadonlySet<string>;
   /** Every variable must have a value. null: the URI is longer than MAX_URI_BYTES. */
   expand(values: ReadonlyMap<string, string>): string | null;

@@ -231,7 +231,6 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
     },
     /** Whether all streams are closed. */
     isQuiet: (): boolean => lanes.size === 0,
-    /** Ends all open streams with this cause. */
     fail(cause: Error): void {
       waiting.length = 0;
       waitingLength = 0;

@@ -242,7 +242,6 @@ export function entered<V>(map: Map<string, V>, key: string, make: () => V, max:
   return made;
 }
 
-/** Returns the messages of an error and its causes, joined. */
 function causesOf(cause: unknown): string {
   const words: string[] = [];
   for (let error = cause; error instanceof Error && words.length < 4; error = error.cause) {

@@ -9,7 +9,6 @@ import { isFault, type UpstreamAnswer } from './upstream.ts';
 const FAILURE_BYTES = 64 * 1024;
 
 export interface OwnError {
-  /** The text from which the error was read. */
   readonly located: Located;
   readonly error: JsonObject;
 }

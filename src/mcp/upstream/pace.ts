@@ -19,7 +19,6 @@ export interface Attempt {
 }
 
 export interface Clock {
-  /** Returns the current time in milliseconds. */
   readonly now: () => number;
   /** Returns a function that cancels the timer. */
   readonly after: (ms: number, run: () => void) => () => void;

@@ -31,10 +31,8 @@ import {
   type UpstreamRequest,
 } from './upstream.ts';
 
-/** The envelope of an unreadable message. */
 const UNREADABLE: Partial<Envelope> = {};
 
-/** The maximum of connections to all targets together. */
 const MAX_SESSIONS = 1_000;
 /** The maximum for one target, so that its users cannot take the connection slots of all other targets. */
 const MAX_OF_TARGET = MAX_SESSIONS / 4;
@@ -55,7 +53,6 @@ interface SseSession {
   end(cause: Error): void;
 }
 
-/** A request with everything that is needed to send it. */
 interface Sent {
   readonly request: UpstreamRequest;
   readonly url: URL;

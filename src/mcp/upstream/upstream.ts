@@ -48,7 +48,6 @@ interface AnswerHead {
   /** Whether the session lives in this process. Other replicas of the gateway cannot reach it then. */
   readonly held: boolean;
   readonly retryAfter: string | null;
-  /** The Location header of a redirect. */
   readonly location?: string | null;
   /** Abandons what is left of the answer, and gives back the room of a body that was read. Every answer is discarded in the end. */
   discard(): void;
@@ -120,7 +119,6 @@ export function openingOf(target: Pick<Target, 'timeout_ms'>, limits: UpstreamLi
 
 export class ProcessFault extends Error {
   readonly fault: UpstreamFault['fault'];
-  /** The end of the process's standard error. */
   readonly stderr: string;
 
   constructor(

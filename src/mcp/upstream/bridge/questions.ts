@@ -16,7 +16,6 @@ const PAUSE_MS = 250;
 export type Questions = ReturnType<typeof createQuestions>;
 
 export function createQuestions(newId: () => string) {
-  /** The open questions, by id. */
   const awaited = new Map<string, (reply: Replied) => void>();
 
   return {
@@ -82,14 +81,12 @@ export function createQuestions(newId: () => string) {
   };
 }
 
-/** Returns the cancellations of these questions. */
 function withdrawn(open: ReadonlyMap<string, Asked>): SseEvent[] {
   return [...open.keys()].map((requestId) =>
     eventOf(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } })),
   );
 }
 
-/** Resolves with the promise; rejects as soon as the signal aborts. */
 async function settled(promise: Promise<void>, signal: AbortSignal): Promise<void> {
   if ((await unlessAborted(promise, signal)) === null) throw new errors.RequestAbortedError();
 }

@@ -26,13 +26,11 @@ const MAX_ROUNDS = 10;
 /** The notifications that are passed on before the answer. */
 const PASSED = ['notifications/progress', 'notifications/message'];
 
-/** A request of the client in flight. */
 interface Call extends Sourced {
   readonly session: BridgedSession;
   readonly at: BoundReach & { readonly signal: AbortSignal };
 }
 
-/** The result of one request to the target. */
 type Step =
   | Outcome
   | UpstreamFault

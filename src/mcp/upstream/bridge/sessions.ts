@@ -34,7 +34,6 @@ export type BridgedSessions = ReturnType<typeof createBridgedSessions>;
 interface Kept extends BridgedSession {
   readonly targetId: string;
   readonly user: string;
-  /** The address and binding that the session was opened with. */
   readonly address: string;
   readonly binding: string;
   usedAt: number;
@@ -59,7 +58,6 @@ export function createBridgedSessions(parts: BridgeParts) {
   /** Ordered by last use, oldest first. */
   const sessions = new Map<string, Kept>();
 
-  /** Creates a session for this client and for a target with these capabilities. */
   function keep({ target, access }: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession {
     for (const oldest of sessions.values()) {
       if (now() - oldest.usedAt <= SESSION_MS) break;

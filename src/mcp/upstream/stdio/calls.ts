@@ -150,9 +150,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       process.send(cancellation(id, params));
       call.queue.fail(ABORTED);
     },
-    /** Returns the stream of the newest request in flight. */
     latest: (): EventQueue | null => [...calls.values()].at(-1)?.queue ?? null,
-    /** Cancels all requests of this session. */
     leave(owner: string): void {
       for (const [id, call] of calls) if (call.owner === owner) drop(id, call, ABORTED);
     },

@@ -29,7 +29,6 @@ const CAUSE_LENGTH = 2_000;
 const NO_OTHERS = coverDescriptors();
 
 export interface ProcessSpec {
-  /** The target's name. */
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];

@@ -40,7 +40,6 @@ const HELD_LENGTH = 1024 * 1024;
 
 export interface SharedProcessSession {
   readonly id: string;
-  /** The number of open streams. */
   streams: number;
   standing: EventQueue | null;
   lastUsed: number;
@@ -64,7 +63,6 @@ export interface SharedProcessDeps {
   readonly newId: () => string;
   readonly now: () => number;
   readonly log: Log;
-  /** The unread account of this process. */
   readonly unread: UnreadAccount;
 }
 
@@ -76,7 +74,6 @@ export class SharedProcess {
   /** When the process was last used, including by sessions that have left. */
   lastUsed: number;
   readonly sessions = new Map<string, SharedProcessSession>();
-  /** Resolves when the process is gone. */
   readonly gone: Promise<void>;
   private readonly deps: SharedProcessDeps;
   private readonly closed: (failed: boolean) => void;
@@ -118,7 +115,6 @@ export class SharedProcess {
     return this.queues.size > 0;
   }
 
-  /** The number of requests in flight. */
   get underWay(): number {
     return this.calls.underWay;
   }
@@ -266,7 +262,6 @@ export class SharedProcess {
     this.sessions.set(id, { id, streams: 0, standing: null, lastUsed: this.deps.now() });
   }
 
-  /** Returns the answer to a request, or the fault if there is none. */
   private async answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
     const queue = this.calls.ask('', request, located, signal);
     if (queue === 'gone') return faultFrom(await this.ended.promise);

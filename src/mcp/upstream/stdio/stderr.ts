@@ -102,7 +102,6 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
       if (rest !== '') line(rest);
       rest = '';
     },
-    /** Returns the end of the output. */
     tail: (): string => tail.slice(-TAIL_LENGTH),
   };
 }
