@@ -85,11 +85,7 @@ export async function createGateway(
 
 const keyFileOf = ({ dataDir }: Config): string => join(dataDir, 'master.key');
 
-/**
- * Opens the vault, and creates the master key file if there is none. The file must exist before anything is encrypted with the
- * key, and a failed start must not leave one behind. So it is created under the migration lock, if the database needs no other
- * key.
- */
+/** The key file must exist before anything is encrypted, and a failed start leaves none: made under the migration lock. */
 async function openVault(config: Config, db: Connection): Promise<Vault> {
   const { masterKey, previousMasterKeys } = config;
   const known = masterKey ?? readMasterKeyFile(keyFileOf(config));

@@ -31,10 +31,7 @@ export function isOverdrawn(taken: object): taken is Overdrawn {
 
 export type Stock = ReturnType<typeof createStock>;
 
-/**
- * A key may hold at most `perKey`, and never more than what would then remain free. So a few greedy keys always leave
- * something: one holds at most half of the stock, two hold at most two thirds.
- */
+/** A key never holds more than would then remain free: one holds at most half of the stock, two hold at most two thirds. */
 export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }) {
   const byKey = new Map<string, number>();
   let taken = 0;

@@ -99,10 +99,7 @@ export type Changed = Pick<Change, 'object_id'> & { readonly object_type: string
 /** Loading everything is cheaper than following more changes than this. */
 const MOST_FOLLOWED = 1_000;
 
-/**
- * Returns what changed after `from`, up to `to` (the position of the snapshot that `db` reads). null if the changes cannot tell:
- * `from` is not part of the current history (after a failover or restore), rows are missing, or there are too many.
- */
+/** What changed after `from`, up to `to`. null: the changes cannot tell, after a failover, without rows, or with too many. */
 export async function changedBetween(db: Connection, from: Position, to: Position): Promise<readonly Changed[] | null> {
   if (samePosition(from, to)) return [];
   const count = to.sequence - from.sequence;
@@ -186,11 +183,7 @@ export async function createChanges(database: Database, now: () => number): Prom
   };
 }
 
-/**
- * Deletes up to `limit` changes made before `time` and returns how many. It never deletes changes of policies, nor the newest
- * change: that one shows that the database still has the history that a replica knows. A replica that is behind and misses its
- * own change loads everything.
- */
+/** Never deletes changes of policies, nor the newest: it shows that the database still has the history that replicas know. */
 export async function removeChanges(db: Connection, time: number, limit: number): Promise<number> {
   const { sequence } = await readPosition(db);
   for (const type of FORGETTABLE) {

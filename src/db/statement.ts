@@ -1,7 +1,4 @@
-/**
- * Runs the statements of every request without knex's query builder: building a statement, binding its values and reading its
- * answer costs knex many times as much as sending it. Connections, transactions, errors and their codes are those of knex.
- */
+/** The statements of every request without knex's query builder, which costs many times as much as sending. The rest is knex. */
 import type { Connection, Transaction } from './database.ts';
 
 export type Value = string | number | null;

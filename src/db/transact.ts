@@ -9,10 +9,7 @@ const MAX_WAIT_MS = 200;
 
 const VICTIM = new Set(['ER_LOCK_DEADLOCK', 'ER_LOCK_WAIT_TIMEOUT', 'ER_CHECKREAD', 'ER_TRANSACTION_ROLLBACK_DURING_COMMIT']);
 
-/**
- * Whether the server rolled the transaction back in favour of another one, possibly of a different cluster member. Galera reports
- * a deadlock. Group Replication reports a rollback during commit, or a commit that met error 149 (deadlock).
- */
+/** Galera reports a deadlock; Group Replication a rollback during commit, or a commit that met error 149 (deadlock). */
 function isVictim(error: unknown): boolean {
   const { code, message } = error as { code?: string; message?: string };
   return VICTIM.has(code ?? '') || (code === 'ER_ERROR_DURING_COMMIT' && /\berror 149\b/.test(message ?? ''));

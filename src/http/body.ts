@@ -69,10 +69,7 @@ const LINGER_MS = 2_000;
 /** Pause between two chunks of at most 64 KiB: a client that sends refused bodies in a loop must not keep the thread busy. */
 const LINGER_PAUSE_MS = 4;
 
-/**
- * Ends an answer to a request that may not have been read completely. Closing a connection while bytes arrive resets it, and the
- * client may lose the answer. So the rest of a long body is discarded for a while before the connection is closed.
- */
+/** Closing a connection while bytes arrive resets it, and the client may lose the answer: a long body is discarded first. */
 export function endAnswer(res: ServerResponse, text: string): void {
   const { req } = res;
   const length = bodyLength(req);
@@ -157,11 +154,7 @@ export function parseBody(bytes: Uint8Array): unknown {
   return reading.value;
 }
 
-/**
- * Puts the parsed body into `req.body`; undefined if there is none. A body with GET, HEAD or DELETE is refused: those requests
- * are described by their address alone, so a body is a mistake. If `isLeft` returns true, `req.body` gets the raw bytes for the
- * handler to parse. `underWay` limits the bytes of large bodies in flight, per principal and in total.
- */
+/** A body with GET, HEAD or DELETE is a mistake. `isLeft`: `req.body` gets raw bytes. `underWay`: large bodies in flight. */
 export function jsonBody(
   limitOf: (res: Response) => number,
   isLeft: (req: IncomingMessage & { readonly path: string }) => boolean = () => false,

@@ -1,7 +1,4 @@
-/**
- * Backpressure: limits the bytes of answers that wait in this process for their clients, per principal and in total. The
- * connection of a client that reads nothing for a while is closed, because its answer holds memory and a stream of its target.
- */
+/** Limits the bytes of answers that wait for clients. A client that reads nothing for a while holds memory, and is closed. */
 import type { ServerResponse } from 'node:http';
 import { createStock, isOverdrawn, type Overdrawn } from '../base/budgets.ts';
 import type { Log } from '../base/log.ts';
@@ -20,10 +17,7 @@ export interface OutboxLimits {
 
 export interface Recipient {
   readonly principal: string;
-  /**
-   * Resolves when the client has read what was written, or is gone. Closes its connection if it reads nothing, or if too much
-   * waits. `rest`: characters of the same answer that are not written yet.
-   */
+  /** Resolves when it is read or the client gone; closes it if it reads nothing or too much waits. `rest`: not written yet. */
   taken(rest: number): Promise<void>;
 }
 

@@ -10,10 +10,7 @@ export interface Touched {
   readonly tokens: ReadonlySet<string>;
 }
 
-/**
- * The part of the state that a change affects, by the type of the changed object. The id of that object must identify everything
- * that is affected: a credential has the id of its target. Tokens that end with a change of their user have the id of the user.
- */
+/** The object's id must identify all that is affected: a credential has its target's id, tokens that end with a user have its. */
 const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   policy: 'policies',
   target: 'targets',

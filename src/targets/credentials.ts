@@ -1,8 +1,4 @@
-/**
- * The stored credentials for targets. The encryption binds a value to the subject and the key of its row, and includes the
- * destination. So an attacker who edits a row cannot send a secret to a different server, in a different header or variable,
- * or for a different principal.
- */
+/** Stored credentials, sealed with subject, key and destination: an edited row cannot send a secret elsewhere. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Vault } from '../auth/vault.ts';
 import type { Connection } from '../db/database.ts';
@@ -13,10 +9,7 @@ import { type CredentialRow, type TargetStore, targetStore } from './target-stor
 
 const sha256 = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('hex');
 
-/**
- * Returns a hash of the destination of a credential. It covers the whole URL, because several owners may share a host. It
- * covers the whole environment of a process, because any variable may name the host to which the process connects.
- */
+/** The whole URL, since owners may share a host, and the whole environment: any variable may name the host to connect to. */
 function originOf(target: Target): string {
   if (target.transport !== 'stdio') return `bound:${sha256([target.transport, new URL(target.url).href])}`;
   const { transport, command, args, cwd, env } = target;
@@ -144,10 +137,7 @@ function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldC
   };
 }
 
-/**
- * Re-encrypts credentials that are sealed under a previous master key, and converts those of schema version 1. Runs under the
- * migration lock, while other replicas may set credentials. A credential that cannot be opened stays as it is and is unusable.
- */
+/** Runs under the migration lock, while other replicas may set credentials. One that cannot be opened stays, unusable. */
 export async function resealCredentials(db: Connection, vault: Vault): Promise<void> {
   const store = targetStore(db);
   for (const row of await store.credentials(null)) {

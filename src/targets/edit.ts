@@ -39,10 +39,7 @@ export const nothingToSupply = (): AppError =>
 
 export const targetEtag = (target: Target): string => etagOf(targetJson(target));
 
-/**
- * `ifMatch` is the header of the request. All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`,
- * `target_name_taken`, `target_in_use`, and the errors of `Administer`. An update without a difference records no change.
- */
+/** All throw AppError, also those of `Administer`. `ifMatch`: the header. An update without a difference records no change. */
 export type TargetEdits = ReturnType<typeof createTargetEdits>;
 
 export function createTargetEdits(parts: TargetEditParts) {

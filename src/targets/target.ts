@@ -12,10 +12,7 @@ export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
 export const DENIALS = ['shown', 'hidden'] as const;
 
-/**
- * Which sessions share a process of a stdio target. `per_user`: each session has its own process. With the other values the
- * gateway is the only client of the process, and keeps the messages of the sessions apart.
- */
+/** Which sessions share a process. Except for `per_user`, the gateway is its only client and keeps their messages apart. */
 export const ISOLATIONS = ['per_user', 'per_group', 'per_role', 'shared'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
 

@@ -1,7 +1,4 @@
-/**
- * Reads strict JSON like `json.ts`, but for large texts and in steps, between which other work runs. Verdict, spans and values
- * are the same. Values that are not looked at are not built, so that a text of many values does not become a large heap.
- */
+/** Like `json.ts`, but in steps between which other work runs, and building only the values that are looked at. */
 import {
   BAD_NAME,
   isLongName,
@@ -44,10 +41,7 @@ export function isUnread(value: JsonValue | undefined): boolean {
   return value === UNREAD_OBJECT || value === UNREAD_ARRAY;
 }
 
-/**
- * Which values are built. The message, its `params`, `result` or `error`, and the lists in these that `lists` names are always
- * built. Each element of such a list is an item, and so is any other value inside `params`, `result` or `error`.
- */
+/** The message, its `params`, `result` or `error`, and their `lists` are built. Other values in these, or in lists, are items. */
 export interface Selection {
   /** The names of members in `params` or `result` that hold long lists. */
   readonly lists: ReadonlySet<string>;

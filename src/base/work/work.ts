@@ -238,10 +238,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
   }
 
   return {
-    /**
-     * Runs a job. Rejects with the error of the job, the reason of `signal`, or an AppError: `too_large` if the job exceeds its
-     * memory or time limit, `too_many_requests` or `unavailable` if too many jobs are already waiting.
-     */
+    /** AppError `too_large`: over a memory or time limit; `too_many_requests`, `unavailable`: too many jobs are waiting. */
     async run<T>(job: Job): Promise<T> {
       const { by } = job;
       const thread = by === null ? take() : await turn(job, by);

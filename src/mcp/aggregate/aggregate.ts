@@ -1,7 +1,4 @@
-/**
- * The aggregate endpoint: one session with the client, and an upstream session at each target that the caller may use. Each
- * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
- */
+/** One session with the client, and an upstream session at each usable target. Messages are decided as on its own endpoint. */
 
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';

@@ -1,8 +1,4 @@
-/**
- * The names at the aggregate endpoint: `target__name` for tools, prompts and tasks, `target+scheme:...` for resources. The
- * name of a target has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the
- * joined text. Pure.
- */
+/** `target__name` for tools, prompts, tasks, `target+uri` for resources. Names of targets have neither `_` nor `+`. Pure. */
 import {
   isObject,
   type JsonObject,

@@ -65,10 +65,7 @@ export function noting(caller: Caller): { readonly noted: Caller; readonly isUnr
   return { noted: { ...caller, deps: { ...deps, audit } }, isUnrecorded: () => unrecorded };
 }
 
-/**
- * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
- * target is asked in the background. The request is recorded before null is returned, unless the database itself is late.
- */
+/** null: too late for the others. The target is asked in the background, and recorded before, unless the database is late. */
 export async function askAmong<T>(
   caller: Caller,
   sessionTarget: SessionTarget,

@@ -16,10 +16,7 @@ import type { RequestContext, UpstreamContext } from './context.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
-/**
- * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and
- * is relayed; any other failure is described in the gateway's words. `read`: the error, if the answer has already been read.
- */
+/** Relays a JSON-RPC error for this very request; other failures get the gateway's words. `read`: the error, if read before. */
 export async function forwardFailure(context: RequestContext, answer: UpstreamAnswer, read?: OwnError | null): Promise<Answer> {
   const { deps } = context;
   const { awaited } = context;

@@ -1,7 +1,4 @@
-/**
- * Re-validates streams and calls in flight (law 4). A request is decided once, but its answer, or a standalone stream, may
- * last for hours. A token that is revoked meanwhile must end it, even if no message is delivered on it.
- */
+/** Re-validates streams and calls in flight (law 4): a token that is revoked must end them, even if no message is delivered. */
 
 import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
 import { hasExpired } from '../../auth/verify.ts';

@@ -115,10 +115,7 @@ export function checkHead({ value }: Draft, isImitation: (name: string) => boole
 
 const imitatesRelated = imitationOf(RELATED_TASK);
 
-/**
- * Checks `_meta`. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the reference is
- * removed. The result of a call may, like its tool, point to a resource that renders it. False: it names too many resources.
- */
+/** Removes references to tasks that are not the caller's, and pointers to hidden resources. False: it names too many of them. */
 export function checkMeta(draft: Draft, context: ResultContext): boolean {
   const meta = draft.value._meta;
   const span = draft.span.members?.get('_meta');

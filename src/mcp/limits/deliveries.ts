@@ -93,10 +93,7 @@ interface Target {
 /** How often unused accounts are forgotten. */
 const FORGET_EVERY_MS = 1_000;
 
-/**
- * Each pair has its own account. While a target, or all targets, send more than their rate, that rate is divided equally among
- * the pairs that use it. So a principal for whom a target sends very much does not delay what it sends to others.
- */
+/** A target's or total rate that is exceeded is divided among the pairs in use: a busy principal delays no other's messages. */
 function createPairFlow(rates: Rates, now: () => number) {
   const targets = new Map<string, Target>();
   const fresh = (): Account => ({ used: 0, at: now() });

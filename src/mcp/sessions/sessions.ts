@@ -1,7 +1,4 @@
-/**
- * Handles that clients keep for the gateway: session ids, ids of the target's requests, event ids and request state. All are
- * sealed: any replica can open them, and only their principal can use them, on their target. Pure except for the seal.
- */
+/** Sealed handles for clients: ids of sessions, requests and events, and request state. Pure except for the seal. */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../../auth/principal.ts';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';

@@ -36,10 +36,7 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): A
   });
 }
 
-/**
- * Delays the end of the connection until undici asks for more bytes. A paused undici parser asks for none and would treat the end
- * as an error: the unread part of an answer that ends with its connection would be lost.
- */
+/** A paused undici parser asks for no bytes and takes the end as an error: the end waits, so that unread bytes are not lost. */
 function patient<S extends Socket>(socket: S): S {
   const push = socket.push.bind(socket);
   const read = socket.read.bind(socket);

@@ -1,8 +1,4 @@
-/**
- * Demultiplexes the single channel of a target into the streams of Streamable HTTP. Each request has a stream for its progress
- * and answer. Other messages go to the standalone stream. If that is closed, the stream of the newest request carries them; if
- * there is none, they wait.
- */
+/** One channel as streams of Streamable HTTP: one per request. Other messages take the standalone one, the newest, or wait. */
 
 import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';

@@ -72,10 +72,7 @@ const CHUNKS_AT_ONCE = 1024;
 /** The target is paused while more characters of events than this are unread. */
 const PAUSE_LENGTH = 64 * 1024;
 
-/**
- * One request and its answer. A body is collected as it arrives, in bounded memory. Events arrive at the pace of their reader.
- * undici's own `request` uses a promise, streams and listeners per body, which cost more than the rest of the request.
- */
+/** One request and its answer: a body in bounded memory, events at their reader's pace. undici's own `request` costs far more. */
 class Exchange implements Dispatcher.DispatchHandler {
   readonly answer: Promise<UpstreamAnswer | UpstreamFault>;
   private settle: (answer: UpstreamAnswer | UpstreamFault) => void = () => undefined;

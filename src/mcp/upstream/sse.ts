@@ -1,7 +1,4 @@
-/**
- * Targets of the transport before Streamable HTTP (2024-11-05, HTTP with SSE). A GET opens the connection that carries all
- * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
- */
+/** Targets of HTTP with SSE (2024-11-05): a GET carries all messages of a session; its first event names where to post. */
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, signalOf } from '../../base/cancellation.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';

@@ -80,11 +80,7 @@ export function oversizedId({ head, tail }: Skipped): number | null {
   return id === null ? null : Number(id[1]);
 }
 
-/**
- * Makes a message a single line. JSON has line breaks only between tokens (RFC 8259 section 7), so a space can replace them.
- * Other characters that some readers treat as line ends (Node's `readline`, Python's `splitlines`) occur only in strings and are
- * escaped.
- */
+/** JSON has line breaks only between tokens (RFC 8259, 7). Other line ends of some readers occur only in strings: escaped. */
 export function toLine(text: string): string {
   const oneLine = text.replace(/[\r\n]+/g, ' ');
   return `${oneLine.replace(/[\u0085\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}\n`;

@@ -1,8 +1,4 @@
-/**
- * One process of a target and the sessions that it serves. Either one session uses the process as its only client, or several
- * sessions share it. With a shared process, the gateway is the one client. It passes answers on to the session that asked, and
- * nothing that another session caused.
- */
+/** One process and its sessions. When several share it, the gateway is the one client, and keeps them apart. */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { unlessAborted } from '../../../base/cancellation.ts';

@@ -1,7 +1,4 @@
-/**
- * Targets that are processes on this host. `initialize` starts a process, or joins one that callers of the same scope share.
- * Sessions live and end with their process. The number, idle time and lifetime of processes are limited.
- */
+/** Targets that are processes on this host: `initialize` starts or joins one. Their number, idle time and life are limited. */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
 import type { JsonReading } from '../../../base/json/json.ts';
