@@ -45,28 +45,6 @@ export interface ChangeRow extends Change, Position {
   readonly reason: string | null;
 }
 
-/** Reads and advances the counter. On SQLite this process is the only writer, so it remembers the position. */
-export interface Changes {
-  /** Returns the current position, from a read that begins after the call. */
-  position(): Promise<Position>;
-  /** Returns the current position if it is known without a query, which means that only this process writes the database. */
-  known(): Position | null;
-  /**
-   * Runs `work` in a transaction that locks the counter, so such transactions run one at a time. Records the returned changes and
-   * advances the counter by one for each. If policies are among them, the revision advances by one in total: a revision is the
-   * policy set after a transaction. Without changes nothing advances.
-   *
-   * The whole transaction is retried on a deadlock. Changes of this process wait for each other here, without holding connections
-   * of the pool. Throws AppError `too_many_requests` if too many changes of the actor are waiting.
-   */
-  change<T>(
-    actor: Actor,
-    work: (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>,
-  ): Promise<{ result: T; position: Position }>;
-  /** Returns the changes before `cursor` (a sequence), newest first. */
-  list(limit: number, cursor: number | null): Promise<ChangeRow[]>;
-}
-
 export async function readPosition(db: Connection): Promise<Position> {
   const row = await db('counter').where('id', 1).first<Position | undefined>('sequence', 'nonce', 'revision');
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter: restore it from a backup.');
@@ -121,12 +99,16 @@ export async function makeCounter(db: Connection): Promise<void> {
 
 const newNonce = (): string => randomBytes(16).toString('hex');
 
-export async function createChanges(database: Database, now: () => number): Promise<Changes> {
+export type Changes = Awaited<ReturnType<typeof createChanges>>;
+type Work<T> = (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>;
+
+/** Reads and advances the counter. On SQLite this process is the only writer, so it remembers the position. */
+export async function createChanges(database: Database, now: () => number) {
   const { knex } = database;
   const inTurn = createTurns();
   let remembered = await readPosition(knex);
 
-  const attempt: Changes['change'] = (actor, work) =>
+  const attempt = <T>(actor: Actor, work: Work<T>): Promise<{ result: T; position: Position }> =>
     transact(database, async (trx) => {
       // The lock comes first, so that `work` reads the state that this change applies to.
       if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
@@ -139,14 +121,12 @@ export async function createChanges(database: Database, now: () => number): Prom
           position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
           yield {
             ...position,
+            ...change,
             created_at,
             actor_id: actor.id,
             actor_email: actor.email,
             request_id: actor.request_id,
             reason: actor.reason ?? null,
-            action: change.action,
-            object_type: change.object_type,
-            object_id: change.object_id,
             before: change.before && JSON.stringify(change.before),
             after: change.after && JSON.stringify(change.after),
           };
@@ -161,17 +141,28 @@ export async function createChanges(database: Database, now: () => number): Prom
     });
 
   return {
-    position: () => (database.kind === 'sqlite' ? Promise.resolve(remembered) : readWritable(database.reader)),
+    /** Returns the current position, from a read that begins after the call. */
+    position: (): Promise<Position> => (database.kind === 'sqlite' ? Promise.resolve(remembered) : readWritable(database.reader)),
 
-    known: () => (database.kind === 'sqlite' ? remembered : null),
+    /** Returns the current position if it is known without a query, which means that only this process writes the database. */
+    known: (): Position | null => (database.kind === 'sqlite' ? remembered : null),
 
-    async change(actor, work) {
+    /**
+     * Runs `work` in a transaction that locks the counter, so such transactions run one at a time. Records the returned changes and
+     * advances the counter by one for each. If policies are among them, the revision advances by one in total: a revision is the
+     * policy set after a transaction. Without changes nothing advances.
+     *
+     * The whole transaction is retried on a deadlock. Changes of this process wait for each other here, without holding connections
+     * of the pool. Throws AppError `too_many_requests` if too many changes of the actor are waiting.
+     */
+    async change<T>(actor: Actor, work: Work<T>): Promise<{ result: T; position: Position }> {
       const done = await inTurn(actor.id, () => attempt(actor, work));
       if (done.position.sequence > remembered.sequence) remembered = done.position;
       return done;
     },
 
-    async list(limit, cursor) {
+    /** Returns the changes before `cursor` (a sequence), newest first. */
+    async list(limit: number, cursor: number | null): Promise<ChangeRow[]> {
       const rows: StoredRow[] = await knex('changes')
         .modify((query) => {
           if (cursor !== null) query.where('sequence', '<', cursor);
@@ -206,19 +197,11 @@ interface StoredRow extends Omit<ChangeRow, 'actor' | 'before' | 'after'> {
   readonly after: string | null;
 }
 
-const readRow = (row: StoredRow): ChangeRow => ({
-  sequence: row.sequence,
-  nonce: row.nonce,
-  revision: row.revision,
-  created_at: row.created_at,
-  actor: { id: row.actor_id, email: row.actor_email },
-  request_id: row.request_id,
-  reason: row.reason,
-  action: row.action,
-  object_type: row.object_type,
-  object_id: row.object_id,
-  before: row.before === null ? null : JSON.parse(row.before),
-  after: row.after === null ? null : JSON.parse(row.after),
+const readRow = ({ actor_id, actor_email, before, after, ...row }: StoredRow): ChangeRow => ({
+  ...row,
+  actor: { id: actor_id, email: actor_email },
+  before: before === null ? null : JSON.parse(before),
+  after: after === null ? null : JSON.parse(after),
 });
 
 const ROWS_PER_STATEMENT = 500;

@@ -1,12 +1,13 @@
 /** The decisions, and the state that they use. */
+
 import { createDecisionCache } from '../engine/cache.ts';
+import type { Engine } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { policyStore } from '../policies/policy-store.ts';
 import { sessionRules } from '../sessions/rules.ts';
 import type { Admit } from '../state/admission.ts';
 import { readIdentities } from '../state/identity-store.ts';
 import { createCurrent } from '../state/live-state.ts';
-import { timedEngine } from '../state/timed.ts';
 import { routedTargets } from '../targets/credentials.ts';
 import { type Base, timed } from './base.ts';
 
@@ -39,4 +40,20 @@ export async function createDecisions({ config, log, vault, database, changes, m
   // A gateway that cannot load its state must not go on starting.
   await current.fresh();
   return { module, current, admit };
+}
+
+/** Calls `observe` with the duration of each question in milliseconds. */
+function timedEngine(engine: Engine, observe: (ms: number) => void): Engine {
+  const answered = <T>(began: number, answer: T): T => {
+    observe(performance.now() - began);
+    return answer;
+  };
+  return {
+    revision: engine.revision,
+    dataHash: engine.dataHash,
+    engineHash: engine.engineHash,
+    decide: (principal, target, object) => answered(performance.now(), engine.decide(principal, target, object)),
+    decideMany: (principal, target, objects) => answered(performance.now(), engine.decideMany(principal, target, objects)),
+    decideTarget: (principal, target) => answered(performance.now(), engine.decideTarget(principal, target)),
+  };
 }

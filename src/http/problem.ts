@@ -105,13 +105,15 @@ export function problemOf(error: unknown, { requestId, publicUrl, log }: Problem
   };
 }
 
-export function sendProblem(res: ServerResponse, problem: Problem): void {
+/** `headers` replace those of the problem. */
+export function sendProblem(res: ServerResponse, problem: Problem, headers: Readonly<Record<string, string>> = {}): void {
   if (res.headersSent) {
     // The answer has already begun. Closing the connection shows the client that it is incomplete.
     res.destroy();
     return;
   }
-  for (const [name, value] of Object.entries(problem.headers)) res.setHeader(name, value);
+  // Header names are case-insensitive: the later ones replace the earlier ones.
+  for (const [name, value] of Object.entries({ ...problem.headers, ...headers })) res.setHeader(name, value);
   res.statusCode = problem.status;
   endAnswer(res, JSON.stringify(problem.body));
 }

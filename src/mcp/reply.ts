@@ -15,7 +15,7 @@ export interface ReplyContext extends ProblemContext {
 export async function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Promise<void> {
   switch (answer.kind) {
     case 'message':
-      if (answer.headers !== undefined) setHeaders(res, answer.headers);
+      for (const [name, value] of Object.entries(answer.headers ?? {})) res.setHeader(name, value);
       await writeMessage(res, answer.status, answer.text, context.recipient);
       return;
     case 'empty':
@@ -78,20 +78,9 @@ export function writeProblem(
   res: ServerResponse,
   error: unknown,
   context: ProblemContext,
-  headers: Readonly<Record<string, string>> = {},
+  headers?: Readonly<Record<string, string>>,
 ): void {
-  const problem = problemOf(error, context);
-  if (res.headersSent) {
-    sendProblem(res, problem);
-    return;
-  }
-  // Header names are case-insensitive: those of the answer replace the general ones.
-  setHeaders(res, { ...problem.headers, ...headers });
-  sendProblem(res, { ...problem, headers: {} });
-}
-
-function setHeaders(res: ServerResponse, headers: Readonly<Record<string, string>>): void {
-  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
+  sendProblem(res, problemOf(error, context), headers);
 }
 
 async function writeStream(

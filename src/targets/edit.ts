@@ -98,11 +98,16 @@ export function createTargetEdits(parts: TargetEditParts) {
     }
     return { target, key, subject, row };
   };
+  /** Runs an edit as one administrative change, and returns its result. */
+  const edit = async <T>(
+    caller: Caller,
+    right: Parameters<Administer>[1],
+    work: (store: TargetStore, trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>,
+  ): Promise<T> => (await administer(caller, right, (trx) => work(targetStore(trx), trx))).result;
 
   return {
-    async create(caller: Caller, document: TargetDocument): Promise<Target> {
-      const { result } = await administer(caller, 'admin', async (trx) => {
-        const store = targetStore(trx);
+    create: (caller: Caller, document: TargetDocument): Promise<Target> =>
+      edit(caller, 'admin', async (store) => {
         if (document.transport === 'stdio') requireAllowed(document.command);
         else requireReachable(document.url);
         await requireFreeName(store, document.name);
@@ -110,13 +115,10 @@ export function createTargetEdits(parts: TargetEditParts) {
         const target: Target = { ...document, id: newId(), created_at: time, updated_at: time };
         await store.insert(target);
         return { result: target, changes: [changeOf('create', null, target)] };
-      });
-      return result;
-    },
+      }),
 
-    async update(caller: Caller, id: string, update: TargetUpdate, ifMatch: string | undefined): Promise<Target> {
-      const { result } = await administer(caller, 'admin', async (trx) => {
-        const store = targetStore(trx);
+    update: (caller: Caller, id: string, update: TargetUpdate, ifMatch: string | undefined): Promise<Target> =>
+      edit(caller, 'admin', async (store) => {
         const before = await requireTarget(store, id);
         requireMatch(ifMatch, targetEtag(before));
         const after = updated(before, update, now());
@@ -131,13 +133,10 @@ export function createTargetEdits(parts: TargetEditParts) {
         if (hasMoved(before, after)) await store.disableCredentials(id);
         await store.update(after);
         return { result: after, changes: [changeOf('update', before, after)] };
-      });
-      return result;
-    },
+      }),
 
-    async delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void> {
-      await administer(caller, 'admin', async (trx) => {
-        const store = targetStore(trx);
+    delete: (caller: Caller, id: string, ifMatch: string | undefined): Promise<null> =>
+      edit(caller, 'admin', async (store, trx) => {
         const before = await requireTarget(store, id);
         requireMatch(ifMatch, targetEtag(before));
         if (await parts.isNamed(trx, id)) {
@@ -145,63 +144,42 @@ export function createTargetEdits(parts: TargetEditParts) {
         }
         await store.delete(id);
         return { result: null, changes: [changeOf('delete', before, null)] };
-      });
-    },
+      }),
 
     /** `created` is false if the new value replaced an existing one. */
-    async setCredential(
-      caller: Caller,
-      targetId: string,
-      subject: CredentialSubject,
-      credential: CredentialInput,
-    ): Promise<{ credential: CredentialJson; created: boolean }> {
-      const { result } = await administer(caller, 'admin', async (trx) => {
-        const store = targetStore(trx);
+    setCredential: (caller: Caller, targetId: string, subject: CredentialSubject, credential: CredentialInput) =>
+      edit(caller, 'admin', async (store) => {
         const target = await requireTarget(store, targetId);
         if (!fitsTransport(target.transport, credential.type)) {
           const wanted = target.transport === 'stdio' ? 'env' : 'bearer or header';
           throw invalidRequest([{ path: 'type', message: `must be ${wanted} for the transport ${target.transport}` }]);
         }
         return put(store, target, { subject, credential, supplied_by: 'administrator' });
-      });
-      return result;
-    },
+      }),
 
     /** Deletes the credential with this name; null: all credentials of the subject. */
-    async deleteCredentials(caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<void> {
-      await administer(caller, 'admin', async (trx) => {
-        const store = targetStore(trx);
+    deleteCredentials: (caller: Caller, targetId: string, subject: CredentialSubject, name: string | null): Promise<null> =>
+      edit(caller, 'admin', async (store) => {
         const target = await requireTarget(store, targetId);
         const rows = (await store.credentialsOf(targetId, subject)).filter((row) => name === null || row.key_name === name);
         if (rows.length === 0) throw new AppError('not_found', 'The target has no such credential.');
         return remove(store, target, rows);
-      });
-    },
+      }),
 
     /** Sets the caller's own value for a key that users may supply. Throws `forbidden` if an administrator has set one for them. */
-    async setOwn(
-      caller: Caller,
-      targetId: string,
-      name: string,
-      value: string,
-    ): Promise<{ credential: CredentialJson; created: boolean }> {
-      const { result } = await administer(caller, 'own', async (trx) => {
-        const store = targetStore(trx);
+    setOwn: (caller: Caller, targetId: string, name: string, value: string) =>
+      edit(caller, 'own', async (store) => {
         const { target, key, subject } = await findOwn(store, caller, targetId, name);
         checkValue(key, value);
         return put(store, target, { subject, credential: { ...key, value }, supplied_by: 'user' });
-      });
-      return result;
-    },
+      }),
 
-    async deleteOwn(caller: Caller, targetId: string, name: string): Promise<void> {
-      await administer(caller, 'own', async (trx) => {
-        const store = targetStore(trx);
+    deleteOwn: (caller: Caller, targetId: string, name: string): Promise<null> =>
+      edit(caller, 'own', async (store) => {
         const { target, row } = await findOwn(store, caller, targetId, name);
         if (row === null) throw new AppError('not_found', 'You have not set this credential.');
         return remove(store, target, [row]);
-      });
-    },
+      }),
   };
 }
 

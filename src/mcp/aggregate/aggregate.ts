@@ -18,7 +18,7 @@ import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, isLive, type LivePosted, noting, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import { askAmong, type LivePosted, live, noting, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
@@ -104,16 +104,6 @@ async function handleAimed(
     return await renamed(targetName, method, answer, done);
   } finally {
     if (!streams) done();
-  }
-}
-
-async function live(caller: Caller, claimed: Session | null): Promise<Session | null | 'unreadable'> {
-  if (claimed === null) return null;
-  try {
-    return (await isLive(caller, claimed)) ? claimed : null;
-  } catch (err) {
-    caller.deps.log.error({ err }, 'looking up a session failed; the message is refused');
-    return 'unreadable';
   }
 }
 

@@ -47,18 +47,15 @@ function split(joined: JsonValue | undefined, between: string): TargetAndName | 
 }
 
 /** The member of `params` that names the target of a request, by method. */
-const AIMED_BY: ReadonlyMap<
-  string,
-  { readonly member: string; readonly split: (joined: JsonValue | undefined) => TargetAndName | null }
-> = new Map([
-  ['tools/call', { member: 'name', split: splitName }],
-  ['prompts/get', { member: 'name', split: splitName }],
-  ['resources/read', { member: 'uri', split: splitUri }],
-  ['resources/subscribe', { member: 'uri', split: splitUri }],
-  ['resources/unsubscribe', { member: 'uri', split: splitUri }],
-  ['tasks/get', { member: 'taskId', split: splitName }],
-  ['tasks/result', { member: 'taskId', split: splitName }],
-  ['tasks/cancel', { member: 'taskId', split: splitName }],
+const AIMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
+  ['tools/call', 'name'],
+  ['prompts/get', 'name'],
+  ['resources/read', 'uri'],
+  ['resources/subscribe', 'uri'],
+  ['resources/unsubscribe', 'uri'],
+  ['tasks/get', 'taskId'],
+  ['tasks/result', 'taskId'],
+  ['tasks/cancel', 'taskId'],
 ]);
 
 /** The target of the request, and the request with the names that the target knows. null: the request names no target. */
@@ -67,11 +64,11 @@ export function forTarget<Message extends RpcRequest | RpcNotification>(
 ): { readonly targetName: string; readonly message: Message } | null {
   const params = message.params ?? {};
   if (message.method === 'completion/complete') return completionForTarget(message, params);
-  const by = AIMED_BY.get(message.method);
-  const aimed = by?.split(params[by.member]) ?? null;
-  if (by === undefined || aimed === null) return null;
+  const member = AIMED_BY.get(message.method);
+  const aimed = member === undefined ? null : split(params[member], member === 'uri' ? '+' : '__');
+  if (member === undefined || aimed === null) return null;
   const { targetName } = aimed;
-  return { targetName, message: bareMeta({ ...message, params: { ...params, [by.member]: aimed.name } }, targetName) };
+  return { targetName, message: bareMeta({ ...message, params: { ...params, [member]: aimed.name } }, targetName) };
 }
 
 function completionForTarget<Message extends RpcRequest | RpcNotification>(message: Message, params: JsonObject) {

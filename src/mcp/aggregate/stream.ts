@@ -26,7 +26,7 @@ import {
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
-import { isLive, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import { live, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
@@ -34,14 +34,10 @@ const EVENT_GONE = new AppError('not_found', 'The event id is not one of this se
 const RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
-async function liveSession(caller: Caller, session: ClaimedSession): Promise<Session | Answer> {
-  if (session === 'missing') return problem(SESSION_MISSING);
-  try {
-    return session !== null && (await isLive(caller, session)) ? session : problem(SESSION_GONE);
-  } catch (err) {
-    caller.deps.log.error({ err }, 'looking up a session failed; the request is refused');
-    return problemUnavailable(err);
-  }
+async function liveSession(caller: Caller, claimed: ClaimedSession): Promise<Session | Answer> {
+  if (claimed === 'missing') return problem(SESSION_MISSING);
+  const session = await live(caller, claimed);
+  return session === 'unreadable' ? problemUnavailable(null) : (session ?? problem(SESSION_GONE));
 }
 
 /** The point at which the client resumes a stream. */

@@ -22,10 +22,18 @@ export function usableTargets(admission: Admission): RoutedTarget[] {
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Whether the session has not ended. The gateway itself answers some requests here, so it must read the row of the session. */
-export async function isLive({ deps, admission: { snapshot } }: Caller, session: Session): Promise<boolean> {
-  if (session.fingerprint !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return false;
-  return (await deps.sessions.find(session.id)) !== null;
+/** The session; null: it has ended. The gateway itself answers some requests here, so it must read the row of the session. */
+export async function live(
+  { deps, admission: { snapshot } }: Caller,
+  session: Session | null,
+): Promise<Session | null | 'unreadable'> {
+  if (session?.fingerprint !== AGGREGATE || snapshot.sessions.ended.has(session.id)) return null;
+  try {
+    return (await deps.sessions.find(session.id)) === null ? null : session;
+  } catch (err) {
+    deps.log.error({ err }, 'looking up a session failed; the message is refused');
+    return 'unreadable';
+  }
 }
 
 /** The targets with an upstream session for this session, opened by this replica or another one. */

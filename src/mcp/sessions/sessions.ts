@@ -43,12 +43,12 @@ export interface StreamOrigin {
   readonly decisionId: string;
 }
 
-type Owner = Pick<Principal, 'issuer' | 'sub'>;
+export type Owner = Pick<Principal, 'issuer' | 'sub'>;
 
 const STATE_LIFETIME_MS = 10 * 60 * 1000;
 const MAX_SEALED_LENGTH = 4096;
 
-const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
+export const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 

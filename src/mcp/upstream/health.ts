@@ -10,6 +10,7 @@
  */
 import { addressOf, type Target } from '../../targets/target.ts';
 import {
+  FAULTS,
   isFault,
   ProcessFault,
   type Upstream,
@@ -26,10 +27,7 @@ export interface Asked extends Pick<UpstreamRequest, 'target' | 'access'> {
 }
 
 /** `http`: the target answered with an error status. */
-export const FAULT_KINDS = [
-  ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
-  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'http'] as const),
-] satisfies readonly (UpstreamFault['fault'] | 'http')[];
+export const FAULT_KINDS = [...FAULTS, 'http'] as const;
 
 export interface LastFault {
   readonly at: number;

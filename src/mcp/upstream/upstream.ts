@@ -61,21 +61,15 @@ export type ReadBody = (isWanted?: () => boolean) => Promise<Buffer | UpstreamFa
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
-/** The target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. */
+/** Why a target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. */
+export const FAULTS = [
+  ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
+  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended'] as const),
+] as const;
+
+/** The target gave no answer. */
 export interface UpstreamFault {
-  readonly fault:
-    | 'credential'
-    | 'transport'
-    | 'timeout'
-    | 'aborted'
-    | 'unreachable'
-    | 'denied_address'
-    | 'crashed'
-    | 'broken_off'
-    | 'malformed'
-    | 'too_large'
-    | 'busy'
-    | 'suspended';
+  readonly fault: (typeof FAULTS)[number];
   /** For administrators only: it may contain addresses and what a process printed. */
   readonly cause?: unknown;
   /** For `suspended`: when the target may be asked again. It is left out if a request to it is already in flight and is late. */

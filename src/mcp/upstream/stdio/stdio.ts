@@ -110,8 +110,13 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   function mayOwnAnother(owner: string): boolean {
     const own = [...hosts].filter((host) => owners.get(host) === owner && !ending.has(host));
     if (own.length < maxOwned) return true;
-    const [longest] = own.filter((host) => !host.isBusy).sort((a, b) => a.lastUsed - b.lastUsed);
-    longest?.end('it was idle, and its user needs its slot');
+    return evict(own, 'it was idle, and its user needs its slot');
+  }
+
+  /** Ends the process that has been idle for the longest time. False: none is idle. */
+  function evict(among: readonly SharedProcess[], why: string): boolean {
+    const [longest] = among.filter((host) => !host.isBusy).sort((a, b) => a.lastUsed - b.lastUsed);
+    longest?.end(why);
     return longest !== undefined;
   }
 
@@ -122,18 +127,13 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const host = running();
       if (host !== null) return host;
       if (hosts.size < stdio.maxProcesses) return begin();
-      if (ending.size === 0) giveWay();
+      const quiet = [...hosts].filter((host) => now() - host.lastUsed >= GIVE_WAY_MS);
+      if (ending.size === 0) evict(quiet, 'it was idle, and another process needs its slot');
       const left = deadline - now();
       if (ending.size === 0 || left <= 0) return null;
       await inTime(Promise.race([...ending].map(({ gone }) => gone)), left);
     }
     return null;
-  }
-
-  function giveWay(): void {
-    const idle = [...hosts].filter((host) => !host.isBusy && now() - host.lastUsed >= GIVE_WAY_MS);
-    const [longest] = idle.sort((a, b) => a.lastUsed - b.lastUsed);
-    longest?.end('it was idle, and another process needs its slot');
   }
 
   function start(
@@ -182,28 +182,17 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       log.warn({ target: target.name, command: target.command }, 'target command refused: the configuration does not allow it');
       return { fault: 'transport' };
     }
-    if (scope === null) {
-      if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
-      const host = await whenRoom(
-        () => null,
-        () => start(target, credentials, null, owner),
-      );
-      return host ?? noRoom(target);
-    }
-    const key = JSON.stringify([target.id, addressOf(target), scope, credentials.identity]);
-    const running = current(key);
-    if (running !== null) return running;
-    const until = setbacks.get(key)?.until ?? 0;
+    const key = scope === null ? null : JSON.stringify([target.id, addressOf(target), scope, credentials.identity]);
+    const running = (): SharedProcess | null => (key === null ? null : current(key));
+    const host = running();
+    if (host !== null) return host;
+    const until = setbacks.get(key ?? '')?.until ?? 0;
     if (now() < until) {
       const cause = new Error('the process ended by itself several times; it is not started again for a while');
       return { fault: 'suspended', until, cause };
     }
     if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
-    const host = await whenRoom(
-      () => current(key),
-      () => start(target, credentials, key, owner),
-    );
-    return host ?? noRoom(target);
+    return (await whenRoom(running, () => start(target, credentials, key, owner))) ?? noRoom(target);
   }
 
   /** Returns the running shared process. A process past its lifetime takes no new sessions. */
