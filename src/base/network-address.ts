@@ -59,7 +59,7 @@ const matches = (list: BlockList, address: string): boolean => list.check(addres
 /** Returns the IPv4 addresses that an IPv6 address may contain, in the formats of translators and tunnels. */
 function embedded(address: string): string[] {
   if (isIP(address) !== 6) return [];
-  const bytes = bytesOf(address);
+  const bytes = groupsOf(address).flatMap((group) => [group >> 8, group & 0xff]);
   const at = (...indexes: number[]): string => indexes.map((index) => bytes[index]).join('.');
   const begins = (...prefix: number[]): boolean => prefix.every((byte, index) => bytes[index] === byte);
   const last = at(12, 13, 14, 15);
@@ -83,12 +83,10 @@ function embedded(address: string): string[] {
   return isIsatap ? [last] : [];
 }
 
-/** `address` is IPv6 in any notation. */
-function bytesOf(address: string): number[] {
+/** The eight groups of an IPv6 address in any notation. */
+export function groupsOf(address: string): number[] {
   const canonical = new URL(`http://[${address}]`).hostname.slice(1, -1);
-  const [head = '', tail] = canonical.split('::');
-  const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
-  const [first, second] = [groups(head), groups(tail ?? '')];
+  const [first = [], second = []] = canonical.split('::').map((part) => (part === '' ? [] : part.split(':')));
   const zeros = Array.from({ length: 8 - first.length - second.length }, () => '0');
-  return [...first, ...zeros, ...second].flatMap((group) => [Number.parseInt(group, 16) >> 8, Number.parseInt(group, 16) & 0xff]);
+  return [...first, ...zeros, ...second].map((group) => Number.parseInt(group, 16));
 }

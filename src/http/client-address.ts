@@ -1,6 +1,8 @@
 /** Determines the client address of a request. */
+
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIP } from 'node:net';
+import { groupsOf } from '../base/network-address.ts';
 
 const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
@@ -19,14 +21,8 @@ export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
 /** Returns the address, or for IPv6 its /64 network, to count requests by. An IPv6 client can choose any address in its /64. */
 export function addressGroup(address: string): string {
   if (isIP(address) !== 6) return address;
-  const [head = '', tail] = address.toLowerCase().split('%')[0]?.split('::') ?? [];
-  const left = head === '' ? [] : head.split(':');
-  const right = tail === undefined || tail === '' ? [] : tail.split(':');
-  const zeros = tail === undefined ? [] : new Array<string>(Math.max(0, 8 - left.length - right.length)).fill('0');
-  return `${[...left, ...zeros, ...right]
-    .slice(0, 4)
-    .map((part) => Number.parseInt(part, 16).toString(16))
-    .join(':')}::/64`;
+  const network = groupsOf(address.replace(/%.*$/, '')).slice(0, 4);
+  return `${network.map((group) => group.toString(16)).join(':')}::/64`;
 }
 
 /** Whether the request certainly comes from this host. A request forwarded by a proxy on this host does not. */

@@ -3,23 +3,15 @@ import type { AddressRule } from '../base/network-address.ts';
 import { createBridge } from './upstream/bridge/bridge.ts';
 import type { Health } from './upstream/health.ts';
 import { createHttpUpstream } from './upstream/http.ts';
-import { createUpstreamModes, type UpstreamModes } from './upstream/modes.ts';
+import { createUpstreamModes } from './upstream/modes.ts';
 import { createSseUpstream } from './upstream/sse.ts';
 import { createStdioUpstream, type StdioDeps } from './upstream/stdio/stdio.ts';
 import { createUnread } from './upstream/unread.ts';
 import type { Upstream } from './upstream/upstream.ts';
 
-export interface UpstreamDeps extends Omit<StdioDeps, 'unread'> {
-  readonly addresses: AddressRule;
-  readonly health: Health;
-}
+type Parts = Omit<StdioDeps, 'unread'> & { readonly addresses: AddressRule; readonly health: Health };
 
-export function createUpstreams(deps: UpstreamDeps): {
-  readonly upstream: Upstream;
-  readonly modes: UpstreamModes;
-  /** Returns how many processes of `stdio` targets exist. */
-  readonly processes: () => number;
-} {
+export function createUpstreams(deps: Parts) {
   const { limits, addresses, health, newId, now } = deps;
   const unread = createUnread(limits.answerBytes);
   const http = health.watched(createHttpUpstream(limits, addresses, unread));

@@ -60,7 +60,10 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   }
   const missing = pages.filter(({ items }) => items === null).map(({ target }) => target.name);
   const members = [`${JSON.stringify(plan.member)}:[${shown.join()}]`];
-  if (Object.keys(next).length > 0) members.push(`"nextCursor":${JSON.stringify(sealCursors(caller, session, method, next))}`);
+  if (Object.keys(next).length > 0) {
+    const sealed = caller.deps.seal.seal('cursor', belongsTo(caller, session, method), next);
+    members.push(`"nextCursor":${JSON.stringify(sealed)}`);
+  }
   if (missing.length > 0) members.push(`"_meta":${JSON.stringify({ [UNAVAILABLE]: missing })}`);
   return { kind: 'message', status: 200, text: resultMessage(id, `{${members.join()}}`) };
 }
@@ -99,10 +102,6 @@ async function readPage(target: RoutedTarget, method: string, member: string, te
 
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>
   JSON.stringify([admission.principal.issuer, admission.principal.sub, session.id, method]);
-
-function sealCursors(caller: Caller, session: Session, method: string, cursors: Cursors): string {
-  return caller.deps.seal.seal('cursor', belongsTo(caller, session, method), cursors);
-}
 
 /** null: start at the first page. */
 function readCursors(

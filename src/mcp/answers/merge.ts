@@ -1,16 +1,6 @@
 /** Merges several sources of items into one stream, at the pace of its reader. */
 
-export interface Merge<T> {
-  /** Adds a source, whose items keep their order. Resolves when the source has ended, also by a failure. */
-  add(source: AsyncIterable<T>): Promise<void>;
-  /** Adds an item without waiting for the reader. Ignored while an item of the same kind still waits. */
-  push(item: T, kind: string): void;
-  /** Takes no more items; those that wait are still read. */
-  end(): void;
-  readonly items: AsyncGenerator<T>;
-}
-
-export function createMerge<T>(): Merge<T> {
+export function createMerge<T>() {
   const waiting: { readonly item: T; readonly kind?: string; readonly taken: () => void }[] = [];
   let wake: () => void = () => undefined;
   let ended = false;
@@ -48,7 +38,8 @@ export function createMerge<T>(): Merge<T> {
   }
 
   return {
-    async add(source) {
+    /** Adds a source, whose items keep their order. Resolves when the source has ended, also by a failure. */
+    async add(source: AsyncIterable<T>): Promise<void> {
       try {
         for await (const item of source) {
           if (left || ended) return;
@@ -58,12 +49,14 @@ export function createMerge<T>(): Merge<T> {
         // The source reports its own failures.
       }
     },
-    push(item, kind) {
+    /** Adds an item without waiting for the reader. Ignored while an item of the same kind still waits. */
+    push(item: T, kind: string): void {
       if (ended || waiting.some((one) => one.kind === kind)) return;
       waiting.push({ item, kind, taken: () => undefined });
       wake();
     },
-    end() {
+    /** Takes no more items; those that wait are still read. */
+    end(): void {
       ended = true;
       wake();
     },

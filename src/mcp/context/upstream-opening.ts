@@ -1,4 +1,5 @@
 /** Opens an upstream session at a target, and gives it the settings of the client's session. */
+
 import { createHash } from 'node:crypto';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
@@ -11,6 +12,7 @@ import type { Access, RoutedTarget } from '../../targets/target.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { reduceClientCapabilities } from '../protocol/capabilities.ts';
 import { isSessionRevision } from '../protocol/mode.ts';
+import { resourceOf } from '../protocol/uri.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Asked, Health } from '../upstream/health.ts';
 import { readAll } from '../upstream/http.ts';
@@ -122,16 +124,13 @@ export async function setUp(
   const { limits, log } = parts;
   const signal = AbortSignal.timeout(limits.openMs);
   const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
-  const allowed = decideListed(
-    sessionTarget.admission,
-    sessionTarget.target.id,
-  )(uris.map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const));
+  const { admission, target } = sessionTarget;
+  const allowed = decideListed(admission, target.id)(uris.map(resourceOf));
   const level = settings.find(({ key }) => key === LEVEL)?.value;
   if (level !== undefined) await post(parts, sessionTarget, link, 'POST', request('logging/setLevel', { level }), signal);
   for (const [index, uri] of uris.entries()) {
     if (allowed[index] !== true) continue;
-    if (signal.aborted)
-      return log.warn({ target: sessionTarget.target.name }, 'restoring settings of an upstream session timed out');
+    if (signal.aborted) return log.warn({ target: target.name }, 'restoring settings of an upstream session timed out');
     await post(parts, sessionTarget, link, 'POST', request('resources/subscribe', { uri }), signal);
   }
 }

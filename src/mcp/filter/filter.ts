@@ -2,7 +2,6 @@
 
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
-import type { NamedObject } from '../../engine/decision.ts';
 import { reduceServerCapabilities } from '../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../protocol/draft.ts';
 import { imitationOf } from '../protocol/message.ts';
@@ -10,7 +9,7 @@ import { isSessionRevision, SESSION_REVISIONS, STATELESS_REVISION } from '../pro
 import { itemObject, type ListShape } from '../protocol/operation.ts';
 import type { Located } from '../protocol/rebuild.ts';
 import { readTemplate } from '../protocol/template.ts';
-import { isCanonicalUri } from '../protocol/uri.ts';
+import { isCanonicalUri, resourceOf } from '../protocol/uri.ts';
 import { look, MAX_AT_ONCE, MAX_DECIDED, visibleContents, visibleHolder, visibleMessage } from '../protocol/visible.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import {
@@ -217,9 +216,7 @@ function filterContents(draft: Draft, context: ResultContext): Filtered {
 }
 
 function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContext): boolean[] {
-  const objects = uris.map((uri): NamedObject | null =>
-    typeof uri === 'string' && isCanonicalUri(uri) ? { resource_type: 'resource', resource_name: uri } : null,
-  );
+  const objects = uris.map((uri) => (typeof uri === 'string' && isCanonicalUri(uri) ? resourceOf(uri) : null));
   return mayUse(objects, context);
 }
 

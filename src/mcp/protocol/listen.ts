@@ -3,7 +3,7 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { CODES, type Rejection, type RpcId } from './message.ts';
-import { isCanonicalUri, MAX_URI_BYTES } from './uri.ts';
+import { isCanonicalUri, MAX_URI_BYTES, resourceOf } from './uri.ts';
 
 export const LISTEN = 'subscriptions/listen';
 /** From the extension for tasks. */
@@ -40,9 +40,7 @@ export function readListenFilter(params: JsonObject): ListenFilter | Rejection {
   if (!Array.isArray(uris) || uris.length > MAX_SUBSCRIPTIONS) return invalid('.resourceSubscriptions');
   if (!uris.every(isReadableUri)) return invalid('.resourceSubscriptions');
   // A URI with more than one reading cannot be decided, so it is left out.
-  const resources = [...new Set(uris)]
-    .filter(isCanonicalUri)
-    .map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const);
+  const resources = [...new Set(uris)].filter(isCanonicalUri).map(resourceOf);
   const taskIds = notifications['taskIds'] ?? [];
   if (!Array.isArray(taskIds) || taskIds.length > MAX_SUBSCRIPTIONS || !taskIds.every(isText)) return invalid('.taskIds');
   return { listChanges, resources, taskIds: [...new Set(taskIds)] };

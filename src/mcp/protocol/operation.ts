@@ -6,7 +6,7 @@ import type { NamedObject } from '../../engine/decision.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
 import { CODES, imitationOf, isImitated, type Rejection } from './message.ts';
 import type { Mode } from './mode.ts';
-import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES } from './uri.ts';
+import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES, resourceOf } from './uri.ts';
 
 /** A method of the target that is not in the protocol, and the member of `params` that names the tool, resource or prompt. */
 export interface ExtensionMethod {
@@ -127,7 +127,7 @@ function resource(uri: JsonValue | undefined, member = 'params.uri'): Operation 
   if (typeof uri !== 'string' || uri === '' || Buffer.byteLength(uri) > MAX_URI_BYTES) return invalid(member);
   // Readers in C, such as SQLite, end a text at a NUL: the audit log would show a different URI from the requested one.
   if (uri.includes('\0')) return invalid(member);
-  return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isCanonicalUri(uri) };
+  return { kind: 'object', object: resourceOf(uri), canonical: isCanonicalUri(uri) };
 }
 
 function completion(params: JsonObject): Operation | Rejection {
@@ -139,7 +139,7 @@ function completion(params: JsonObject): Operation | Rejection {
   if (ref.type !== 'ref/resource') return invalid('params.ref.type');
   const { uri } = ref;
   if (!isTemplate(uri)) return invalid('params.ref.uri');
-  return { kind: 'object', object: { resource_type: 'resource', resource_name: uri }, canonical: isDecidableResource(uri) };
+  return { kind: 'object', object: resourceOf(uri), canonical: isDecidableResource(uri) };
 }
 
 /** Names are compared byte for byte: no trimming, no folding, no normalization. */
@@ -171,7 +171,7 @@ export function itemObject(shape: ListShape, item: JsonValue): NamedObject | nul
   if (shape.resource_type !== 'resource') return isName(key) ? { resource_type: shape.resource_type, resource_name: key } : null;
   // A template without variables is a URI, and is listed only if it is canonical.
   const readable = shape.template ? isTemplate(key) && isDecidableResource(key) : typeof key === 'string' && isCanonicalUri(key);
-  return readable ? { resource_type: 'resource', resource_name: key as string } : null;
+  return readable ? resourceOf(key as string) : null;
 }
 
 function invalid(member: string): Rejection {

@@ -37,14 +37,8 @@ const VARIABLE = /^([^*:]+)(?:\*|:([1-9][0-9]{0,3}))?$/;
 /** Limits the work: a template is expanded once for each of many values. */
 const MAX_VARIABLES = 50;
 
-export interface Template {
-  readonly variables: ReadonlySet<string>;
-  /** Every variable must have a value. null: the URI is longer than MAX_URI_BYTES. */
-  expand(values: ReadonlyMap<string, string>): string | null;
-}
-
 /** null: a part is not valid, or there are too many variables. */
-export function readTemplate(text: string): Template | null {
+export function readTemplate(text: string) {
   // The even elements are literals.
   const parts = text.split(/\{([^{}]*)\}/).map((part, index) => (index % 2 === 0 ? part : readExpression(part)));
   const isReadable = parts.every((part) => (typeof part === 'string' ? !/[{}]/.test(part) : part !== null));
@@ -52,7 +46,10 @@ export function readTemplate(text: string): Template | null {
   const read = parts.filter((part) => part !== null);
   const variables = read.flatMap((part) => (typeof part === 'string' ? [] : part.variables));
   if (variables.length > MAX_VARIABLES) return null;
-  return { variables: new Set(variables.map(({ name }) => name)), expand: (values) => expand(read, values) };
+  return {
+    variables: new Set(variables.map(({ name }) => name)),
+    expand: (values: ReadonlyMap<string, string>) => expand(read, values),
+  };
 }
 
 function readExpression(text: string): Expression | null {
@@ -66,6 +63,7 @@ function readExpression(text: string): Expression | null {
   return operator === undefined || readable.length < variables.length ? null : { operator, variables: readable };
 }
 
+/** Every variable must have a value. null: the URI is longer than MAX_URI_BYTES. */
 function expand(parts: readonly (string | Expression)[], values: ReadonlyMap<string, string>): string | null {
   let uri = '';
   for (const part of parts) {

@@ -1,6 +1,9 @@
 /** Whether a resource URI has only one reading. Pure. */
+import type { NamedObject } from '../../engine/decision.ts';
 
 export const MAX_URI_BYTES = 2048;
+
+export const resourceOf = (uri: string): NamedObject => ({ resource_type: 'resource', resource_name: uri });
 
 /** RFC 3986: unreserved, reserved without `#`, and percent-encodings in upper-case hexadecimal (6.2.2.1). */
 const CHARACTERS = /^(?:[A-Za-z0-9\-._~:/?[\]@!$&'()*+,;=]|%[0-9A-F]{2})+$/;

@@ -3,7 +3,7 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { imitationOf } from './message.ts';
-import { isCanonicalUri } from './uri.ts';
+import { isCanonicalUri, resourceOf } from './uri.ts';
 
 /** Decides on URIs while a value is walked. */
 export interface Sight {
@@ -44,7 +44,7 @@ export function look<T>(walk: (sight: Sight) => T, decide: Decide): Looked<T> | 
 
 export function lookAt<T>(walk: (sight: Sight) => T, uris: ReadonlySet<string>, decide: Decide): Looked<T> | null {
   if (uris.size > MAX_AT_ONCE) return null;
-  const objects = [...uris].map((uri) => ({ resource_type: 'resource', resource_name: uri }) as const);
+  const objects = [...uris].map(resourceOf);
   const allowed = decide(objects);
   const readable = new Set(objects.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name));
   return lookWith(walk, (uri) => readable.has(uri));

@@ -100,22 +100,17 @@ async function answerWith(context: RequestContext, { answer, error }: Reached): 
   }
 }
 
-interface Ending {
-  /** Called when the request is sent to its target. */
-  forwarded(): void;
-  /** Only the first end counts. */
-  readonly end: (outcome: Outcome) => void;
-}
-
-function endOnce(caller: Caller, method: string, verdict: Verdict, leave: () => void): Ending {
+function endOnce(caller: Caller, method: string, verdict: Verdict, leave: () => void) {
   const { targetName, wholeAt } = caller;
   let ended = false;
   let addedMs: number | null = null;
   return {
-    forwarded() {
+    /** Called when the request is sent to its target. */
+    forwarded(): void {
       addedMs = performance.now() - wholeAt;
     },
-    end(outcome) {
+    /** Only the first end counts. */
+    end(outcome: Outcome): void {
       if (ended) return;
       ended = true;
       leave();

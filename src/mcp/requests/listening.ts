@@ -1,4 +1,5 @@
 /** `subscriptions/listen` (2026-07-28): reduces the filter to what the caller may have, and watches for changes of rights. */
+
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -10,6 +11,7 @@ import { type Answer, type OutEvent, refuse, unavailable } from '../protocol/ans
 import { declaresTasks, MISSING_TASKS } from '../protocol/capabilities.ts';
 import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../protocol/listen.ts';
 import { CODES, type RpcId, resultMessage } from '../protocol/message.ts';
+import { resourceOf } from '../protocol/uri.ts';
 import { openTask, type Task, type TaskScope, toolOf } from '../sessions/tasks.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { bindingNow, onRightsChanged } from './standalone-stream.ts';
@@ -103,7 +105,7 @@ function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tas
   const subscribed = listening?.['resourceSubscriptions'];
   const uris = Array.isArray(subscribed) ? subscribed : [];
   const objects = [
-    ...uris.map((uri) => ({ resource_type: 'resource', resource_name: String(uri) }) as const),
+    ...uris.map((uri) => resourceOf(String(uri))),
     ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
   ];
   return decideListed(admission, target.id)(objects).every(Boolean);

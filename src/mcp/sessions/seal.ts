@@ -5,11 +5,6 @@ const ID_BYTES = 4;
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
 
-interface SealKey {
-  readonly id: Buffer;
-  readonly key: Buffer;
-}
-
 export type Seal = ReturnType<typeof createSeal>;
 
 /** `keys`: 32 bytes each, newest first. The newest key seals, every key opens. */
@@ -45,7 +40,7 @@ export function createSeal(keys: readonly Uint8Array[]) {
   };
 }
 
-function deriveKey(secret: Uint8Array): SealKey {
+function deriveKey(secret: Uint8Array) {
   if (secret.length !== 32) throw new TypeError('A seal key has 32 bytes.');
   const derive = (info: string, length: number): Buffer =>
     Buffer.from(hkdfSync('sha256', secret, '', `portcullis seal v1 ${info}`, length));

@@ -1,12 +1,13 @@
 /** Sealed handles for clients: ids of sessions, requests and events, and request state. Pure except for the seal. */
+
 import { createHash } from 'node:crypto';
-import type { Principal } from '../../auth/principal.ts';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
 import { type Access, addressOf, type Target } from '../../targets/target.ts';
 import type { RpcId } from '../protocol/message.ts';
 import type { SessionRevision } from '../protocol/mode.ts';
 import type { Seal } from './seal.ts';
+import { type Owner, ofTarget } from './tasks.ts';
 
 /** A session of one principal with one target or with all. It does not authenticate: each request's token does. */
 export interface Session {
@@ -43,12 +44,9 @@ export interface StreamOrigin {
   readonly decisionId: string;
 }
 
-export type Owner = Pick<Principal, 'issuer' | 'sub'>;
-
 const STATE_LIFETIME_MS = 10 * 60 * 1000;
 const MAX_SEALED_LENGTH = 4096;
 
-export const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 

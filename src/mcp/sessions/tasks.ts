@@ -1,11 +1,11 @@
 /** Tasks (2025-11-25, SEP-2663). A target cannot tell users of one credential apart, so each task is bound to its principal. */
 
 import { createHash } from 'node:crypto';
+import type { Principal } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { SessionRevision } from '../protocol/mode.ts';
 import type { Operation } from '../protocol/operation.ts';
 import type { Seal } from './seal.ts';
-import { type Owner, ofTarget } from './sessions.ts';
 
 /** The only session revision that has tasks. */
 export const TASKS_REVISION: SessionRevision = '2025-11-25';
@@ -35,6 +35,10 @@ interface TaskContent {
   readonly u: string;
   readonly a: number;
 }
+
+export type Owner = Pick<Principal, 'issuer' | 'sub'>;
+
+export const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
 
 /** What a task is bound to: its principal, and the target at its present address. */
 export interface TaskScope {

@@ -1,13 +1,6 @@
 /** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
 import type { SseEvent } from '../protocol/sse.ts';
 
-export interface QueueWatcher {
-  /** Reports by how much `pending` has changed. */
-  moved(delta: number): void;
-  /** Called once: when the reader reaches the end or leaves, or the stream fails. */
-  closed(): void;
-}
-
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
 const NO_MORE = { id: undefined, retry: undefined };
@@ -17,7 +10,8 @@ const DONE: Step = { done: true, value: undefined };
 
 export type EventQueue = ReturnType<typeof createEventQueue>;
 
-export function createEventQueue(watcher: QueueWatcher) {
+/** `moved`: by how much `pending` has changed. `closed`: once, when the reader reaches the end or leaves, or the stream fails. */
+export function createEventQueue(watcher: { moved(delta: number): void; closed(): void }) {
   let waiting: SseEvent[] = [];
   let pending = 0;
   let state: 'open' | 'ended' | 'closed' = 'open';

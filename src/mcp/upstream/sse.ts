@@ -229,7 +229,7 @@ export function createSseUpstream(
     // session, and then the POST may be refused.
     const arrived = stream.arrived.then(() => (sessions.has(session.id) ? undefined : posting));
     const posted = await Promise.race([posting, arrived]);
-    if (posted !== undefined && (isFault(posted) || !isAccepted(posted.status))) {
+    if (posted !== undefined && (isFault(posted) || posted.status < 200 || posted.status > 299)) {
       stream.close();
       return posted;
     }
@@ -339,10 +339,6 @@ function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): Upst
   void body.dump({ limit: 64 * 1024 }).catch(() => undefined);
   const retryAfter = headers['retry-after'];
   return statusAnswer(statusCode, typeof retryAfter === 'string' ? retryAfter : null);
-}
-
-function isAccepted(status: number): boolean {
-  return status >= 200 && status < 300;
 }
 
 /** Answers a request of the target that no client can see. Without an answer the target would wait for ever. */

@@ -15,7 +15,6 @@ import {
   isFault,
   openingOf,
   silenceOf,
-  type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
   type UpstreamLimits,
@@ -54,11 +53,6 @@ const BACK_OFF_MS = 30_000;
 /** The time that ending a process takes at most, with a margin. */
 const CLOSE_MS = 6_000;
 
-export interface StdioUpstream extends Upstream {
-  /** Returns how many processes exist, including those that are ending. */
-  processes(): number;
-}
-
 interface Seat {
   readonly host: SharedProcess;
   readonly session: SharedProcessSession;
@@ -67,7 +61,7 @@ interface Seat {
   readonly fingerprint: string;
 }
 
-export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps): StdioUpstream {
+export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps) {
   /** All processes, including those that are ending. */
   const hosts = new Set<SharedProcess>();
   const ending = new Set<SharedProcess>();
@@ -252,8 +246,9 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   return {
-    processes: () => hosts.size,
-    async send(request) {
+    /** Returns how many processes exist, including those that are ending. */
+    processes: (): number => hosts.size,
+    async send(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
       const { target, access, method, signal } = request;
       if (target.transport !== 'stdio') return { fault: 'transport' };
       if (isClosed) return { fault: 'busy', cause: new Error('the gateway is shutting down') };
@@ -274,7 +269,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (isOwn && seats.get(seat.session.id) !== seat) return statusAnswer(404);
       return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
     },
-    async close() {
+    async close(): Promise<void> {
       isClosed = true;
       clearInterval(sweeper);
       for (const host of hosts) host.end('the gateway is shutting down');
