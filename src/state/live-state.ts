@@ -14,8 +14,7 @@ import type { Policy } from '../engine/compile/policy.ts';
 import type { Engine } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
-import type { Admission, Admit, Identity, Snapshot } from './admission.ts';
-import { judgeIdentity } from './admission.ts';
+import { type Admission, type Admit, type Identity, judgeIdentity, type Snapshot } from './admission.ts';
 import { createIdentities } from './identities.ts';
 import { type Touched, touchedBy } from './touched.ts';
 

@@ -6,8 +6,7 @@ import type { RpcId, RpcNotification, RpcRequest } from '../../protocol/message.
 import { type Located, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
 import { SseFault, TooLarge } from '../../protocol/sse.ts';
 import type { EventQueue } from '../events.ts';
-import type { UpstreamFault } from '../upstream.ts';
-import { ProcessFault } from '../upstream.ts';
+import { ProcessFault, type UpstreamFault } from '../upstream.ts';
 import type { Line } from './lines.ts';
 import type { TargetProcess } from './process.ts';
 

@@ -1,7 +1,6 @@
 /** One process and its sessions. When several share it, the gateway is the one client, and keeps them apart. */
 
-import type { Cancellable } from '../../../base/cancellation.ts';
-import { unlessAborted } from '../../../base/cancellation.ts';
+import { type Cancellable, unlessAborted } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
@@ -22,8 +21,7 @@ import type { Located } from '../../protocol/rebuild.ts';
 import { createEventQueue, type EventQueue } from '../events.ts';
 import { faultOf } from '../http.ts';
 import type { UnreadAccount } from '../unread.ts';
-import type { UpstreamFault, UpstreamLimits } from '../upstream.ts';
-import { ProcessFault } from '../upstream.ts';
+import { ProcessFault, type UpstreamFault, type UpstreamLimits } from '../upstream.ts';
 import { ABORTED, type Calls, createCalls, type Patience } from './calls.ts';
 import { type Line, printable } from './lines.ts';
 import { type ProcessSpec, startProcess, type TargetProcess } from './process.ts';
