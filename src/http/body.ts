@@ -1,5 +1,5 @@
 /** Reads request bodies: limited in size, JSON only, and with only one possible interpretation (law 9). */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { RequestHandler, Response } from 'express';
 import { isOverdrawn, type Overdrawn, type Stock } from '../base/budgets.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
@@ -61,45 +61,6 @@ export async function readBytes(
     req.on('data', take);
     req.on('end', whole).on('error', broken).on('close', broken);
   });
-}
-
-/** How many bytes, and for how long, the gateway reads on after an early answer, so that the client receives the answer. */
-const LINGER_BYTES = 16 * 1024 * 1024;
-const LINGER_MS = 2_000;
-/** Pause between two chunks of at most 64 KiB: a client that sends refused bodies in a loop must not keep the thread busy. */
-const LINGER_PAUSE_MS = 4;
-
-/** Closing a connection while bytes arrive resets it, and the client may lose the answer: a long body is discarded first. */
-export function endAnswer(res: ServerResponse, text: string): void {
-  const { req } = res;
-  const length = bodyLength(req);
-  if (req.complete || req.destroyed || (length !== null && length <= LARGE_BODY)) {
-    res.end(text);
-    return;
-  }
-  res.setHeader('Connection', 'close');
-  res.setHeader('Content-Length', Buffer.byteLength(text));
-  res.write(text);
-  let size = 0;
-  const close = (): void => {
-    clearTimeout(timer);
-    req.off('data', skip).off('end', close).off('close', close);
-    req.on('error', () => undefined);
-    res.end();
-  };
-  const skip = (chunk: Buffer): void => {
-    size += chunk.length;
-    if (size > LINGER_BYTES) {
-      close();
-      return;
-    }
-    req.pause();
-    setTimeout(() => req.resume(), LINGER_PAUSE_MS);
-  };
-  const timer = setTimeout(close, LINGER_MS);
-  req.on('error', () => undefined);
-  req.on('data', skip).on('end', close).on('close', close);
-  req.resume();
 }
 
 function checkContentType(req: IncomingMessage): void {

@@ -2,7 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import { AppError, ERRORS, type ErrorCode, type FieldError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { endAnswer } from './body.ts';
+import { endAnswer } from './refused-body.ts';
 
 export interface ProblemDocument {
   /** A name that cannot be fetched: `urn:portcullis:problem:<code>`. */

@@ -1,0 +1,72 @@
+import { once } from 'node:events';
+import { createServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { endAnswer } from '../../src/http/refused-body.ts';
+
+async function serve(t: ExecutionContext, handle: RequestListener): Promise<number> {
+  const server = createServer(handle).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => server.close().closeAllConnections());
+  return (server.address() as AddressInfo).port;
+}
+
+/** A client of node would leave when it has the answer. This one stays until the gateway closes the connection. */
+function send(port: number, bytes: number, body = Buffer.alloc(bytes)) {
+  const client = connect(port, '127.0.0.1').on('error', () => undefined);
+  client.write(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${bytes}\r\n\r\n`);
+  client.write(body);
+  let text = '';
+  client.on('data', (chunk) => {
+    text += String(chunk);
+  });
+  return new Promise<string>((resolve) => client.on('close', () => resolve(text)));
+}
+
+test.serial('the rest of a refused body is discarded slowly, and its sender gets the answer', async (t) => {
+  let began = 0;
+  let took = 0;
+  const port = await serve(t, (req, res) => {
+    began = performance.now();
+    req.on('end', () => {
+      took = performance.now() - began;
+    });
+    endAnswer(res, 'refused');
+  });
+  t.true((await send(port, 8 * 1024 * 1024)).endsWith('refused'));
+  // Without pauses it takes a few milliseconds. Zero: the gateway has given it up after two seconds.
+  t.true(took === 0 || took > 200, `${took} ms`);
+  t.true(took > 0 || performance.now() - began > 1_900, 'the body was read, or given up in time');
+});
+
+test.serial('bodies that are refused at the same time share one pace', async (t) => {
+  let discarded = 0;
+  const port = await serve(t, (req, res) => {
+    endAnswer(res, 'refused');
+    req.on('data', ({ length }: Buffer) => {
+      discarded += length;
+    });
+  });
+  const bytes = 8 * 1024 * 1024;
+  const began = performance.now();
+  const texts = await Promise.all(Array.from({ length: 8 }, () => send(port, bytes)));
+  const seconds = (performance.now() - began) / 1_000;
+  t.true(texts.every((text) => text.endsWith('refused')));
+  t.true(discarded < seconds * 20 * 1024 * 1024 + 8 * 128 * 1024, `${discarded} bytes in ${seconds} s`);
+});
+
+test.serial('when too many refused bodies are waiting, the first is given up', async (t) => {
+  const answers: number[] = [];
+  const port = await serve(t, (_req, res) => endAnswer(res, 'refused'));
+  const clients = Array.from({ length: 65 }, async (_, i) => {
+    const text = await send(port, 1024 * 1024, Buffer.alloc(1));
+    answers.push(i);
+    return text;
+  });
+  const began = performance.now();
+  const text = await Promise.race(clients);
+  t.true(text.endsWith('refused'));
+  t.true(performance.now() - began < 1_900, 'before its time is over');
+  t.is(answers.length, 1);
+  await Promise.all(clients);
+});
