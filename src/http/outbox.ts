@@ -1,6 +1,6 @@
 /** Limits the bytes of answers that wait for clients. A client that reads nothing for a while holds memory, and is closed. */
 import type { ServerResponse } from 'node:http';
-import { createStock, isOverdrawn, type Overdrawn } from '../base/budgets.ts';
+import { createStock, isOverdrawn, type Overdrawn, type Taken } from '../base/budgets.ts';
 import type { Log } from '../base/log.ts';
 
 /** What a principal is told that is refused. */
@@ -40,6 +40,8 @@ export function createOutbox({ waitingBytesOfPrincipal, waitingBytesOfAll, stall
       room.giveBack();
       return null;
     },
+    /** Counts a part of an answer that waits for the other parts. */
+    hold: (principal: string, bytes: number): Taken | Overdrawn => stock.take(principal, bytes),
     /** Registers the client of one answer. */
     open: (res: ServerResponse, principal: string, log: Log): Recipient => ({
       principal,

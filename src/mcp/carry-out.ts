@@ -1,8 +1,11 @@
 /** Does the work that a request of an admitted caller calls for. */
+import { isOverdrawn, type Taken } from '../base/budgets.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import type { Caller } from './context/context.ts';
+import { principalKey } from './limits/slots.ts';
 import { ACCEPTED, type Answer, finalText } from './protocol/answer.ts';
+import { CODES, errorMessage } from './protocol/message.ts';
 import { handleRequest } from './requests/handle-request.ts';
 import { handleDelete, handleGet, handleNotification, handleResponse } from './requests/session-messages.ts';
 import { AGGREGATE } from './sessions/sessions.ts';
@@ -32,11 +35,22 @@ export async function carryOut(caller: Caller, work: Work): Promise<Answer> {
   }
 }
 
+const TOO_LARGE = 'The answers to this batch, or to other requests of yours, are too large together. Send the request alone.';
+
 /** The answers to the elements of a batch as one. A notification has none. */
 async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<Answer> {
+  const held: Taken[] = [];
   const answers = elements.map(async (element) => {
-    const answer = await carryOut(caller, element);
-    return element.do === 'notification' ? null : finalText(answer);
+    const text = await finalText(await carryOut(caller, element));
+    if (text === null || element.do === 'notification') return null;
+    const room = caller.deps.outbox.hold(principalKey(caller.claims), text.length);
+    if (isOverdrawn(room)) return errorMessage(element.id, { code: CODES.internal, message: TOO_LARGE });
+    held.push(room);
+    return text;
+  });
+  // If one fails, others may still come.
+  void Promise.allSettled(answers).then(() => {
+    for (const { giveBack } of held) giveBack();
   });
   const texts = (await Promise.all(answers)).filter((text) => text !== null);
   return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: `[${texts.join()}]` };

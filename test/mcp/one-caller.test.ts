@@ -213,3 +213,45 @@ test('the streams of one user at the aggregate endpoint open only a limited numb
   t.deepEqual([await openStream('alice'), await openStream('alice'), await openStream('alice')], ['200', '200', '429']);
   t.is(await openStream('bob'), '200');
 });
+
+test('the answers of a batch wait for each other only as far as the caller has room for them', async (t) => {
+  const text = 'a'.repeat(40_000);
+  const script = byMethod({ 'tools/call': { content: [{ type: 'text', text }] } });
+  const gateway = await start(t, script, { waitingBytesOfPrincipal: 100_000 });
+  const session = await open(gateway, { revision: '2025-03-26' });
+  const batch = [1, 2, 3].map((id) => call('tools/call', { name: 'x' }, id));
+  for (const round of ['first', 'after the first has given its room back']) {
+    const { status, text: answer } = await send(gateway, inSession(session, batch));
+    const kinds = (JSON.parse(answer) as { result?: object; error?: { message: string } }[]).map(
+      ({ error }) => error?.message.slice(0, 28) ?? 'result',
+    );
+    t.is(status, 200, round);
+    t.deepEqual(kinds.sort(), ['The answers to this batch, o', 'result', 'result'], round);
+  }
+});
+
+test('the pages of a list at the aggregate endpoint wait for each other only as far as the caller has room for them', async (t) => {
+  const tools = [{ name: 'x', description: 'a'.repeat(60_000), inputSchema: { type: 'object' } }];
+  const upstream = await startRecording(byMethod({ 'tools/list': { tools } }));
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url), routed('u', upstream.url)],
+    rights,
+    limits: { waitingBytesOfPrincipal: 100_000 },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const path = '/mcp';
+  const opened = await send(gateway, {
+    path,
+    body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } }),
+  });
+  const session = String(opened.headers['mcp-session-id']);
+  for (const round of ['first', 'after the first has given its room back']) {
+    const { text } = await send(gateway, inSession(session, call('tools/list'), { path }));
+    const { result } = JSON.parse(text) as { result: { tools: object[]; _meta?: Record<string, string[]> } };
+    t.is(result.tools.length, 1, round);
+    t.is(result._meta?.['portcullis/unavailable']?.length, 1, round);
+  }
+});

@@ -174,7 +174,7 @@ test('a line without end is passed on in parts even if it repeats a secret', (t)
 
 function watchedQueue() {
   const seen = { unread: 0, closed: 0 };
-  const queue = createEventQueue({
+  const queue = createEventQueue('a target', {
     moved(delta) {
       seen.unread += delta;
     },

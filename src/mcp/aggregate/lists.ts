@@ -1,8 +1,10 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
+import { isOverdrawn, type Taken } from '../../base/budgets.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from '../context/context.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
+import { principalKey } from '../limits/slots.ts';
 import { type Answer, finalText, refuse, unavailable } from '../protocol/answer.ts';
 import { CODES, type RpcRequest, resultMessage } from '../protocol/message.ts';
 import { methodNotFound } from '../protocol/operation.ts';
@@ -39,9 +41,19 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   );
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
-  const pages = await Promise.all(
-    targets.map((target) => pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '')),
-  );
+  const held: Taken[] = [];
+  const coming = targets.map(async (target): Promise<Page> => {
+    const page = await pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '');
+    // A page waits for the slowest target.
+    const room = caller.deps.outbox.hold(principalKey(caller.claims), page.items?.length ?? 0);
+    if (isOverdrawn(room)) return { target, items: null, next: null };
+    held.push(room);
+    return page;
+  });
+  void Promise.allSettled(coming).then(() => {
+    for (const { giveBack } of held) giveBack();
+  });
+  const pages = await Promise.all(coming);
   if (isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));

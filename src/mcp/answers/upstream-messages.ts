@@ -22,6 +22,8 @@ const RULES = { spanDepth: RESULT_SPAN_DEPTH };
 /** How many characters of a stream are read after its client has gone, in addition to the answer. */
 const MAX_UNHEARD = 1024 * 1024;
 const EVENT_COST = 128;
+/** An event without a message. It may carry an id or a reconnection time. */
+const EMPTY: Extract<Seen, { kind: 'pass' }> = { kind: 'pass', text: '' };
 
 /** Relays an answer with HTTP 200. */
 export async function forwardAnswer(context: RequestContext, answer: UpstreamAnswer): Promise<Answer> {
@@ -68,17 +70,14 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
         const id = event.id === undefined ? undefined : eventId(context, event.id);
         const retry = context.mode === 'stateful' ? event.retry : undefined;
         resumable ||= id !== undefined;
-        if (event.data === '') {
-          if (id !== undefined || retry !== undefined) yield { data: '', id, retry };
-          continue;
-        }
-        const seen = await inspect(context, event.data);
+        const seen = event.data === '' ? EMPTY : await inspect(context, event.data);
         if (seen.kind === 'close') {
           const end = parting(context);
           if (end !== null) yield end;
           return;
         }
-        if (seen.kind === 'pass') yield { data: seen.text, id, retry, progressToken: seen.progressToken };
+        const isTold = seen !== EMPTY || id !== undefined || retry !== undefined;
+        if (seen.kind === 'pass' && isTold) yield { data: seen.text, id, retry, progressToken: seen.progressToken };
         if (seen.kind === 'final') {
           outcome = seen.outcome;
           yield { data: seen.text, id, retry, final: true, result: seen.result };

@@ -3,6 +3,7 @@ import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
 import type { AddressRule } from '../../base/network-address.ts';
+import { readInTurns } from './turns.ts';
 
 /** A refused address. The message names the address, the reason, and the setting that allows it. */
 export class DeniedAddress extends Error {}
@@ -30,7 +31,9 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): A
       if (problem !== null) callback(new DeniedAddress(problem), null);
       else
         connect(options, (...[error, socket]) =>
-          error === null ? callback(null, contained(patient(socket))) : callback(error, null),
+          error === null
+            ? callback(null, contained(readInTurns(patient(socket), `${options.hostname}:${options.port}`)))
+            : callback(error, null),
         );
     },
   });

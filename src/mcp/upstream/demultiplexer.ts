@@ -57,7 +57,12 @@ interface Waiting {
 }
 
 /** `idleMs`: how long the stream of a request may stay silent. `quiet` is called when the last stream closes. */
-export function createDemultiplexer(idleMs: number, account: UnreadAccount, quiet: () => void = () => undefined) {
+export function createDemultiplexer(
+  targetId: string,
+  idleMs: number,
+  account: UnreadAccount,
+  quiet: () => void = () => undefined,
+) {
   /** Ordered by age, oldest first. */
   const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: StreamRequest }>();
   const lanes = new Set<Lane>();
@@ -89,7 +94,7 @@ export function createDemultiplexer(idleMs: number, account: UnreadAccount, quie
     let isAnswered = false;
     let timer: NodeJS.Timeout | undefined;
     const { promise: arrived, resolve: tellArrived } = deferred();
-    const queue = createEventQueue({
+    const queue = createEventQueue(targetId, {
       moved: count,
       closed() {
         clearTimeout(timer);

@@ -1,8 +1,11 @@
 /** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
 import type { SseEvent } from '../protocol/sse.ts';
+import { chargeEvents, turnOf } from './turns.ts';
 
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
+/** The events that a reader gets at once. */
+const PART_EVENTS = 32;
 const NO_MORE = { id: undefined, retry: undefined };
 
 type Step = IteratorResult<readonly SseEvent[]>;
@@ -10,8 +13,11 @@ const DONE: Step = { done: true, value: undefined };
 
 export type EventQueue = ReturnType<typeof createEventQueue>;
 
-/** `moved`: by how much `pending` has changed. `closed`: once, when the reader reaches the end or leaves, or the stream fails. */
-export function createEventQueue(watcher: { moved(delta: number): void; closed(): void }) {
+/**
+ * `targetId`: if this target sends very many events, its readers take turns. `moved`: by how much `pending` has changed. `closed`:
+ * once, when the reader reaches the end or leaves, or the stream fails.
+ */
+export function createEventQueue(targetId: string, watcher: { moved(delta: number): void; closed(): void }) {
   let waiting: SseEvent[] = [];
   let pending = 0;
   let state: 'open' | 'ended' | 'closed' = 'open';
@@ -24,9 +30,9 @@ export function createEventQueue(watcher: { moved(delta: number): void; closed()
   }
 
   function take(): Step {
-    const value = waiting;
-    waiting = [];
-    move(-pending);
+    const value = waiting.splice(0, PART_EVENTS);
+    chargeEvents(targetId, value.length);
+    move(waiting.length === 0 ? -pending : -value.reduce((sum, { data }) => sum + data.length + EVENT_COST, 0));
     return { done: false, value };
   }
 
@@ -42,6 +48,8 @@ export function createEventQueue(watcher: { moved(delta: number): void; closed()
 
   const iterator: AsyncIterator<readonly SseEvent[]> = {
     async next() {
+      const turn = waiting.length > 0 ? turnOf(targetId) : null;
+      if (turn !== null) await turn;
       if (waiting.length > 0) return take();
       if (state === 'ended') close();
       if (failure !== null) {

@@ -9,6 +9,7 @@ import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../protocol/sse.ts';
 import { createAgent, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
+import { timed, turnOf } from './turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,
@@ -146,7 +147,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     const reader = createSseReader(this.maxBytes);
     // The reader learns how the stream ends. A stream without a reader is not an error.
-    const queue = createEventQueue({ moved: () => this.count(), closed: this.abort });
+    const queue = createEventQueue(this.targetId, { moved: () => this.count(), closed: this.abort });
     this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
   }
@@ -294,13 +295,15 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
 
 export async function* eventsOf(
   body: AsyncIterable<Uint8Array>,
+  targetId: string,
   maxEventLength: number,
   unread: UnreadAccount,
 ): AsyncGenerator<readonly SseEvent[]> {
   const reader = createSseReader(maxEventLength);
   try {
     for await (const chunk of body) {
-      const events = reader.push(chunk);
+      await turnOf(targetId);
+      const events = timed(targetId, () => reader.push(chunk));
       const fault = unread.set(reader.pending);
       if (fault !== null) throw fault;
       if (events.length > 0) yield events;

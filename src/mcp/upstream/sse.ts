@@ -16,6 +16,7 @@ import {
   type Unasked,
 } from './demultiplexer.ts';
 import { eventsOf, faultOf } from './http.ts';
+import { chargeEvents, turnOf } from './turns.ts';
 import { createUnread, type Unread } from './unread.ts';
 import {
   isFault,
@@ -129,6 +130,7 @@ export function createSseUpstream(
     try {
       for await (const events of eventsOf(
         body,
+        sent.request.target.id,
         limits.answerBytes,
         unread.open(sent.request.target.id, sent.request.access.user),
       )) {
@@ -149,8 +151,11 @@ export function createSseUpstream(
 
   /** Delivers an event, then waits until the streams have room: a client that reads slowly slows its target down. */
   async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
+    const targetId = sent.request.target.id;
+    await turnOf(targetId);
+    chargeEvents(targetId, 1);
     if (event.event !== undefined) return;
-    const envelope = await readLargeEnvelope(event.data, sent.request.target.id);
+    const envelope = await readLargeEnvelope(event.data, targetId);
     if (envelope === null) throw new SseFault('a large message of the target cannot be read');
     const unasked = mailbox.push(event.data, envelope);
     if (unasked !== null) {
@@ -172,6 +177,7 @@ export function createSseUpstream(
       binding: request.access.binding,
       endpoint,
       mailbox: createDemultiplexer(
+        request.target.id,
         silenceOf(request.target, limits),
         unread.open(request.target.id, request.access.user),
         () => sessions.has(id) && session.touch(),

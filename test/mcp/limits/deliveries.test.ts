@@ -80,6 +80,30 @@ test.serial('a target that sends too many messages is read more slowly, and none
   t.true(gateway.logged.some((line) => /read more slowly/.test(JSON.stringify(line))));
 });
 
+test.serial('events without a message count, too', async (t) => {
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) => {
+    if (received.message?.method !== 'tools/call') return plain(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write('id: 1\n\n'.repeat(UPDATES));
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: received.message.id, result: { content: [] } })}\n\n`);
+  });
+  const deliveries = { ...DEFAULT_LIMITS.deliveries, messages: rates(UPDATES - 2) };
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { bob: () => true },
+    limits: { deliveries },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const text = await flood(gateway, 'bob');
+  t.is(text.match(/^id: /gm)?.length, UPDATES);
+  t.regex(text, /"result":\{"content":\[\]\}/);
+  t.true(gateway.logged.some((line) => /read more slowly/.test(JSON.stringify(line))));
+});
+
 test.serial('messages within the share do not wait', (t) => {
   let now = 0;
   const log = { warn: () => undefined };

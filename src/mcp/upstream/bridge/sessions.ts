@@ -74,7 +74,8 @@ export function createBridgedSessions(parts: BridgeParts) {
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
       .filter(([, capability]) => isObject(capability) && capability['listChanged'] === true)
       .map(([list]) => list);
-    const mailbox = createDemultiplexer(silenceOf(target, limits), unread.open(target.id, access.user), () => touch(session));
+    const account = unread.open(target.id, access.user);
+    const mailbox = createDemultiplexer(target.id, silenceOf(target, limits), account, () => touch(session));
     const session: Kept = {
       id: PREFIX + newId(),
       targetId: target.id,

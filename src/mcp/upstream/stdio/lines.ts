@@ -18,9 +18,13 @@ const END_BYTES = 4 * 1024;
 /** A line that exceeds the limit this many times is assumed never to end. */
 const ENDLESS = 16;
 
+const PARTS_AT_ONCE = 1024;
+
 /** Lines end in LF or CRLF. Chunks may end anywhere, even inside a character. */
 export function createLineReader(maxBytes: number, take: (line: Buffer) => void, skip: (skipped: Skipped) => void) {
   let parts: Buffer[] = [];
+  /** How many of the first parts are already joined ones. */
+  let joined = 0;
   let size = 0;
   /** Both ends of a line that exceeds the limit. null: the line is kept. */
   let skipping: { readonly head: Buffer; tail: Buffer } | null = null;
@@ -28,7 +32,7 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
   function add(bytes: Buffer): void {
     size += bytes.length;
     if (skipping !== null) skipping.tail = endOf([skipping.tail, bytes]);
-    else if (size <= maxBytes) parts.push(bytes);
+    else if (size <= maxBytes) keep(bytes);
     else {
       const line = Buffer.concat([...parts, bytes]);
       skipping = { head: Buffer.from(line.subarray(0, END_BYTES)), tail: endOf([line]) };
@@ -36,11 +40,19 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
     }
   }
 
+  /** A Buffer costs about a hundred extra bytes, so a line in single bytes would fill the memory. */
+  function keep(bytes: Buffer): void {
+    if (parts.push(bytes) - joined < PARTS_AT_ONCE) return;
+    parts.push(Buffer.concat(parts.splice(joined)));
+    joined++;
+  }
+
   function finish(): void {
     const [only] = parts;
     const line = parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
     const skipped = skipping && { ...skipping, bytes: size };
     parts = [];
+    joined = 0;
     size = 0;
     skipping = null;
     if (skipped !== null) skip(skipped);

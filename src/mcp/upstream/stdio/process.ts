@@ -11,6 +11,7 @@ import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/prom
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
+import { partsInTurn } from '../turns.ts';
 import { ProcessFault } from '../upstream.ts';
 import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
@@ -22,6 +23,9 @@ const DRAIN_MS = 500;
 const INPUT_BYTES = 8 * 1024 * 1024;
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
+/** The bytes that are read in one turn. Each line of standard error is searched for secrets, which takes longer. */
+const PART_BYTES = 8 * 1024;
+const STDERR_PART_BYTES = 1024;
 /** How many characters of standard error a fault carries. */
 const CAUSE_LENGTH = 2_000;
 
@@ -156,7 +160,11 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     reading = null;
     for (let next = behind.shift(); next !== undefined; next = reading === null ? behind.shift() : undefined) takeLine(next);
     await reading;
-    if (!isPaused) stdout.resume();
+    goOn();
+  }
+
+  function goOn(): void {
+    if (!isPaused && reading === null && output.pending === null) stdout.resume();
   }
 
   function take(size: number, text: string, line: Line): void {
@@ -196,8 +204,12 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     );
     if (id !== null) handlers.line({ kind: 'oversized', id, reason: `an answer of ${skipped.bytes} bytes is too large` });
   });
+  const takeOutput = (bytes: Buffer): void => {
+    if (ending === null && !over && !reader.push(bytes)) kill('it sent a line that does not end');
+  };
+  const output = partsInTurn(spec.name, PART_BYTES, takeOutput, goOn);
   stdout.on('data', (bytes: Buffer) => {
-    if (ending === null && !reader.push(bytes)) kill('it sent a line that does not end');
+    if (ending === null && !output.push(bytes)) stdout.pause();
   });
   // A process that cannot be read or written any more is useless, even if it keeps running.
   const cutOff = (why: string): void => {
@@ -205,7 +217,10 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   };
   stdout.on('end', () => cutOff('it closed its output'));
   stdin.on('close', () => cutOff('it closed its input'));
-  child.stderr.on('data', (bytes: Buffer) => stderr.push(bytes));
+  const errors = partsInTurn(spec.name, STDERR_PART_BYTES, stderr.push, () => child.stderr.resume());
+  child.stderr.on('data', (bytes: Buffer) => {
+    if (!over && !errors.push(bytes)) child.stderr.pause();
+  });
   // Pipe errors are ignored: the `exit` event reports the end of the process.
   for (const stream of [stdin, stdout, child.stderr]) stream.on('error', nothing);
   const closed = once(child, 'close').catch(nothing);
@@ -220,7 +235,9 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     // The event loop may be late, so immediate() lets the pipes be read first.
     const late = sleep(DRAIN_MS).then(() => immediate());
     void Promise.race([closed, late])
+      .then(() => output.pending)
       .then(() => reading)
+      .then(() => errors.pending)
       .then(() => finish(how));
   });
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
@@ -241,7 +258,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     },
     resume() {
       isPaused = false;
-      if (reading === null) stdout.resume();
+      goOn();
     },
     end,
     kill,

@@ -69,6 +69,8 @@ export class SharedProcess {
   lastUsed: number;
   readonly sessions = new Map<string, SharedProcessSession>();
   readonly gone: Promise<void>;
+  /** The name of the target. */
+  private readonly name: string;
   private readonly deps: SharedProcessDeps;
   private readonly closed: (failed: boolean) => void;
   private readonly process: TargetProcess;
@@ -84,6 +86,7 @@ export class SharedProcess {
   /** `closed` is called once, when its sessions have ended; `failed`: the process ended by itself or was killed. */
   constructor(spec: ProcessSpec & Patience, shared: boolean, deps: SharedProcessDeps, closed: (failed: boolean) => void) {
     this.shared = shared;
+    this.name = spec.name;
     this.deps = deps;
     this.closed = closed;
     this.startedAt = deps.now();
@@ -179,7 +182,7 @@ export class SharedProcess {
   private createQueue(owner: string, whenClosed: () => void): EventQueue {
     const session = this.sessions.get(owner);
     if (session !== undefined) session.streams++;
-    const queue = createEventQueue({
+    const queue = createEventQueue(this.name, {
       moved: (delta) => {
         this.unread += delta;
         this.relieve(this.deps.unread.set(this.unread));

@@ -1,0 +1,118 @@
+/** A target that takes much processor time is read in small parts, and nothing of it is lost. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test from 'ava';
+import { createLog } from '../../src/base/log.ts';
+import { createAddressRule } from '../../src/base/network-address.ts';
+import { createAgent } from '../../src/mcp/upstream/connect.ts';
+import { createEventQueue } from '../../src/mcp/upstream/events.ts';
+import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
+import { chargeEvents, partsInTurn, turnOf } from '../../src/mcp/upstream/turns.ts';
+
+/** More than the source may use in a minute. */
+const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
+const PART = 8 * 1024;
+
+test.serial('a source above its limit waits for its turn, and others do not', async (t) => {
+  t.is(turnOf('busy'), null);
+  exhaust('busy');
+  t.is(turnOf('idle'), null);
+  await turnOf('busy');
+  t.not(turnOf('busy'), null, 'the next part waits, too');
+});
+
+test.serial('bytes of a source above its limit are taken in parts and in order', async (t) => {
+  const taken: string[] = [];
+  let isFree = false;
+  const parts = partsInTurn(
+    'parts',
+    2,
+    (bytes) => taken.push(bytes.toString()),
+    () => {
+      isFree = true;
+    },
+  );
+  t.true(parts.push(Buffer.from('abc')));
+  exhaust('parts');
+  t.false(parts.push(Buffer.from('defgh')));
+  t.false(parts.push(Buffer.from('i')));
+  await parts.pending;
+  t.deepEqual(taken, ['abc', 'de', 'fg', 'h', 'i']);
+  t.true(isFree);
+  t.is(parts.pending, null);
+});
+
+test.serial('a connection to a server above its limit is read in parts', async (t) => {
+  const sent = Buffer.alloc(4 * 1024 * 1024, 'abc');
+  const server = createServer((_, res) => void res.end(sent)).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const { port } = server.address() as AddressInfo;
+  const agent = createAgent(5_000, createAddressRule([]));
+  t.teardown(async () => {
+    await agent.destroy();
+    server.close();
+  });
+  const request = { origin: `http://127.0.0.1:${port}`, path: '/', method: 'GET' } as const;
+  for (const isExhausted of [false, true]) {
+    if (isExhausted) exhaust(`127.0.0.1:${port}`);
+    const chunks: Buffer[] = [];
+    for await (const chunk of (await agent.request(request)).body) chunks.push(chunk as Buffer);
+    t.true(Buffer.concat(chunks).equals(sent));
+    t.is(
+      chunks.every(({ length }) => length <= PART),
+      isExhausted,
+    );
+  }
+});
+
+test.serial('a process above its limit is read in parts', async (t) => {
+  const lines = 20_000;
+  const script = `process.stdout.write(Array.from({ length: ${lines} }, (_, id) => JSON.stringify({ jsonrpc: '2.0', id, result: {} })).join('\\n') + '\\n')`;
+  let turn = 0;
+  const timer = setInterval(() => turn++, 0);
+  t.teardown(() => clearInterval(timer));
+  exhaust('a target');
+  const ids: unknown[] = [];
+  const ofTurn = new Map<number, number>();
+  await new Promise<void>((resolve) => {
+    const spec = { name: 'a target', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+    startProcess(
+      spec,
+      1_000_000,
+      {
+        line(line) {
+          if (line.kind === 'message' && line.message.kind === 'response') ids.push(line.message.id);
+          ofTurn.set(turn, (ofTurn.get(turn) ?? 0) + 1);
+          if (ids.length === lines) resolve();
+        },
+        ended: () => resolve(),
+      },
+      createLog('silent'),
+    );
+  });
+  t.deepEqual(
+    ids,
+    Array.from({ length: lines }, (_, id) => id),
+  );
+  const most = Math.max(...ofTurn.values());
+  t.true(most * '{"jsonrpc":"2.0","id":1,"result":{}}'.length <= 3 * PART, `${most} lines in one turn`);
+});
+
+test.serial('the reader of a flood of events gets few at once', async (t) => {
+  const queue = createEventQueue('flood', { moved: () => undefined, closed: () => undefined });
+  for (let i = 0; i < 100; i++) queue.push(String(i));
+  queue.end();
+  exhaust('flood');
+  const sizes: number[] = [];
+  const read: string[] = [];
+  for await (const events of queue.events) {
+    sizes.push(events.length);
+    read.push(...events.map(({ data }) => data));
+  }
+  t.deepEqual(sizes, [32, 32, 32, 4]);
+  t.deepEqual(
+    read,
+    Array.from({ length: 100 }, (_, i) => String(i)),
+  );
+  t.is(queue.pending, 0);
+});
