@@ -1,4 +1,7 @@
-/** The composition root: `assemble`, from top to bottom, creates the parts and connects them; each has a file in `gateway/`. */
+/**
+ * The composition root: it creates the parts and connects them. Read `assemble` from top to bottom; each part has a file in
+ * `gateway/`.
+ */
 import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
@@ -56,7 +59,10 @@ const SCRAPE_TIMEOUT_MS = 1_000;
 /** A request must arrive completely within this time. Answers have no such limit. */
 const REQUEST_TIMEOUT_MS = 60_000;
 
-/** Throws AppError with a message for the operator. Tests pass a different `open` to see how the database is opened. */
+/**
+ * Creates the gateway. Throws AppError with a message for the operator if the database, the keys or the policy engine cannot be
+ * used. Tests pass a different `open` to see how the database is opened.
+ */
 export async function createGateway(
   config: Config,
   log: Log = createLog(config.logLevel),
@@ -85,7 +91,11 @@ export async function createGateway(
 
 const keyFileOf = ({ dataDir }: Config): string => join(dataDir, 'master.key');
 
-/** The key file must exist before anything is encrypted, and a failed start leaves none: made under the migration lock. */
+/**
+ * Opens the vault, and creates the master key file if there is none. The file must exist before anything is encrypted with the
+ * key, and a failed start must not leave one behind. So it is created under the migration lock, if the database needs no other
+ * key.
+ */
 async function openVault(config: Config, db: Connection): Promise<Vault> {
   const { masterKey, previousMasterKeys } = config;
   const known = masterKey ?? readMasterKeyFile(keyFileOf(config));

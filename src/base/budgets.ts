@@ -1,4 +1,7 @@
-/** Budgets of a process, so that no key uses up what all share: a stock is taken and given back, a flow is charged after use. */
+/**
+ * Budgets that keep one principal or one target from using up what all share. An amount of a stock is taken and given back;
+ * a flow is charged after use. Counted per process.
+ */
 import { deferred } from './promises.ts';
 
 /** Why a budget refuses. `key`: the key has reached its own limit. `all`: little is left, and the key already has its share. */
@@ -31,7 +34,10 @@ export function isOverdrawn(taken: object): taken is Overdrawn {
 
 export type Stock = ReturnType<typeof createStock>;
 
-/** A key never holds more than would then remain free: one holds at most half of the stock, two hold at most two thirds. */
+/**
+ * A key may hold at most `perKey`, and never more than what would then remain free. So a few greedy keys always leave
+ * something: one holds at most half of the stock, two hold at most two thirds.
+ */
 export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }) {
   const byKey = new Map<string, number>();
   let taken = 0;

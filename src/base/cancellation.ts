@@ -1,4 +1,7 @@
-/** An abort signal in one plain object: each request makes two, and those of Node would cost more than reading the message. */
+/**
+ * AbortController and AbortSignal in one plain object. Each request makes two and rarely uses them, and two objects of Node's own
+ * classes would cost more than reading the message.
+ */
 
 import { deferred } from './promises.ts';
 

@@ -7,7 +7,10 @@ export function etagOf(content: object): string {
   return `"${createHash('sha256').update(JSON.stringify(content)).digest('base64url').slice(0, 27)}"`;
 }
 
-/** Throws AppError `precondition_failed` unless `ifMatch`, if there is one, names the current tag. A weak tag never matches. */
+/**
+ * Throws AppError `precondition_failed` unless `ifMatch` (the header, if there is one) names the current tag. A weak tag never
+ * matches.
+ */
 export function requireMatch(ifMatch: string | undefined, current: string): void {
   if (ifMatch === undefined || ifMatch.trim() === '*') return;
   const named = ifMatch.split(',').map((tag) => tag.trim());

@@ -1,4 +1,7 @@
-/** Long work on the main thread in short slices with rests between, so that ordinary requests keep most of the thread. */
+/**
+ * The lane runs long work on the main thread: one piece at a time, in short slices with rests between them. So ordinary requests
+ * keep most of the thread, however many large messages arrive at once.
+ */
 
 const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */

@@ -39,7 +39,10 @@ function isDiskFull(error: unknown): boolean {
   return DISK_FULL.has((error as NodeJS.ErrnoException).code ?? '') || isDiskFull(error.cause);
 }
 
-/** With a full disk every request fails, and the log may be on it: one line a minute is logged, with how many are left out. */
+/**
+ * With a full disk, every request and retry fails. Only one line a minute is logged, with the number of lines left out, because
+ * the log may be on the same disk.
+ */
 function onceForFullDisk(): pino.LoggerOptions['hooks'] {
   let saidAt = Number.NEGATIVE_INFINITY;
   let left_out = 0;
@@ -58,7 +61,10 @@ function onceForFullDisk(): pino.LoggerOptions['hooks'] {
   };
 }
 
-/** An error with its causes. Database errors keep only their code: their messages repeat the SQL with its bound values. */
+/**
+ * Returns an error with its causes for the log. Database errors keep only their code, because their messages repeat the SQL with
+ * its bound values.
+ */
 function withoutBindings(error: unknown): object {
   if (!(error instanceof Error)) return { message: String(error) };
   const { code, sqlMessage } = error as { code?: string; sqlMessage?: string };

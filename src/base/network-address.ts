@@ -15,7 +15,9 @@ const DENIED = blockListOf([
   'fd20:ce::254',
 ]);
 
-/** Why the gateway does not connect to an address; null: it may. `address`: resolved, or the host of a URL. */
+/**
+ * Returns why the gateway does not connect to an address; null: it may. `address` is a resolved address, or the host of a URL.
+ */
 export type AddressRule = (address: string) => string | null;
 
 /** `allowed` has addresses and networks (`10.0.0.0/8`) that take precedence over the denied ones. */

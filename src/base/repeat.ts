@@ -1,6 +1,9 @@
 /** Repeats background work at an interval. */
 
-/** Runs `work` every `everyMs`, first after `firstMs`, and never two runs at once. `failed` gets the error of a run. */
+/**
+ * Runs `work` every `everyMs` milliseconds, first after `firstMs`, and never two runs at once. `failed` gets the error of a
+ * failed run.
+ */
 export function repeat(
   work: () => Promise<unknown>,
   { everyMs, firstMs = everyMs }: { readonly everyMs: number; readonly firstMs?: number },

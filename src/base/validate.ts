@@ -9,7 +9,9 @@ const CONTROL = /\p{Cc}/u;
 /** Control characters except tabs and line breaks. */
 const CONTROL_IN_LINES = /(?!\r?\n|\t)\p{Cc}/u;
 
-/** A string of 1 to `max` code points without control characters, compared byte for byte: nothing is trimmed or normalized. */
+/**
+ * A string of 1 to `max` code points without control characters. It is compared byte for byte: nothing is trimmed or normalized.
+ */
 export const text = (max: number): Joi.StringSchema => textWithout(CONTROL, 'must not contain control characters', max);
 
 /** Like `text`, but line breaks and tabs are allowed. */
@@ -42,7 +44,9 @@ export const instant = (): Joi.StringSchema =>
     return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
   });
 
-/** The body of a request, or a part of it, under its name in the OpenAPI document. It has exactly the members of `T`. */
+/**
+ * The body of a request, or a part of it, under the name that it has in the OpenAPI document. It has exactly the members of `T`.
+ */
 export const model = <T = Readonly<Record<string, unknown>>>(
   name: string,
   members: { readonly [Name in keyof T]-?: Joi.Schema },
@@ -74,7 +78,10 @@ export function validate<T>(schema: Joi.Schema<T>, value: unknown, hints: Hints 
   return result.value as T;
 }
 
-/** One error for each read-only member of `given` that differs from its value: a client may send back what it read. */
+/**
+ * Returns one error for each read-only member of `given` whose value differs from the current one. So a client may send back what
+ * it read.
+ */
 export function readOnlyErrors<Name extends string>(
   names: readonly Name[],
   given: Readonly<Partial<Record<Name, unknown>>>,

@@ -1,11 +1,17 @@
 /** Splits rows into statements of limited size. */
 
-/** SQLite accepts statements of 1,000,000 bytes, MySQL packets of max_allowed_packet, which is at least 4 MiB by default. */
+/**
+ * SQLite accepts statements of up to 1,000,000 bytes. MySQL refuses packets above max_allowed_packet, which is at least 4 MiB by
+ * default.
+ */
 export const MAX_STATEMENT_BYTES = 480 * 1024;
 /** SQLite accepts at most 500 rows in the form of knex's inserts. */
 export const MAX_STATEMENT_ROWS = 500;
 
-/** Splits rows into batches, in order. `bytesOf` estimates a row; escaping at most doubles it. A larger row is alone. */
+/**
+ * Splits the rows into batches and keeps their order. `bytesOf` estimates the size of a row in a statement; escaping at most
+ * doubles it. A larger row gets its own batch.
+ */
 export function* batches<T>(rows: Iterable<T>, bytesOf: (row: T) => number): Generator<T[]> {
   let batch: T[] = [];
   let size = 0;

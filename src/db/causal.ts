@@ -1,4 +1,7 @@
-/** Makes reads causal: they see every acknowledged commit on any cluster member (law 4). Each kind of cluster has its setting. */
+/**
+ * Makes reads causal: they see every commit that was acknowledged before they began, on any member of a cluster (law 4). A single
+ * server does that by itself. Each kind of cluster has its own setting for it, per connection.
+ */
 import { AppError } from '../base/errors.ts';
 
 /** Runs a statement on the connection that is being prepared and resolves with its rows. */
@@ -33,7 +36,10 @@ const MEMBER_STATE =
 const asked = [...new Set([...SETTINGS.map(({ variable }) => variable), GROUP])];
 const VARIABLES = `show variables where variable_name in (${asked.map((name) => `'${name}'`).join()})`;
 
-/** Throws AppError `unavailable` if the server is not an online member of the group that it is configured for. */
+/**
+ * Makes the reads of a connection causal. Throws AppError `unavailable` if the server is not an online member of the group that
+ * it is configured for.
+ */
 export async function makeCausal(ask: Ask): Promise<void> {
   const rows = (await ask(VARIABLES)) as { Variable_name: string; Value: string }[];
   const values = new Map(rows.map((row) => [row.Variable_name.toLowerCase(), row.Value]));

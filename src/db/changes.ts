@@ -1,4 +1,7 @@
-/** The counter that tells replicas of changes (law 4), and who changed what: one transaction writes both, or neither. */
+/**
+ * Administrative changes: the counter that tells replicas when the state has changed (law 4), and the record of who changed what.
+ * The transaction of a change writes both, so neither exists without the other.
+ */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../base/errors.ts';
 import { batches, bytesOfRow } from './batches.ts';
@@ -7,7 +10,9 @@ import { statement } from './statement.ts';
 import { transact } from './transact.ts';
 import { createTurns } from './turns.ts';
 
-/** A position in the history of changes. Equal sequences with different nonces come from different histories. */
+/**
+ * A position in the history of changes. Two positions with the same sequence and different nonces come from different histories.
+ */
 export interface Position {
   readonly sequence: number;
   readonly nonce: string;
@@ -51,7 +56,10 @@ export async function readPosition(db: Connection): Promise<Position> {
   return row;
 }
 
-/** From a server that accepts writes: a read-only one may be a lagging replica or an expelled member with old state. */
+/**
+ * Reads the position from a server that accepts writes. A read-only server may be a lagging replica or an expelled group member,
+ * so its state may be old.
+ */
 async function readWritable(db: Connection): Promise<Position> {
   const [[row]] = (await statement(
     db,
@@ -77,7 +85,10 @@ export type Changed = Pick<Change, 'object_id'> & { readonly object_type: string
 /** Loading everything is cheaper than following more changes than this. */
 const MOST_FOLLOWED = 1_000;
 
-/** What changed after `from`, up to `to`. null: the changes cannot tell, after a failover, without rows, or with too many. */
+/**
+ * Returns what changed after `from`, up to `to` (the position of the snapshot that `db` reads). null if the changes cannot tell:
+ * `from` is not part of the current history (after a failover or restore), rows are missing, or there are too many.
+ */
 export async function changedBetween(db: Connection, from: Position, to: Position): Promise<readonly Changed[] | null> {
   if (samePosition(from, to)) return [];
   const count = to.sequence - from.sequence;
@@ -174,7 +185,11 @@ export async function createChanges(database: Database, now: () => number) {
   };
 }
 
-/** Never deletes changes of policies, nor the newest: it shows that the database still has the history that replicas know. */
+/**
+ * Deletes up to `limit` changes made before `time` and returns how many. It never deletes changes of policies, nor the newest
+ * change: that one shows that the database still has the history that a replica knows. A replica that is behind and misses its
+ * own change loads everything.
+ */
 export async function removeChanges(db: Connection, time: number, limit: number): Promise<number> {
   const { sequence } = await readPosition(db);
   for (const type of FORGETTABLE) {

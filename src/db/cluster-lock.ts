@@ -1,18 +1,27 @@
-/** A lock for one replica at a time, for clusters whose members share no locks: a row with a lease that its owner renews. */
+/**
+ * A lock for one replica at a time, for clusters whose members do not share their locks. It is a row with a lease that the owner
+ * renews.
+ */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
 import { transact } from './transact.ts';
 
-/** How long a killed replica's lock blocks the others: longer than the clocks of replicas may differ, and a missed renewal. */
+/**
+ * How long the lock of a killed replica blocks the others. It is longer than the clocks of replicas may differ, including a
+ * missed renewal.
+ */
 const LEASE_MS = 60_000;
 const RENEWED_MS = 10_000;
 const LOOK_MS = 250;
 
 const TABLE = 'migration_lock';
 
-/** Whether it is a Galera or Group Replication cluster, where locks are local to each server, but DDL is replicated. */
+/**
+ * Whether the database is a Galera or Group Replication cluster. There, named locks and row locks are local to each server, but
+ * DDL is replicated.
+ */
 async function isCluster(db: Knex): Promise<boolean> {
   const [rows] = (await db.raw("show variables where variable_name in ('wsrep_on', 'group_replication_group_name')")) as [
     { Value: string }[],
@@ -20,7 +29,10 @@ async function isCluster(db: Knex): Promise<boolean> {
   return rows.some(({ Value }) => Value !== '' && Value !== 'OFF');
 }
 
-/** Runs `work` while no other replica does. Throws AppError `unavailable` if the lock is not free within `patienceMs`. */
+/**
+ * Runs `work` while no other replica does. Throws AppError `unavailable` if the lock is not free within `patienceMs`
+ * milliseconds.
+ */
 export async function withClusterLock(db: Knex, patienceMs: number, work: () => Promise<void>): Promise<void> {
   if (!(await isCluster(db))) return work();
   await db.raw(`create table if not exists ${TABLE} (id int primary key, holder varchar(36) not null, until bigint not null)`);

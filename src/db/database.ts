@@ -140,7 +140,10 @@ interface ServerSettings {
   sync_binlog: number;
 }
 
-/** Refuses a server that can lose commits in a power failure (law 5). Returns the collation that compares unpadded bytes. */
+/**
+ * Refuses a server that can lose acknowledged commits in a power failure (law 5). Returns the collation that compares bytes
+ * without padding.
+ */
 async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<string> {
   const [[settings]] = (await db.raw(
     'select version() as version, @@innodb_flush_log_at_trx_commit as flush, @@log_bin as log_bin, @@sync_binlog as sync_binlog',
@@ -158,7 +161,10 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
   return /mariadb/i.test(settings.version) ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
 }
 
-/** `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason for operators. */
+/**
+ * Opens the database. `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason
+ * that an operator can act on.
+ */
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
   let db: Knex | undefined;
   try {

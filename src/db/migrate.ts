@@ -57,7 +57,10 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
   }
 }
 
-/** Migrates, then runs `work` under the same lock, which belongs to a connection: a killed process leaves none behind. */
+/**
+ * Migrates, then runs `work` under the same lock (it may insert first rows, such as keys). The server's lock belongs to a
+ * connection, so a killed process leaves none behind.
+ */
 export async function migrate(db: Knex, collation: string | null, work: (db: Knex) => Promise<void>): Promise<void> {
   if (collation === null) {
     await bringUp(db, collation);

@@ -17,7 +17,10 @@ interface Dialect {
 // knex exposes its dialects only under this path, without types and as CommonJS.
 const Mysql2: typeof Knex.Client = createRequire(import.meta.url)('knex/lib/dialects/mysql2/index.js');
 
-/** A late statement fails like a lost connection and closes it: the server may still answer. Streams have no timeout. */
+/**
+ * A statement without an answer in time fails like a lost connection, and its connection is closed: the server may still execute
+ * it and answer later. Streams have no timeout.
+ */
 export function boundedMysql(timeoutMs: number): typeof Knex.Client {
   const unbounded = Mysql2.prototype as unknown as Dialect;
   return class extends Mysql2 {

@@ -1,4 +1,7 @@
-/** The statements of every request without knex's query builder, which costs many times as much as sending. The rest is knex. */
+/**
+ * Runs the statements of every request without knex's query builder: building a statement, binding its values and reading its
+ * answer costs knex many times as much as sending it. Connections, transactions, errors and their codes are those of knex.
+ */
 import type { Connection, Transaction } from './database.ts';
 
 export type Value = string | number | null;
@@ -31,7 +34,10 @@ export function literalOf(db: Connection): Literal {
   return dialect === 'mysql' ? (value) => driver.escape(value) : sqliteLiteral;
 }
 
-/** Runs `sql` unchanged, also in a transaction. Returns the driver's result: `[rows, fields]` for MySQL, nothing for SQLite. */
+/**
+ * Runs `sql` unchanged, on a pool connection or on the transaction's own. Returns the driver's result: `[rows, fields]` for
+ * MySQL, nothing useful for SQLite.
+ */
 export async function statement(db: Connection | Transaction, sql: string): Promise<unknown> {
   const client = clientOf(db);
   const connection = await client.acquireConnection();

@@ -1,7 +1,11 @@
 /** Helpers with which migrations create tables. */
 import type { Knex } from 'knex';
 
-/** Conventions: milliseconds since the epoch, byte comparison, no foreign keys (Group Replication cannot certify cascades). */
+/**
+ * Returns a function that creates a table. Conventions of every table: times are milliseconds since the epoch; identifiers are
+ * compared byte for byte (the `collation` of the dialect); there are no foreign keys, because Group Replication cannot certify
+ * cascades in multi-primary mode.
+ */
 export function tableMaker(
   db: Knex,
   collation: string | null,

@@ -4,12 +4,17 @@ import type { Knex } from 'knex';
 
 /** No retry starts later than this after the first attempt, in milliseconds. */
 const TRANSACTION_TIMEOUT_MS = 10_000;
-/** The wait before a retry is random, up to this or less at first: members of a cluster do not see each other's locks. */
+/**
+ * The wait before a retry is random, from a range that doubles up to this. Members of a cluster do not see each other's locks.
+ */
 const MAX_WAIT_MS = 200;
 
 const VICTIM = new Set(['ER_LOCK_DEADLOCK', 'ER_LOCK_WAIT_TIMEOUT', 'ER_CHECKREAD', 'ER_TRANSACTION_ROLLBACK_DURING_COMMIT']);
 
-/** Galera reports a deadlock; Group Replication a rollback during commit, or a commit that met error 149 (deadlock). */
+/**
+ * Whether the server rolled the transaction back in favour of another one, possibly of a different cluster member. Galera reports
+ * a deadlock. Group Replication reports a rollback during commit, or a commit that met error 149 (deadlock).
+ */
 function isVictim(error: unknown): boolean {
   const { code, message } = error as { code?: string; message?: string };
   return VICTIM.has(code ?? '') || (code === 'ER_ERROR_DURING_COMMIT' && /\berror 149\b/.test(message ?? ''));

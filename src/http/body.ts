@@ -21,7 +21,10 @@ export function bodyLength(req: IncomingMessage): number | null {
   return req.headers['transfer-encoding'] === undefined ? Number(req.headers['content-length'] ?? 0) : null;
 }
 
-/** Throws AppError `too_large`, `invalid_request` if the body breaks off, and what `count` returns for a chunk's size. */
+/**
+ * Returns the whole body. Throws AppError `too_large` without reading further, `invalid_request` if the body breaks off, and the
+ * error that `count` returns. `count` is called with the size of each chunk.
+ */
 export async function readBytes(
   req: IncomingMessage,
   limit: number,
@@ -87,7 +90,10 @@ export function ifLarge(then: RequestHandler): RequestHandler {
   };
 }
 
-/** Counts the bytes of a principal's requests in flight. Small bodies are not counted: their sender is not admitted yet. */
+/**
+ * Returns a counter for the bytes of a principal's requests in flight. Small bodies are not counted, because their sender is not
+ * admitted yet.
+ */
 function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppError | null) | undefined {
   const principal = contextOf(res).admission?.principal;
   if (principal === undefined) return undefined;
@@ -115,7 +121,11 @@ export function parseBody(bytes: Uint8Array): unknown {
   return reading.value;
 }
 
-/** A body with GET, HEAD or DELETE is a mistake. `isLeft`: `req.body` gets raw bytes. `underWay`: large bodies in flight. */
+/**
+ * Puts the parsed body into `req.body`; undefined if there is none. A body with GET, HEAD or DELETE is refused: those requests
+ * are described by their address alone, so a body is a mistake. If `isLeft` returns true, `req.body` gets the raw bytes for the
+ * handler to parse. `underWay` limits the bytes of large bodies in flight, per principal and in total.
+ */
 export function jsonBody(
   limitOf: (res: Response) => number,
   isLeft: (req: IncomingMessage & { readonly path: string }) => boolean = () => false,

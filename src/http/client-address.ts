@@ -10,7 +10,10 @@ loopback.addAddress('::1', 'ipv6');
 
 const plain = (address: string): string => address.replace(/^::ffff:(?=[0-9.]+$)/i, '');
 
-/** The client's IP address. A trusted proxy writes only the last entry of X-Forwarded-For, so only that one counts. */
+/**
+ * Returns the client's IP address. Behind a trusted proxy it is the last entry of X-Forwarded-For: only that entry is written by
+ * the proxy.
+ */
 export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
   const remote = plain(req.socket.remoteAddress ?? '');
   if (!trustProxy) return remote;

@@ -1,4 +1,6 @@
-/** Which host names the gateway answers to and which web pages may call it: protects every route from DNS rebinding. */
+/**
+ * Checks which host names the gateway answers to and which web pages may call it. This protects every route from DNS rebinding.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
@@ -17,7 +19,10 @@ function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
   return values;
 }
 
-/** null: the request is addressed to this gateway (`anyHost`: by any name), by a program or a page of an allowed origin. */
+/**
+ * Returns null if the request is addressed to this gateway (with `anyHost`: by any name) and comes from a program or from a page
+ * of an allowed origin.
+ */
 export function checkOrigin(
   req: IncomingMessage,
   { allowedHosts, allowedOrigins }: OriginRules,

@@ -1,4 +1,7 @@
-/** Limits the bytes of answers that wait for clients. A client that reads nothing for a while holds memory, and is closed. */
+/**
+ * Backpressure: limits the bytes of answers that wait in this process for their clients, per principal and in total. The
+ * connection of a client that reads nothing for a while is closed, because its answer holds memory and a stream of its target.
+ */
 import type { ServerResponse } from 'node:http';
 import { createStock, isOverdrawn, type Overdrawn, type Taken } from '../base/budgets.ts';
 import type { Log } from '../base/log.ts';
@@ -17,7 +20,10 @@ export interface OutboxLimits {
 
 export interface Recipient {
   readonly principal: string;
-  /** Resolves when it is read or the client gone; closes it if it reads nothing or too much waits. `rest`: not written yet. */
+  /**
+   * Resolves when the client has read what was written, or is gone. Closes its connection if it reads nothing, or if too much
+   * waits. `rest`: characters of the same answer that are not written yet.
+   */
   taken(rest: number): Promise<void>;
 }
 

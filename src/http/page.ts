@@ -42,7 +42,10 @@ export function readPage(req: Request, options: PageOptions): Page {
   return { limit: size, cursor: key };
 }
 
-/** One more item than `limit` shows that there is a next page. Written in slices: a list without a limit can be long. */
+/**
+ * Answers with one page of `items`. One more item than `limit` shows that there is a next page. `keyOf` returns the key that the
+ * next page starts after. The JSON is written in slices, because a list without a limit can be long.
+ */
 export async function sendPage<T>(
   req: Request,
   res: Response,

@@ -37,7 +37,10 @@ const OUTAGE_CODES = new Set([
 
 const SQLITE_OUTAGE = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|CORRUPT|NOTADB|NOMEM|PERM|PROTOCOL|INTERRUPT)(_|$)/;
 
-/** SQLSTATE classes about the statement or its rows; others mean an outage. mysql2 has no names for many errors of MariaDB. */
+/**
+ * SQLSTATE classes of errors in the statement or its rows. Other classes mean an outage. The SQLSTATE is needed because mysql2
+ * has no names for many errors that only MariaDB has.
+ */
 const ABOUT_STATEMENT = /^(21|22|23|42)/;
 
 /** Whether the error means that the database is unusable (unreachable, full, read-only), not that the gateway has a bug. */

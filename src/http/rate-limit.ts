@@ -29,13 +29,20 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
   const byUser = new RateLimiterMemory({ points: limits.changes, duration: SECONDS });
   const byPrincipal = new RateLimiterMemory({ points: limits.mcp, duration: SECONDS });
   return {
-    /** Per address, and per address and e-mail, if that is known. Never by e-mail alone: anyone could lock a user out. */
+    /**
+     * Checks the limit before a password is verified: per address, and per address and e-mail (null: the e-mail is not known). It
+     * never counts by e-mail alone, because then anyone could lock a user out.
+     */
     async password(address: string, email: string | null): Promise<AppError | null> {
       const group = addressGroup(address);
       const refusal = await consume(byAddress, group);
       return refusal ?? (email === null ? null : consume(byAddressAndEmail, pair(group, email.toLowerCase())));
     },
-    /** For new API tokens and own credentials. Revoking is not limited: a thief of a token must not use up that right. */
+    /**
+     * Checks the limit before a user creates an API token, or sets or deletes an own credential. Revoking tokens is not limited: a
+     * user cannot revoke more tokens than they created, and a thief with a stolen token must not use up the owner's right to revoke
+     * it.
+     */
     own: (userId: string): Promise<AppError | null> =>
       consume(
         byUser,

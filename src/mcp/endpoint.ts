@@ -1,4 +1,7 @@
-/** `/mcp/<target>` and the aggregate endpoint `/mcp` over HTTP: the steps from a request to its answer. Each may be the last. */
+/**
+ * `/mcp/<target>`, and the aggregate endpoint `/mcp`, over HTTP: the steps from a request to its answer. A step that fails
+ * answers the request.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createFlow, type Stock } from '../base/budgets.ts';
 import { type Cancellation, createCancellation } from '../base/cancellation.ts';
@@ -51,7 +54,9 @@ export interface McpDeps
 export interface EndedRequest {
   readonly requestId: string;
   readonly method: string;
-  /** The HTTP status; 499 if the client left before the answer. One that closes a stream on which it listens was answered. */
+  /**
+   * The HTTP status; 499 if the client left before the answer. A client that closes a stream on which it listens was answered.
+   */
   readonly status: number;
   readonly tookMs: number;
 }

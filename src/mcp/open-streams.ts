@@ -48,7 +48,10 @@ export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' 
   };
 }
 
-/** Whether the caller may keep the stream of this work, which ends with its session or when the target moves. null: no stream. */
+/**
+ * Whether the caller may keep the stream that this work opens. null: it opens none. A stream belongs to a session, or to the
+ * target as it is now: it ends when the session ends or the target moves.
+ */
 export function mayKeepStream(work: Work, { admission, targetName }: Caller): ((now: Admission) => boolean) | null {
   if (work.do === 'GET') {
     const { session } = work;

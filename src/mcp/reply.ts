@@ -29,7 +29,10 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
   }
 }
 
-/** Characters per write. Encoding a part blocks no other request, and a slow client that reads some text is not stalled. */
+/**
+ * Characters per write. A long text is written in parts, so that its encoding does not block other requests, and so that a
+ * slow client that reads some of it does not count as stalled.
+ */
 const PART_LENGTH = 256 * 1024;
 
 async function writeMessage(res: ServerResponse, status: number, text: string, recipient: Recipient): Promise<void> {

@@ -8,7 +8,10 @@ export const SESSION_LIFETIME_MS = 24 * 60 * 60 * 1000;
 export interface SessionRules {
   /** Sessions that an administrator has ended. */
   readonly ended: ReadonlySet<string>;
-  /** A number that changes when the user's sessions with the target are recycled: older upstream sessions must not be used. */
+  /**
+   * Returns a number that changes when the user's sessions with the target are recycled. Upstream sessions that were opened
+   * before must not be used any more.
+   */
   epochOf(userId: string, targetId: string): number;
 }
 

@@ -20,7 +20,10 @@ export interface Admission {
   readonly principal: Principal;
 }
 
-/** Laws 4 and 7: waits for state as new as the call, and finds the token's user in it. Throws AppError `unavailable` if late. */
+/**
+ * The freshness gate (law 4) and the identity (law 7). Waits for state at least as new as the call, then looks up the record
+ * and the user of the token in it. Throws AppError `unavailable` if such state cannot be read in time.
+ */
 export type Admit = (claims: TokenClaims) => Promise<Admission | AuthRefusal>;
 
 /** Whether the caller may use the target at all, by the same decision as a call. A fault is a deny (law 6). */

@@ -10,7 +10,10 @@ export interface Touched {
   readonly tokens: ReadonlySet<string>;
 }
 
-/** The object's id must identify all that is affected: a credential has its target's id, tokens that end with a user have its. */
+/**
+ * The part of the state that a change affects, by the type of the changed object. The id of that object must identify everything
+ * that is affected: a credential has the id of its target. Tokens that end with a change of their user have the id of the user.
+ */
 const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   policy: 'policies',
   target: 'targets',
@@ -25,7 +28,10 @@ const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
 
 const isKnown = (type: string): type is ObjectType => Object.hasOwn(PARTS, type);
 
-/** null: everything must be loaded again, because a newer gateway changed an object that this version does not know. */
+/**
+ * Returns null if everything must be loaded again, because a newer version of the gateway changed an object that this version
+ * does not know.
+ */
 export function touchedBy(changed: readonly Changed[]): Touched | null {
   const ids: Record<keyof Touched, Set<string>> = {
     policies: new Set(),

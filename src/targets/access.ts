@@ -21,7 +21,10 @@ const inByteOrder = (names: readonly string[]): string[] =>
   names.length < 2 ? [...names] : [...names].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
 const subjectKey = (type: CredentialSubject['subject_type'], value: string): string => `${type}:${value}`;
 
-/** Per name the most specific wins: user, group, role, default. If it is unusable, all are: others act as other accounts. */
+/**
+ * For each name, the most specific credential wins: the user's, then those of groups in byte order, the role's, the default. If
+ * a winner is unusable, all credentials are unusable, because a less specific one would act as a different account.
+ */
 export function accessor(target: Target, held: readonly HeldCredential[]): RoutedTarget['accessOf'] {
   // All but the user is the same for every principal, and is made when it is first needed.
   if (target.transport !== 'stdio' && held.every(({ subject_type }) => subject_type === 'default')) {

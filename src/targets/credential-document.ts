@@ -41,7 +41,10 @@ export function variableProblem(name: string): string | null {
   return valid ? null : 'must have only ASCII letters, digits and _, and must not begin with a digit';
 }
 
-/** Variables whose value can make a process run different code, or send its data or other credentials elsewhere. */
+/**
+ * Variables whose value can make a process run different code, or send its data, including other credentials, elsewhere:
+ * loaders, interpreters, shells, paths of programs and settings, proxies and certificates.
+ */
 const STEERING =
   /^(LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_.*|MALLOC_.*|NODE_.*|NPM_CONFIG_.*|BUN_.*|DENO_.*|PYTHON.*|PIP_.*|UV_.*|VIRTUAL_ENV|PERL.*|RUBY.*|GEM_.*|BUNDLE_.*|LUA_.*|PHP.*|JAVA.*|_JAVA.*|JDK_.*|CLASSPATH|DOTNET_.*|CORECLR_.*|COMPLUS_.*|GO(DEBUG|FLAGS|PROXY)|BASH.*|ENV|ZDOTDIR|SHELL|SHELLOPTS|IFS|PS[0-4]|PROMPT_COMMAND|CDPATH|EDITOR|VISUAL|PAGER|BROWSER|GIT_(SSH|ASKPASS|EXEC|CONFIG|EDITOR|SEQUENCE|PAGER|PROXY|TEMPLATE|EXTERNAL|DIR|WORK).*|SSH_.*|OPENSSL_.*|SSL_.*|CURL_.*|REQUESTS_CA_BUNDLE|.*_PROXY|PATH|PATHEXT|HOME|USERPROFILE|PWD|XDG_.*|APPDATA|LOCALAPPDATA|TMPDIR|TMP|TEMP|COMSPEC|SYSTEMROOT|WINDIR)$/i;
 

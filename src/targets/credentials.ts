@@ -1,4 +1,8 @@
-/** Stored credentials, sealed with subject, key and destination: an edited row cannot send a secret elsewhere. */
+/**
+ * The stored credentials for targets. The encryption binds a value to the subject and the key of its row, and includes the
+ * destination. So an attacker who edits a row cannot send a secret to a different server, in a different header or variable,
+ * or for a different principal.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Vault } from '../auth/vault.ts';
 import type { Connection } from '../db/database.ts';
@@ -9,7 +13,10 @@ import { type CredentialRow, type TargetStore, targetStore } from './target-stor
 
 const sha256 = (value: unknown): string => createHash('sha256').update(JSON.stringify(value)).digest('hex');
 
-/** The whole URL, since owners may share a host, and the whole environment: any variable may name the host to connect to. */
+/**
+ * Returns a hash of the destination of a credential. It covers the whole URL, because several owners may share a host. It
+ * covers the whole environment of a process, because any variable may name the host to which the process connects.
+ */
 function originOf(target: Target): string {
   if (target.transport !== 'stdio') return `bound:${sha256([target.transport, new URL(target.url).href])}`;
   const { transport, command, args, cwd, env } = target;
@@ -63,7 +70,10 @@ const sealSecret = (
 
 const newVersion = (): string => randomBytes(16).toString('base64url');
 
-/** null: it was set for a different destination or kind of transport, sealed under an unknown key, or altered. */
+/**
+ * Returns the value; null: it was set for a different destination or kind of transport, or sealed under an unknown key, or
+ * altered.
+ */
 export function openCredential(vault: Vault, target: Target, row: CredentialRow): string | null {
   const origin = originOf(target);
   if (row.origin !== origin || row.target_id !== target.id || !fitsTransport(target.transport, row.key_type)) return null;
@@ -137,7 +147,10 @@ function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldC
   };
 }
 
-/** Runs under the migration lock, while other replicas may set credentials. One that cannot be opened stays, unusable. */
+/**
+ * Re-encrypts credentials that are sealed under a previous master key, and converts those of schema version 1. Runs under the
+ * migration lock, while other replicas may set credentials. A credential that cannot be opened stays as it is and is unusable.
+ */
 export async function resealCredentials(db: Connection, vault: Vault): Promise<void> {
   const store = targetStore(db);
   for (const row of await store.credentials(null)) {

@@ -241,7 +241,10 @@ export function readTargetUpdate(value: unknown): TargetUpdate {
   return validate(changedTarget, value);
 }
 
-/** Refuses members of the other kind of transport. If the kind changes, the update must have the new `url` or `command`. */
+/**
+ * Returns the updated target. Refuses members of the other kind of transport. If the kind changes, the update must have the new
+ * `url` or `command`.
+ */
 export function changedDocument(before: Target, update: TargetUpdate): TargetDocument {
   const { id: _, created_at: __, updated_at: ___, ...given } = update;
   const transport = given.transport ?? before.transport;

@@ -33,13 +33,18 @@ export interface TargetEditParts {
   readonly now: () => number;
 }
 
-/** One error for three cases: no such target, the caller may not use it, or users may not supply such a key (law 10). */
+/**
+ * One error for three cases: the target does not exist, the caller may not use it, or it accepts no such key from users (law 10).
+ */
 export const nothingToSupply = (): AppError =>
   new AppError('not_found', 'No target that you may use accepts a credential with this name from users.');
 
 export const targetEtag = (target: Target): string => etagOf(targetJson(target));
 
-/** All throw AppError, also those of `Administer`. `ifMatch`: the header. An update without a difference records no change. */
+/**
+ * `ifMatch` is the header of the request. All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`,
+ * `target_name_taken`, `target_in_use`, and the errors of `Administer`. An update without a difference records no change.
+ */
 export type TargetEdits = ReturnType<typeof createTargetEdits>;
 
 export function createTargetEdits(parts: TargetEditParts) {

@@ -33,7 +33,9 @@ interface Row {
   readonly updated_at: number;
 }
 
-/** Throws if `toRow` does not make such a row: the gateway must not connect to a target that it does not understand. */
+/**
+ * Throws if the row is not one that `toRow` makes, because the gateway must not connect to a target that it does not understand.
+ */
 function toTarget(row: Row): Target {
   const { id, name, description, transport, url, created_at, updated_at } = row;
   const options = row.options === null ? membersOf(OPTIONS, {}) : storedMembers(OPTIONS, JSON.parse(row.options));

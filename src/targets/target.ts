@@ -12,13 +12,19 @@ export const TARGET_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
 export const DENIALS = ['shown', 'hidden'] as const;
 
-/** Which sessions share a process. Except for `per_user`, the gateway is its only client and keeps their messages apart. */
+/**
+ * Which sessions share a process of a stdio target. `per_user`: each session has its own process. With the other values the
+ * gateway is the only client of the process, and keeps the messages of the sessions apart.
+ */
 export const ISOLATIONS = ['per_user', 'per_group', 'per_role', 'shared'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
 
 export const CREDENTIAL_TYPES = ['bearer', 'header', 'env'] as const;
 
-/** `bearer` is sent in the header `authorization`, `header` in the named header, `env` in a variable of the process. */
+/**
+ * Where a credential is sent: `bearer` in the header `authorization`, `header` in the named header, `env` in a variable of the
+ * process.
+ */
 export interface CredentialKey {
   readonly type: (typeof CREDENTIAL_TYPES)[number];
   /** The name of a header is in lower case. */
@@ -32,7 +38,9 @@ export interface ArgumentCapture {
 
 /** Members of every target that are stored together. */
 interface TargetOptions {
-  /** `shown`: a refused call is told that policy refuses it. `hidden`: its answer is the same as for an unknown name. */
+  /**
+   * `shown`: the answer to a refused call says that policy refuses it. `hidden`: the answer is the same as for an unknown name.
+   */
   readonly denials: (typeof DENIALS)[number];
   readonly may_ask: readonly Askable[];
   readonly extension_methods: readonly ExtensionMethod[];
@@ -83,7 +91,10 @@ interface Member<T> {
   readonly absent: T;
   /** Rows from before the member existed get that value, too. A row without any other member is damaged. */
   readonly isNewer?: true;
-  /** Whether a stored value has the type of the member, no more: the rules for requests may have become stricter since. */
+  /**
+   * Whether a stored value has the type of the member. It checks no more, because the rules for requests may have become stricter
+   * since.
+   */
   readonly fits: (value: unknown) => boolean;
 }
 type Members<T> = { readonly [Name in keyof T]: Member<T[Name]> };
@@ -170,7 +181,10 @@ export interface Access {
   readonly owner?: string;
   /** The user on whose behalf the target is used, for limits. */
   readonly user: string;
-  /** What an upstream session depends on. A session that was opened under a different binding must not be used any longer. */
+  /**
+   * Identifies what an upstream session depends on. A session that was opened under a different binding must not be used any
+   * longer.
+   */
   readonly binding: string;
 }
 

@@ -31,7 +31,10 @@ export interface JsonSpan {
   readonly items: readonly JsonSpan[] | null;
 }
 
-/** `reason` may be shown to the sender. `repeated`: path of a member that occurs twice, or null. `values`: their number. */
+/**
+ * `reason` may be shown to the sender: it contains at most a member name from the text. `repeated` is the dotted path of a member
+ * that its object has twice; null for any other fault. `values` is the number of values of any kind.
+ */
 export type JsonReading =
   | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan; readonly values: number }
   | { readonly ok: false; readonly reason: string; readonly repeated: string | null };

@@ -1,4 +1,6 @@
-/** Finds repeated member names of the open objects of a JSON reader, without creating a string for each name. */
+/**
+ * Tracks the member names of all open objects of a JSON reader. It finds repeated names without creating a string for each name.
+ */
 
 /** Up to this many names of an object are compared one by one. A table would cost more. */
 const FEW = 32;
@@ -13,7 +15,10 @@ const REUSED = SEGMENTS * FIRST_SLOTS;
 /** Secret and odd, so that no client can choose names that collide. */
 const SECRET = (Math.floor(Math.random() * 0x7fffffff) << 1) | 1;
 
-/** The initial hash. It is not 0, because then all names of only characters with code 0 would collide. */
+/**
+ * The initial hash. It is not 0: characters with code 0 would not change a hash of 0, so names of only such characters would all
+ * collide.
+ */
 export const HASH_BEGIN = (Math.floor(Math.random() * 0x7fff) + 1) << 16;
 
 /** Returns the hash after one more code unit of a name. */

@@ -12,7 +12,10 @@ const LISTS = ['tools', 'prompts', 'resources', 'resourceTemplates', 'content', 
 /** Members whose content only target and client understand. */
 const OPAQUE = ['structuredContent', 'inputSchema', 'outputSchema'];
 
-/** Rules for messages of targets. Their numbers and strings are not decided, so those that requests may not have can pass. */
+/**
+ * Rules for messages of targets. Results may hold numbers and strings that are refused in requests: they are not decided, and
+ * are forwarded as text.
+ */
 export const TARGET_RULES: LargeRules = {
   exact: false,
   maxDepth: 256,
@@ -20,7 +23,10 @@ export const TARGET_RULES: LargeRules = {
   selection: { lists: new Set(LISTS), skipped: new Set(OPAQUE), members: 10_000, itemValues: 5_000, builtValues: 150_000 },
 };
 
-/** Rules for messages that the bridge translates. Spans reach the parameters of input requests; schemas of tools are read. */
+/**
+ * Rules for messages of clients and targets that the bridge translates. The bridge reads the schemas of tools and the input
+ * requests of results. Spans reach the parameters of input requests: message, result, requests, request, parameters.
+ */
 export const BRIDGE_RULES: LargeRules = {
   ...TARGET_RULES,
   spanDepth: 4,

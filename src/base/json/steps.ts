@@ -1,4 +1,7 @@
-/** Like `json.ts`, but in steps between which other work runs, and building only the values that are looked at. */
+/**
+ * Reads strict JSON like `json.ts`, but for large texts and in steps, between which other work runs. Verdict, spans and values
+ * are the same. Values that are not looked at are not built, so that a text of many values does not become a large heap.
+ */
 import {
   BAD_NAME,
   isLongName,
@@ -41,7 +44,10 @@ export function isUnread(value: JsonValue | undefined): boolean {
   return value === UNREAD_OBJECT || value === UNREAD_ARRAY;
 }
 
-/** The message, its `params`, `result` or `error`, and their `lists` are built. Other values in these, or in lists, are items. */
+/**
+ * Which values are built. The message, its `params`, `result` or `error`, and the lists in these that `lists` names are always
+ * built. Each element of such a list is an item, and so is any other value inside `params`, `result` or `error`.
+ */
 export interface Selection {
   /** The names of members in `params` or `result` that hold long lists. */
   readonly lists: ReadonlySet<string>;
@@ -130,7 +136,10 @@ export function readInSteps(text: string, rules: Partial<JsonRules> = {}, select
     return text.slice(start, end);
   }
 
-  /** Decodes a long part up to `at`, which is between two characters: decoding all at the end would take too long. */
+  /**
+   * Decodes the string up to `at` if a long part is not decoded yet. Decoding all of it at its end would take too long. `at` must
+   * be between two characters.
+   */
   function decodeLong(): void {
     if (skippedDepth === -1 && at - decodedEnd > DECODED_LENGTH) decode(at);
   }

@@ -1,4 +1,7 @@
-/** Heavy work of administrators in worker threads with memory and time limits, which end only a thread. Callers take turns. */
+/**
+ * Runs heavy work of administrators in worker threads with memory and time limits. A job that exceeds them ends only its thread.
+ * Callers take turns, so that none blocks the others.
+ */
 import { setImmediate } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
 import { Worker } from 'node:worker_threads';
@@ -13,7 +16,10 @@ export type Give = (items: Iterable<unknown>) => Promise<void>;
 export interface Job {
   readonly name: string;
   readonly input: unknown;
-  /** Whose turn it takes. null: it starts at once, because running jobs may wait for the transaction that is open for it. */
+  /**
+   * The caller in whose turn the job runs. null: the job starts at once. A transaction is open for it, and jobs that are running
+   * may be waiting for that transaction.
+   */
   readonly by: string | null;
   readonly host: Host;
   /** Aborts the job and ends its thread, even while it is waiting. */
@@ -238,7 +244,10 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
   }
 
   return {
-    /** AppError `too_large`: over a memory or time limit; `too_many_requests`, `unavailable`: too many jobs are waiting. */
+    /**
+     * Runs a job. Rejects with the error of the job, the reason of `signal`, or an AppError: `too_large` if the job exceeds its
+     * memory or time limit, `too_many_requests` or `unavailable` if too many jobs are already waiting.
+     */
     async run<T>(job: Job): Promise<T> {
       const { by } = job;
       const thread = by === null ? take() : await turn(job, by);

@@ -15,7 +15,10 @@ const PERSON: readonly Column[] = [
   ['resource_key', 22],
 ];
 
-/** Indexes for the rows of a chain in order, and for searches, newest first. The primary key begins with the time: it is last. */
+/**
+ * Indexes for the rows of a chain in order, and for common searches, newest first. The primary key, which begins with the time,
+ * comes last in each index.
+ */
 const INDEXES: readonly (readonly [table: string, name: string, columns: readonly string[]])[] = [
   ['audit_decisions', 'audit_decisions_chain', ['chain_id', 'chain_seq']],
   ['audit_shown', 'audit_shown_chain', ['chain_id', 'chain_seq']],

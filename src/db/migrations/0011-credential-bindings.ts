@@ -1,6 +1,9 @@
 import type { Knex } from 'knex';
 
-/** Marks credentials bound in the old form; the next start binds them again, with the open vault. This may run again. */
+/**
+ * Marks credentials that are bound in the old form: to the origin of a URL, or to part of a process's environment. The next start
+ * binds them again, when the vault is open. Only rows in the old form are marked, so this may run again.
+ */
 export async function up(db: Knex, collation: string | null): Promise<void> {
   await db('target_credentials')
     .whereNot('origin', '')

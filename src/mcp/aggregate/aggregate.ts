@@ -1,4 +1,7 @@
-/** One session with the client, and an upstream session at each usable target. Messages are decided as on its own endpoint. */
+/**
+ * The aggregate endpoint: one session with the client, and an upstream session at each target that the caller may use. Each
+ * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
+ */
 
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -63,7 +66,9 @@ export async function openAggregate(caller: Caller, { id, params }: RpcRequest):
   return { kind: 'message', status: 200, text, headers: { 'mcp-session-id': sealed } };
 }
 
-/** Records a decision for each target before the session opens there, or one row if there are none. null: not recorded. */
+/**
+ * Records a decision for each target before the session is opened there, or one row if there are no targets. null: not recorded.
+ */
 async function decideAll(caller: Caller, targets: readonly RoutedTarget[]): Promise<ReadonlyMap<string, Verdict> | null> {
   const method = 'initialize';
   if (targets.length === 0) return (await recordEmptyAggregate(caller, method)) ? new Map() : null;

@@ -17,7 +17,10 @@ import { askAmong, type LivePosted, noting, recordEmptyAggregate, usableTargets 
 
 /** The member of the result's `_meta` that names usable targets whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
-/** The cursor of each target's next page ('': the first), by fingerprint: a moved target must not get the old server's cursor. */
+/**
+ * The cursor of each target's next page; '' for the first page. By target fingerprint: a target that has moved is a different
+ * server, and must not get the cursor of the old one.
+ */
 type Cursors = Readonly<Record<string, string>>;
 /** A longer cursor of one target would make the joint cursor too long for a request. */
 const MAX_CURSOR_LENGTH = 16 * 1024;

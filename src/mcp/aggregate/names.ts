@@ -1,4 +1,8 @@
-/** `target__name` for tools, prompts, tasks, `target+uri` for resources. Names of targets have neither `_` nor `+`. Pure. */
+/**
+ * The names at the aggregate endpoint: `target__name` for tools, prompts and tasks, `target+scheme:...` for resources. The
+ * name of a target has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the
+ * joined text. Pure.
+ */
 import {
   isObject,
   type JsonObject,
@@ -115,7 +119,10 @@ const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LI
 
 type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
 
-/** Joins the names in a message to the client with the target's name. `method`: of the request that the message answers. */
+/**
+ * Joins the names in a message to the client with the name of the target. `text`: the message as on the target's own endpoint.
+ * `method`: of the request that it answers.
+ */
 export function renameMessage(targetName: string, method: string, text: string): string {
   const reading = readJsonText(text, rulesFor(method));
   return reading.ok ? applyEdits({ text, span: reading.span, edits: editsFor(targetName, method, reading) }) : text;

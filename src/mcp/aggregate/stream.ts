@@ -68,7 +68,9 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   return { kind: 'stream', events: streams(caller, session, resumed, recorded), drain: false };
 }
 
-/** null: not an event of this session. An event of a replaced upstream session is accepted, but resumes nothing. */
+/**
+ * null: not an event of this session. An event of a replaced upstream session is accepted, but the stream cannot resume from it.
+ */
 async function resume(caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
   const { admission } = caller;
   const aimed = splitName(lastEventId);
@@ -258,7 +260,10 @@ async function* ownProgress(
   }
 }
 
-/** Ends the session first, so that no upstream session is opened meanwhile, then those at targets that the caller may use. */
+/**
+ * Ends the session first, so that no new upstream session is opened meanwhile. Then it ends the upstream sessions at targets
+ * that the caller may still use. Other upstream sessions end when their targets time them out.
+ */
 export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const session = await liveSession(caller, claimed);
   if ('kind' in session) return session;

@@ -22,7 +22,10 @@ export function usableTargets(admission: Admission): RoutedTarget[] {
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** The session; null: it has ended. The gateway itself answers some requests here, so it must read the row of the session. */
+/**
+ * Returns the session; null: it has ended. At a target's own endpoint, the target refuses a session that the client has ended. Here
+ * the gateway itself answers some requests, so it must read the row of the session.
+ */
 export async function live(
   { deps, admission: { snapshot } }: Caller,
   session: Session | null,
@@ -56,7 +59,9 @@ export async function recordEmptyAggregate(caller: Caller, method: string): Prom
   return verdict !== null;
 }
 
-/** Notes recording failures of a request to several targets: if it cannot be recorded for one, it is refused as a whole. */
+/**
+ * Notes recording failures of a request to several targets: if it cannot be recorded for one target, it is refused as a whole.
+ */
 export function noting(caller: Caller): { readonly noted: Caller; readonly isUnrecorded: () => boolean } {
   const { deps } = caller;
   let unrecorded = false;
@@ -73,7 +78,10 @@ export function noting(caller: Caller): { readonly noted: Caller; readonly isUnr
   return { noted: { ...caller, deps: { ...deps, audit } }, isUnrecorded: () => unrecorded };
 }
 
-/** null: too late for the others. The target is asked in the background, and recorded before, unless the database is late. */
+/**
+ * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
+ * target is asked in the background. The request is recorded before null is returned, unless the database itself is late.
+ */
 export async function askAmong<T>(
   caller: Caller,
   sessionTarget: SessionTarget,

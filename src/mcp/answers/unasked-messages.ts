@@ -176,7 +176,10 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
   }
 }
 
-/** With the client's id of its task, without links that the caller may not read. null: two readings, or too many resources. */
+/**
+ * The parameters of a message that the target sends by itself, with the client's id of its task, and without links to
+ * resources that the caller may not read now. null: they have more than one reading, or name too many resources.
+ */
 async function visibleParams(context: UpstreamContext, params: JsonObject, task: Task | undefined): Promise<JsonObject | null> {
   const walk = (sight: Sight): JsonObject | undefined => visibleAsked(params, sight);
   const { looked, uris } = survey(walk);

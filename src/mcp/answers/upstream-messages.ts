@@ -1,4 +1,6 @@
-/** Relays upstream messages (what a target sends back). Each is read strictly, checked, and bound to its principal. */
+/**
+ * Relays upstream messages (what a target sends back) to the client. Each is read strictly, checked, and bound to its principal.
+ */
 
 import type { Outcome } from '../../audit/event.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';

@@ -16,7 +16,10 @@ import type { RequestContext, UpstreamContext } from './context.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
-/** Relays a JSON-RPC error for this very request; other failures get the gateway's words. `read`: the error, if read before. */
+/**
+ * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and
+ * is relayed; any other failure is described in the gateway's words. `read`: the error, if the answer has already been read.
+ */
 export async function forwardFailure(context: RequestContext, answer: UpstreamAnswer, read?: OwnError | null): Promise<Answer> {
   const { deps } = context;
   const { awaited } = context;
@@ -101,7 +104,10 @@ async function isSseServer(upstream: Upstream, { target, access }: Pick<Upstream
   }
 }
 
-/** The text has no address, and nothing that the target said or printed. `opening`: a session was being opened. */
+/**
+ * Describes a fault to a caller: its kind, the limit, and the setting of that limit. The text has no address, and nothing
+ * that the target said or printed. `opening`: the fault occurred while a session was being opened.
+ */
 export function faultText(
   limits: McpLimits,
   target: Pick<Target, 'timeout_ms'>,

@@ -1,4 +1,6 @@
-/** In-flight requests of sessions at the aggregate endpoint: the target of each, to which later messages about it go. */
+/**
+ * In-flight requests of sessions at the aggregate endpoint: the target of each, so that later messages about it go there, too.
+ */
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import type { RpcId, RpcRequest } from '../protocol/message.ts';
 

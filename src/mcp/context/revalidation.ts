@@ -1,4 +1,7 @@
-/** Re-validates streams and calls in flight (law 4): a token that is revoked must end them, even if no message is delivered. */
+/**
+ * Re-validates streams and calls in flight (law 4). A request is decided once, but its answer, or a standalone stream, may
+ * last for hours. A token that is revoked meanwhile must end it, even if no message is delivered on it.
+ */
 
 import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
 import { hasExpired } from '../../auth/verify.ts';
@@ -6,7 +9,9 @@ import type { Admission, Admit } from '../../state/admission.ts';
 
 export interface Revalidated {
   readonly claims: TokenClaims;
-  /** Whether a standalone stream may stay open in this state. null: a call, which runs to its end once it is allowed. */
+  /**
+   * Whether a standalone stream may stay open in this state. null: a call; once allowed, it runs to its end if policies change.
+   */
   readonly mayGoOn: ((admission: Admission) => boolean) | null;
   /** Called with each new state in which it may go on. */
   readonly changed?: ((admission: Admission) => void) | undefined;

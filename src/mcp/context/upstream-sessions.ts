@@ -271,7 +271,10 @@ function bindingAt({ session, access, admission, target }: SessionTarget): strin
 
 type Rows = Pick<UpstreamSessionsParts, 'sessions' | 'seal'>;
 
-/** The last successor of `lost`, or of the upstream session that the client opened, with this binding; null: none. */
+/**
+ * The newest upstream session with this binding: the last successor of `lost`, or of the one that the client opened. null:
+ * there is none.
+ */
 async function newestOf(
   rows: Rows,
   session: Session,

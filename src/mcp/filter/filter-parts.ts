@@ -1,4 +1,7 @@
-/** The parts of results (`_meta`, items of lists, tasks, requested input), and what their filters share. Pure. */
+/**
+ * The parts of results: `_meta`, items of lists, tasks and their state, and the input that a target asks for (2026-07-28); and
+ * what their filters share. Pure.
+ */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
@@ -115,7 +118,10 @@ export function checkHead({ value }: Draft, isImitation: (name: string) => boole
 
 const imitatesRelated = imitationOf(RELATED_TASK);
 
-/** Removes references to tasks that are not the caller's, and pointers to hidden resources. False: it names too many of them. */
+/**
+ * Checks `_meta`. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the reference is
+ * removed. The result of a call may, like its tool, point to a resource that renders it. False: it names too many resources.
+ */
 export function checkMeta(draft: Draft, context: ResultContext): boolean {
   const meta = draft.value._meta;
   const span = draft.span.members?.get('_meta');

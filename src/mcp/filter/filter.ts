@@ -1,4 +1,7 @@
-/** Removes what the client may not see, by the function that decides calls. All other text stays as the target wrote it. Pure. */
+/**
+ * Removes from a target's result what the client may not see. Pure: the caller passes the decisions as a function, so that a
+ * list shows exactly what may be called. Only what must change is changed; all other text stays as the target wrote it.
+ */
 
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
@@ -222,7 +225,10 @@ function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContex
 
 const imitatesCompletion = imitationOf('values total');
 
-/** Removes completions that name unreadable resources; all, if a variable has no value yet, since none can be decided then. */
+/**
+ * Removes completions of a template that name resources which the caller may not read. If a further variable has no value
+ * yet, a completion names no resource that could be decided, so all are removed.
+ */
 function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   const { ref } = context.params ?? {};
   const { completion } = draft.value;
@@ -273,7 +279,10 @@ function isServedRevision(version: JsonValue): boolean {
   return version === STATELESS_REVISION || (SESSION_REVISIONS as readonly JsonValue[]).includes(version);
 }
 
-/** Forbids caching, because rights may change at any time. 2026-07-28 requires the hints; stateful clients may follow them. */
+/**
+ * Forbids clients to cache the result, because it depends on the caller's rights, which may change at any time. 2026-07-28
+ * requires the cache hints. In stateful mode they are replaced only if present, because clients follow them there, too.
+ */
 function forbidCaching(draft: Draft, { mode, method, operation }: ResultContext): void {
   const isCacheable = operation.kind === 'list' || method === 'server/discover' || method === 'resources/read';
   if (!isCacheable) return;

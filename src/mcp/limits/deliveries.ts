@@ -1,4 +1,7 @@
-/** Limits for messages that targets send unasked: each takes time, and may be decided and recorded. Per target and principal. */
+/**
+ * Limits for messages that targets send without being asked. Each message takes processor time, and each one that names an
+ * object is decided and recorded. The limits hold for each target and each principal, per process.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createStock, type Rate } from '../../base/budgets.ts';
 import type { Log } from '../../base/log.ts';
@@ -93,7 +96,10 @@ interface Target {
 /** How often unused accounts are forgotten. */
 const FORGET_EVERY_MS = 1_000;
 
-/** A target's or total rate that is exceeded is divided among the pairs in use: a busy principal delays no other's messages. */
+/**
+ * Each pair has its own account. While a target, or all targets, send more than their rate, that rate is divided equally among
+ * the pairs that use it. So a principal for whom a target sends very much does not delay what it sends to others.
+ */
 function createPairFlow(rates: Rates, now: () => number) {
   const targets = new Map<string, Target>();
   const fresh = (): Account => ({ used: 0, at: now() });

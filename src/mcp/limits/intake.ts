@@ -1,4 +1,8 @@
-/** A large body's sender is admitted before it is read: that may refuse, but never allows, since the caller is admitted again. */
+/**
+ * Reads the body of a request. The sender of a large body is admitted before it is read: a state from before the last byte may
+ * refuse a request, but never allows one, because the caller is admitted again after the last byte. A stock limits the bytes
+ * under way, and a flow limits the bytes and values that are read, both per principal.
+ */
 import type { IncomingMessage } from 'node:http';
 import { createFlow, createStock, type Flow, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../../base/budgets.ts';
 import { AppError } from '../../base/errors.ts';

@@ -10,7 +10,10 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   /** Bytes of large bodies under way: of one principal, and of all principals. */
   readonly bodyBytesOfPrincipal: number;
   readonly bodyBytesOfAll: number;
-  /** JSON values read for one principal, from one target for one principal, and in total. 128 bytes count as one value. */
+  /**
+   * JSON values that are read for one principal, from one target for one principal, and in total. 128 bytes count as one value;
+   * small messages are free.
+   */
   readonly readingOfPrincipal: Rate;
   readonly readingOfTarget: Rate;
   readonly readingOfAll: Rate;

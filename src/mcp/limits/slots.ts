@@ -1,4 +1,6 @@
-/** Concurrency slots: limits the calls of one principal in flight, so that none takes all connections to a target. */
+/**
+ * Concurrency slots: limits the calls of one principal in flight in this process, so that none takes all connections to a target.
+ */
 import type { TokenClaims } from '../../auth/principal.ts';
 
 export type Slots = ReturnType<typeof createSlots>;

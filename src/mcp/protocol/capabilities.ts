@@ -40,7 +40,10 @@ function withListChanges(capabilities: JsonObject): JsonObject {
   };
 }
 
-/** The capabilities of several targets as one. null: not told, so it may have all; what it lacks fails or is an empty list. */
+/**
+ * The capabilities of several targets as one. null stands for a target that has not told its capabilities: it may have all of
+ * them. If a target lacks one, the call is answered like an unknown method, or with an empty list.
+ */
 export function mergeServerCapabilities(all: readonly (JsonObject | null)[], tasks: TasksForm): JsonObject {
   const everything: JsonObject = { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {}, logging: {} };
   const merged: JsonObject = {};
@@ -59,7 +62,10 @@ function mergeObjects(a: JsonValue | undefined, b: JsonValue): JsonValue {
   return merged;
 }
 
-/** The client's capabilities for the target: what it may ask, and no tasks, which the gateway does not carry (2025-11-25). */
+/**
+ * The client's capabilities as the target gets them, without those that the target may not ask for. The gateway does not
+ * carry tasks that a target makes at its client (2025-11-25), so it does not announce them either.
+ */
 export function reduceClientCapabilities(capabilities: JsonObject, mode: Mode, mayAsk: readonly Askable[]): JsonObject {
   const refused = ['tasks', 'sampling', 'roots', 'elicitation'].filter((name) => !(mayAsk as readonly string[]).includes(name));
   const reduced = without(capabilities, refused);
@@ -145,7 +151,10 @@ export function declaresTasks(params: JsonObject | undefined): boolean {
 
 export const MISSING_TASKS: JsonObject = { requiredCapabilities: { extensions: { [TASKS_EXTENSION]: {} } } };
 
-/** Whether the client must not get it: it has URLs that the target may not ask for, or demands what the gateway withheld. */
+/**
+ * Whether an error of a target must not reach the client. Such an error carries URLs although the target may not ask for
+ * them (2025-11-25, URL elicitation required), or it complains about capabilities that the gateway itself has withheld.
+ */
 export function isWithheldError(
   error: JsonObject,
   mode: Mode,

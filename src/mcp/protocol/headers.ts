@@ -1,4 +1,7 @@
-/** Reads request headers as sent, and checks those that repeat the body. Node would silently join or drop repeated ones. Pure. */
+/**
+ * Reads request headers as they were sent. Repeated headers, which Node would join or drop silently, are refused. Checks and
+ * writes the headers that repeat members of a message (2026-07-28). Pure.
+ */
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Rejection } from './message.ts';
 import { mismatch, type ProtocolHeaders } from './mode.ts';
@@ -63,7 +66,9 @@ export function accepts(accept: string | undefined, types: readonly string[]): b
   return types.every((type) => ranges.some((range) => range === '*/*' || range === type || range === `${type.split('/')[0]}/*`));
 }
 
-/** The member of `params` that `Mcp-Name` repeats, by method (2026-07-28, Streamable HTTP, standard request headers). */
+/**
+ * The member of `params` that the header `Mcp-Name` repeats, by method (2026-07-28, Streamable HTTP, standard request headers).
+ */
 const NAMED_BY: ReadonlyMap<string, 'name' | 'uri' | 'taskId'> = new Map([
   ['tools/call', 'name'],
   ['prompts/get', 'name'],

@@ -54,7 +54,10 @@ function isReadableUri(uri: JsonValue): uri is string {
   return typeof uri === 'string' && uri !== '' && Buffer.byteLength(uri) <= MAX_URI_BYTES && !uri.includes('\0');
 }
 
-/** The filter for the target: only resources that the caller may read, and the caller's own tasks under the target's ids. */
+/**
+ * The filter for the target. It never has more than the client asked for: only resources that the caller may read, and only
+ * the caller's own tasks, by the ids that the target gave them.
+ */
 export function honoured(
   { listChanges, resources }: Pick<ListenFilter, 'listChanges' | 'resources'>,
   allowed: readonly boolean[],

@@ -63,7 +63,10 @@ export function isId(value: JsonValue | undefined): value is RpcId {
   return Number.isSafeInteger(value);
 }
 
-/** The only accepted reading. Unknown members are refused: two receivers that disagree about them disagree about the message. */
+/**
+ * Reads a message in the only way that the gateway accepts. Unknown members are refused rather than dropped: two receivers
+ * that disagree about them would disagree about the message.
+ */
 export function readMessage(value: JsonValue): RpcMessage | RpcInvalid {
   if (!isObject(value)) return { kind: 'invalid', reason: 'the message is not an object', id: null };
   const id = isId(value.id) ? value.id : null;

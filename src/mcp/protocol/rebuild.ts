@@ -1,4 +1,7 @@
-/** Builds the message for the target: members read for the decision are serialized from it, others keep their text. Pure. */
+/**
+ * Builds the message that leaves the gateway from the members that were checked. Members that were read for the decision are
+ * serialized from the decided values. Members that the gateway did not read keep their text. Pure.
+ */
 import type { JsonObject, JsonSpan } from '../../base/json/json.ts';
 import type { RpcId, RpcNotification, RpcRequest } from './message.ts';
 

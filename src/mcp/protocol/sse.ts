@@ -124,7 +124,10 @@ export function createSseReader(maxEventLength: number) {
 /** A comment that keeps proxies and clients from closing an idle stream. */
 export const KEEP_ALIVE = ':\n\n';
 
-/** One event with one `data` line: JSON has line breaks only between tokens (RFC 8259, 7), and none may start a new field. */
+/**
+ * Writes one event with one `data` line. JSON text has line breaks only between its tokens (RFC 8259 section 7). Replacing
+ * them by spaces keeps the meaning, and the text cannot start a new field.
+ */
 export function formatEvent(event: {
   readonly data: string;
   readonly id?: string | undefined;

@@ -11,7 +11,10 @@ const PARTS = /^([a-z][a-z0-9+.-]*):(\/\/[^/?]*)?([^?]*)(\?.*)?$/;
 /** RFC 3986 6.2.2.2: an encoded unreserved character equals the plain one, so only the plain form is canonical. */
 const ENCODED_UNRESERVED = /%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])/;
 
-/** Whether no other text means the same URI: policies match text, targets open what it means. Other URIs are never repaired. */
+/**
+ * Whether no other text means the same URI. Policies match the text of a URI, but targets open what it means. The two agree only
+ * if the URI is canonical. Other URIs are refused, never repaired, because the decided text is the text that is forwarded.
+ */
 export function isCanonicalUri(uri: string): boolean {
   if (Buffer.byteLength(uri) > MAX_URI_BYTES || !CHARACTERS.test(uri) || ENCODED_UNRESERVED.test(uri)) return false;
   const parts = PARTS.exec(uri);
@@ -44,7 +47,10 @@ function isDots(segment: string): boolean {
 /** More rounds than any target decodes; each round costs the length of the segment. */
 const MAX_DECODINGS = 8;
 
-/** The segment after each round of decoding, since targets decode differently often. null: it does not end, or is not UTF-8. */
+/**
+ * The segment after each further round of percent-decoding, because targets decode once, twice or not at all. null: the
+ * rounds do not end, or the bytes are not UTF-8, which targets interpret differently.
+ */
 function decodings(segment: string): string[] | null {
   const seen = [segment];
   try {

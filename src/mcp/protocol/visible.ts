@@ -1,4 +1,7 @@
-/** Removes links that the caller may not follow. Returns the value itself if nothing changes, undefined to hide it. Pure. */
+/**
+ * Removes links to resources that the caller may not read from what a target sends. Each function returns the value itself if
+ * nothing changes, and undefined if nothing of it may be shown. Pure.
+ */
 
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { NamedObject } from '../../engine/decision.ts';
@@ -77,7 +80,10 @@ const imitatesMessage = imitationOf('content _meta');
 const imitatesAsked = imitationOf('messages tools _meta');
 const imitatesError = imitationOf('code message data');
 
-/** Members of `_meta` with the URI of a resource that renders its object, for older clients; MCP Apps uses `ui.resourceUri`. */
+/**
+ * Members of `_meta` with the URI of a resource that renders the object to which the `_meta` belongs. Older clients use these
+ * two; MCP Apps uses `ui.resourceUri`.
+ */
 export const POINTERS = ['ui/resourceUri', 'openai/outputTemplate'];
 const imitatesPointer = imitationOf('ui', ...POINTERS);
 const imitatesUi = imitationOf('resourceUri');

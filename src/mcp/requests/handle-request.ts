@@ -65,7 +65,10 @@ export async function handleRequest(caller: Caller, request: ClientRequest): Pro
   return answerWith({ ...forwarding, linked: reached.linked }, reached);
 }
 
-/** Resolves nothing if the caller may not use the target: the answer must not reveal whether its methods or tasks exist. */
+/**
+ * Resolves methods that the target lists, and tasks, whose ids are sealed. Resolves nothing if the caller may not use the
+ * target: the request is then decided as a use of the target and refused, so the answer reveals nothing about those methods.
+ */
 function resolve(
   caller: Caller,
   { client: { mode }, message: { method, params }, operation }: ClientRequest,

@@ -1,5 +1,7 @@
-/** `subscriptions/listen` (2026-07-28): reduces the filter to what the caller may have, and watches for changes of rights. */
-
+/**
+ * `subscriptions/listen` (2026-07-28): reduces its filter to the part that the caller may have, and watches its stream while the
+ * caller's rights change.
+ */
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -67,7 +69,10 @@ async function listenedTasks(caller: Caller, taskIds: readonly string[], scope: 
   return new Map(own.filter(({ tool }) => allowed.get(tool) === true).map((task) => [task.upstreamId, task]));
 }
 
-/** If the caller may no longer have all of its filter, the stream ends with its result, so that the client listens again. */
+/**
+ * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter,
+ * the stream ends with its result, so that the client can listen again for the rest.
+ */
 export async function* listeningStream(
   context: RequestContext & { readonly listening: JsonObject },
   stream: UpstreamStream,

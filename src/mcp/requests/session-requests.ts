@@ -48,7 +48,10 @@ export async function forwardStateful(context: RequestContext, { body, session }
   return 'fault' in reached ? upstreamFault(context, reached) : reached;
 }
 
-/** In stateful mode a closed connection cancels no request: its outcome is recorded, unless it takes longer than `graceMs`. */
+/**
+ * In stateful mode, a closed connection does not cancel a request. The call goes on, so that its outcome is recorded, but it
+ * is aborted after `graceMs` because no client waits for it.
+ */
 function lingering(gone: Cancellable, graceMs: number): Cancellable {
   const call = createCancellation();
   const leave = (): void => {
@@ -60,7 +63,10 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
   return call;
 }
 
-/** A target that has lost the upstream session has not acted on the message: it gets the message again, once, on a new one. */
+/**
+ * Sends a message of a session. If the target has lost the upstream session, it has not acted on the message: the gateway
+ * replaces the upstream session and sends the message again, once.
+ */
 export async function sendInSession(
   caller: Caller,
   sessionTarget: SessionTarget,
@@ -111,7 +117,10 @@ async function forwardInitialize(context: RequestContext, sent: Sent): Promise<R
   return { answer, linked: null };
 }
 
-/** Seals the upstream session into the client's session id. It is in a header, so the whole answer becomes one message. */
+/**
+ * Seals the upstream session into the session that the client gets, after `initialize` was answered. The client gets the whole
+ * answer as one message, because the id of the session is in a header.
+ */
 export async function openedSession(
   { deps, caller, target, access, awaited }: RequestContext,
   { sessionId, held }: UpstreamAnswer,

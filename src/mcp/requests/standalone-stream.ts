@@ -1,4 +1,7 @@
-/** The standalone stream of a session. It tells of changed rights, and goes on when the upstream session is replaced. */
+/**
+ * The standalone stream of a session. When the caller's rights change, the gateway tells the client that its lists may have
+ * changed. When the upstream session is replaced, the stream continues on its successor.
+ */
 
 import { type Cancellable, onAbort, signalOf } from '../../base/cancellation.ts';
 import type { Admission } from '../../state/admission.ts';
@@ -109,7 +112,10 @@ export interface Connected {
 /** HTTP statuses after which the target may offer its stream later. */
 const BUSY = [409, 429];
 
-/** `none`: the target offers no stream. null: it cannot be opened now. `after`: the event after which the stream resumes. */
+/**
+ * Opens the standalone stream of the upstream session. `none`: the target offers no stream. null: it cannot be opened now.
+ * `after` returns the id of the event after which the stream resumes.
+ */
 export async function connectAt(
   caller: Caller,
   sessionTarget: SessionTarget,

@@ -1,4 +1,7 @@
-/** Sealed handles for clients: AES-256-GCM. Purpose and principal are associated data, so only that principal can use one. */
+/**
+ * Sealed handles that clients keep for the gateway. Only the gateway can read or change them, and only the principal who got
+ * a handle can use it. AES-256-GCM; purpose and principal are associated data.
+ */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 
 const ID_BYTES = 4;

@@ -1,5 +1,7 @@
-/** Sealed handles for clients: ids of sessions, requests and events, and request state. Pure except for the seal. */
-
+/**
+ * Handles that clients keep for the gateway: session ids, ids of the target's requests, event ids and request state. All are
+ * sealed: any replica can open them, and only their principal can use them, on their target. Pure except for the seal.
+ */
 import { createHash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
@@ -9,7 +11,10 @@ import type { SessionRevision } from '../protocol/mode.ts';
 import type { Seal } from './seal.ts';
 import { type Owner, ofTarget } from './tasks.ts';
 
-/** A session of one principal with one target or with all. It does not authenticate: each request's token does. */
+/**
+ * A session of one principal with one target, or with all of them at the aggregate endpoint. It does not authenticate: the
+ * token is checked on every request.
+ */
 export interface Session {
   readonly id: string;
   /** The target fingerprint (`fingerprintOf`), or AGGREGATE for a session at the aggregate endpoint. */
@@ -64,7 +69,10 @@ export function fingerprintOf(target: Target): string {
   return fingerprint;
 }
 
-/** Whether the target is still the one of the session, at the same address, and no administrator has ended the session. */
+/**
+ * Whether the session is still valid here. Its name may now belong to a different target, the target may have moved, or an
+ * administrator may have ended it.
+ */
 export function isSessionAt(session: Session, target: Target, rules: SessionRules): boolean {
   return (session.fingerprint === AGGREGATE || session.fingerprint === fingerprintOf(target)) && !rules.ended.has(session.id);
 }
@@ -152,7 +160,10 @@ export interface SessionPair {
   readonly link: UpstreamSession;
 }
 
-/** A request that the target sent on this session. `fingerprint`: a server that replaced the target must not get the answer. */
+/**
+ * A request that the target sent on this session. Its answer may be posted to any replica, but only on this session. `fingerprint`:
+ * the target fingerprint (`fingerprintOf`), because a server that has replaced the target must not get the answer.
+ */
 export interface AskedRequest {
   readonly id: RpcId;
   readonly method: string;

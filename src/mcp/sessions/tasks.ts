@@ -1,5 +1,8 @@
-/** Tasks (2025-11-25, SEP-2663). A target cannot tell users of one credential apart, so each task is bound to its principal. */
-
+/**
+ * Tasks of 2025-11-25, and of the extension of 2026-07-28 (SEP-2663). A target cannot tell the users of one credential apart.
+ * So the gateway binds each task to the principal whose call made it: clients get sealed ids, and each use of a task is
+ * decided as the tool that made it. Pure except for the seal.
+ */
 import { createHash } from 'node:crypto';
 import type { Principal } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';

@@ -1,4 +1,6 @@
-/** Opens connections to targets within time limits, and never to addresses that serve the credentials of a cloud machine. */
+/**
+ * Opens connections to targets within time limits, and never to the addresses where clouds serve the credentials of a machine.
+ */
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector } from 'undici';
@@ -39,7 +41,10 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): A
   });
 }
 
-/** A paused undici parser asks for no bytes and takes the end as an error: the end waits, so that unread bytes are not lost. */
+/**
+ * Delays the end of the connection until undici asks for more bytes. A paused undici parser asks for none and would treat the end
+ * as an error: the unread part of an answer that ends with its connection would be lost.
+ */
 function patient<S extends Socket>(socket: S): S {
   const push = socket.push.bind(socket);
   const read = socket.read.bind(socket);
@@ -61,7 +66,10 @@ function patient<S extends Socket>(socket: S): S {
   return socket;
 }
 
-/** undici throws in a listener if an answer breaks off while its reader has paused it. Here that ends only the connection. */
+/**
+ * Keeps an exception that undici throws in a listener from ending the process. undici throws if an answer breaks off while its
+ * reader has paused it. Here the exception ends only the connection.
+ */
 function contained<S extends Socket>(socket: S): S {
   const emit = socket.emit.bind(socket) as (event: string | symbol, ...args: unknown[]) => boolean;
   socket.emit = (event: string | symbol, ...args: unknown[]): boolean => {

@@ -1,4 +1,8 @@
-/** One channel as streams of Streamable HTTP: one per request. Other messages take the standalone one, the newest, or wait. */
+/**
+ * Demultiplexes the single channel of a target into the streams of Streamable HTTP. Each request has a stream for its progress
+ * and answer. Other messages go to the standalone stream. If that is closed, the stream of the newest request carries them; if
+ * there is none, they wait.
+ */
 
 import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
@@ -152,7 +156,10 @@ export function createDemultiplexer(
     lane.put(text);
   }
 
-  /** Keeps a message until a stream opens; notifications give way. Returns a request that does not fit: no client will see it. */
+  /**
+   * Keeps a message until a stream opens. Notifications are evicted for later messages. A request that does not fit is returned,
+   * because no client will see it.
+   */
   function keep(text: string, unasked: Unasked | null): Unasked | null {
     const { length } = text;
     if (length > ROOM) return unasked;
@@ -203,7 +210,10 @@ export function createDemultiplexer(
       putOther(lane, text, envelope);
       return null;
     },
-    /** Opens the stream of a request. Call it before sending: the answer may come at once. null: the id is in use. */
+    /**
+     * Opens the stream of a request. Call this before sending the request, because the answer may come at once. null: the id is
+     * in use.
+     */
     request(asked: StreamRequest): DemultiplexedStream | null {
       const { id, takesOthers } = asked;
       if (requests.has(id)) return null;

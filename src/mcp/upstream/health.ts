@@ -154,7 +154,10 @@ export function createHealth(now: () => number) {
     } else if (circuit !== undefined) circuit.probeUntil = 0;
   }
 
-  /** The principal's own circuit. If the timeouts of others count, it starts with their wait, and is independent from then on. */
+  /**
+   * Returns the principal's own circuit. If the timeouts of others count, the principal's circuit starts with their wait and is
+   * independent from then on.
+   */
   function circuitFor(asked: Asked): Circuit | undefined {
     const circuits = opened.get(circuitsKey(asked));
     const own = circuits?.get(asked.principal);

@@ -1,4 +1,7 @@
-/** Targets that speak Streamable HTTP. They get the gateway's own headers and credential, and only the rebuilt message. */
+/**
+ * Targets that speak Streamable HTTP. They get the gateway's own headers and credential, and nothing of the caller except the
+ * rebuilt message.
+ */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import type { Cancellable } from '../../base/cancellation.ts';
@@ -73,7 +76,10 @@ const CHUNKS_AT_ONCE = 1024;
 /** The target is paused while more characters of events than this are unread. */
 const PAUSE_LENGTH = 64 * 1024;
 
-/** One request and its answer: a body in bounded memory, events at their reader's pace. undici's own `request` costs far more. */
+/**
+ * One request and its answer. A body is collected as it arrives, in bounded memory. Events arrive at the pace of their reader.
+ * undici's own `request` uses a promise, streams and listeners per body, which cost more than the rest of the request.
+ */
 class Exchange implements Dispatcher.DispatchHandler {
   readonly answer: Promise<UpstreamAnswer | UpstreamFault>;
   private settle: (answer: UpstreamAnswer | UpstreamFault) => void = () => undefined;

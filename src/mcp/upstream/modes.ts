@@ -1,4 +1,7 @@
-/** Finds out which targets are stateless (speak 2026-07-28). At others, a stateless client must open a session. */
+/**
+ * Finds out which targets are stateless (speak 2026-07-28). If a target is not, a stateless client must be told to open a
+ * session.
+ */
 
 import type { Cancellable } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';

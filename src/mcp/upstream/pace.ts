@@ -12,7 +12,10 @@ export type Pace = ReturnType<typeof createPace>;
 export interface Attempt {
   /** `answered` is false if the attempt ended in a fault. Later calls do nothing. */
   ended(answered: boolean): void;
-  /** Call this when its time is used up. Returns whether that is news: no later answer, and no concurrent attempt counted. */
+  /**
+   * Call this when the attempt has used up its time. Returns whether that is news. It is not news if the target has answered a
+   * later request, or if a concurrent attempt of the principal was already counted.
+   */
   overdue(): boolean;
   /** Whether the target has answered later requests, but not this one within the time limit. */
   isLost(): boolean;
@@ -80,7 +83,10 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
   }
 
   return {
-    /** Call this when the target is asked. Methods take different times and can hang separately, so each is timed alone. */
+    /**
+     * Call this when the target is asked. Each `method` is timed separately, because methods take different times and can hang
+     * separately.
+     */
     begin(asked: Asked, method: string): Attempt {
       const { target, principal } = asked;
       const track = trackOf(asked, method);
@@ -129,14 +135,20 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
       if (done === null) track.missed = true;
       return done;
     },
-    /** Whether the target is late with this method and already has such a request of the principal: more would pile up. */
+    /**
+     * Whether the target is late with this method and already has such a request of the principal. A further request would only
+     * pile up.
+     */
     isAsking(asked: Asked, method: string): boolean {
       const track = trackOf(asked, method);
       const asking = track.late && track.young.has(asked.principal);
       if (asking) track.missed = true;
       return asking;
     },
-    /** Calls the listener with each target that answers again after a session went on without it. Returns how to unsubscribe. */
+    /**
+     * Calls the listener with the id of a target that answers again after a session did not wait for it. Returns how to
+     * unsubscribe.
+     */
     onRecovered(listener: (targetId: string) => void): () => void {
       listeners.add(listener);
       return () => void listeners.delete(listener);

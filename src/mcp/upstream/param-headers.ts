@@ -1,4 +1,7 @@
-/** Which arguments of a call `Mcp-Param-*` headers repeat, and how (2026-07-28, custom headers from tool parameters). Pure. */
+/**
+ * The `Mcp-Param-*` headers of 2026-07-28 (Streamable HTTP, custom headers from tool parameters): which arguments of a call are
+ * repeated in headers, according to the tool's schema, and with which values. Pure.
+ */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { encodeHeaderValue } from '../protocol/headers.ts';
 import type { StatelessHeaders } from './upstream.ts';
@@ -20,7 +23,9 @@ const LISTS_OR_SCHEMAS = [
 ].flatMap((names) => names.split(' '));
 const MAPS = ['patternProperties', 'dependentSchemas', '$defs', 'definitions'];
 
-/** The headers that a tool declares. null: the declarations are invalid, and clients over HTTP must ignore the tool. */
+/**
+ * Returns the headers that a tool declares. null: the declarations are invalid, and clients over HTTP must then ignore the tool.
+ */
 export function declaredHeaders(inputSchema: JsonValue | undefined): readonly ParamHeader[] | null {
   const found: ParamHeader[] = [];
   if (!collect(inputSchema, [], found)) return null;

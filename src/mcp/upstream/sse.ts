@@ -1,4 +1,7 @@
-/** Targets of HTTP with SSE (2024-11-05): a GET carries all messages of a session; its first event names where to post. */
+/**
+ * Targets of the transport before Streamable HTTP (2024-11-05, HTTP with SSE). A GET opens the connection that carries all
+ * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
+ */
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, signalOf } from '../../base/cancellation.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
@@ -322,7 +325,9 @@ function abortWith(stream: DemultiplexedStream, signal: Cancellable | undefined)
   else signal.addEventListener('abort', abort, { once: true });
 }
 
-/** The address for messages. It must have the origin of the connection, so that messages cannot be redirected elsewhere. */
+/**
+ * Returns the address for messages. It must have the origin of the connection, so that messages cannot be redirected elsewhere.
+ */
 function endpointOf({ data }: SseEvent, url: URL): URL {
   const endpoint = URL.canParse(data, url.href) ? new URL(data, url) : null;
   if (endpoint === null || endpoint.origin !== url.origin || endpoint.username !== '' || endpoint.password !== '') {

@@ -1,4 +1,7 @@
-/** Bounds what targets have sent and no client has read yet: per target, per user and for the process, over all transports. */
+/**
+ * Bounds the data that targets have sent and no client has read yet: per target, per user, and for the process, across all
+ * transports.
+ */
 import { createStock, isOverdrawn, type Overdrawn, type Stock, type Taken, type Turn } from '../../base/budgets.ts';
 
 /** The first bytes of a stream or body are not counted. Nearly everything that targets send is smaller. */

@@ -1,4 +1,8 @@
-/** A target as a Streamable HTTP server, whatever its transport: POST answers JSON or a stream; an unknown session gets 404. */
+/**
+ * How the rest of the gateway sees a target: as a Streamable HTTP server, whatever transport the target has. A POST carries one
+ * message and is answered with JSON or an event stream. `initialize` may open a session, GET opens its standalone stream, DELETE
+ * ends it. An unknown session answers 404.
+ */
 
 import type { Cancellable } from '../../base/cancellation.ts';
 import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
@@ -56,7 +60,10 @@ export type UpstreamAnswer = AnswerHead &
     | { readonly type: 'stream'; readonly events: AsyncIterable<readonly SseEvent[]> }
   );
 
-/** A large body waits for room; then `isWanted` is asked before it is read. If it is not wanted any more, this is `aborted`. */
+/**
+ * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it;
+ * `isWanted` is asked then, before the body is read. If it is not wanted any more, the fault is `aborted`.
+ */
 export type ReadBody = (isWanted?: () => boolean) => Promise<Buffer | UpstreamFault>;
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };

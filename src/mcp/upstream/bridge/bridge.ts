@@ -1,4 +1,7 @@
-/** Bridges stateful clients to targets of only 2026-07-28: keeps the session here, and translates each of its requests. */
+/**
+ * Bridges stateful clients to targets that speak only 2026-07-28, which has no sessions. The bridge keeps the session in this
+ * process and turns each of its requests into one of 2026-07-28. Requests to all other targets pass unchanged.
+ */
 
 import { errors } from 'undici';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../protocol/message.ts';

@@ -1,5 +1,7 @@
-/** One `subscriptions/listen` (2026-07-28) for all that a session wants to hear, opened again when that changes or it ends. */
-
+/**
+ * Replaces standalone streams and subscriptions in 2026-07-28: one `subscriptions/listen` request for everything that a session
+ * wants to hear. It is opened again when that changes, and when the target ends it.
+ */
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../protocol/mode.ts';
@@ -123,7 +125,10 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
   }
 
   return {
-    /** Listens for changes of lists and these resources. Returns those that the target agrees to; null: it does not listen. */
+    /**
+     * Listens for changes of these resources and of lists. Returns the resources that the target agrees to; null: it does not
+     * listen.
+     */
     hear: (reach: Reach, uris: ReadonlySet<string>) => enqueue(reach, uris, RETRY_MS.first / 2),
     isOpen: () => current !== null,
     /** Stops listening until the next `hear`. */

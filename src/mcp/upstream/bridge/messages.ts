@@ -127,7 +127,9 @@ const RESOURCE_NOT_FOUND = -32002;
 const FIRST_RESERVED = -32099;
 const LAST_RESERVED = -32020;
 
-/** What the response means for the request; their ids may differ. `declared`: the declarations of the tools in it. */
+/**
+ * Returns what the response means for the request. `declared`: the declarations of the tools in the response. The ids may differ.
+ */
 export function outcomeOf(
   { message: { id, method } }: Sourced,
   { message: response, reading }: Read,

@@ -41,7 +41,10 @@ export function createKnownTools(parts: BridgeParts, client: ClientTraits) {
       hasAll = false;
       next = undefined;
     },
-    /** The headers of a tool. The target is asked about an unlisted one: it refuses calls without headers that it declares. */
+    /**
+     * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
+     * it declares.
+     */
     async headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]> {
       if (typeof name !== 'string') return [];
       let cursor: string | undefined;

@@ -1,4 +1,7 @@
-/** Requests in flight at one process, under the gateway's ids and tokens: those of sessions may be equal, and answers late. */
+/**
+ * The requests in flight at one process. The gateway gives each its own id and progress token: two sessions may use equal ones,
+ * and a late answer must not reach a different request.
+ */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';

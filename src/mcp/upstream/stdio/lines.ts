@@ -83,7 +83,10 @@ const FIRST_MEMBERS = /^\s*\{((?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[0-9]+)\s*,)*)\
 const LAST_MEMBERS = /\}((?:\s*,\s*"(?:jsonrpc|id)"\s*:\s*(?:"[^"\\]*"|[0-9]+))+)\s*\}\s*$/;
 const ID = /"id"\s*:\s*([0-9]{1,15})\s*(?:,|$)/;
 
-/** The gateway's id of the request that a skipped message answers. null: it is no answer, or its id cannot be found. */
+/**
+ * Returns the gateway's id of the request that a skipped message answers. null: it is not an answer, or its id cannot be
+ * determined.
+ */
 export function oversizedId({ head, tail }: Skipped): number | null {
   const first = FIRST_MEMBERS.exec(head.toString('latin1'))?.[1];
   if (first === undefined || first.includes('"method"')) return null;
@@ -92,7 +95,11 @@ export function oversizedId({ head, tail }: Skipped): number | null {
   return id === null ? null : Number(id[1]);
 }
 
-/** JSON has line breaks only between tokens (RFC 8259, 7). Other line ends of some readers occur only in strings: escaped. */
+/**
+ * Makes a message a single line. JSON has line breaks only between tokens (RFC 8259 section 7), so a space can replace them.
+ * Other characters that some readers treat as line ends (Node's `readline`, Python's `splitlines`) occur only in strings and are
+ * escaped.
+ */
 export function toLine(text: string): string {
   const oneLine = text.replace(/[\r\n]+/g, ' ');
   return `${oneLine.replace(/[\u0085\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}\n`;

@@ -1,4 +1,7 @@
-/** Runs a process of a target. It inherits nothing from the gateway, and is ended with everything that it started. */
+/**
+ * Runs a process of a target. It inherits nothing from the gateway, exchanges lines of JSON, and is ended together with
+ * everything that it started.
+ */
 
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -268,7 +271,10 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 
 function nothing(): void {}
 
-/** Node closes the descriptors that it opened, but not inherited ones: these are covered with /dev/null in the process. */
+/**
+ * Descriptors that node opens are closed when it starts another program. Descriptors that the gateway inherited are not, except
+ * the lowest ones. This covers the inherited ones with /dev/null in processes of targets.
+ */
 function coverDescriptors(): ('ignore' | number)[] {
   let inherited: number[];
   try {

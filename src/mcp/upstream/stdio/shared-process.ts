@@ -1,4 +1,8 @@
-/** One process and its sessions. When several share it, the gateway is the one client, and keeps them apart. */
+/**
+ * One process of a target and the sessions that it serves. Either one session uses the process as its only client, or several
+ * sessions share it. With a shared process, the gateway is the one client. It passes answers on to the session that asked, and
+ * nothing that another session caused.
+ */
 
 import { type Cancellable, unlessAborted } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
@@ -83,7 +87,10 @@ export class SharedProcess {
   private introduced: Promise<Introduction | UpstreamFault> | null = null;
   private readonly ended = deferred<ProcessFault>();
 
-  /** `closed` is called once, when its sessions have ended; `failed`: the process ended by itself or was killed. */
+  /**
+   * Starts the process. `closed` is called once, when its sessions have ended. `failed` is true if the process ended by itself
+   * or was killed for misbehaving.
+   */
   constructor(spec: ProcessSpec & Patience, shared: boolean, deps: SharedProcessDeps, closed: (failed: boolean) => void) {
     this.shared = shared;
     this.name = spec.name;
@@ -198,7 +205,10 @@ export class SharedProcess {
     return queue;
   }
 
-  /** Pauses the process of a slow single session. If too much of the target is unread, the fullest stream is abandoned. */
+  /**
+   * Pauses the process of a single session that reads slowly. If too much of the target is unread, the stream with the most
+   * unread data is abandoned.
+   */
   private relieve(fault: Error | null): void {
     if (fault !== null) this.fullest()?.fail(new ProcessFault('busy', fault.message));
     else if (!this.shared && this.unread > UNREAD_LENGTH) this.process.pause();
@@ -232,7 +242,10 @@ export class SharedProcess {
     }
   }
 
-  /** To the client of the only session: on its standalone stream, its newest request's stream, or the next that it opens. */
+  /**
+   * Delivers a message to the client of the only session: on its standalone stream, on the stream of its newest request, or when
+   * it opens one.
+   */
   private deliver(text: string, id: RpcId | null): void {
     const [session] = this.sessions.values();
     const stream = session === undefined ? null : (session.standing ?? this.calls.latest());
@@ -285,7 +298,10 @@ export class SharedProcess {
     return { text, sessionId };
   }
 
-  /** The gateway declares no capabilities: it could not tell which session's client a shared process means. */
+  /**
+   * Initializes a shared process. The gateway declares no capabilities, because it could not tell which session's client the
+   * process means.
+   */
   private async introduce(): Promise<Introduction | UpstreamFault> {
     const text = await this.answerTo(INTRODUCTION, NOWHERE);
     if (typeof text !== 'string') {
@@ -338,7 +354,10 @@ const INTRODUCTION: RpcRequest = {
 /** The source text of a message that the gateway built itself. */
 const NOWHERE: Located = { text: '', span: { start: 0, end: 0, members: null, items: null } };
 
-/** The `initialize` result for a session of a shared process: in its revision, without what sharing rules out. */
+/**
+ * Returns the `initialize` result for a session of a shared process: without the capabilities that sharing rules out, in the
+ * session's revision.
+ */
 function sharedResult(result: JsonObject, requested: JsonObject[string] | undefined): JsonObject {
   const capabilities = isObject(result.capabilities) ? result.capabilities : {};
   const { logging: _logging, tasks: _tasks, resources, ...kept } = capabilities;
@@ -352,7 +371,10 @@ function sharedResult(result: JsonObject, requested: JsonObject[string] | undefi
   return { ...result, capabilities: kept, ...(older ? { protocolVersion: requested } : {}) };
 }
 
-/** A shared process offers no tasks: only their ids would keep the tasks of different sessions apart. */
+/**
+ * Removes the task request. A shared process offers no tasks, because only their ids would keep the tasks of different sessions
+ * apart.
+ */
 function withoutTask(message: RpcRequest): RpcRequest {
   if (message.params?.task === undefined) return message;
   const { task: _task, ...params } = message.params;

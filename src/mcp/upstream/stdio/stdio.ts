@@ -1,4 +1,7 @@
-/** Targets that are processes on this host: `initialize` starts or joins one. Their number, idle time and life are limited. */
+/**
+ * Targets that are processes on this host. `initialize` starts a process, or joins one that callers of the same scope share.
+ * Sessions live and end with their process. The number, idle time and lifetime of processes are limited.
+ */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
 import type { JsonReading } from '../../../base/json/json.ts';
@@ -114,7 +117,10 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     return longest !== undefined;
   }
 
-  /** Starts a process when a slot is free, or returns a running one; null: no slot. Count and start run without a break. */
+  /**
+   * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
+   * count and the start.
+   */
   async function whenRoom(running: () => SharedProcess | null, begin: () => SharedProcess): Promise<SharedProcess | null> {
     const deadline = now() + ROOM_MS;
     while (!isClosed) {
