@@ -61,6 +61,10 @@ export type TargetStore = ReturnType<typeof targetStore>;
 export function targetStore(db: Connection) {
   const ofSubject = (target_id: string, { subject_type, subject_value }: CredentialSubject) =>
     db<CredentialRow>('target_credentials').where({ target_id, subject_type, subject_value });
+  const one = async (where: Partial<Row>): Promise<Target | null> => {
+    const row = await db('targets').where(where).first<Row | undefined>();
+    return row ? toTarget(row) : null;
+  };
   const thatOne = (row: CredentialRow) => ofSubject(row.target_id, row).where('key_name', row.key_name);
   return {
     /** Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
@@ -73,14 +77,8 @@ export function targetStore(db: Connection) {
         .orderBy('id');
       return rows.map(toTarget);
     },
-    async find(id: string): Promise<Target | null> {
-      const row = await db('targets').where({ id }).first<Row | undefined>();
-      return row ? toTarget(row) : null;
-    },
-    async findByName(name: string): Promise<Target | null> {
-      const row = await db('targets').where({ name }).first<Row | undefined>();
-      return row ? toTarget(row) : null;
-    },
+    find: (id: string): Promise<Target | null> => one({ id }),
+    findByName: (name: string): Promise<Target | null> => one({ name }),
     async insert(target: Target): Promise<void> {
       await db('targets').insert(toRow(target));
     },

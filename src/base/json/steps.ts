@@ -39,6 +39,16 @@ const TRAPS: ProxyHandler<object> = {
 const UNREAD_OBJECT = new Proxy({}, TRAPS) as JsonObject;
 const UNREAD_ARRAY = new Proxy([], TRAPS) as JsonValue[];
 
+/** Returns the result of `look`. null: `look` reads a part that was not built. */
+export function unlessUnread<T>(look: () => T): T | null {
+  try {
+    return look();
+  } catch (fault) {
+    if (fault instanceof UnreadFault) return null;
+    throw fault;
+  }
+}
+
 /** Whether the value was not built and exists only in the text, at its span. */
 export function isUnread(value: JsonValue | undefined): boolean {
   return value === UNREAD_OBJECT || value === UNREAD_ARRAY;

@@ -13,7 +13,7 @@ import {
 } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES, TARGET_RULES } from '../../base/json/selection.ts';
-import { UnreadFault } from '../../base/json/steps.ts';
+import { unlessUnread } from '../../base/json/steps.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import { applyEdits, type Edit } from '../protocol/draft.ts';
 import type { RpcNotification, RpcRequest } from '../protocol/message.ts';
@@ -152,12 +152,7 @@ export async function readList(
 
 async function readNames(targetName: string, method: string, text: string): Promise<{ reading: JsonReading; edits: Edit[] }> {
   const reading = await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, targetName);
-  try {
-    return { reading, edits: reading.ok ? editsFor(targetName, method, reading) : [] };
-  } catch (cause) {
-    if (cause instanceof UnreadFault) return { reading, edits: [] };
-    throw cause;
-  }
+  return { reading, edits: (reading.ok ? unlessUnread(() => editsFor(targetName, method, reading)) : null) ?? [] };
 }
 
 /** A `tool_result` may contain others, to any depth, so content has spans down to its full depth. */

@@ -1,18 +1,22 @@
-/** The answers that a client gets when its target fails. */
+/** The answers that a client gets when its request is denied, or its target fails. */
+
 import { isObject } from '../../base/json/json.ts';
+import type { NamedObject } from '../../engine/decision.ts';
 import type { Access, Target } from '../../targets/target.ts';
 import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
-import { type Answer, refuse, rpcError } from '../protocol/answer.ts';
+import { type Answer, noTarget, refuse, rpcError } from '../protocol/answer.ts';
 import { isWithheldError } from '../protocol/capabilities.ts';
-import { CODES } from '../protocol/message.ts';
-import { unsupportedVersion } from '../protocol/mode.ts';
+import { CODES, type RpcId, type RpcRequest } from '../protocol/message.ts';
+import { type Mode, unsupportedVersion } from '../protocol/mode.ts';
+import type { Operation } from '../protocol/operation.ts';
 import { rebuildResponse } from '../protocol/rebuild.ts';
+import { isTaskMethod, TASK_NOT_FOUND } from '../sessions/tasks.ts';
 import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
-import { decideListed } from './authorize.ts';
-import type { RequestContext, UpstreamContext } from './context.ts';
+import { decideListed, type Verdict } from './authorize.ts';
+import type { Caller, RequestContext, UpstreamContext } from './context.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
@@ -165,4 +169,36 @@ export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFaul
     deps.health.note(target, fault.fault, text, fault.cause);
   }
   return `The target \`${target.name}\` ${text}`;
+}
+
+/** Depends on policies and on the name alone, so it tells nothing of the target. */
+export function denied(
+  { admission, targetName }: Caller,
+  mode: Mode,
+  { id, method }: RpcRequest,
+  operation: Operation,
+  { answer, decisionId: decision_id, reason }: Verdict & { allowed: false },
+): Answer {
+  if (answer === 'no_target') return noTarget(id, targetName);
+  const object = operation.kind === 'object' ? operation.object : null;
+  if (object !== null && admission.snapshot.targets.get(targetName)?.denials === 'hidden') {
+    return isTaskMethod(method) ? rpcError(id, CODES.invalidParams, TASK_NOT_FOUND) : unknownObject(id, mode, object);
+  }
+  const what =
+    object === null
+      ? `target \`${targetName}\``
+      : `${object.resource_type} \`${object.resource_name}\` of target \`${targetName}\``;
+  // Most clients show their user only the message.
+  const why =
+    reason === 'not_canonical'
+      ? `its URI is not in canonical form (decision ${decision_id})`
+      : `policy does not allow it. To get access, ask an administrator about decision ${decision_id}`;
+  return rpcError(id, CODES.denied, `${what} is denied: ${why}`, { decision_id, reason });
+}
+
+/** The answer to a name that does not exist. The target is not asked, so the answer does not tell whether the name exists. */
+function unknownObject(id: RpcId, mode: Mode, { resource_type, resource_name }: NamedObject): Answer {
+  if (resource_type !== 'resource') return rpcError(id, CODES.invalidParams, `Unknown ${resource_type}: ${resource_name}`);
+  const code = mode === 'stateless' ? CODES.invalidParams : CODES.resourceNotFound;
+  return rpcError(id, code, 'Resource not found', { uri: resource_name });
 }

@@ -55,20 +55,15 @@ interface Held {
   readonly link: UpstreamSession;
 }
 
+/** An upstream session that is found or opened. */
 interface Entry {
   readonly binding: string;
-  readonly link: Promise<UpstreamSession | UpstreamSessionFailure>;
+  link: Promise<UpstreamSession | UpstreamSessionFailure>;
   /** Resolves when `initialize` is sent to the target. */
-  readonly asked: Promise<void>;
-  readonly progress: Progress;
-  settled: UpstreamSession | null;
-}
-
-/** What is known before the upstream session is found or opened. */
-interface Progress {
+  readonly asked: ReturnType<typeof deferred<void>>;
   attempt: Attempt | null;
   hello: ServerHello | null;
-  readonly ask: () => void;
+  settled: UpstreamSession | null;
 }
 
 export function createUpstreamSessions(parts: UpstreamSessionsParts) {
@@ -100,10 +95,8 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     asking = true,
   ): Entry {
     const entries = entriesOf(sessionTarget.session);
-    const { promise: asked, resolve: ask } = deferred();
-    const progress: Progress = { attempt: null, hello: null, ask };
-    const link = bounded(find(sessionTarget, binding, lost, before, asking, progress));
-    const entry: Entry = { binding, asked, progress, settled: null, link };
+    const entry: Entry = { binding, asked: deferred(), attempt: null, hello: null, settled: null, link: Promise.resolve(LATE) };
+    entry.link = bounded(find(sessionTarget, lost, before, asking, entry));
     entries.set(sessionTarget.target.id, entry);
     void entry.link.then((link) => {
       if (isUpstreamSessionFailure(link)) {
@@ -131,13 +124,13 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
 
   async function find(
     sessionTarget: SessionTarget,
-    binding: string,
     lost: UpstreamSession | null,
     before: boolean,
     asking: boolean,
-    progress: Progress,
+    entry: Entry,
   ): Promise<UpstreamSession | UpstreamSessionFailure> {
     const { session, target } = sessionTarget;
+    const { binding } = entry;
     const row = await sessions.find(session.id);
     if (row === null) return ENDED;
     const known = await newestOf(parts, session, target.id, binding, lost);
@@ -148,11 +141,11 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     }
     if (!asking && pace.isAsking(askedAt(sessionTarget), OPENING)) return LATE;
     const opened = await openAt(parts, sessionTarget, row.client, (attempt) => {
-      progress.attempt = attempt;
-      progress.ask();
+      entry.attempt = attempt;
+      entry.asked.resolve();
     });
     if ('fault' in opened) return opened;
-    progress.hello = opened.hello;
+    entry.hello = opened.hello;
     const { link } = opened;
     const cause = causeOf(target.id, binding, lost);
     try {
@@ -185,14 +178,14 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     const binding = bindingAt(sessionTarget);
     const before = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
     const isSame = before?.binding === binding;
-    const isLost = isSame && before.progress.attempt?.isLost() === true;
+    const isLost = isSame && before.attempt?.isLost() === true;
     const entry = isSame && !isLost ? before : settle(sessionTarget, binding, null, before !== undefined && !isSame, false);
     // A slow database does not make the target late.
-    await Promise.race([entry.link, entry.asked]);
+    await Promise.race([entry.link, entry.asked.promise]);
     if (entry.settled !== null) return entry.settled;
     const link = await pace.wait(askedAt(sessionTarget), OPENING, entry.link);
     if (link !== null) return link;
-    return entry.progress.attempt?.isLost() === true ? joined(sessionTarget) : LATE;
+    return entry.attempt?.isLost() === true ? joined(sessionTarget) : LATE;
   }
 
   return {
@@ -249,8 +242,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       await Promise.all(held.map((half) => tell(session, admission, half)));
     },
     /** The capabilities that the target announced when this process opened the upstream session. */
-    helloOf: (session: Session, targetId: string): ServerHello | null =>
-      known.get(session.id)?.get(targetId)?.progress.hello ?? null,
+    helloOf: (session: Session, targetId: string): ServerHello | null => known.get(session.id)?.get(targetId)?.hello ?? null,
     count: (): number =>
       [...known.values()].reduce(
         (sum, entries) => sum + [...entries.values()].filter(({ settled }) => settled !== null).length,

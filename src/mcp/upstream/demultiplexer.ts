@@ -8,7 +8,7 @@ import { errors } from 'undici';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
-import { UnreadFault } from '../../base/json/steps.ts';
+import { unlessUnread } from '../../base/json/steps.ts';
 import { deferred } from '../../base/promises.ts';
 import { isId, type RpcId } from '../protocol/message.ts';
 import type { SseEvent } from '../protocol/sse.ts';
@@ -271,12 +271,7 @@ export function readEnvelope(text: string): Envelope {
 export async function readLargeEnvelope(text: string, owner: string): Promise<Envelope | null> {
   if (text.length <= LARGE_TEXT) return readEnvelope(text);
   const reading = await readLargeJson(text, TARGET_RULES, owner);
-  try {
-    return reading.ok && isObject(reading.value) ? envelopeOf(reading.value) : null;
-  } catch (cause) {
-    if (cause instanceof UnreadFault) return null;
-    throw cause;
-  }
+  return unlessUnread(() => (reading.ok && isObject(reading.value) ? envelopeOf(reading.value) : null));
 }
 
 function envelopeOf(message: JsonObject): Envelope {

@@ -2,7 +2,7 @@
 import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { BRIDGE_RULES } from '../../../base/json/selection.ts';
-import { isUnread, UnreadFault } from '../../../base/json/steps.ts';
+import { isUnread, unlessUnread } from '../../../base/json/steps.ts';
 import { laneSteps } from '../../../base/lane.ts';
 import { atOnce } from '../../../base/slices.ts';
 import { isOffered, reduceServerCapabilities } from '../../protocol/capabilities.ts';
@@ -33,16 +33,6 @@ export async function read(text: string, targetId: string): Promise<Read | null>
   if (!reading.ok) return null;
   const message = unlessUnread(() => readMessage(reading.value));
   return message === null || message.kind === 'invalid' ? null : { message, reading };
-}
-
-/** Returns the result of `look`. null: `look` reads a part of the message that holds too many values. */
-export function unlessUnread<T>(look: () => T): T | null {
-  try {
-    return look();
-  } catch (fault) {
-    if (fault instanceof UnreadFault) return null;
-    throw fault;
-  }
 }
 
 /** What the client declared when it opened the session. Each request of 2026-07-28 repeats it. */

@@ -1,5 +1,7 @@
 /** Forwards one request of a session's client, with as many requests to the target as it needs until it answers. */
+
 import { signalOf } from '../../../base/cancellation.ts';
+import { unlessUnread } from '../../../base/json/steps.ts';
 import { CODES, errorMessage } from '../../protocol/message.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
@@ -17,7 +19,6 @@ import {
   read,
   type Sourced,
   statelessRequest,
-  unlessUnread,
 } from './messages.ts';
 import { answering, type BoundReach, type BridgeParts, type Reach, responseFrom, sendStateless } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';

@@ -1,8 +1,8 @@
 /** Reads and writes messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
-import { isObject, type JsonValue, readJsonText } from '../../../base/json/json.ts';
+import { isObject, type JsonReading, type JsonValue, readJsonText } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
-import { UnreadFault } from '../../../base/json/steps.ts';
+import { UnreadFault, unlessUnread } from '../../../base/json/steps.ts';
 import { isId, type RpcId, type RpcMessage, readMessage } from '../../protocol/message.ts';
 import type { Located } from '../../protocol/rebuild.ts';
 
@@ -119,25 +119,20 @@ const GARBAGE: Line = { kind: 'garbage' };
 const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 1 };
 
 export function readLine(text: string): Line {
-  if (!/^\s*\{/.test(text)) return GARBAGE;
-  const reading = readJsonText(text, RULES);
-  if (!reading.ok) return broken(looselyRead(text), reading.reason);
-  const message = readMessage(reading.value);
-  return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
+  return /^\s*\{/.test(text) ? lineOf(readJsonText(text, RULES), () => looselyRead(text)) : GARBAGE;
 }
 
 /** Like `readLine`, for a line of any size. Large messages share the thread in turns, by `owner`. */
 export async function readLargeLine(text: string, owner: string): Promise<Line> {
   if (!/^\s*\{/.test(text.slice(0, HEAD_LENGTH))) return GARBAGE;
   const reading = await readLargeJson(text, { ...TARGET_RULES, ...RULES }, owner);
-  try {
-    if (!reading.ok) return broken(headOf(text), reading.reason);
-    const message = readMessage(reading.value);
-    return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
-  } catch (cause) {
-    if (cause instanceof UnreadFault) return broken(headOf(text), cause.message);
-    throw cause;
-  }
+  return unlessUnread(() => lineOf(reading, () => headOf(text))) ?? broken(headOf(text), new UnreadFault().message);
+}
+
+function lineOf(reading: JsonReading, head: () => JsonValue): Line {
+  if (!reading.ok) return broken(head(), reading.reason);
+  const message = readMessage(reading.value);
+  return message.kind === 'invalid' ? broken(reading.value, message.reason) : { kind: 'message', message, located: reading };
 }
 
 const HEAD_LENGTH = 4 * 1024;
