@@ -1,7 +1,9 @@
 /** Verifies the Authorization header and returns its claims. It needs only keys, and no stored state of the caller. */
+
 import { hash as digest } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
+import { keep } from '../base/kept.ts';
 import { type KeyRing, TOKEN_ALGORITHM, TOKEN_TYPE, type VerificationKey } from './keys.ts';
 import type { VerifyToken } from './principal.ts';
 import { type AuthRefusal, isRefusal, readClaims, type TokenClaims } from './principal.ts';
@@ -121,9 +123,7 @@ export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
     if (payload === null) return INVALID_TOKEN;
     const judged = judgePayload(payload, key, rules);
     if ('refused' in judged) return judged;
-    const oldest = remembered.keys().next().value;
-    if (remembered.size >= REMEMBERED && oldest !== undefined) remembered.delete(oldest);
-    remembered.set(hash, judged);
+    keep(remembered, hash, judged, REMEMBERED);
     return judged.claims;
   };
 }

@@ -241,12 +241,7 @@ export async function policiesBefore(
 }
 
 /** One transaction that changed policies. */
-export interface RevisionRow {
-  readonly revision: number;
-  readonly created_at: number;
-  readonly actor: ChangeRow['actor'];
-  readonly request_id: string;
-  readonly reason: string | null;
+export interface RevisionRow extends Pick<ChangeRow, 'revision' | 'created_at' | 'actor' | 'request_id' | 'reason'> {
   /** How many policies were created, updated and deleted. */
   readonly created: number;
   readonly updated: number;

@@ -1,6 +1,8 @@
 /** Owns the SQLite connection, so that an fsync never blocks the event loop of the gateway. */
+
 import { parentPort, workerData } from 'node:worker_threads';
 import Database from 'libsql';
+import { entered } from '../base/kept.ts';
 import type { SqliteReply, SqliteRequest } from './sqlite-client.ts';
 
 const STATEMENTS_KEPT = 200;
@@ -24,15 +26,6 @@ try {
 }
 
 const statements = new Map<string, Database.Statement>();
-function prepare(sql: string): Database.Statement {
-  const known = statements.get(sql);
-  if (known) return known;
-  const statement = database.prepare(sql);
-  const oldest = statements.keys().next().value;
-  if (statements.size >= STATEMENTS_KEPT && oldest !== undefined) statements.delete(oldest);
-  statements.set(sql, statement);
-  return statement;
-}
 
 function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
   try {
@@ -40,7 +33,7 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
       database.exec(sql);
       return { id, changes: 0, lastID: 0 };
     }
-    const statement = prepare(sql);
+    const statement = entered(statements, sql, () => database.prepare(sql), STATEMENTS_KEPT);
     if (statement.reader) return { id, rows: statement.all(bindings) };
     const { changes, lastInsertRowid } = statement.run(bindings);
     return { id, changes, lastID: Number(lastInsertRowid) };

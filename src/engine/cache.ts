@@ -1,4 +1,5 @@
 /** A cache of decisions. Entries do not expire: a key contains everything that a decision depends on. */
+import { entered } from '../base/kept.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 
 export interface DecisionCache {
@@ -27,13 +28,7 @@ export function createDecisionCache(capacity: number): DecisionCache {
   const sets = new Map<string, number>();
   let given = 0;
   function setNumber({ dataHash, engineHash }: Engine): number {
-    const set = `${dataHash} ${engineHash}`;
-    const known = sets.get(set);
-    if (known !== undefined) return known;
-    const [oldest] = sets.keys();
-    if (sets.size >= MAX_SETS && oldest !== undefined) sets.delete(oldest);
-    sets.set(set, ++given);
-    return given;
+    return entered(sets, `${dataHash} ${engineHash}`, () => ++given, MAX_SETS);
   }
 
   function remember(key: string, decision: Decision): void {

@@ -2,6 +2,7 @@
 
 import type { JsonObject } from '../base/json/json.ts';
 import { type Connection, isDuplicate } from '../db/database.ts';
+import { onePage } from '../db/page.ts';
 
 /** What the client declared about itself in `initialize`. These members of the protocol are never used for decisions. */
 export interface ClientHello {
@@ -71,13 +72,7 @@ export function sessionStore(db: Connection) {
     },
     /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
     async page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]> {
-      const rows: Row[] = await active(since, filter)
-        .select(COLUMNS)
-        .modify((query) => {
-          if (after !== null) query.where('id', '>', after);
-          if (limit !== null) query.limit(limit);
-        })
-        .orderBy('id');
+      const rows: Row[] = await active(since, filter).select(COLUMNS).modify(onePage, limit, after);
       return rows.map(toSession);
     },
     /** Counts the open sessions that match the filter. A session with every target uses the target of the filter, too. */

@@ -1,6 +1,8 @@
 /** Maintains the session rows: records when each session was last used, and deletes sessions that can no longer be used. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../base/log.ts';
+import { repeat } from '../base/repeat.ts';
 import type { Database } from '../db/database.ts';
 import { SESSION_LIFETIME_MS } from './rules.ts';
 import { sessionStore } from './session-store.ts';
@@ -29,17 +31,13 @@ export function createSessionUpkeep({ database, now, log }: { database: Database
     while (!stopped && (await store.forget(before, BATCH))) await sleep(PAUSE_MS);
   }
 
-  let writing: Promise<void> = Promise.resolve();
-  const timer = setInterval(() => {
-    writing = write().catch((err: unknown) => log.warn({ err }, 'recording the last use of sessions failed'));
-  }, EVERY_MS).unref();
+  const writing = repeat(write, { everyMs: EVERY_MS }, (err) => log.warn({ err }, 'recording the last use of sessions failed'));
 
   return {
     saw: (id: string): void => void seen.add(id),
     async stop(): Promise<void> {
       stopped = true;
-      clearInterval(timer);
-      await writing;
+      await writing.stop();
     },
   };
 }

@@ -186,7 +186,7 @@ export function createCurrent(parts: CurrentParts) {
     const read = await readCounter();
     while (state === null || !isAtLeast(state, read)) {
       if (parts.now() > deadline) {
-        throw new AppError('unavailable', 'The gateway is still loading its newest state. Try again.', { retryAfter: 1 });
+        throw unreadable('The gateway is still loading its newest state. Try again.');
       }
       await withTimeout(loadOnce(), deadline - parts.now());
     }
@@ -200,10 +200,7 @@ export function createCurrent(parts: CurrentParts) {
       return await withTimeout(work(deadline), parts.gateTimeoutMs);
     } catch (error) {
       if (error instanceof AppError) throw error;
-      throw new AppError('unavailable', 'The gateway cannot read its current state from the database. Try again.', {
-        retryAfter: 1,
-        cause: error,
-      });
+      throw unreadable('The gateway cannot read its current state from the database. Try again.', error);
     }
   }
 
@@ -249,18 +246,15 @@ const toldOtherwise = (): void => undefined;
 
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
+const unreadable = (detail: string, cause?: unknown): AppError =>
+  new AppError('unavailable', detail, { retryAfter: 1, ...(cause === undefined ? {} : { cause }) });
+
 /** Rejects with AppError `unavailable` after `ms` milliseconds; the work itself continues. */
 function withTimeout<T>(work: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
-      () =>
-        reject(
-          new AppError('unavailable', 'The gateway cannot read its current state from the database in time. Try again.', {
-            retryAfter: 1,
-          }),
-        ),
-      Math.max(0, ms),
-    );
+    const late = (): void =>
+      reject(unreadable('The gateway cannot read its current state from the database in time. Try again.'));
+    const timer = setTimeout(late, Math.max(0, ms));
     work.then(resolve, reject).then(() => clearTimeout(timer));
   });
 }

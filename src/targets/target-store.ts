@@ -1,5 +1,7 @@
 /** Targets and their credentials. They are only written in administrative transactions, which run one at a time. */
+
 import type { Connection } from '../db/database.ts';
+import { onePage } from '../db/page.ts';
 import type { CredentialSubject } from './credential-document.ts';
 import { type CredentialKey, membersOf, OPTIONS, PROCESS, storedMembers, type Target, TRANSPORTS } from './target.ts';
 
@@ -69,12 +71,7 @@ export function targetStore(db: Connection) {
   return {
     /** Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
     async page(limit: number | null, after: string | null): Promise<Target[]> {
-      const rows: Row[] = await db('targets')
-        .modify((query) => {
-          if (after !== null) query.where('id', '>', after);
-          if (limit !== null) query.limit(limit);
-        })
-        .orderBy('id');
+      const rows: Row[] = await db('targets').modify(onePage, limit, after);
       return rows.map(toTarget);
     },
     find: (id: string): Promise<Target | null> => one({ id }),

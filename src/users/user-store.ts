@@ -2,6 +2,7 @@
 
 import { AppError } from '../base/errors.ts';
 import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';
+import { onePage } from '../db/page.ts';
 
 export interface User {
   /** UUIDv7, so that ids sort in the order of registration; also the claim `sub`. */
@@ -116,11 +117,7 @@ export function userStore(db: Connection): UserStore {
     async page(limit, after) {
       const rows: UserRow[] = await db('users')
         .select(...COLUMNS)
-        .modify((query) => {
-          if (after !== null) query.where('id', '>', after);
-          if (limit !== null) query.limit(limit);
-        })
-        .orderBy('id');
+        .modify(onePage, limit, after);
       return rows.map(toUser);
     },
 

@@ -1,6 +1,8 @@
 /** Messages that a target sends by itself: requests to the client, and notifications. */
+
 import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { keep } from '../../base/kept.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import { authorize, decideListed } from '../context/authorize.ts';
 import type { Caller, UpstreamContext } from '../context/context.ts';
@@ -37,9 +39,7 @@ export async function relayRequest(context: UpstreamContext, message: RpcRequest
     return DROP;
   }
   const id = sealAskedId(context.deps.seal, caller.admission.principal, fingerprintOf(target), linked, message);
-  const [oldest] = asked.keys();
-  if (asked.size >= MAX_ASKED && oldest !== undefined) asked.delete(oldest);
-  asked.set(message.id, id);
+  keep(asked, message.id, id, MAX_ASKED);
   // The gateway does not carry tasks at the client. Without `task`, the client answers at once (2025-11-25, tasks).
   const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };

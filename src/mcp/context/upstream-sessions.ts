@@ -6,6 +6,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import { keep } from '../../base/kept.ts';
 import { deferred, inTime } from '../../base/promises.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
@@ -230,11 +231,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       };
     },
     /** Delays `notifications/initialized` to targets until `begin`: what they send after it needs a client that listens. */
-    hold(session: Session): void {
-      const oldest = waiting.keys().next().value;
-      if (waiting.size >= LINKS_KEPT && oldest !== undefined) waiting.delete(oldest);
-      waiting.set(session.id, []);
-    },
+    hold: (session: Session): void => void keep(waiting, session.id, [], LINKS_KEPT),
     /** Tells targets that the client is ready; does nothing if they know. Does not wait for targets that are late. */
     async begin(session: Session, admission: Admission): Promise<void> {
       const held = waiting.get(session.id) ?? [];

@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
+import { keep } from '../../base/kept.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
 import { type Access, addressOf, type Target } from '../../targets/target.ts';
 import type { RpcId } from '../protocol/message.ts';
@@ -137,9 +138,7 @@ function openedBefore(seal: Seal, { issuer, sub }: Owner, targetName: string, te
   }
   const content = seal.open('session', ofTarget({ issuer, sub }, targetName), text) as SessionContent | null;
   if (content === null) return null;
-  const oldest = known.keys().next().value;
-  if (known.size >= OPENED_KEPT && oldest !== undefined) known.delete(oldest);
-  known.set(text, { issuer, sub, targetName, content });
+  keep(known, text, { issuer, sub, targetName, content }, OPENED_KEPT);
   return content;
 }
 

@@ -9,6 +9,7 @@ import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { unlessUnread } from '../../base/json/steps.ts';
+import { keep } from '../../base/kept.ts';
 import { deferred } from '../../base/promises.ts';
 import { isId, type RpcId } from '../protocol/message.ts';
 import type { SseEvent } from '../protocol/sse.ts';
@@ -148,11 +149,7 @@ export function createDemultiplexer(
   }
 
   function putOther(lane: Lane, text: string, { id }: Envelope): void {
-    if (id !== undefined) {
-      const [oldest] = askedOn.keys();
-      if (askedOn.size >= MAX_ASKED && oldest !== undefined) askedOn.delete(oldest);
-      askedOn.set(id, lane);
-    }
+    if (id !== undefined) keep(askedOn, id, lane, MAX_ASKED);
     lane.put(text);
   }
 
@@ -160,7 +157,7 @@ export function createDemultiplexer(
    * Keeps a message until a stream opens. Notifications are evicted for later messages. A request that does not fit is returned,
    * because no client will see it.
    */
-  function keep(text: string, unasked: Unasked | null): Unasked | null {
+  function hold(text: string, unasked: Unasked | null): Unasked | null {
     const { length } = text;
     if (length > ROOM) return unasked;
     while (waiting.length >= MAX_WAITING || waitingLength + length > ROOM) {
@@ -206,7 +203,7 @@ export function createDemultiplexer(
       const unasked = id === undefined ? null : { id, method };
       const lane = forOthers();
       // A ping is not kept, because its answer would come too late.
-      if (lane === null) return method === 'ping' ? unasked : keep(text, unasked);
+      if (lane === null) return method === 'ping' ? unasked : hold(text, unasked);
       putOther(lane, text, envelope);
       return null;
     },

@@ -8,6 +8,7 @@
  * A timeout also keeps other principals with the same credentials away if two principals met it and the target has given no
  * answer for a while. Each of the others is kept away once, so that several accounts of one person cannot close a target to all.
  */
+import { entered } from '../../base/kept.ts';
 import { addressOf, type Target } from '../../targets/target.ts';
 import {
   FAULTS,
@@ -231,17 +232,6 @@ export const bindingKey = ({ target, access }: Asked): string => JSON.stringify(
 const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify([addressKey(target), access.binding, list]);
 
 const newCircuit = (): Circuit => ({ failures: 0, slow: false, until: 0, probeUntil: 0 });
-
-/** Returns the value of the key, and makes one if there is none. Evicts the oldest entry if the map is full. */
-export function entered<V>(map: Map<string, V>, key: string, make: () => V, max: number): V {
-  const known = map.get(key);
-  if (known !== undefined) return known;
-  const [oldest] = map.keys();
-  if (map.size >= max && oldest !== undefined) map.delete(oldest);
-  const made = make();
-  map.set(key, made);
-  return made;
-}
 
 function causesOf(cause: unknown): string {
   const words: string[] = [];

@@ -4,7 +4,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
-import type { Cancellable } from '../../base/cancellation.ts';
+import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { lane } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
@@ -110,8 +110,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.answer = new Promise((resolve) => {
       this.settle = resolve;
     });
-    if (signal?.aborted) this.abort();
-    else signal?.addEventListener('abort', this.abort, { once: true });
+    onAbort(signal, this.abort);
   }
 
   private readonly abort = (): void => this.fail({ fault: 'aborted' });

@@ -8,6 +8,7 @@ import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
+import { keep } from '../../base/kept.ts';
 import { addressOf } from '../../targets/target.ts';
 import { TASKS_EXTENSION } from '../protocol/capabilities.ts';
 import { META_KEYS, STATELESS_REVISION } from '../protocol/mode.ts';
@@ -33,9 +34,8 @@ export function createUpstreamModes(upstream: Upstream, now: () => number) {
   /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
   const learn = (at: Reached, stateless: boolean, discovered?: JsonValue): void => {
     const tasks = discovered === undefined || discoversTasks(discovered);
-    const oldest = known.keys().next().value;
-    if (known.size >= KEPT && oldest !== undefined) known.delete(oldest);
-    known.set(keyOf(at), { stateless, tasks, until: now() + (stateless ? MODERN_TTL_MS : SESSIONS_TTL_MS) });
+    const until = now() + (stateless ? MODERN_TTL_MS : SESSIONS_TTL_MS);
+    keep(known, keyOf(at), { stateless, tasks, until }, KEPT);
   };
   const entryOf = (at: Reached) => {
     const entry = known.get(keyOf(at));
@@ -81,12 +81,10 @@ function probe({ target, access }: Reached): UpstreamRequest {
   };
 }
 
-interface Probed {
-  readonly stateless: boolean;
-  readonly discovered?: JsonValue;
-}
-
-async function readProbe(answer: UpstreamAnswer, targetId: string): Promise<Probed | UpstreamFault> {
+async function readProbe(
+  answer: UpstreamAnswer,
+  targetId: string,
+): Promise<{ readonly stateless: boolean; readonly discovered?: JsonValue } | UpstreamFault> {
   if (answer.status === 200 && answer.type === 'json') {
     const bytes = await readAll(answer, PROBE_ANSWER_BYTES);
     if (isFault(bytes)) return bytes;

@@ -4,7 +4,8 @@
  * background. Sessions with the same credentials share this knowledge: at worst a target joins a session a moment later than it
  * could. The circuit breaker (`health.ts`) decides whether to ask a target at all.
  */
-import { type Asked, bindingKey, entered } from './health.ts';
+import { entered } from '../../base/kept.ts';
+import { type Asked, bindingKey } from './health.ts';
 
 export type Pace = ReturnType<typeof createPace>;
 

@@ -3,7 +3,7 @@
  * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
  */
 import { type Dispatcher, errors } from 'undici';
-import { type Cancellable, signalOf } from '../../base/cancellation.ts';
+import { onAbort, signalOf } from '../../base/cancellation.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { addressOf, type Credentials } from '../../targets/target.ts';
 import { CODES, errorMessage, resultMessage } from '../protocol/message.ts';
@@ -97,8 +97,7 @@ export function createSseUpstream(
       openingOf(target, limits),
     );
     const leave = (): void => connection.abort(new errors.RequestAbortedError());
-    if (signal?.aborted) leave();
-    signal?.addEventListener('abort', leave, { once: true });
+    onAbort(signal, leave);
     try {
       const answer = await agent.request({
         origin: sent.url.origin,
@@ -242,7 +241,7 @@ export function createSseUpstream(
       stream.close();
       return posted;
     }
-    abortWith(stream, signal);
+    onAbort(signal, () => stream.abort(new errors.RequestAbortedError()));
     if (!isFirst) return streamAnswer(stream.events, stream.close);
     return streamAnswer(firstEvents(session, stream), stream.close, session.id);
   }
@@ -262,7 +261,7 @@ export function createSseUpstream(
       case 'GET': {
         const stream = session.mailbox.stand();
         if (stream === null) return statusAnswer(409);
-        abortWith(stream, signal);
+        onAbort(signal, () => stream.abort(new errors.RequestAbortedError()));
         return streamAnswer(stream.events, stream.close);
       }
       case 'DELETE':
@@ -316,13 +315,6 @@ async function* firstEvents(session: SseSession, stream: DemultiplexedStream): A
   } finally {
     if (!isOpen) session.end(new Error('the session was not opened'));
   }
-}
-
-function abortWith(stream: DemultiplexedStream, signal: Cancellable | undefined): void {
-  if (signal === undefined) return;
-  const abort = (): void => stream.abort(new errors.RequestAbortedError());
-  if (signal.aborted) abort();
-  else signal.addEventListener('abort', abort, { once: true });
 }
 
 /**

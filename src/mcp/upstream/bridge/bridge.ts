@@ -4,6 +4,7 @@
  */
 
 import { errors } from 'undici';
+import { onAbort } from '../../../base/cancellation.ts';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../protocol/message.ts';
 import { LOG_LEVELS } from '../../protocol/mode.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
@@ -100,10 +101,7 @@ export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes
 function stand(session: BridgedSession, request: UpstreamRequest): UpstreamAnswer {
   const stream = session.mailbox.stand();
   if (stream === null) return statusAnswer(409);
-  const { signal } = request;
-  const abort = (): void => stream.abort(new errors.RequestAbortedError());
-  if (signal?.aborted) abort();
-  signal?.addEventListener('abort', abort, { once: true });
+  onAbort(request.signal, () => stream.abort(new errors.RequestAbortedError()));
   void changeOf(session, () => session.listener.hear(request, session.subscriptions));
   return streamAnswer(stream.events, stream.close);
 }

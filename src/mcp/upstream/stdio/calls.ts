@@ -5,6 +5,7 @@
 
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
+import { keep } from '../../../base/kept.ts';
 import type { RpcId, RpcNotification, RpcRequest } from '../../protocol/message.ts';
 import { type Located, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
 import { SseFault, TooLarge } from '../../protocol/sse.ts';
@@ -74,11 +75,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
     const call = calls.get(id);
     if (call === undefined) return;
     forget(id, call);
-    if (call.isTask && call.token !== undefined) {
-      taskTokens.set(id, call.token);
-      const [oldest] = taskTokens.keys();
-      if (taskTokens.size > TASK_TOKENS && oldest !== undefined) taskTokens.delete(oldest);
-    }
+    if (call.isTask && call.token !== undefined) keep(taskTokens, id, call.token, TASK_TOKENS);
     call.queue.push(text(call));
     call.queue.end();
   }

@@ -22,10 +22,11 @@ import {
 } from '../../protocol/message.ts';
 import { isSessionRevision, SESSION_REVISIONS } from '../../protocol/mode.ts';
 import type { Located } from '../../protocol/rebuild.ts';
+import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { createEventQueue, type EventQueue } from '../events.ts';
 import { faultOf } from '../http.ts';
 import type { UnreadAccount } from '../unread.ts';
-import { ProcessFault, type UpstreamFault, type UpstreamLimits } from '../upstream.ts';
+import { ProcessFault, type UpstreamAnswer, type UpstreamFault, type UpstreamLimits } from '../upstream.ts';
 import { ABORTED, type Calls, createCalls, type Patience } from './calls.ts';
 import { type Line, printable } from './lines.ts';
 import { type ProcessSpec, startProcess, type TargetProcess } from './process.ts';
@@ -43,18 +44,14 @@ export interface SharedProcessSession {
   lastUsed: number;
 }
 
-export interface Opened {
-  readonly text: string;
-  /** null: the answer opens no session. */
-  readonly sessionId: string | null;
-}
-
 interface Introduction {
   readonly result: JsonObject;
 }
 
-/** The stream of an answer, a complete answer, or the fate of the message. `lost`: the session ended with its process. */
-export type Posted = EventQueue | { readonly text: string } | UpstreamFault | 'accepted' | 'misplaced' | 'lost';
+type Answered = UpstreamAnswer | UpstreamFault;
+
+/** The session ended with its process. */
+const lost = (): UpstreamAnswer => statusAnswer(404);
 
 export interface SharedProcessDeps {
   readonly limits: UpstreamLimits;
@@ -124,28 +121,27 @@ export class SharedProcess {
   }
 
   /** Opens a session and answers `initialize`. */
-  open(message: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+  open(message: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
     return this.shared ? this.openShared(message, signal) : this.openOwn(message, located, signal);
   }
 
-  post(session: SharedProcessSession, message: RpcMessage, located: Located, signal?: Cancellable): Posted {
+  post(session: SharedProcessSession, message: RpcMessage, located: Located, signal?: Cancellable): Answered {
     this.touch(session);
     if (message.kind === 'request') return this.request(session, message, located, signal);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled') {
       this.calls.cancel(session.id, message);
-      return 'accepted';
+      return statusAnswer(202);
     }
-    if (this.shared) return 'accepted';
-    const sent = this.process.send(located.text);
-    if (sent === 'closed') return 'lost';
-    return sent === 'sent' ? 'accepted' : { fault: 'busy' };
+    const sent = this.shared ? 'sent' : this.process.send(located.text);
+    if (sent === 'closed') return lost();
+    return sent === 'sent' ? statusAnswer(202) : { fault: 'busy' };
   }
 
-  /** Opens the standalone stream. null: one is already open. */
-  listen(session: SharedProcessSession, signal?: Cancellable): EventQueue | UpstreamFault | null {
+  /** Opens the standalone stream, if none is open yet. */
+  listen(session: SharedProcessSession, signal?: Cancellable): Answered {
     this.touch(session);
     if (signal?.aborted) return { fault: 'aborted' };
-    if (session.standing !== null) return null;
+    if (session.standing !== null) return statusAnswer(409);
     const abort = (): void => queue.fail(ABORTED);
     const queue = this.createQueue(session.id, () => {
       signal?.removeEventListener('abort', abort);
@@ -154,7 +150,7 @@ export class SharedProcess {
     signal?.addEventListener('abort', abort, { once: true });
     session.standing = queue;
     this.handOver(queue);
-    return queue;
+    return streamAnswer(queue.events, queue.close);
   }
 
   leave(session: SharedProcessSession): void {
@@ -268,8 +264,11 @@ export class SharedProcess {
     for (const { text } of this.held.splice(0)) queue.push(text);
   }
 
-  private enter(id: string): void {
+  /** Makes a session and returns its id. */
+  private enter(): string {
+    const id = this.deps.newId();
     this.sessions.set(id, { id, streams: 0, standing: null, lastUsed: this.deps.now() });
+    return id;
   }
 
   private async answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
@@ -285,17 +284,15 @@ export class SharedProcess {
     return last ?? { fault: 'crashed' };
   }
 
-  private async openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+  private async openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
     const text = await this.answerTo(request, located, signal);
     const opened = typeof text === 'string' && isSessionRevision((await readResult(text))?.protocolVersion);
     if (!opened || this.isClosed) {
       this.end('it opened no session');
       if (typeof text !== 'string') return text;
-      return opened ? faultFrom(await this.ended.promise) : { text, sessionId: null };
+      return opened ? faultFrom(await this.ended.promise) : jsonAnswer(200, text);
     }
-    const sessionId = this.deps.newId();
-    this.enter(sessionId);
-    return { text, sessionId };
+    return jsonAnswer(200, text, this.enter());
   }
 
   /**
@@ -317,25 +314,25 @@ export class SharedProcess {
     return { result };
   }
 
-  private async openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Opened | UpstreamFault> {
+  private async openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Answered> {
     this.introduced ??= this.introduce();
     const introduction = await unlessAborted(this.introduced, signal);
     if (introduction === null) return { fault: 'aborted' };
     if ('fault' in introduction) return introduction;
     if (this.isClosed) return faultFrom(await this.ended.promise);
-    const sessionId = this.deps.newId();
-    this.enter(sessionId);
-    return { text: resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion))), sessionId };
+    const text = resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion)));
+    return jsonAnswer(200, text, this.enter());
   }
 
-  private request(session: SharedProcessSession, message: RpcRequest, located: Located, signal?: Cancellable): Posted {
-    if (message.method === 'initialize') return 'misplaced';
+  private request(session: SharedProcessSession, message: RpcRequest, located: Located, signal?: Cancellable): Answered {
+    if (message.method === 'initialize') return statusAnswer(400);
     if (this.shared && (UNSHARED.includes(message.method) || message.method.startsWith('tasks/')))
-      return { text: errorMessage(message.id, NO_METHOD) };
+      return jsonAnswer(200, errorMessage(message.id, NO_METHOD));
     const queue = this.calls.ask(session.id, this.shared ? withoutTask(message) : message, located, signal);
-    if (queue === 'gone') return 'lost';
-    if (!('fault' in queue) && session.standing === null) this.handOver(queue);
-    return queue;
+    if (queue === 'gone') return lost();
+    if ('fault' in queue) return queue;
+    if (session.standing === null) this.handOver(queue);
+    return streamAnswer(queue.events, queue.close);
   }
 }
 

@@ -4,26 +4,16 @@
  */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
-import type { JsonReading } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { CLIENT_RULES } from '../../../base/json/selection.ts';
-import type { Log } from '../../../base/log.ts';
 import { inTime } from '../../../base/promises.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
 import { type RpcMessage, readMessage } from '../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../protocol/rebuild.ts';
-import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
+import { statusAnswer } from '../answers.ts';
 import type { Unread } from '../unread.ts';
-import {
-  isFault,
-  openingOf,
-  silenceOf,
-  type UpstreamAnswer,
-  type UpstreamFault,
-  type UpstreamLimits,
-  type UpstreamRequest,
-} from '../upstream.ts';
-import { type Posted, SharedProcess, type SharedProcessSession } from './shared-process.ts';
+import { isFault, openingOf, silenceOf, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
+import { SharedProcess, type SharedProcessDeps, type SharedProcessSession } from './shared-process.ts';
 
 export interface StdioLimits {
   /** The commands that targets may use, compared byte for byte. */
@@ -34,12 +24,8 @@ export interface StdioLimits {
   readonly lifetimeMs: number;
 }
 
-export interface StdioDeps {
-  readonly limits: UpstreamLimits;
+export interface StdioDeps extends Omit<SharedProcessDeps, 'unread'> {
   readonly stdio: StdioLimits;
-  readonly log: Log;
-  readonly newId: () => string;
-  readonly now: () => number;
   readonly unread: Unread;
 }
 
@@ -55,6 +41,9 @@ const FIRST_BACK_OFF_MS = 1_000;
 const BACK_OFF_MS = 30_000;
 /** The time that ending a process takes at most, with a margin. */
 const CLOSE_MS = 6_000;
+
+/** For messages that the gateway built itself, so they are within limits and well-formed. */
+const OWN_RULES = { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH };
 
 interface Seat {
   readonly host: SharedProcess;
@@ -214,35 +203,29 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     { access, signal, ...request }: UpstreamRequest,
     target: StdioTarget,
     credentials: Credentials,
-    { message, located }: Readable,
+    message: RpcMessage,
+    located: Located,
   ): Promise<UpstreamAnswer | UpstreamFault> {
     if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return statusAnswer(400);
     const host = await hostFor(target, access, credentials);
     if (isFault(host)) return host;
     const opened = await host.open(message, located, signal);
-    if (isFault(opened)) return opened;
-    const { sessionId, text } = opened;
-    const session = sessionId === null ? undefined : host.sessions.get(sessionId);
+    const session = isFault(opened) ? undefined : host.sessions.get(opened.sessionId ?? '');
     if (session !== undefined) {
       seats.set(session.id, { host, session, targetId: target.id, fingerprint: fingerprintOf(target, access) });
     }
-    return jsonAnswer(200, text, sessionId);
+    return opened;
   }
 
   function post(
     { host, session }: Seat,
-    { message, located }: Readable,
+    message: RpcMessage,
+    located: Located,
     signal: Cancellable | undefined,
   ): UpstreamAnswer | UpstreamFault {
     // The 404 makes the session move to a new process with this request.
     if (host.shared && message.kind === 'request' && isOld(host)) return statusAnswer(404);
-    return toAnswer(host.post(session, message, located, signal));
-  }
-
-  function listen({ host, session }: Seat, signal: Cancellable | undefined): UpstreamAnswer | UpstreamFault {
-    const queue = host.listen(session, signal);
-    if (queue === null) return statusAnswer(409);
-    return 'fault' in queue ? queue : streamAnswer(queue.events, queue.close);
+    return host.post(session, message, located, signal);
   }
 
   function leave(seat: Seat): UpstreamAnswer {
@@ -267,13 +250,15 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (request.stateless !== undefined) return statusAnswer(400);
       const isOwn = seat !== undefined && seat.fingerprint === fingerprintOf(target, access);
       if (request.session !== undefined && !isOwn) return statusAnswer(404);
-      if (method === 'GET') return isOwn ? listen(seat, signal) : statusAnswer(400);
-      const reading = read(request.body ?? '', target.id);
-      const readable = readableOf('then' in reading ? await reading : reading);
-      if (readable === null) return statusAnswer(400);
+      if (method === 'GET') return isOwn ? seat.host.listen(seat.session, signal) : statusAnswer(400);
+      const reading = readLargeJson(request.body ?? '', OWN_RULES, target.id);
+      const located = 'then' in reading ? await reading : reading;
+      if (!located.ok) return statusAnswer(400);
+      const message = readMessage(located.value);
+      if (message.kind === 'invalid') return statusAnswer(400);
       // A message that was handled in the meantime may have ended the session.
       if (isOwn && seats.get(seat.session.id) !== seat) return statusAnswer(404);
-      return isOwn ? post(seat, readable, signal) : open(request, target, credentials, readable);
+      return isOwn ? post(seat, message, located, signal) : open(request, target, credentials, message, located);
     },
     async close(): Promise<void> {
       isClosed = true;
@@ -286,25 +271,4 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
 
 function fingerprintOf(target: StdioTarget & { readonly id: string }, access: Access): string {
   return JSON.stringify([target.id, addressOf(target), access.binding]);
-}
-
-type Readable = { readonly message: RpcMessage; readonly located: Located };
-
-/** Reads a message that the gateway built itself, so it is within limits and well-formed. */
-function read(body: string, targetId: string): JsonReading | Promise<JsonReading> {
-  return readLargeJson(body, { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH }, targetId);
-}
-
-function readableOf(reading: JsonReading): Readable | null {
-  if (!reading.ok) return null;
-  const message = readMessage(reading.value);
-  return message.kind === 'invalid' ? null : { message, located: reading };
-}
-
-function toAnswer(posted: Posted): UpstreamAnswer | UpstreamFault {
-  if (posted === 'accepted') return statusAnswer(202);
-  if (posted === 'misplaced') return statusAnswer(400);
-  if (posted === 'lost') return statusAnswer(404);
-  if ('fault' in posted) return posted;
-  return 'text' in posted ? jsonAnswer(200, posted.text) : streamAnswer(posted.events, posted.close);
 }
