@@ -17,12 +17,6 @@ export interface UpkeepParts {
   readonly now: () => number;
 }
 
-export interface Upkeep {
-  /** Deletes all rows that may be deleted now. */
-  run(): Promise<void>;
-  stop(): Promise<void>;
-}
-
 const DAY_MS = 24 * 60 * 60 * 1000;
 const EVERY_MS = 60 * 60 * 1000;
 const FIRST_MS = 90_000;
@@ -34,7 +28,7 @@ const PAUSE_MS = 20;
  */
 const ENDED_TOKENS_KEPT_DAYS = 30;
 
-export function createUpkeep({ database, changesDays, log, now }: UpkeepParts): Upkeep {
+export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
   const { knex } = database;
   let stopped = false;
 
@@ -56,8 +50,9 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts): 
     log.warn({ err }, 'deleting old rows failed, retrying in an hour'),
   );
   return {
+    /** Deletes all rows that may be deleted now. */
     run,
-    stop() {
+    stop(): Promise<void> {
       stopped = true;
       return hourly.stop();
     },

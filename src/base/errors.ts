@@ -40,9 +40,9 @@ export interface FieldError {
 }
 
 interface AppErrorOptions {
-  readonly errors?: readonly FieldError[];
+  readonly errors?: readonly FieldError[] | undefined;
   /** The Retry-After value in seconds, for 429 and 503. */
-  readonly retryAfter?: number;
+  readonly retryAfter?: number | undefined;
   readonly cause?: unknown;
 }
 

@@ -92,6 +92,14 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
 /** The lane of this thread. */
 export const lane = createLane();
 
+/** Runs the work in one turn of the lane. */
+export function laneOnce(key: string, work: () => unknown): Promise<void> {
+  return lane.run(key, () => {
+    work();
+    return true;
+  });
+}
+
 /** Runs the steps of a generator in the lane and returns its result. */
 export async function laneSteps<T>(key: string, steps: Generator<unknown, T>): Promise<T> {
   const results: T[] = [];

@@ -1,7 +1,7 @@
 /** The MCP endpoint, with what it measures. */
 import { addressOf } from '../http/client-address.ts';
 import { meetOrigin } from '../http/origin.ts';
-import { createMcpHandler, type McpHandler } from '../mcp/endpoint.ts';
+import { createMcpHandler } from '../mcp/endpoint.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { isRequestMethod } from '../mcp/protocol/operation.ts';
 import { createSessionOwners } from '../mcp/sessions/owners.ts';
@@ -12,7 +12,7 @@ import type { Base } from './base.ts';
 import { GATE_TIMEOUT_MS } from './decisions.ts';
 import type { Parts } from './rest.ts';
 
-export function createMcp(base: Base, { decisions, audit, accounts, targets, replicas, bodies }: Parts): McpHandler {
+export function createMcp(base: Base, { decisions, audit, accounts, targets, replicas, bodies }: Parts) {
   const { config, log, database, keys, metrics, newId, now } = base;
   const { presence, peers, sessions, upkeep } = replicas;
   return createMcpHandler({

@@ -61,23 +61,6 @@ export interface EndedRequest {
   readonly tookMs: number;
 }
 
-export interface McpHandler {
-  (req: IncomingMessage, res: ServerResponse, next: () => void): void;
-  /** Ends the standalone streams, which would keep a server from closing. In-flight requests go on. */
-  endStreams(): void;
-  /** How many streams, upstream sessions and processes are open now. */
-  counts(): McpCounts;
-  /** Closes all connections to targets. */
-  close(): Promise<void>;
-}
-
-export interface McpCounts {
-  readonly streams: number;
-  /** Upstream sessions that this process uses. */
-  readonly upstreamSessions: number;
-  readonly processes: number;
-}
-
 /** What the handler needs in addition to the services that each request gets. */
 interface Endpoint extends McpDeps, RequestDeps {
   readonly streams: OpenStreams;
@@ -85,7 +68,7 @@ interface Endpoint extends McpDeps, RequestDeps {
   readonly intake: Intake;
 }
 
-export function createMcpHandler(deps: McpDeps): McpHandler {
+export function createMcpHandler(deps: McpDeps) {
   const { upstream: targets, modes, processes } = createUpstreams(deps);
   const upstream = observed(targets, deps.observe.failed);
   const links = createUpstreamSessions({ ...deps, upstream });
@@ -112,12 +95,17 @@ export function createMcpHandler(deps: McpDeps): McpHandler {
     if (isUnderMcp(req)) void serve(endpoint, req, res);
     else next();
   };
-  const close = (): Promise<void> => {
-    watch.stop();
-    return upstream.close();
-  };
-  const counts = (): McpCounts => ({ streams: streams.count(), upstreamSessions: links.count(), processes: processes() });
-  return Object.assign(handle, { endStreams: streams.end, counts, close });
+  return Object.assign(handle, {
+    /** Ends the standalone streams, which would keep a server from closing. In-flight requests go on. */
+    endStreams: streams.end,
+    /** How many streams, upstream sessions that this process uses, and processes are open now. */
+    counts: () => ({ streams: streams.count(), upstreamSessions: links.count(), processes: processes() }),
+    /** Closes all connections to targets. */
+    close(): Promise<void> {
+      watch.stop();
+      return upstream.close();
+    },
+  });
 }
 
 async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse): Promise<void> {

@@ -1,6 +1,6 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
-import { lane } from '../base/lane.ts';
+import { laneOnce } from '../base/lane.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from './protocol/answer.ts';
@@ -42,7 +42,7 @@ async function writeMessage(res: ServerResponse, status: number, text: string, r
     res.writeHead(status, { 'content-type': 'application/json', 'content-length': length, 'cache-control': 'no-store' });
   };
   if (isLong) {
-    await inLane(recipient, begin);
+    await laneOnce(recipient.principal, begin);
     await writeParts(res, text, recipient);
   } else begin();
   res.end(isLong ? '' : text);
@@ -55,17 +55,11 @@ async function writeParts(res: ServerResponse, text: string, recipient: Recipien
     if (res.destroyed) return;
     rest -= part.length;
     let isTaken = true;
-    await inLane(recipient, () => (isTaken = res.write(part)));
+    // Encoding a long text takes long, so each part has its turn in the lane.
+    await laneOnce(recipient.principal, () => (isTaken = res.write(part)));
     if (!isTaken) await recipient.taken(rest);
   }
 }
-
-/** Encoding a long text takes long, so each part has its turn in the lane. */
-const inLane = ({ principal }: Recipient, step: () => unknown): Promise<void> =>
-  lane.run(principal, () => {
-    step();
-    return true;
-  });
 
 /** Splits the text, but never between the two code units of one character. */
 function* partsOf(text: string): Generator<string> {

@@ -246,8 +246,7 @@ const toldOtherwise = (): void => undefined;
 
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-const unreadable = (detail: string, cause?: unknown): AppError =>
-  new AppError('unavailable', detail, { retryAfter: 1, ...(cause === undefined ? {} : { cause }) });
+const unreadable = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
 
 /** Rejects with AppError `unavailable` after `ms` milliseconds; the work itself continues. */
 function withTimeout<T>(work: Promise<T>, ms: number): Promise<T> {

@@ -35,13 +35,7 @@ export function failureOf(error: unknown): Failure {
 }
 
 export function errorOf({ code, message, stack, errors, retryAfter }: Failure): Error {
-  const error =
-    code === null
-      ? new Error(message)
-      : new AppError(code, message, {
-          ...(errors === undefined ? {} : { errors }),
-          ...(retryAfter === undefined ? {} : { retryAfter }),
-        });
+  const error = code === null ? new Error(message) : new AppError(code, message, { errors, retryAfter });
   if (stack !== undefined) error.stack = stack;
   return error;
 }

@@ -123,13 +123,8 @@ async function mayLearnOf(context: UpstreamContext, params: JsonObject | undefin
   return 'kind' in operation && (await decideNews(context, 'notifications/resources/updated', operation)) !== null;
 }
 
-interface News {
-  readonly admission: Admission;
-  readonly decisionId: string;
-}
-
 /** Decides whether the caller gets a notification, and records the decision. null: it does not. */
-async function decideNews({ deps, caller, target }: UpstreamContext, method: string, operation: Operation): Promise<News | null> {
+async function decideNews({ deps, caller, target }: UpstreamContext, method: string, operation: Operation) {
   if (!deps.deliveries.mayDecide(principalKey(caller.claims), target)) return null;
   const admission = await readmit(caller);
   if (admission === null) return null;

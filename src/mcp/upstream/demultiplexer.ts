@@ -11,7 +11,7 @@ import { TARGET_RULES } from '../../base/json/selection.ts';
 import { unlessUnread } from '../../base/json/steps.ts';
 import { keep } from '../../base/kept.ts';
 import { deferred } from '../../base/promises.ts';
-import { isId, type RpcId } from '../protocol/message.ts';
+import { isId, type RpcId, type RpcRequest } from '../protocol/message.ts';
 import type { SseEvent } from '../protocol/sse.ts';
 import { createEventQueue } from './events.ts';
 import type { UnreadAccount } from './unread.ts';
@@ -37,10 +37,7 @@ export interface DemultiplexedStream {
 }
 
 /** A request of the target that no client will see. The owner of the channel has to answer it. */
-export interface Unasked {
-  readonly id: RpcId;
-  readonly method: string;
-}
+export type Unasked = Pick<RpcRequest, 'id' | 'method'>;
 
 /** How many characters may wait to be read. One more message of any size may follow. */
 const ROOM = 1024 * 1024;
@@ -56,11 +53,6 @@ interface Lane extends DemultiplexedStream {
   breakOff(cause: Error): void;
 }
 
-interface Waiting {
-  readonly text: string;
-  readonly isRequest: boolean;
-}
-
 /** `idleMs`: how long the stream of a request may stay silent. `quiet` is called when the last stream closes. */
 export function createDemultiplexer(
   targetId: string,
@@ -72,7 +64,7 @@ export function createDemultiplexer(
   const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: StreamRequest }>();
   const lanes = new Set<Lane>();
   const askedOn = new Map<RpcId, Lane>();
-  const waiting: Waiting[] = [];
+  const waiting: { readonly text: string; readonly isRequest: boolean }[] = [];
   let waitingLength = 0;
   let standing: Lane | null = null;
   let unread = 0;

@@ -14,6 +14,7 @@ import {
   FAULTS,
   isFault,
   ProcessFault,
+  type Reach,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -21,7 +22,7 @@ import {
 } from './upstream.ts';
 
 /** A target, and the principal on whose behalf it is asked. */
-export interface Asked extends Pick<UpstreamRequest, 'target' | 'access'> {
+export interface Asked extends Reach {
   readonly principal: string;
   /** The list that is asked for, which can hang alone. Absent: a session. */
   readonly list?: string;
@@ -227,7 +228,7 @@ export function createHealth(now: () => number) {
 const addressKey = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
 
 /** Requests with the same key reach the same server with the same credentials. */
-export const bindingKey = ({ target, access }: Asked): string => JSON.stringify([addressKey(target), access.binding]);
+export const bindingKey = ({ target, access }: Reach): string => JSON.stringify([addressKey(target), access.binding]);
 
 const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify([addressKey(target), access.binding, list]);
 

@@ -6,7 +6,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
-import { lane } from '../../base/lane.ts';
+import { laneOnce } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../protocol/sse.ts';
@@ -228,12 +228,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     const [first] = chunks;
     if (chunks.length === 1 && first !== undefined) this.end(first);
     else if (size <= LARGE_TEXT) this.end(Buffer.concat(chunks, size));
-    else {
-      await lane.run(this.targetId, () => {
-        if (this.outcome === null) this.end(Buffer.concat(chunks, size));
-        return true;
-      });
-    }
+    else await laneOnce(this.targetId, () => this.outcome === null && this.end(Buffer.concat(chunks, size)));
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {

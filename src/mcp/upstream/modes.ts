@@ -9,48 +9,45 @@ import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import { keep } from '../../base/kept.ts';
-import { addressOf } from '../../targets/target.ts';
 import { TASKS_EXTENSION } from '../protocol/capabilities.ts';
 import { META_KEYS, STATELESS_REVISION } from '../protocol/mode.ts';
+import { bindingKey } from './health.ts';
 import { readAll } from './http.ts';
 import { ownError, servedVersions } from './own-error.ts';
-import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
+import { isFault, type Reach, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
 
 const PROBE_ANSWER_BYTES = 1024 * 1024;
 const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
 /** Short: until it expires, the gateway keeps using an upgraded target in stateful mode without a sign. */
 const SESSIONS_TTL_MS = 10 * 60 * 1000;
 
-/** A target may answer differently for different credentials, so what one caller learns is not used for others. */
-export type Reached = Pick<UpstreamRequest, 'target' | 'access'>;
-
 const KEPT = 10_000;
 
 export type UpstreamModes = ReturnType<typeof createUpstreamModes>;
 
 export function createUpstreamModes(upstream: Upstream, now: () => number) {
+  /** A target may answer differently for different credentials, so what one caller learns is not used for others. */
   const known = new Map<string, { readonly stateless: boolean; readonly tasks: boolean; readonly until: number }>();
-  const keyOf = ({ target, access }: Reached): string => JSON.stringify([target.id, addressOf(target), access.binding]);
   /** Records the mode of a target. `discovered` is the result of `server/discover`, if there was one. */
-  const learn = (at: Reached, stateless: boolean, discovered?: JsonValue): void => {
+  const learn = (at: Reach, stateless: boolean, discovered?: JsonValue): void => {
     const tasks = discovered === undefined || discoversTasks(discovered);
     const until = now() + (stateless ? MODERN_TTL_MS : SESSIONS_TTL_MS);
-    keep(known, keyOf(at), { stateless, tasks, until }, KEPT);
+    keep(known, bindingKey(at), { stateless, tasks, until }, KEPT);
   };
-  const entryOf = (at: Reached) => {
-    const entry = known.get(keyOf(at));
+  const entryOf = (at: Reach) => {
+    const entry = known.get(bindingKey(at));
     return entry !== undefined && now() < entry.until ? entry : null;
   };
   return {
     learn,
     /** Whether `speaksStateless` can answer without asking the target. */
-    isKnown: (at: Reached): boolean => entryOf(at) !== null,
+    isKnown: (at: Reach): boolean => entryOf(at) !== null,
     /** Whether the target supports tasks (SEP-2663). True if unknown: the target then answers for itself. */
-    hasTasks: (at: Reached): boolean => known.get(keyOf(at))?.tasks ?? true,
+    hasTasks: (at: Reach): boolean => known.get(bindingKey(at))?.tasks ?? true,
     /** Forgets the mode, after a failure that a change of the target may explain. */
-    forget: (at: Reached): void => void known.delete(keyOf(at)),
+    forget: (at: Reach): void => void known.delete(bindingKey(at)),
     /** Whether the target is stateless. Asks the target if this is not known yet. */
-    async speaksStateless(at: Reached, signal: Cancellable): Promise<boolean | UpstreamFault> {
+    async speaksStateless(at: Reach, signal: Cancellable): Promise<boolean | UpstreamFault> {
       const entry = entryOf(at);
       if (entry !== null) return entry.stateless;
       const answer = await upstream.send({ ...probe(at), signal });
@@ -70,7 +67,7 @@ const PROBE_META: JsonObject = {
   [META_KEYS.capabilities]: {},
 };
 
-function probe({ target, access }: Reached): UpstreamRequest {
+function probe({ target, access }: Reach): UpstreamRequest {
   const method = 'server/discover';
   return {
     method: 'POST',

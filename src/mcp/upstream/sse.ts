@@ -2,10 +2,11 @@
  * Targets of the transport before Streamable HTTP (2024-11-05, HTTP with SSE). A GET opens the connection that carries all
  * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
  */
+
 import { type Dispatcher, errors } from 'undici';
 import { onAbort, signalOf } from '../../base/cancellation.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
-import { addressOf, type Credentials } from '../../targets/target.ts';
+import type { Credentials } from '../../targets/target.ts';
 import { CODES, errorMessage, resultMessage } from '../protocol/message.ts';
 import { type SseEvent, SseFault } from '../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
@@ -18,6 +19,7 @@ import {
   readLargeEnvelope,
   type Unasked,
 } from './demultiplexer.ts';
+import { bindingKey } from './health.ts';
 import { eventsOf, faultOf } from './http.ts';
 import { chargeEvents, turnOf } from './turns.ts';
 import { createUnread, type Unread } from './unread.ts';
@@ -44,9 +46,8 @@ interface SseSession {
   readonly id: string;
   readonly targetId: string;
   readonly user: string;
-  /** The address and binding that the session was opened with. */
-  readonly address: string;
-  readonly binding: string;
+  /** The target, address and credentials that the session was opened with. */
+  readonly bindingKey: string;
   readonly endpoint: URL;
   readonly mailbox: Demultiplexer;
   /** Restarts the idle timer. */
@@ -175,8 +176,7 @@ export function createSseUpstream(
       id,
       targetId: request.target.id,
       user: request.access.user,
-      address: addressOf(request.target),
-      binding: request.access.binding,
+      bindingKey: bindingKey(request),
       endpoint,
       mailbox: createDemultiplexer(
         request.target.id,
@@ -292,10 +292,7 @@ export function createSseUpstream(
         return isOpening ? start(sent) : statusAnswer(400);
       }
       const session = sessions.get(named.upstreamId ?? '');
-      if (session === undefined || session.address !== addressOf(target) || session.binding !== access.binding) {
-        return statusAnswer(404);
-      }
-      return proceed(session, sent);
+      return session?.bindingKey === bindingKey(request) ? proceed(session, sent) : statusAnswer(404);
     },
     async close() {
       for (const session of sessions.values()) session.end(new errors.RequestAbortedError('the gateway is closing'));

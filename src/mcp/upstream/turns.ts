@@ -5,7 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { createFlow } from '../../base/budgets.ts';
-import { lane } from '../../base/lane.ts';
+import { laneOnce } from '../../base/lane.ts';
 
 /** Milliseconds of processor time. */
 const LIMITS = { perKey: { perSecond: 250, burst: 50 }, all: { perSecond: 500, burst: 100 } };
@@ -32,35 +32,22 @@ export function chargeEvents(source: string, count: number): void {
 
 /** Resolves when it is the turn of the source. null: it is within its limit and need not wait. */
 export function turnOf(source: string): Promise<void> | null {
-  return used.wait(source) > 0 ? inTurn(source, () => undefined) : null;
-}
-
-function inTurn(source: string, work: () => void): Promise<void> {
-  return lane.run(source, () => {
-    work();
-    return true;
-  });
-}
-
-export interface PartsInTurn {
-  /** False: the bytes are taken later. Pause the stream until `free` is called. */
-  push(bytes: Buffer): boolean;
-  /** Resolves when all bytes are taken. null: they are. */
-  readonly pending: Promise<void> | null;
+  return used.wait(source) > 0 ? laneOnce(source, () => undefined) : null;
 }
 
 /** Hands the bytes of a source to `take`: all at once, or in parts if it takes turns. `free`: called when all are taken. */
-export function partsInTurn(source: string, partBytes: number, take: (bytes: Buffer) => void, free: () => void): PartsInTurn {
+export function partsInTurn(source: string, partBytes: number, take: (bytes: Buffer) => void, free: () => void) {
   let pending: Promise<void> | null = null;
 
   async function takeParts(bytes: Buffer): Promise<void> {
     for (let from = 0; from < bytes.length; from += partBytes) {
-      await inTurn(source, () => timed(source, () => take(bytes.subarray(from, from + partBytes))));
+      await laneOnce(source, () => timed(source, () => take(bytes.subarray(from, from + partBytes))));
     }
   }
 
   return {
-    push(bytes) {
+    /** False: the bytes are taken later. Pause the stream until `free` is called. */
+    push(bytes: Buffer): boolean {
       if (pending === null && used.wait(source) === 0) {
         timed(source, () => take(bytes));
         return true;
@@ -75,7 +62,8 @@ export function partsInTurn(source: string, partBytes: number, take: (bytes: Buf
       pending = own;
       return false;
     },
-    get pending() {
+    /** Resolves when all bytes are taken. null: they are. */
+    get pending(): Promise<void> | null {
       return pending;
     },
   };
@@ -106,7 +94,7 @@ export function readInTurns<S extends Socket>(socket: S, server: string): S {
     if (state === 'free' && used.wait(server) > 0) {
       state = 'waits';
       // Not in this call stack: the lane may begin at once.
-      setImmediate(() => void inTurn(server, beginTurn));
+      setImmediate(() => void laneOnce(server, beginTurn));
     }
     if (state === 'waits') return null;
     const chunk: unknown = read(state === 'turn' && socket.readableLength > PART_BYTES ? PART_BYTES : undefined);

@@ -33,6 +33,9 @@ export interface UpstreamRequest {
   readonly signal?: Cancellable;
 }
 
+/** A target, and the access with which it is asked. */
+export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
+
 export interface StatelessHeaders {
   readonly version: string;
   readonly method: string;

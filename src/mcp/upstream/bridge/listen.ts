@@ -5,9 +5,9 @@
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../protocol/mode.ts';
-import { isFault } from '../upstream.ts';
+import { isFault, type Reach } from '../upstream.ts';
 import { read } from './messages.ts';
-import type { BridgeParts, Reach } from './requests.ts';
+import type { BridgeParts } from './requests.ts';
 
 export type Listener = ReturnType<typeof createListener>;
 

@@ -6,9 +6,9 @@ import { SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { jsonAnswer } from '../answers.ts';
 import { readAll } from '../http.ts';
 import { discoversStateless, type UpstreamModes } from '../modes.ts';
-import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
+import { isFault, type Reach, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
 import { type ClientTraits, envelope, openingResult } from './messages.ts';
-import { askTarget, type BoundReach, type BridgeParts, type Reach, resultOf } from './requests.ts';
+import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
 import type { BridgedSessions } from './sessions.ts';
 
 /** How long no session is requested from a target that refused one. */

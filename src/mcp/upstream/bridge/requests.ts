@@ -9,6 +9,7 @@ import { faultOf, readAll } from '../http.ts';
 import type { Unread } from '../unread.ts';
 import {
   isFault,
+  type Reach,
   type StatelessHeaders,
   type Upstream,
   type UpstreamAnswer,
@@ -26,9 +27,6 @@ export interface BridgeParts {
   readonly now: () => number;
   readonly unread: Unread;
 }
-
-/** The target and the access to it. The latest request's values count. */
-export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;
 
 /** The target, the access to it, and the signal that aborts the request. */
 export type BoundReach = Reach & Pick<UpstreamRequest, 'signal'>;

@@ -6,7 +6,14 @@ import { CODES, errorMessage } from '../../protocol/message.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { paramHeaders } from '../param-headers.ts';
-import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest, type UpstreamStream } from '../upstream.ts';
+import {
+  isFault,
+  type Reach,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamRequest,
+  type UpstreamStream,
+} from '../upstream.ts';
 import {
   type Answered,
   declaredIn,
@@ -20,7 +27,7 @@ import {
   type Sourced,
   statelessRequest,
 } from './messages.ts';
-import { answering, type BoundReach, type BridgeParts, type Reach, responseFrom, sendStateless } from './requests.ts';
+import { answering, type BoundReach, type BridgeParts, responseFrom, sendStateless } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';
 
 const MAX_ROUNDS = 10;

@@ -2,14 +2,14 @@
 
 import { errors } from 'undici';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
-import { addressOf } from '../../../targets/target.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
-import { silenceOf } from '../upstream.ts';
+import { bindingKey } from '../health.ts';
+import { type Reach, silenceOf } from '../upstream.ts';
 import { createListener, type Listener } from './listen.ts';
 import { type ClientTraits, envelope } from './messages.ts';
 import { createQuestions, type Questions } from './questions.ts';
-import type { BridgeParts, Reach } from './requests.ts';
+import type { BridgeParts } from './requests.ts';
 import { createKnownTools, type KnownTools } from './tools.ts';
 
 export interface BridgedSession {
@@ -34,8 +34,8 @@ export type BridgedSessions = ReturnType<typeof createBridgedSessions>;
 interface Kept extends BridgedSession {
   readonly targetId: string;
   readonly user: string;
-  readonly address: string;
-  readonly binding: string;
+  /** The target, address and credentials that the session was opened with. */
+  readonly bindingKey: string;
   usedAt: number;
   unused: NodeJS.Timeout | undefined;
 }
@@ -80,8 +80,7 @@ export function createBridgedSessions(parts: BridgeParts) {
       id: PREFIX + newId(),
       targetId: target.id,
       user: access.user,
-      address: addressOf(target),
-      binding: access.binding,
+      bindingKey: bindingKey({ target, access }),
       client,
       maySubscribe,
       running: new Map(),
@@ -130,14 +129,9 @@ export function createBridgedSessions(parts: BridgeParts) {
   return {
     keep,
     /** Returns the session and marks it as used. null: it is unknown, or has a different address or binding. */
-    use(id: string, { target, access }: Reach): BridgedSession | null {
+    use(id: string, reach: Reach): BridgedSession | null {
       const session = sessions.get(id);
-      const isUsable =
-        session !== undefined &&
-        session.address === addressOf(target) &&
-        session.binding === access.binding &&
-        now() - session.usedAt <= SESSION_MS;
-      if (!isUsable) return null;
+      if (session?.bindingKey !== bindingKey(reach) || now() - session.usedAt > SESSION_MS) return null;
       touch(session);
       return session;
     },

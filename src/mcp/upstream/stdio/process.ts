@@ -53,23 +53,9 @@ export interface ProcessHandlers {
   ended(why: ProcessFault): void;
 }
 
-export interface TargetProcess {
-  /** undefined: the process could not be started. */
-  readonly pid: number | undefined;
-  /** `full`: the process does not read its input. `closed`: it has ended, or is about to. */
-  send(text: string): 'sent' | 'full' | 'closed';
-  /** Stops reading its output, which makes the process wait. */
-  pause(): void;
-  resume(): void;
-  /** Closes stdin, then sends SIGTERM, then SIGKILL. */
-  end(why: string): void;
-  /** Sends SIGKILL at once, because the process misbehaved. */
-  kill(why: string): void;
-  /** Resolves when the process, its process group and its folder are gone. */
-  readonly gone: Promise<void>;
-}
+export type TargetProcess = ReturnType<typeof startProcess>;
 
-export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: ProcessHandlers, log: Log): TargetProcess {
+export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: ProcessHandlers, log: Log) {
   let folder: string | null = null;
   let child: ChildProcessByStdio<Writable, Readable, Readable>;
   try {
@@ -90,7 +76,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   } catch (cause) {
     const removed = remove(folder, spec, log);
     queueMicrotask(() => handlers.ended(new ProcessFault('unreachable', 'the process could not be started', { cause })));
-    return { pid: undefined, send: () => 'closed', pause: nothing, resume: nothing, end: nothing, kill: nothing, gone: removed };
+    return { send: () => 'closed' as const, pause: nothing, resume: nothing, end: nothing, kill: nothing, gone: removed };
   }
 
   const { pid, stdin, stdout } = child;
@@ -246,25 +232,29 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
 
   return {
-    pid,
-    send(text) {
+    /** `full`: the process does not read its input. `closed`: it has ended, or is about to. */
+    send(text: string): 'sent' | 'full' | 'closed' {
       if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';
       const line = toLine(text);
       if (stdin.writableLength + Buffer.byteLength(line) > INPUT_BYTES) return 'full';
       stdin.write(line);
       return 'sent';
     },
-    pause() {
+    /** Stops reading its output, which makes the process wait. */
+    pause(): void {
       if (ending !== null || hasExited()) return;
       isPaused = true;
       stdout.pause();
     },
-    resume() {
+    resume(): void {
       isPaused = false;
       goOn();
     },
+    /** Closes stdin, then sends SIGTERM, then SIGKILL. */
     end,
+    /** Sends SIGKILL at once, because the process misbehaved. */
     kill,
+    /** Resolves when the process, its process group and its folder are gone. */
     gone,
   };
 }

@@ -11,6 +11,7 @@ import { type Access, addressOf, type Credentials, type StdioTarget } from '../.
 import { type RpcMessage, readMessage } from '../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../protocol/rebuild.ts';
 import { statusAnswer } from '../answers.ts';
+import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
 import { isFault, openingOf, silenceOf, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
 import { SharedProcess, type SharedProcessDeps, type SharedProcessSession } from './shared-process.ts';
@@ -49,8 +50,8 @@ interface Seat {
   readonly host: SharedProcess;
   readonly session: SharedProcessSession;
   readonly targetId: string;
-  /** The fingerprint of target, address and credentials. A session must not be used with different ones. */
-  readonly fingerprint: string;
+  /** The target, address and credentials that the session was opened with. It must not be used with different ones. */
+  readonly bindingKey: string;
 }
 
 export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps) {
@@ -212,7 +213,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     const opened = await host.open(message, located, signal);
     const session = isFault(opened) ? undefined : host.sessions.get(opened.sessionId ?? '');
     if (session !== undefined) {
-      seats.set(session.id, { host, session, targetId: target.id, fingerprint: fingerprintOf(target, access) });
+      seats.set(session.id, { host, session, targetId: target.id, bindingKey: bindingKey({ target: request.target, access }) });
     }
     return opened;
   }
@@ -248,7 +249,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (credentials === 'unusable') return { fault: 'credential' };
       // Processes speak only the stateful revisions.
       if (request.stateless !== undefined) return statusAnswer(400);
-      const isOwn = seat !== undefined && seat.fingerprint === fingerprintOf(target, access);
+      const isOwn = seat !== undefined && seat.bindingKey === bindingKey(request);
       if (request.session !== undefined && !isOwn) return statusAnswer(404);
       if (method === 'GET') return isOwn ? seat.host.listen(seat.session, signal) : statusAnswer(400);
       const reading = readLargeJson(request.body ?? '', OWN_RULES, target.id);
@@ -267,8 +268,4 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       await inTime(Promise.all([...hosts].map(({ gone }) => gone)), CLOSE_MS);
     },
   };
-}
-
-function fingerprintOf(target: StdioTarget & { readonly id: string }, access: Access): string {
-  return JSON.stringify([target.id, addressOf(target), access.binding]);
 }
