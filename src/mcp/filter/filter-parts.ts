@@ -88,20 +88,14 @@ export function mayUse(objects: readonly (NamedObject | null)[], { decide }: Res
   return objects.map((object) => object !== null && allowed.has(object));
 }
 
-/** The member that holds the list of a result, by method. */
-export const LIST_OF: ReadonlyMap<string, string> = new Map([
-  ['tools/call', 'content'],
-  ['tasks/result', 'content'],
-  ['prompts/get', 'messages'],
-  ['resources/read', 'contents'],
-  ['tasks/list', 'tasks'],
-]);
+/** Members with parts of a result that are decided one by one. */
+const DECIDED_LISTS = ['content', 'messages', 'contents', 'tasks'];
 
 export const TWO_KINDS = 'the answer mixes two kinds of results';
 
 /** If a client reads the members of a result and ignores its `resultType`, it would see members that the filter did not check. */
 export function isOfTwoKinds(result: JsonObject, isWhole: boolean, { mode, method }: ResultContext): boolean {
-  if (!isWhole) return [...LIST_OF.values()].some((member) => member in result);
+  if (!isWhole) return DECIDED_LISTS.some((member) => member in result);
   return mode === 'stateless' && !isTaskMethod(method) && 'inputRequests' in result;
 }
 
@@ -110,10 +104,14 @@ export const COMMON = '_meta resultType inputRequests requestState ttlMs cacheSc
 export const CONTENT_MEMBERS = imitationOf(COMMON, 'content task');
 export const TASK_MEMBERS = imitationOf(COMMON, 'taskId result error');
 
-/** Refuses names like `Tools`: the filter does not check them, but a client that matches names case-insensitively reads them. */
-export function checkHead({ value }: Draft, isImitation: (name: string) => boolean): Fault | null {
-  const imitated = Object.keys(value).find(isImitation);
-  return imitated === undefined ? null : fault(`its member ${JSON.stringify(imitated)} imitates a protocol member`);
+/**
+ * Checks the names of members, and `_meta`. Refuses names like `Tools`: the filter does not check them, but a client that
+ * matches names case-insensitively reads them.
+ */
+export function checkHead(draft: Draft, isImitation: (name: string) => boolean, context: ResultContext): Fault | null {
+  const imitated = Object.keys(draft.value).find(isImitation);
+  if (imitated !== undefined) return fault(`its member ${JSON.stringify(imitated)} imitates a protocol member`);
+  return checkMeta(draft, context) ? null : fault(TOO_MANY);
 }
 
 const imitatesRelated = imitationOf(RELATED_TASK);
@@ -122,7 +120,7 @@ const imitatesRelated = imitationOf(RELATED_TASK);
  * Checks `_meta`. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the reference is
  * removed. The result of a call may, like its tool, point to a resource that renders it. False: it names too many resources.
  */
-export function checkMeta(draft: Draft, context: ResultContext): boolean {
+function checkMeta(draft: Draft, context: ResultContext): boolean {
   const meta = draft.value._meta;
   const span = draft.span.members?.get('_meta');
   if (!isObject(meta) || span === undefined) return true;
@@ -197,10 +195,7 @@ export function filterTaskParams(located: Located, params: JsonObject, context: 
   const span = located.span.members?.get('params');
   if (span === undefined) return fault('the notification has no params');
   const draft: Draft = { text: located.text, span, value: params, edits: [] };
-  const unreadable = checkHead(draft, TASK_MEMBERS);
-  if (unreadable !== null) return unreadable;
-  if (!checkMeta(draft, context)) return fault(TOO_MANY);
-  return finish(draft, filterTask(draft, context));
+  return finish(draft, checkHead(draft, TASK_MEMBERS, context) ?? filterTask(draft, context));
 }
 
 /** In 2025-11-25, the task is a member of the result. */
@@ -245,9 +240,7 @@ export function filterTask(draft: Draft, context: ResultContext): Filtered {
   if (!isObject(result) || span === undefined) return UNCHANGED;
   if (isOfTwoKinds(result, true, { ...context, method: 'tools/call' })) return fault(TWO_KINDS);
   const inner: Draft = { ...draft, span, value: result };
-  const unreadable = checkHead(inner, CONTENT_MEMBERS);
-  if (unreadable !== null) return unreadable;
-  return checkMeta(inner, context) ? filterToolResult(inner, context) : fault(TOO_MANY);
+  return checkHead(inner, CONTENT_MEMBERS, context) ?? filterToolResult(inner, context);
 }
 
 const imitatesTask = imitationOf('taskId _meta');

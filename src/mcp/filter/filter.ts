@@ -9,7 +9,7 @@ import { reduceServerCapabilities } from '../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../protocol/draft.ts';
 import { imitationOf } from '../protocol/message.ts';
 import { isSessionRevision, SESSION_REVISIONS, STATELESS_REVISION } from '../protocol/mode.ts';
-import { itemObject, type ListShape } from '../protocol/operation.ts';
+import { itemObject } from '../protocol/operation.ts';
 import type { Located } from '../protocol/rebuild.ts';
 import { readTemplate } from '../protocol/template.ts';
 import { isCanonicalUri, resourceOf } from '../protocol/uri.ts';
@@ -19,7 +19,6 @@ import {
   COMMON,
   CONTENT_MEMBERS,
   checkHead,
-  checkMeta,
   createdTask,
   type DoneList,
   doneBefore,
@@ -33,7 +32,6 @@ import {
   finish,
   inputRequired,
   isOfTwoKinds,
-  LIST_OF,
   mayUse,
   newTask,
   type ResultContext,
@@ -51,9 +49,9 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   const span = located.span.members?.get('result');
   if (span === undefined) return fault('the answer has no result');
   const draft: Draft = { text: located.text, span, value: result, edits: [] };
-  const unreadable = checkHead(draft, membersOf(context));
+  const { isImitation, filter } = shapeOf(context);
+  const unreadable = checkHead(draft, isImitation, context);
   if (unreadable !== null) return unreadable;
-  if (!checkMeta(draft, context)) return fault(TOO_MANY);
   const kind = result.resultType;
   const isWhole = context.mode === 'stateful' || kind === undefined || kind === 'complete';
   if (isOfTwoKinds(result, isWhole, context)) return fault(TWO_KINDS);
@@ -61,7 +59,7 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
     return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer has an unknown resultType');
   }
-  const filtered = filterComplete(draft, context);
+  const filtered = filter(draft, context);
   if (filtered.ok) forbidCaching(draft, context);
   return finish(draft, filtered);
 }
@@ -71,11 +69,8 @@ const ITEMS_AT_ONCE = 50;
 /** A list with more items is filtered in steps, however short its text is. */
 const LONG_LIST = 500;
 
-const listMemberOf = ({ operation, method }: ResultContext): string | undefined =>
-  operation.kind === 'list' ? operation.list.member : LIST_OF.get(method);
-
 export function isLongList(result: JsonObject, context: ResultContext): boolean {
-  const items = result[listMemberOf(context) ?? ''];
+  const items = result[shapeOf(context).list ?? ''];
   return Array.isArray(items) && items.length > LONG_LIST;
 }
 
@@ -86,7 +81,7 @@ export function* filterInSteps(
   context: ResultContext,
   itemsAtOnce = ITEMS_AT_ONCE,
 ): Generator<undefined, FilteredResult> {
-  const member = listMemberOf(context);
+  const member = shapeOf(context).list;
   const list = member === undefined ? undefined : located.span.members?.get('result')?.members?.get(member);
   const items = member === undefined ? undefined : result[member];
   const isLong = Array.isArray(items) && !isUnread(items) && list?.items?.length === items.length && items.length > itemsAtOnce;
@@ -132,60 +127,49 @@ function filterPart(
   return filtered.ok ? { ...filtered, text: filtered.text.slice(1, -1) } : filtered;
 }
 
-const OTHER_MEMBERS = imitationOf(COMMON);
-const MEMBERS: ReadonlyMap<string, (name: string) => boolean> = new Map([
-  ['initialize', imitationOf(COMMON, 'protocolVersion capabilities')],
-  ['server/discover', imitationOf(COMMON, 'supportedVersions capabilities')],
-  ['tools/list', imitationOf(COMMON, 'tools')],
-  ['prompts/list', imitationOf(COMMON, 'prompts')],
-  ['resources/list', imitationOf(COMMON, 'resources')],
-  ['resources/templates/list', imitationOf(COMMON, 'resourceTemplates')],
-  ['tasks/list', imitationOf(COMMON, 'tasks')],
-  ['tools/call', CONTENT_MEMBERS],
-  ['tasks/result', CONTENT_MEMBERS],
-  ['tasks/get', TASK_MEMBERS],
-  ['tasks/update', TASK_MEMBERS],
-  ['tasks/cancel', TASK_MEMBERS],
-  ['prompts/get', imitationOf(COMMON, 'messages')],
-  ['resources/read', imitationOf(COMMON, 'contents')],
-  ['completion/complete', imitationOf(COMMON, 'completion')],
+/** How the result of a method is filtered. */
+interface Shape {
+  /** Whether the name imitates that of a member which the filter reads. */
+  readonly isImitation: (name: string) => boolean;
+  readonly filter: (draft: Draft, context: ResultContext) => Filtered;
+  /** The member that holds the list of the result. */
+  readonly list?: string;
+}
+
+const OTHER: Shape = { isImitation: imitationOf(COMMON), filter: () => UNCHANGED };
+const CONTENT: Shape = { isImitation: CONTENT_MEMBERS, filter: filterToolResult, list: 'content' };
+const TASK: Shape = { isImitation: TASK_MEMBERS, filter: filterTask };
+const listIn = (list: string, filter: Shape['filter']): Shape => ({ isImitation: imitationOf(COMMON, list), filter, list });
+
+const SHAPES: ReadonlyMap<string, Shape> = new Map([
+  ['initialize', { isImitation: imitationOf(COMMON, 'protocolVersion capabilities'), filter: openedSession }],
+  ['server/discover', { isImitation: imitationOf(COMMON, 'supportedVersions capabilities'), filter: discovered }],
+  ['tools/list', listIn('tools', filterList)],
+  ['prompts/list', listIn('prompts', filterList)],
+  ['resources/list', listIn('resources', filterList)],
+  ['resources/templates/list', listIn('resourceTemplates', filterList)],
+  ['tasks/list', listIn('tasks', filterTasks)],
+  ['tools/call', { ...CONTENT, filter: filterCall }],
+  ['tasks/result', CONTENT],
+  ['tasks/get', TASK],
+  ['tasks/update', TASK],
+  ['tasks/cancel', TASK],
+  ['prompts/get', listIn('messages', (draft, context) => filterItems(draft, 'messages', visibleMessage, context))],
+  ['resources/read', listIn('contents', filterContents)],
+  ['completion/complete', { isImitation: imitationOf(COMMON, 'completion'), filter: filterCompletions }],
 ]);
 
-function membersOf({ method }: ResultContext): (name: string) => boolean {
-  return MEMBERS.get(method) ?? OTHER_MEMBERS;
+const shapeOf = ({ method }: ResultContext): Shape => SHAPES.get(method) ?? OTHER;
+
+function filterCall(draft: Draft, context: ResultContext): Filtered {
+  const isTask = context.mode === 'stateful' && 'task' in draft.value;
+  return isTask ? createdTask(draft, context) : filterToolResult(draft, context);
 }
 
-function filterComplete(draft: Draft, context: ResultContext): Filtered {
-  if (context.operation.kind === 'list') return filterList(draft, context.operation.list, context);
-  switch (context.method) {
-    case 'initialize':
-      return openedSession(draft);
-    case 'server/discover':
-      return discovered(draft);
-    case 'tools/call':
-      return context.mode === 'stateful' && 'task' in draft.value
-        ? createdTask(draft, context)
-        : filterToolResult(draft, context);
-    case 'tasks/result':
-      return filterToolResult(draft, context);
-    case 'tasks/list':
-      return filterTasks(draft, context);
-    case 'tasks/get':
-    case 'tasks/update':
-    case 'tasks/cancel':
-      return filterTask(draft, context);
-    case 'prompts/get':
-      return filterItems(draft, 'messages', visibleMessage, context);
-    case 'resources/read':
-      return filterContents(draft, context);
-    case 'completion/complete':
-      return filterCompletions(draft, context);
-    default:
-      return UNCHANGED;
-  }
-}
-
-function filterList(draft: Draft, shape: ListShape, context: ResultContext): Filtered {
+function filterList(draft: Draft, context: ResultContext): Filtered {
+  const { operation } = context;
+  if (operation.kind !== 'list') return UNCHANGED;
+  const shape = operation.list;
   const done = doneBefore(draft, shape.member, context);
   if (done !== null) return done;
   const items = draft.value[shape.member];
