@@ -49,7 +49,8 @@ function check(row: JoinedRow): void {
     EFFECTS.includes(row.effect) &&
     ['all', ...RESOURCE_TYPES].includes(row.resource_type) &&
     (row.subject_id === null || SUBJECT_TYPES.includes(row.subject_type)) &&
-    Number.isInteger(row.priority);
+    Number.isInteger(row.priority) &&
+    [0, 1, false, true].includes(row.enabled);
   if (!known) throw new Error(`The table policies contains an invalid row, which the gateway did not write (${row.id})`);
 }
 

@@ -57,7 +57,8 @@ const toUser = (row: UserRow): User => ({
   email: row.email,
   role: row.role,
   groups: JSON.parse(row.groups),
-  enabled: Boolean(row.enabled),
+  // SQLite may store any value. Only a true one enables a user.
+  enabled: row.enabled === true || row.enabled === 1,
   created_at: row.created_at,
   updated_at: row.updated_at,
 });

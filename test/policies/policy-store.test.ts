@@ -147,6 +147,11 @@ eachEngine(test.serial, 'thousands of changes are made in few statements of limi
 eachEngine(test.serial, 'an impossible row stops the load', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   await policyStore(knex).insert(policy('a'));
-  await knex('policies').where('id', 'a').update({ effect: 'Allow' });
-  await t.throwsAsync(policyStore(knex).all(), { message: /contains an invalid row/ });
+  const written = { effect: 'allow', enabled: true };
+  for (const damage of [{ effect: 'Allow' }, { enabled: 2 }]) {
+    await knex('policies')
+      .where('id', 'a')
+      .update({ ...written, ...damage });
+    await t.throwsAsync(policyStore(knex).all(), { message: /contains an invalid row/ }, JSON.stringify(damage));
+  }
 });

@@ -1,6 +1,11 @@
 import test from 'ava';
+import { tokenStore } from '../../src/auth/token-store.ts';
 import type { Identity } from '../../src/state/admission.ts';
 import { createIdentities } from '../../src/state/identities.ts';
+import { readIdentities } from '../../src/state/identity-store.ts';
+import { userStore } from '../../src/users/user-store.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
 
 const of = (token: string, user: string, role = 'user'): Identity => ({
   token: { id: token, user_id: user, kind: 'api', kid: 'k', revoked_at: null },
@@ -61,4 +66,25 @@ test('the oldest identity makes room for a new one, and its user can still be fo
     ['b', 'd', 'e'].map((token) => identities.get(token) !== undefined),
     [false, false, true],
   );
+});
+
+eachEngine(test.serial, 'a damaged row enables no user', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const times = { created_at: 1, updated_at: 1 };
+  await userStore(knex).insert({ ...times, id: 'u', email: 'u@x', role: 'user', groups: [], enabled: true }, 'hash');
+  const token = {
+    id: 't',
+    user_id: 'u',
+    kind: 'api',
+    name: 'n',
+    kid: 'k',
+    created_at: 1,
+    expires_at: null,
+    revoked_at: null,
+  } as const;
+  await tokenStore(knex).insert(token);
+  const isEnabled = async () => (await readIdentities(knex, ['t']))[0]?.user.enabled;
+  t.true(await isEnabled());
+  await knex('users').update({ enabled: 2 });
+  t.false(await isEnabled());
 });
