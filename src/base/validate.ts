@@ -19,15 +19,19 @@ export const lines = (max: number): Joi.StringSchema =>
   textWithout(CONTROL_IN_LINES, 'must not contain control characters other than line breaks and tabs', max);
 
 function textWithout(refused: RegExp, refusal: string, max: number): Joi.StringSchema {
-  return Joi.string()
-    .custom((value: string, helpers) => {
-      if (!value.isWellFormed()) return helpers.message({ custom: 'must be well-formed Unicode' });
-      if (refused.test(value)) return helpers.message({ custom: refusal });
-      if ([...value].length > max) return helpers.message({ custom: `must have at most ${max} characters` });
-      return value;
-    })
-    .meta({ maxLength: max });
+  return checked(Joi.string(), (value) => {
+    if (!value.isWellFormed()) return 'must be well-formed Unicode';
+    if (refused.test(value)) return refusal;
+    return [...value].length > max ? `must have at most ${max} characters` : null;
+  }).meta({ maxLength: max });
 }
+
+/** The schema without the values for which `problemOf` returns a reason. */
+export const checked = <S extends Joi.Schema, Value = string>(schema: S, problemOf: (value: Value) => string | null): S =>
+  schema.custom((value: Value, helpers) => {
+    const problem = problemOf(value);
+    return problem === null ? value : helpers.message({ custom: problem });
+  }) as S;
 
 export const uuid = (): Joi.StringSchema =>
   Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });

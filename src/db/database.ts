@@ -13,26 +13,7 @@ import { SqliteClient } from './sqlite-client.ts';
 export type Connection = Knex;
 export type Transaction = Knex.Transaction;
 
-export interface Database {
-  readonly kind: DatabaseConfig['kind'];
-  /** The pool. Reads see every commit that was acknowledged before they began, in a cluster, too. */
-  readonly knex: Knex;
-  /** A pool of separate connections for reading new state, which works even if all other connections are busy. */
-  readonly reader: Knex;
-  /** Runs `work` on a snapshot: everything it reads is the state at its first read. */
-  snapshot<T>(work: (db: Connection) => Promise<T>): Promise<T>;
-  connections(): Connections;
-  /** Rejects unless the database accepts writes. */
-  probe(): Promise<void>;
-  close(): Promise<void>;
-}
-
-export interface Connections {
-  readonly used: number;
-  readonly free: number;
-  /** How much work waits for a connection. */
-  readonly waiting: number;
-}
+export type Database = Awaited<ReturnType<typeof openDatabase>>;
 
 const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
 
@@ -165,7 +146,7 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
  * Opens the database. `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason
  * that an operator can act on.
  */
-export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>): Promise<Database> {
+export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>) {
   let db: Knex | undefined;
   try {
     // Migrations run without a statement timeout.
@@ -184,9 +165,12 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
   let probing: Promise<void> | null = null;
   return {
     kind: config.kind,
+    /** The pool. Reads see every commit that was acknowledged before they began, in a cluster, too. */
     knex: opened,
+    /** A pool of separate connections for reading new state, which works even if all other connections are busy. */
     reader,
-    snapshot: (work) =>
+    /** Runs `work` on a snapshot: everything it reads is the state at its first read. */
+    snapshot: <T>(work: (db: Connection) => Promise<T>): Promise<T> =>
       config.kind === 'sqlite' ? reader.transaction(work) : reader.transaction(work, { isolationLevel: 'repeatable read' }),
     connections() {
       const pools = [...new Set([opened, reader])].map(({ client }) => client.pool as Pool);
@@ -194,10 +178,12 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
       return {
         used: sum((pool) => pool.numUsed()),
         free: sum((pool) => pool.numFree()),
+        /** How much work waits for a connection. */
         waiting: sum((pool) => pool.numPendingAcquires()),
       };
     },
-    probe() {
+    /** Rejects unless the database accepts writes. */
+    probe(): Promise<void> {
       // This write changes nothing and waits for no lock. Only one runs at a time, because anyone may request readiness.
       probing ??= (async () => {
         await opened('migrations').update({ applied_at: opened.ref('applied_at') });
@@ -206,7 +192,7 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
       });
       return probing;
     },
-    async close() {
+    async close(): Promise<void> {
       await opened.destroy();
       if (reader !== opened) await reader.destroy();
     },

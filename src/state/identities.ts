@@ -25,9 +25,7 @@ export function createIdentities(capacity: number) {
       const [oldest] = byToken.keys();
       if (byToken.size >= capacity && oldest !== undefined) forgetToken(oldest);
       byToken.set(token.id, identity);
-      const tokens = tokensOf.get(user.id);
-      if (tokens) tokens.add(token.id);
-      else tokensOf.set(user.id, new Set([token.id]));
+      tokensOf.set(user.id, (tokensOf.get(user.id) ?? new Set<string>()).add(token.id));
     },
     forgetToken,
     /** Removes the identities of all tokens of the user. The time depends only on the number of these tokens. */

@@ -38,9 +38,7 @@ export function accessor(target: Target, held: readonly HeldCredential[]): Route
   const bySubject = new Map<string, HeldCredential[]>();
   for (const credential of held) {
     const key = subjectKey(credential.subject_type, credential.subject_value);
-    const those = bySubject.get(key);
-    if (those) those.push(credential);
-    else bySubject.set(key, [credential]);
+    bySubject.set(key, [...(bySubject.get(key) ?? []), credential]);
   }
   return (principal) => {
     const groups = inByteOrder(principal.groups);

@@ -1,7 +1,7 @@
 /** Credentials in requests of the REST API: the header or variable, the subject, and the value. */
 import Joi from 'joi';
 import { invalidRequest } from '../base/errors.ts';
-import { model, text, validate } from '../base/validate.ts';
+import { checked, model, text, validate } from '../base/validate.ts';
 import { CREDENTIAL_TYPES, type CredentialKey, type Target } from './target.ts';
 
 export const CREDENTIAL_LIMITS = { name: 256, value: 8192, subjectValue: 256 } as const;
@@ -68,15 +68,9 @@ export function fitsTransport(transport: Target['transport'], type: CredentialKe
   }
 }
 
-const namedFor = (problemOf: (name: string) => string | null, kept: (name: string) => string) =>
-  Joi.string()
-    .max(CREDENTIAL_LIMITS.name)
-    .custom((name: string, helpers) => {
-      const problem = problemOf(name);
-      return problem === null ? kept(name) : helpers.message({ custom: problem });
-    });
-const headerName = namedFor(headerProblem, (name) => name.toLowerCase());
-const variableName = namedFor(variableProblem, (name) => name);
+const anyName = Joi.string().max(CREDENTIAL_LIMITS.name);
+const headerName = checked(anyName, headerProblem).custom((name: string) => name.toLowerCase());
+const variableName = checked(anyName, variableProblem);
 
 const type = Joi.valid(...CREDENTIAL_TYPES).required();
 export const credentialName = Joi.string().description(
@@ -148,10 +142,11 @@ export const suppliedKey = model<CredentialKey>('UserCredential', {
   type,
   name: nameFor(
     Joi.valid(BEARER.name),
-    variableName.required().custom((name: string, helpers) => {
-      const message = `the variable ${name} cannot be supplied by users, because it controls the process itself`;
-      return isSteeringVariable(name) ? helpers.message({ custom: message }) : name;
-    }),
+    checked(variableName.required(), (name) =>
+      isSteeringVariable(name)
+        ? `the variable ${name} cannot be supplied by users, because it controls the process itself`
+        : null,
+    ),
   ).meta({ as: credentialName }),
 }).custom((key: CredentialKey) => ({ type: key.type, name: key.name ?? BEARER.name }));
 

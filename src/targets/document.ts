@@ -2,7 +2,7 @@
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
-import { asTimestamp, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
+import { asTimestamp, checked, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
 import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { ASKABLE, type Askable } from '../mcp/protocol/capabilities.ts';
 import { type ExtensionMethod, isRequestMethod } from '../mcp/protocol/operation.ts';
@@ -85,11 +85,6 @@ export function extensionMethodProblem(method: string): string | null {
   return ofProtocol ? `${method} is a method of the protocol itself` : null;
 }
 
-const checked = (schema: Joi.StringSchema, problemOf: (value: string) => string | null): Joi.StringSchema =>
-  schema.custom((value: string, helpers) => {
-    const problem = problemOf(value);
-    return problem === null ? value : helpers.message({ custom: problem });
-  });
 const absolutePath = checked(text(TARGET_LIMITS.path), (value) => (isAbsolute(value) ? null : 'must be an absolute path'));
 
 /** The members of every target. */
@@ -161,11 +156,7 @@ export const stdioMembers = {
   cwd: absolutePath
     .allow(null)
     .description('The working folder; null: an empty folder of its own, which is deleted when the process ends.'),
-  env: Joi.object<Record<string, string>>()
-    .custom((env: Record<string, unknown>, helpers) => {
-      const problem = envProblem(env);
-      return problem === null ? env : helpers.message({ custom: problem });
-    })
+  env: checked(Joi.object<Record<string, string>>(), envProblem)
     .meta({
       additionalProperties: { type: 'string', maxLength: TARGET_LIMITS.envValue },
       maxProperties: TARGET_LIMITS.env,

@@ -79,7 +79,12 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
   let closed = false;
 
   function open(): Thread {
-    const worker = new Worker(module, { resourceLimits: { maxOldGenerationSizeMb: limits.memory } });
+    let worker: Worker;
+    try {
+      worker = new Worker(module, { resourceLimits: { maxOldGenerationSizeMb: limits.memory } });
+    } catch (cause) {
+      throw new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause });
+    }
     const thread: Thread = { worker, idle: null };
     threads.add(thread);
     worker.once('exit', () => {
@@ -91,14 +96,6 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     return thread;
   }
 
-  function opened(): Thread {
-    try {
-      return open();
-    } catch (cause) {
-      throw new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause });
-    }
-  }
-
   function end(thread: Thread): void {
     if (thread.idle !== null) clearTimeout(thread.idle);
     threads.delete(thread);
@@ -107,7 +104,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
 
   function take(): Thread {
     if (closed) throw closing();
-    const thread = spare ?? opened();
+    const thread = spare ?? open();
     spare = null;
     if (thread.idle !== null) clearTimeout(thread.idle);
     thread.idle = null;
@@ -146,12 +143,10 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     }
   }
 
-  const waitingOf = (queue: readonly unknown[] | undefined): number => queue?.length ?? 0;
-
   function admit(by: string): void {
     if (closed) throw closing();
     const all = [...queues.values()].reduce((sum, queue) => sum + queue.length, 0);
-    if (waitingOf(queues.get(by)) >= limits.waitingOfCaller) {
+    if ((queues.get(by)?.length ?? 0) >= limits.waitingOfCaller) {
       const message = `${limits.waitingOfCaller} of your plans, comparisons or similar requests are already waiting for their turn. Wait for their answers.`;
       throw new AppError('too_many_requests', message, { retryAfter: RETRY_AFTER_S });
     }

@@ -108,48 +108,33 @@ async function isSseServer(upstream: Upstream, { target, access }: Pick<Upstream
   }
 }
 
-/**
- * Describes a fault to a caller: its kind, the limit, and the setting of that limit. The text has no address, and nothing
- * that the target said or printed. `opening`: the fault occurred while a session was being opened.
- */
-export function faultText(
-  limits: McpLimits,
-  target: Pick<Target, 'timeout_ms'>,
-  { fault, until, withinMs }: UpstreamFault,
-  opening: boolean,
-): string {
-  const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
-  switch (fault) {
-    case 'credential':
-      return 'has an unusable credential: an administrator must set it again';
-    case 'transport':
-      return 'uses a transport or a command that this gateway does not serve: an administrator must change it';
-    case 'timeout':
-      return opening || withinMs !== undefined
-        ? `did not open a session within ${seconds(withinMs ?? openingOf(target, limits))}`
-        : `did not answer in time: it may be silent for ${seconds(silenceOf(target, limits))} (\`timeout_ms\` of the target, or UPSTREAM_TIMEOUT_MS)`;
-    case 'aborted':
-      return 'did not answer before the request was cancelled';
-    case 'unreachable':
-      return 'cannot be reached';
-    case 'denied_address':
-      return 'has an address that the gateway does not connect to: an administrator must change it';
-    case 'crashed':
-      return 'ended before it answered';
-    case 'broken_off':
-      return 'closed the connection before its answer was complete';
-    case 'malformed':
-      return 'sent no valid answer';
-    case 'too_large':
-      return `sent an answer that is too large: at most ${limits.answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`;
-    case 'busy':
-      return 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later';
-    case 'suspended':
-      return until === undefined
-        ? 'does not answer at the moment: the gateway keeps trying'
-        : `failed before; the gateway does not ask it again before ${new Date(until).toISOString()}`;
-  }
-}
+/** `opening`: the fault occurred while a session was being opened. */
+type FaultText = (fault: UpstreamFault, limits: McpLimits, target: Pick<Target, 'timeout_ms'>, opening: boolean) => string;
+
+const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
+
+/** For callers: the kind, the limit, and the setting of that limit. No address, and nothing that the target said or printed. */
+const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string | FaultText>> = {
+  credential: 'has an unusable credential: an administrator must set it again',
+  transport: 'uses a transport or a command that this gateway does not serve: an administrator must change it',
+  timeout: ({ withinMs }, limits, target, opening) =>
+    opening || withinMs !== undefined
+      ? `did not open a session within ${seconds(withinMs ?? openingOf(target, limits))}`
+      : `did not answer in time: it may be silent for ${seconds(silenceOf(target, limits))} (\`timeout_ms\` of the target, or UPSTREAM_TIMEOUT_MS)`,
+  aborted: 'did not answer before the request was cancelled',
+  unreachable: 'cannot be reached',
+  denied_address: 'has an address that the gateway does not connect to: an administrator must change it',
+  crashed: 'ended before it answered',
+  broken_off: 'closed the connection before its answer was complete',
+  malformed: 'sent no valid answer',
+  too_large: (_, { answerBytes }) =>
+    `sent an answer that is too large: at most ${answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`,
+  busy: 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later',
+  suspended: ({ until }) =>
+    until === undefined
+      ? 'does not answer at the moment: the gateway keeps trying'
+      : `failed before; the gateway does not ask it again before ${new Date(until).toISOString()}`,
+};
 
 export function upstreamFault(context: RequestContext, fault: UpstreamFault): Answer {
   const { awaited } = context;
@@ -163,7 +148,8 @@ export function upstreamFault(context: RequestContext, fault: UpstreamFault): An
 
 /** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
 export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFault, method: string | undefined): string {
-  const text = faultText(deps.limits, target, fault, method === 'initialize');
+  const said = FAULT_TEXTS[fault.fault];
+  const text = typeof said === 'string' ? said : said(fault, deps.limits, target, method === 'initialize');
   if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {
     deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'target could not be used');
     deps.health.note(target, fault.fault, text, fault.cause);
@@ -171,7 +157,7 @@ export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFaul
   return `The target \`${target.name}\` ${text}`;
 }
 
-/** Depends on policies and on the name alone, so it tells nothing of the target. */
+/** The answer depends on policies and on the name alone, so it reveals nothing about the target. */
 export function denied(
   { admission, targetName }: Caller,
   mode: Mode,
