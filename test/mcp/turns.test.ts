@@ -7,11 +7,10 @@ import { createAddressRule } from '../../src/base/network-address.ts';
 import { createAgent } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
-import { chargeEvents, partsInTurn, turnOf } from '../../src/mcp/upstream/turns.ts';
+import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
 
 /** More than the source may use in a minute. */
 const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
-const PART = 8 * 1024;
 
 test.serial('a source above its limit waits for its turn, and others do not', async (t) => {
   t.is(turnOf('busy'), null);
@@ -24,7 +23,7 @@ test.serial('a source above its limit waits for its turn, and others do not', as
 test.serial('bytes of a source above its limit are taken in parts and in order', async (t) => {
   const taken: string[] = [];
   let isFree = false;
-  const parts = partsInTurn(
+  const parts = pipeInTurns(
     'parts',
     2,
     (bytes) => taken.push(bytes.toString()),
@@ -59,7 +58,7 @@ test.serial('a connection to a server above its limit is read in parts', async (
     for await (const chunk of (await agent.request(request)).body) chunks.push(chunk as Buffer);
     t.true(Buffer.concat(chunks).equals(sent));
     t.is(
-      chunks.every(({ length }) => length <= PART),
+      chunks.every(({ length }) => length <= PART_BYTES),
       isExhausted,
     );
   }
@@ -95,7 +94,7 @@ test.serial('a process above its limit is read in parts', async (t) => {
     Array.from({ length: lines }, (_, id) => id),
   );
   const most = Math.max(...ofTurn.values());
-  t.true(most * '{"jsonrpc":"2.0","id":1,"result":{}}'.length <= 3 * PART, `${most} lines in one turn`);
+  t.true(most * '{"jsonrpc":"2.0","id":1,"result":{}}'.length <= 3 * PART_BYTES, `${most} lines in one turn`);
 });
 
 test.serial('the reader of a flood of events gets few at once', async (t) => {

@@ -12,7 +12,7 @@ import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../protocol/sse.ts';
 import { createAgent, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
-import { timed, turnOf } from './turns.ts';
+import { PART_BYTES, takeInTurns } from './turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,
@@ -294,7 +294,7 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
 }
 
 export async function* eventsOf(
-  body: AsyncIterable<Uint8Array>,
+  body: AsyncIterable<Buffer>,
   targetId: string,
   maxEventLength: number,
   unread: UnreadAccount,
@@ -302,8 +302,8 @@ export async function* eventsOf(
   const reader = createSseReader(maxEventLength);
   try {
     for await (const chunk of body) {
-      await turnOf(targetId);
-      const events = timed(targetId, () => reader.push(chunk));
+      const events: SseEvent[] = [];
+      await takeInTurns(targetId, chunk, PART_BYTES, (part) => events.push(...reader.push(part)));
       const fault = unread.set(reader.pending);
       if (fault !== null) throw fault;
       if (events.length > 0) yield events;

@@ -10,20 +10,17 @@ import { laneOnce } from '../../base/lane.ts';
 /** Milliseconds of processor time. */
 const LIMITS = { perKey: { perSecond: 250, burst: 50 }, all: { perSecond: 500, burst: 100 } };
 /** The bytes of a connection that are read in one turn. */
-const PART_BYTES = 8 * 1024;
+export const PART_BYTES = 4 * 1024;
 /** An estimate of what delivering one event takes. */
 const EVENT_MS = 0.015;
 
 const used = createFlow(LIMITS, () => performance.now());
 
-/** Charges the source for the time that the work takes. */
-export function timed<T>(source: string, work: () => T): T {
-  const began = performance.now();
-  try {
-    return work();
-  } finally {
-    used.charge(source, performance.now() - began);
-  }
+/** A wait for the processor is not the source's fault: reading takes less than this. */
+const mostMs = (bytes: number): number => 0.1 + bytes * 0.002;
+
+function chargeSince(began: number, source: string, bytes: number): void {
+  used.charge(source, Math.min(performance.now() - began, mostMs(bytes)));
 }
 
 export function chargeEvents(source: string, count: number): void {
@@ -35,30 +32,45 @@ export function turnOf(source: string): Promise<void> | null {
   return used.wait(source) > 0 ? laneOnce(source, () => undefined) : null;
 }
 
-/** Hands the bytes of a source to `take`: all at once, or in parts if it takes turns. `free`: called when all are taken. */
-export function partsInTurn(source: string, partBytes: number, take: (bytes: Buffer) => void, free: () => void) {
-  let pending: Promise<void> | null = null;
+/** Hands the bytes of a source to `take`: all at once (null), or in parts, each in its turn, if the source is above its limit. */
+export function takeInTurns(
+  source: string,
+  bytes: Buffer,
+  partBytes: number,
+  take: (part: Buffer) => void,
+): Promise<void> | null {
+  const timed = (part: Buffer): void => {
+    const began = performance.now();
+    take(part);
+    chargeSince(began, source, part.length);
+  };
+  if (used.wait(source) > 0) return takeParts(source, bytes, partBytes, timed);
+  timed(bytes);
+  return null;
+}
 
-  async function takeParts(bytes: Buffer): Promise<void> {
-    for (let from = 0; from < bytes.length; from += partBytes) {
-      await laneOnce(source, () => timed(source, () => take(bytes.subarray(from, from + partBytes))));
-    }
+async function takeParts(source: string, bytes: Buffer, partBytes: number, take: (part: Buffer) => void): Promise<void> {
+  for (let from = 0; from < bytes.length; from += partBytes) {
+    await laneOnce(source, () => take(bytes.subarray(from, from + partBytes)));
   }
+}
 
+/** The same for a stream that cannot always be paused at once. `free`: called when all bytes are taken. */
+export function pipeInTurns(source: string, partBytes: number, take: (bytes: Buffer) => void, free: () => void) {
+  let pending: Promise<void> | null = null;
   return {
     /** False: the bytes are taken later. Pause the stream until `free` is called. */
     push(bytes: Buffer): boolean {
-      if (pending === null && used.wait(source) === 0) {
-        timed(source, () => take(bytes));
-        return true;
-      }
-      const own = (pending ?? Promise.resolve())
-        .then(() => takeParts(bytes))
-        .then(() => {
-          if (pending !== own) return;
-          pending = null;
-          free();
-        });
+      const taking =
+        pending === null
+          ? takeInTurns(source, bytes, partBytes, take)
+          : pending.then(() => takeInTurns(source, bytes, partBytes, take) ?? undefined);
+      if (taking === null) return true;
+      const own = taking.then(() => {
+        if (pending !== own) return;
+        pending = null;
+        free();
+      });
       pending = own;
       return false;
     },
@@ -71,14 +83,14 @@ export function partsInTurn(source: string, partBytes: number, take: (bytes: Buf
 
 /** Makes the reader of the socket, which is undici, take turns if its server is above the limit. */
 export function readInTurns<S extends Socket>(socket: S, server: string): S {
-  const read = socket.read.bind(socket);
+  const read = socket.read.bind(socket) as (size?: number) => Buffer | null;
   let state: 'free' | 'waits' | 'turn' = 'free';
-  let gaveAt: number | null = null;
+  let given: { readonly at: number; readonly bytes: number } | null = null;
 
   /** undici has handled what it got when it reads again, or when its call stack has ended. */
   function settle(): void {
-    if (gaveAt !== null) used.charge(server, performance.now() - gaveAt);
-    gaveAt = null;
+    if (given !== null) chargeSince(given.at, server, given.bytes);
+    given = null;
   }
 
   function beginTurn(): void {
@@ -97,10 +109,10 @@ export function readInTurns<S extends Socket>(socket: S, server: string): S {
       setImmediate(() => void laneOnce(server, beginTurn));
     }
     if (state === 'waits') return null;
-    const chunk: unknown = read(state === 'turn' && socket.readableLength > PART_BYTES ? PART_BYTES : undefined);
+    const chunk = read(state === 'turn' && socket.readableLength > PART_BYTES ? PART_BYTES : undefined);
     state = 'free';
     if (chunk !== null) {
-      gaveAt = performance.now();
+      given = { at: performance.now(), bytes: chunk.length };
       queueMicrotask(settle);
     }
     return chunk;

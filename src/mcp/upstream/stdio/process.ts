@@ -14,7 +14,7 @@ import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/prom
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
-import { partsInTurn } from '../turns.ts';
+import { PART_BYTES, pipeInTurns } from '../turns.ts';
 import { ProcessFault } from '../upstream.ts';
 import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
@@ -26,9 +26,8 @@ const DRAIN_MS = 500;
 const INPUT_BYTES = 8 * 1024 * 1024;
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
-/** The bytes that are read in one turn. Each line of standard error is searched for secrets, which takes longer. */
-const PART_BYTES = 8 * 1024;
-const STDERR_PART_BYTES = 1024;
+/** The bytes of standard error that are read in one turn. Each line is searched for secrets, which takes long. */
+const STDERR_PART_BYTES = 512;
 /** How many characters of standard error a fault carries. */
 const CAUSE_LENGTH = 2_000;
 
@@ -196,7 +195,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   const takeOutput = (bytes: Buffer): void => {
     if (ending === null && !over && !reader.push(bytes)) kill('it sent a line that does not end');
   };
-  const output = partsInTurn(spec.name, PART_BYTES, takeOutput, goOn);
+  const output = pipeInTurns(spec.name, PART_BYTES, takeOutput, goOn);
   stdout.on('data', (bytes: Buffer) => {
     if (ending === null && !output.push(bytes)) stdout.pause();
   });
@@ -206,7 +205,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   };
   stdout.on('end', () => cutOff('it closed its output'));
   stdin.on('close', () => cutOff('it closed its input'));
-  const errors = partsInTurn(spec.name, STDERR_PART_BYTES, stderr.push, () => child.stderr.resume());
+  const errors = pipeInTurns(spec.name, STDERR_PART_BYTES, stderr.push, () => child.stderr.resume());
   child.stderr.on('data', (bytes: Buffer) => {
     if (!over && !errors.push(bytes)) child.stderr.pause();
   });
