@@ -8,6 +8,7 @@ import { createAgent } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
 import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
+import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 
 /** More than the source may use in a minute. */
 const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
@@ -114,4 +115,14 @@ test.serial('the reader of a flood of events gets few at once', async (t) => {
     Array.from({ length: 100 }, (_, i) => String(i)),
   );
   t.is(queue.pending, 0);
+});
+
+test.serial('what a process above its limit has written before its end is read to the end', async (t) => {
+  const script = `process.stderr.write('a line\\n'.repeat(30_000) + 'the end\\n', () => process.exit(1))`;
+  exhaust('a talker');
+  const fault = await new Promise<ProcessFault>((ended) => {
+    const spec = { name: 'a talker', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+    startProcess(spec, 1_000_000, { line: () => undefined, ended }, createLog('silent'));
+  });
+  t.true(fault.stderr.endsWith('a line\nthe end\n'), fault.stderr.slice(-20));
 });

@@ -27,7 +27,9 @@ const INPUT_BYTES = 8 * 1024 * 1024;
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
 /** The bytes of standard error that are read in one turn. Each line is searched for secrets, which takes long. */
-const STDERR_PART_BYTES = 512;
+const STDERR_PART_BYTES = 1024;
+/** A process that has ended leaves no more than its full pipes, unless another process writes into them. */
+const LAST_READS = 8;
 /** How many characters of standard error a fault carries. */
 const CAUSE_LENGTH = 2_000;
 
@@ -168,6 +170,16 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     handlers.line(line);
   }
 
+  /** Resolves when all that the ended process has left is taken. */
+  async function drained(): Promise<void> {
+    for (let left = LAST_READS; left > 0 && (output.pending !== null || errors.pending !== null); left--) {
+      await output.pending;
+      await errors.pending;
+      // What the pipes still hold arrives.
+      await sleep(1).then(() => immediate());
+    }
+  }
+
   function finish(how: string, cause?: unknown): void {
     if (over) return;
     over = true;
@@ -223,9 +235,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     // The event loop may be late, so immediate() lets the pipes be read first.
     const late = sleep(DRAIN_MS).then(() => immediate());
     void Promise.race([closed, late])
-      .then(() => output.pending)
+      .then(drained)
       .then(() => reading)
-      .then(() => errors.pending)
       .then(() => finish(how));
   });
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
