@@ -228,7 +228,7 @@ export function createHealth(now: () => number) {
 const addressKey = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
 
 /** Requests with the same key reach the same server with the same credentials. */
-export const bindingKey = ({ target, access }: Reach): string => JSON.stringify([addressKey(target), access.binding]);
+export const bindingKey = ({ target, access }: Reach): string => JSON.stringify([target.id, addressOf(target), access.binding]);
 
 const circuitsKey = ({ target, access, list }: Asked): string => JSON.stringify([addressKey(target), access.binding, list]);
 
