@@ -14,74 +14,7 @@ export type DatabaseConfig =
   | { readonly kind: 'sqlite'; readonly path: string }
   | { readonly kind: 'mysql'; readonly url: string; readonly allowWeakDurability: boolean; readonly poolSize: number };
 
-export interface Config {
-  readonly host: string;
-  readonly port: number;
-  /** The origin at which clients reach the gateway, without a trailing slash. */
-  readonly publicUrl: string;
-  /** The origin at which the other replicas reach this one. */
-  readonly replicaUrl: string;
-  readonly database: DatabaseConfig;
-  /** The folder for the SQLite file and, unless `masterKey` is given, for the master key file. */
-  readonly dataDir: string;
-  /** 32 bytes; null: the gateway uses `<dataDir>/master.key`, and creates it if it is missing. */
-  readonly masterKey: Buffer | null;
-  /** Keys under which values may still be sealed. The gateway re-encrypts them under `masterKey` when it starts. */
-  readonly previousMasterKeys: readonly Buffer[];
-  /** Host names, without a port, that the Host header of a request may have. */
-  readonly allowedHosts: readonly string[];
-  /** Origins (scheme, host, port) from which browsers may call. */
-  readonly allowedOrigins: readonly string[];
-  readonly registration: 'open' | 'closed';
-  /** Whether the first registration needs the setup code. */
-  readonly setupCodeRequired: boolean;
-  readonly trustProxy: boolean;
-  readonly logLevel: LogLevel;
-  readonly rateLimits: {
-    /** Registrations and logins per minute and IP address. */
-    readonly login: number;
-    /** Requests on `/mcp` per minute, principal and IP address. */
-    readonly mcp: number;
-    /** API tokens that a user may make per minute, and own credentials that a user may set or delete per minute. */
-    readonly changes: number;
-    /** API tokens that a user may have. */
-    readonly apiTokens: number;
-    /** Denials per minute and principal. Beyond this, requests of the principal are refused without a decision. */
-    readonly denials: number;
-  };
-  /** How many days changes are kept, except changes of policies; 0: for ever. */
-  readonly changesRetentionDays: number;
-  readonly audit: {
-    /** How many days rows are kept; 0: for ever. */
-    readonly retentionDays: number;
-    /** The file to which signed checkpoints are appended. */
-    readonly checkpoints: string;
-    readonly checkpointMinutes: number;
-  };
-  /** How old the state of a decision may be, in milliseconds; 0: at least as new as the request. */
-  readonly freshnessMs: number;
-  /** How long a target may be silent during a request, in milliseconds. A target may have its own value. */
-  readonly upstreamTimeoutMs: number;
-  /** Largest answer of a target, and largest single event or line, in bytes. */
-  readonly upstreamAnswerBytes: number;
-  /** Addresses and networks that targets may have although the gateway denies them by default. */
-  readonly allowedAddresses: readonly string[];
-  readonly stdio: {
-    /** The absolute paths of the executables that stdio targets may run, compared byte for byte. */
-    readonly allowed: readonly string[];
-    /** How many processes of targets may run at a time. */
-    readonly maxProcesses: number;
-    /** How long a process may be idle, and how long it may run, in milliseconds. */
-    readonly idleMs: number;
-    readonly lifetimeMs: number;
-  };
-  /** The bearer token of Prometheus, accepted from any host; null: no such token is accepted. */
-  readonly metricsToken: string | null;
-  /** How long the gateway still accepts requests after SIGTERM, while it reports that it is not ready, in milliseconds. */
-  readonly drainDelayMs: number;
-  /** How long open requests may take after the gateway stops accepting new ones, in milliseconds. */
-  readonly drainMs: number;
-}
+export type Config = ReturnType<typeof readConfig>;
 
 type Variables = Readonly<Record<string, string | undefined>>;
 
@@ -284,7 +217,7 @@ function readFiles(environment: Variables): { readonly variables: Variables; rea
 }
 
 /** Throws ConfigError with all mistakes at once. */
-export function readConfig(environment: Variables): Config {
+export function readConfig(environment: Variables) {
   const { variables, mistakes } = readFiles(environment);
   const env = readSettings(SETTINGS, variables, mistakes);
 
@@ -299,44 +232,71 @@ export function readConfig(environment: Variables): Config {
   return Object.freeze({
     host: env.HOST,
     port: env.PORT,
+    /** The origin at which clients reach the gateway, without a trailing slash. */
     publicUrl,
+    /** The origin at which the other replicas reach this one. */
     replicaUrl: env.REPLICA_URL ?? `http://${urlHost(isAnyAddress(env.HOST) ? hostname() : env.HOST)}:${env.PORT}`,
     database,
+    /** The folder for the SQLite file and, unless `masterKey` is given, for the master key file. */
     dataDir,
+    /** 32 bytes; null: the gateway uses `<dataDir>/master.key`, and creates it if it is missing. */
     masterKey: env.MASTER_KEY ?? null,
+    /** Keys under which values may still be sealed. The gateway re-encrypts them under `masterKey` when it starts. */
     previousMasterKeys: env.MASTER_KEY_PREVIOUS,
+    /** Host names, without a port, that the Host header of a request may have. */
     allowedHosts: [...LOOPBACK_HOSTS, new URL(publicUrl).hostname, ...env.ALLOWED_HOSTS],
+    /** Origins (scheme, host, port) from which browsers may call. */
     allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
     registration: env.REGISTRATION,
-    // Through a proxy, clients outside can reach the loopback address, too.
+    /**
+     * Whether the first registration needs the setup code. Through a proxy, clients outside can reach the loopback address, too.
+     */
     setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
     trustProxy: env.TRUST_PROXY,
     logLevel: env.LOG_LEVEL,
     rateLimits: {
+      /** Registrations and logins per minute and IP address. */
       login: env.LOGIN_RATE_LIMIT,
+      /** Requests on `/mcp` per minute, principal and IP address. */
       mcp: env.MCP_RATE_LIMIT,
+      /** API tokens that a user may make per minute, and own credentials that a user may set or delete per minute. */
       changes: env.CHANGE_RATE_LIMIT,
+      /** API tokens that a user may have. */
       apiTokens: env.API_TOKEN_LIMIT,
+      /** Denials per minute and principal. Beyond this, requests of the principal are refused without a decision. */
       denials: env.DENIAL_RATE_LIMIT,
     },
+    /** How many days changes are kept, except changes of policies; 0: for ever. */
     changesRetentionDays: env.CHANGES_RETENTION_DAYS,
     audit: {
+      /** How many days rows are kept; 0: for ever. */
       retentionDays: env.AUDIT_RETENTION_DAYS,
+      /** The file to which signed checkpoints are appended. */
       checkpoints: resolve(env.AUDIT_CHECKPOINTS ?? `${dataDir}/checkpoints.jsonl`),
       checkpointMinutes: env.AUDIT_CHECKPOINT_MINUTES,
     },
+    /** How old the state of a decision may be, in milliseconds; 0: at least as new as the request. */
     freshnessMs: freshnessMs(env.FRESHNESS),
+    /** How long a target may be silent during a request, in milliseconds. A target may have its own value. */
     upstreamTimeoutMs: env.UPSTREAM_TIMEOUT_MS,
+    /** Largest answer of a target, and largest single event or line, in bytes. */
     upstreamAnswerBytes: env.UPSTREAM_ANSWER_BYTES,
+    /** Addresses and networks that targets may have although the gateway denies them by default. */
     allowedAddresses: env.UPSTREAM_ALLOWED_ADDRESSES,
     stdio: {
+      /** The absolute paths of the executables that stdio targets may run, compared byte for byte. */
       allowed: env.STDIO_ALLOWED,
+      /** How many processes of targets may run at a time. */
       maxProcesses: env.STDIO_MAX_PROCESSES,
+      /** How long a process may be idle, and how long it may run, in milliseconds. */
       idleMs: env.STDIO_IDLE_MS,
       lifetimeMs: env.STDIO_LIFETIME_MS,
     },
+    /** The bearer token of Prometheus, accepted from any host; null: no such token is accepted. */
     metricsToken: env.METRICS_TOKEN ?? null,
+    /** How long the gateway still accepts requests after SIGTERM, while it reports that it is not ready, in milliseconds. */
     drainDelayMs: env.DRAIN_DELAY_MS,
+    /** How long open requests may take after the gateway stops accepting new ones, in milliseconds. */
     drainMs: env.DRAIN_MS,
   });
 }

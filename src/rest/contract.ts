@@ -2,21 +2,21 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Router } from 'express';
 import { ERRORS } from '../base/errors.ts';
-import { ACCOUNT_PATHS } from './accounts/contract.ts';
-import { LOG_PATHS } from './audit/contract.ts';
-import { CHANGE_PATHS, GATEWAY_PATHS, STATUS_PATHS } from './gateway/contract.ts';
+import { ACCOUNT_OPERATIONS } from './accounts/contract.ts';
+import { LOG_OPERATIONS } from './audit/contract.ts';
+import { CHANGE_OPERATIONS, GATEWAY_OPERATIONS, STATUS_OPERATIONS } from './gateway/contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
-import { type Given, HEADERS, type Operation, type Paths, parameter } from './openapi/operation.ts';
+import { type Given, HEADERS, type Operation, type Operations, parameter } from './openapi/operation.ts';
 import * as s from './openapi/schema.ts';
-import { ALL_POLICIES_PATHS, ONE_POLICY_PATHS, POLICY_BUNDLE_PATHS, POLICY_HISTORY_PATHS } from './policies/contract.ts';
-import { DRAFT_PATHS } from './policy-drafts/contract.ts';
-import { POLICY_QUESTION_PATHS } from './policy-questions/contract.ts';
-import { POLICY_REPLAY_PATHS } from './policy-questions/replay-contract.ts';
-import { POLICY_REPORT_PATHS } from './policy-questions/reports-contract.ts';
-import { POLICY_SET_PATHS } from './policy-sets/contract.ts';
-import { SESSION_PATHS, USER_SESSION_PATHS } from './sessions/contract.ts';
-import { CREDENTIAL_PATHS, TARGET_PATHS } from './targets/contract.ts';
-import { USER_PATHS } from './users/contract.ts';
+import { POLICY_OPERATIONS } from './policies/contract.ts';
+import { DRAFT_OPERATIONS } from './policy-drafts/contract.ts';
+import { POLICY_QUESTION_OPERATIONS } from './policy-questions/contract.ts';
+import { POLICY_REPLAY_OPERATIONS } from './policy-questions/replay-contract.ts';
+import { POLICY_REPORT_OPERATIONS } from './policy-questions/reports-contract.ts';
+import { POLICY_SET_OPERATIONS } from './policy-sets/contract.ts';
+import { SESSION_OPERATIONS, USER_SESSION_OPERATIONS } from './sessions/contract.ts';
+import { CREDENTIAL_OPERATIONS, TARGET_OPERATIONS } from './targets/contract.ts';
+import { USER_OPERATIONS } from './users/contract.ts';
 
 const Problem = s.model(
   'Problem',
@@ -42,32 +42,35 @@ const Problem = s.model(
 );
 
 /** The operations by topic. The topics are the tags of the document. */
-const AREAS: Readonly<Record<string, { readonly about: string; readonly paths: Paths }>> = {
-  Accounts: { about: 'Registration, login, API tokens, and the keys that sign tokens.', paths: ACCOUNT_PATHS },
-  Users: { about: 'User records.', paths: { ...USER_PATHS, ...USER_SESSION_PATHS } },
+const AREAS: Readonly<Record<string, { readonly about: string; readonly operations: Operations }>> = {
+  Accounts: { about: 'Registration, login, API tokens, and the keys that sign tokens.', operations: ACCOUNT_OPERATIONS },
+  Users: { about: 'User records.', operations: { ...USER_OPERATIONS, ...USER_SESSION_OPERATIONS } },
   Policies: {
     about: 'Single policies, policies as files, their history and their bundles.',
-    paths: {
-      ...ALL_POLICIES_PATHS,
-      ...POLICY_HISTORY_PATHS,
-      ...POLICY_SET_PATHS,
-      ...POLICY_BUNDLE_PATHS,
-      ...ONE_POLICY_PATHS,
-    },
+    operations: { ...POLICY_OPERATIONS, ...POLICY_SET_OPERATIONS },
   },
   Analysis: {
     about: 'What the policies decide, and what other policies would decide.',
-    paths: { ...POLICY_QUESTION_PATHS, ...POLICY_REPLAY_PATHS, ...POLICY_REPORT_PATHS },
+    operations: { ...POLICY_QUESTION_OPERATIONS, ...POLICY_REPLAY_OPERATIONS, ...POLICY_REPORT_OPERATIONS },
   },
-  Drafts: { about: 'Changes of the policies that are saved but not applied yet, and their shadows.', paths: DRAFT_PATHS },
-  Targets: { about: 'The MCP servers behind the gateway.', paths: TARGET_PATHS },
-  Credentials: { about: 'The credentials with which the gateway calls targets.', paths: CREDENTIAL_PATHS },
-  Sessions: { about: 'The sessions of MCP clients.', paths: SESSION_PATHS },
-  Audit: { about: 'The logs of decisions and of administrative changes.', paths: { ...LOG_PATHS, ...CHANGE_PATHS } },
-  Gateway: { about: 'Replicas, health, metrics, public keys, and this document.', paths: { ...STATUS_PATHS, ...GATEWAY_PATHS } },
+  Drafts: {
+    about: 'Changes of the policies that are saved but not applied yet, and their shadows.',
+    operations: DRAFT_OPERATIONS,
+  },
+  Targets: { about: 'The MCP servers behind the gateway.', operations: TARGET_OPERATIONS },
+  Credentials: { about: 'The credentials with which the gateway calls targets.', operations: CREDENTIAL_OPERATIONS },
+  Sessions: { about: 'The sessions of MCP clients.', operations: SESSION_OPERATIONS },
+  Audit: {
+    about: 'The logs of decisions and of administrative changes.',
+    operations: { ...LOG_OPERATIONS, ...CHANGE_OPERATIONS },
+  },
+  Gateway: {
+    about: 'Replicas, health, metrics, public keys, and this document.',
+    operations: { ...STATUS_OPERATIONS, ...GATEWAY_OPERATIONS },
+  },
 };
 
-export const PATHS: Paths = Object.assign({}, ...Object.values(AREAS).map(({ paths }) => paths));
+export const OPERATIONS: Operations = Object.assign({}, ...Object.values(AREAS).map(({ operations }) => operations));
 
 const PROBLEMS: Readonly<Record<number, string>> = {
   400: 'The request is not valid. `errors` lists the wrong members.',
@@ -85,10 +88,12 @@ const PROBLEMS: Readonly<Record<number, string>> = {
 };
 
 /** Returns the value of `Allow` in a 405. Under `/api`, only open operations have HEAD. */
-function allowOf(path: string, operations: Paths[string]): string {
-  const methods = Object.entries(operations).flatMap(([method, { access }]) =>
-    method === 'get' && (access === 'open' || !path.startsWith('/api/')) ? ['GET', 'HEAD'] : [method.toUpperCase()],
-  );
+function allowOf(path: string): string {
+  const methods = Object.entries(OPERATIONS).flatMap(([key, { access }]) => {
+    const [method = '', its] = key.split(' ');
+    if (its !== path) return [];
+    return method === 'GET' && (access === 'open' || !path.startsWith('/api/')) ? ['GET', 'HEAD'] : [method];
+  });
   return methods.sort().join(', ');
 }
 
@@ -100,8 +105,8 @@ function refusals(path: string, method: string, operation: Operation): number[] 
   const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
   if (operation.access !== 'open') statuses.push(401);
   // Changes wait in one line, and each caller may have only a limited number in it.
-  if (operation.access !== 'open' && method !== 'get') statuses.push(429);
-  if (method === 'post' || method === 'put') statuses.push(413, 415);
+  if (operation.access !== 'open' && method !== 'GET') statuses.push(429);
+  if (method === 'POST' || method === 'PUT') statuses.push(413, 415);
   if (path.includes('{')) statuses.push(404);
   if (operation.conditional) statuses.push(412);
   if (operation.heavy) statuses.push(413, 429);
@@ -138,7 +143,9 @@ const SEGMENTS: Readonly<Record<string, s.Schema>> = {
   revision: { type: 'integer', minimum: 0 },
 };
 
-function operationOf(tag: string, path: string, method: string, operation: Operation, allow: string): s.Schema {
+type DocumentedOperation = s.Schema & { readonly responses: Record<string, s.Schema> };
+
+function operationOf(tag: string, path: string, method: string, operation: Operation): DocumentedOperation {
   const { id, summary, access = 'admin', takes, gives, query = [], headers = [], conditional } = operation;
   const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     in: 'path',
@@ -152,7 +159,7 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     { type: 'string' },
     'The reason of the change, in UTF-8. It is stored with the change.',
   );
-  const isChange = access === 'admin' && method !== 'get' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
+  const isChange = access === 'admin' && method !== 'GET' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
   const ifMatch = parameter(
     'header',
     'If-Match',
@@ -169,7 +176,7 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     responses: {
       ...Object.fromEntries(Object.entries(gives).map(([status, given]) => [status, responseOf(given, summary)])),
       ...Object.fromEntries(refusals(path, method, operation).map((status) => [status, problem(status)])),
-      405: notAllowed(allow),
+      405: notAllowed(allowOf(path)),
     },
   };
 }
@@ -191,17 +198,13 @@ function collectNamed(schema: unknown, found: Record<string, s.Schema>): void {
 
 /** `publicUrl` is the origin under which clients reach the gateway. */
 export function openapiDocument(publicUrl: string) {
-  const paths = Object.entries(AREAS).flatMap(([tag, area]) =>
-    Object.entries(area.paths).map(([path, operations]) => {
-      const allow = allowOf(path, operations);
-      return [
-        path,
-        Object.fromEntries(
-          Object.entries(operations).map(([method, operation]) => [method, operationOf(tag, path, method, operation, allow)]),
-        ),
-      ];
-    }),
-  );
+  const paths: Record<string, Record<string, DocumentedOperation>> = {};
+  for (const [tag, { operations }] of Object.entries(AREAS)) {
+    for (const [key, operation] of Object.entries(operations)) {
+      const [method = '', path = ''] = key.split(' ');
+      paths[path] = { ...paths[path], [method.toLowerCase()]: operationOf(tag, path, method, operation) };
+    }
+  }
   const schemas: Record<string, s.Schema> = {};
   collectNamed(paths, schemas);
   return {
@@ -215,7 +218,7 @@ export function openapiDocument(publicUrl: string) {
     servers: [{ url: publicUrl }],
     security: [{ bearer: [] }],
     tags: Object.entries(AREAS).map(([name, { about }]) => ({ name, description: about })),
-    paths: Object.fromEntries(paths) as Record<string, Record<string, { responses: Record<string, s.Schema> }>>,
+    paths,
     components: {
       securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
       schemas,

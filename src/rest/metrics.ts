@@ -5,34 +5,11 @@ import { type RequestHandler, Router } from 'express';
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { VERSION } from '../base/version.ts';
 import { isLocal } from '../http/client-address.ts';
-import { createTimings, type Timings } from './timings.ts';
+import { createTimings } from './timings.ts';
 
 export const METRICS_PATH = '/metrics';
 
-export interface Metrics {
-  readonly registry: Registry;
-  /** The route label is the route's template, never the requested path, so the number of series is bounded. */
-  readonly requests: Counter<'method' | 'route' | 'status'>;
-  readonly decisions: Counter<'effect' | 'reason'>;
-  /** Requests on `/mcp` that were refused without a decision, because their principal had too many denials. */
-  readonly denialsRefused: Counter;
-  /** Audit chains whose old records retention keeps, because they fail verification. */
-  readonly retentionKept: Gauge;
-  readonly undelivered: Counter;
-  /** The draft label is bounded: administrators name the drafts, and their number is limited. */
-  readonly shadowDivergences: Counter<'draft' | 'effect'>;
-  /** Requests of clients, by method and outcome. */
-  readonly calls: Timings;
-  /** Requests to targets, by target name and outcome. */
-  readonly upstream: Timings;
-  /** How long sessions lasted, recorded when they end. */
-  readonly sessions: Timings;
-  readonly added: Timings;
-  readonly gate: Timings;
-  readonly decision: Timings;
-  readonly auditCommit: Timings;
-  readonly targetFailures: Counter<'target' | 'failure'>;
-}
+export type Metrics = ReturnType<typeof createMetrics>;
 
 /** Values that are read when the metrics are requested. */
 export interface Levels {
@@ -69,9 +46,11 @@ export function metricsText({ registry }: Metrics): Promise<string> {
   return Registry.merge([registry, processRegistry()]).metrics();
 }
 
-export function createMetrics(): Metrics {
+export function createMetrics() {
   const registry = new Registry();
   const registers = [registry];
+  const counter = <Label extends string = never>(name: string, help: string, labelNames: readonly Label[] = []) =>
+    new Counter({ name, help, labelNames, registers });
   processRegistry();
   new Gauge({
     name: 'portcullis_build_info',
@@ -118,45 +97,33 @@ export function createMetrics(): Metrics {
       help: 'Time that requests wait until their decision is durable in the audit log',
       bounds: STEP_BOUNDS,
     }),
-    targetFailures: new Counter({
-      name: 'portcullis_target_failures_total',
-      help: 'Requests that a target did not answer, or answered with an HTTP error',
-      labelNames: ['target', 'failure'],
-      registers,
-    }),
-    requests: new Counter({
-      name: 'portcullis_http_requests_total',
-      help: 'Answered HTTP requests',
-      labelNames: ['method', 'route', 'status'],
-      registers,
-    }),
-    decisions: new Counter({
-      name: 'portcullis_decisions_total',
-      help: 'Authorization decisions',
-      labelNames: ['effect', 'reason'],
-      registers,
-    }),
-    denialsRefused: new Counter({
-      name: 'portcullis_denial_limited_requests_total',
-      help: 'Requests refused without a decision, because their principal had too many denials',
-      registers,
-    }),
+    targetFailures: counter(
+      'portcullis_target_failures_total',
+      'Requests that a target did not answer, or answered with an HTTP error',
+      ['target', 'failure'],
+    ),
+    /** The route label is the route's template, never the requested path, so the number of series is bounded. */
+    requests: counter('portcullis_http_requests_total', 'Answered HTTP requests', ['method', 'route', 'status']),
+    decisions: counter('portcullis_decisions_total', 'Authorization decisions', ['effect', 'reason']),
+    denialsRefused: counter(
+      'portcullis_denial_limited_requests_total',
+      'Requests refused without a decision, because their principal had too many denials',
+    ),
     retentionKept: new Gauge({
       name: 'portcullis_audit_retention_kept_chains',
       help: 'Audit chains whose old records were not removed, because they do not match their MACs',
       registers,
     }),
-    undelivered: new Counter({
-      name: 'portcullis_undelivered_notifications_total',
-      help: 'Notifications of targets that were dropped without a decision, because there were too many',
-      registers,
-    }),
-    shadowDivergences: new Counter({
-      name: 'portcullis_shadow_divergences_total',
-      help: 'Recorded decisions, and names in lists, that a shadowed draft would have decided differently; effect is the effect of the draft',
-      labelNames: ['draft', 'effect'],
-      registers,
-    }),
+    undelivered: counter(
+      'portcullis_undelivered_notifications_total',
+      'Notifications of targets that were dropped without a decision, because there were too many',
+    ),
+    /** The draft label is bounded: administrators name the drafts, and their number is limited. */
+    shadowDivergences: counter(
+      'portcullis_shadow_divergences_total',
+      'Recorded decisions, and names in lists, that a shadowed draft would have decided differently; effect is the effect of the draft',
+      ['draft', 'effect'],
+    ),
   };
 }
 

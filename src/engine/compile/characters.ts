@@ -5,86 +5,32 @@ export type Ranges = readonly (readonly [number, number])[];
 
 export const LAST = 0x10ffff;
 
-const DIGIT: Ranges = [[48, 57]];
-export const WORD: Ranges = [
-  [48, 57],
-  [65, 90],
-  [95, 95],
-  [97, 122],
-];
-export const PERL = new Map<string, Ranges>([
-  ['d', DIGIT],
-  [
-    's',
-    [
-      [9, 10],
-      [12, 13],
-      [32, 32],
-    ],
-  ],
+/** Returns the ranges that `pairs` names by their first and last characters: `AZaz` means the letters of ASCII. */
+function rangesOf(pairs: string): Ranges {
+  return [...pairs.matchAll(/(.)(.)/gs)].map(([, low = '', high = '']) => [low.charCodeAt(0), high.charCodeAt(0)]);
+}
+
+export const WORD = rangesOf('09AZ__az');
+export const PERL = new Map([
+  ['d', rangesOf('09')],
+  ['s', rangesOf('\t\n\f\r  ')],
   ['w', WORD],
 ]);
-export const POSIX = new Map<string, Ranges>([
-  [
-    'alnum',
-    [
-      [48, 57],
-      [65, 90],
-      [97, 122],
-    ],
-  ],
-  [
-    'alpha',
-    [
-      [65, 90],
-      [97, 122],
-    ],
-  ],
-  ['ascii', [[0, 127]]],
-  [
-    'blank',
-    [
-      [9, 9],
-      [32, 32],
-    ],
-  ],
-  [
-    'cntrl',
-    [
-      [0, 31],
-      [127, 127],
-    ],
-  ],
-  ['digit', DIGIT],
-  ['graph', [[33, 126]]],
-  ['lower', [[97, 122]]],
-  ['print', [[32, 126]]],
-  [
-    'punct',
-    [
-      [33, 47],
-      [58, 64],
-      [91, 96],
-      [123, 126],
-    ],
-  ],
-  [
-    'space',
-    [
-      [9, 13],
-      [32, 32],
-    ],
-  ],
-  ['upper', [[65, 90]]],
+export const POSIX = new Map([
+  ['alnum', rangesOf('09AZaz')],
+  ['alpha', rangesOf('AZaz')],
+  ['ascii', rangesOf('\x00\x7f')],
+  ['blank', rangesOf('\t\t  ')],
+  ['cntrl', rangesOf('\x00\x1f\x7f\x7f')],
+  ['digit', rangesOf('09')],
+  ['graph', rangesOf('!~')],
+  ['lower', rangesOf('az')],
+  ['print', rangesOf(' ~')],
+  ['punct', rangesOf('!/:@[`{~')],
+  ['space', rangesOf('\t\r  ')],
+  ['upper', rangesOf('AZ')],
   ['word', WORD],
-  [
-    'xdigit',
-    [
-      [48, 57],
-      [65, 70],
-      [97, 102],
-    ],
-  ],
+  ['xdigit', rangesOf('09AFaf')],
 ]);
 export const CONTROLS = new Map([
   ['a', 7],

@@ -3,7 +3,7 @@ import { TOKEN_NAME_MAX } from '../../auth/token-store.ts';
 import { model, text, uuid } from '../../base/validate.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, many, nothing, one, type Paths, parameter } from '../openapi/operation.ts';
+import { getWithToken, many, nothing, type Operations, one, parameter } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { User } from '../users/contract.ts';
 
@@ -34,61 +34,66 @@ const CreatedApiToken = s.model('CreatedApiToken', {
 });
 const Key = s.model('Key', { kid: s.string, created_at: s.time });
 
-export const ACCOUNT_PATHS: Paths = {
-  '/api/auth/register': {
-    post: {
-      id: 'register',
-      summary: 'Create an account. The first user becomes the administrator.',
-      access: 'open',
-      takes: newAccount,
-      gives: { 201: one(User) },
-      refuses: [403, 409, 429],
-      headers: [
-        parameter(
-          'header',
-          'Portcullis-Setup-Code',
-          { type: 'string' },
-          'The setup code. It is required for the first account if the gateway is not on loopback.',
-        ),
-      ],
-    },
+export const ACCOUNT_OPERATIONS: Operations = {
+  'POST /api/auth/register': {
+    id: 'register',
+    summary: 'Create an account. The first user becomes the administrator.',
+    access: 'open',
+    takes: newAccount,
+    gives: { 201: one(User) },
+    refuses: [403, 409, 429],
+    headers: [
+      parameter(
+        'header',
+        'Portcullis-Setup-Code',
+        { type: 'string' },
+        'The setup code. It is required for the first account if the gateway is not on loopback.',
+      ),
+    ],
   },
-  '/api/auth/login': {
-    post: { id: 'logIn', summary: 'Log in.', access: 'open', takes: account, gives: { 200: one(Login) }, refuses: [401, 429] },
+  'POST /api/auth/login': {
+    id: 'logIn',
+    summary: 'Log in.',
+    access: 'open',
+    takes: account,
+    gives: { 200: one(Login) },
+    refuses: [401, 429],
   },
-  '/api/auth/logout': {
-    post: { id: 'logOut', summary: 'Revoke the login token of this request.', access: 'login token', gives: { 204: nothing() } },
+  'POST /api/auth/logout': {
+    id: 'logOut',
+    summary: 'Revoke the login token of this request.',
+    access: 'login token',
+    gives: { 204: nothing() },
   },
-  '/api/auth/me': { get: get('getMe', 'Get the user record of the caller.', 'any token', one(User)) },
-  '/api/auth/password': {
-    put: {
-      id: 'changePassword',
-      summary: 'Change the password. Revokes the other login tokens of the user.',
-      access: 'login token',
-      takes: passwordChange,
-      gives: { 204: nothing() },
-      refuses: [429],
-    },
+  'GET /api/auth/me': getWithToken('getMe', 'Get the user record of the caller.', one(User)),
+  'PUT /api/auth/password': {
+    id: 'changePassword',
+    summary: 'Change the password. Revokes the other login tokens of the user.',
+    access: 'login token',
+    takes: passwordChange,
+    gives: { 204: nothing() },
+    refuses: [429],
   },
-  '/api/auth/tokens': {
-    get: get('listApiTokens', "List the caller's API tokens.", 'any token', many(ApiToken), { query: queryOf(tokenQuery) }),
-    post: {
-      id: 'createApiToken',
-      summary: 'Create an API token.',
-      access: 'login token',
-      takes: newApiToken,
-      gives: { 201: one(CreatedApiToken) },
-      refuses: [409, 429],
-    },
+  'GET /api/auth/tokens': getWithToken('listApiTokens', "List the caller's API tokens.", many(ApiToken), {
+    query: queryOf(tokenQuery),
+  }),
+  'POST /api/auth/tokens': {
+    id: 'createApiToken',
+    summary: 'Create an API token.',
+    access: 'login token',
+    takes: newApiToken,
+    gives: { 201: one(CreatedApiToken) },
+    refuses: [409, 429],
   },
-  '/api/auth/tokens/{id}': {
-    delete: { id: 'revokeApiToken', summary: 'Revoke an API token.', access: 'login token', gives: { 204: nothing() } },
+  'DELETE /api/auth/tokens/{id}': {
+    id: 'revokeApiToken',
+    summary: 'Revoke an API token.',
+    access: 'login token',
+    gives: { 204: nothing() },
   },
-  '/api/keys/rotate': {
-    post: {
-      id: 'rotateSigningKey',
-      summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.',
-      gives: { 201: one(Key) },
-    },
+  'POST /api/keys/rotate': {
+    id: 'rotateSigningKey',
+    summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.',
+    gives: { 201: one(Key) },
   },
 };

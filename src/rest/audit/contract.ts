@@ -5,7 +5,7 @@ import { model, text } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, many, one, type Paths, paged, parameter } from '../openapi/operation.ts';
+import { getAsAuditor, many, type Operations, one, paged, parameter } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 const logFilters = queryOf(filterMembers);
@@ -52,47 +52,34 @@ const Checkpoint = s.model('Checkpoint', {
 });
 const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
 
-export const LOG_PATHS: Paths = {
-  '/api/logs': {
-    get: get(
-      'listDecisions',
-      'List decisions, newest first. A page may be short or empty and still have a next page.',
-      'admin or auditor',
-      many(LogEntry, 'Link'),
-      {
-        query: [...paged, ...logFilters],
-      },
-    ),
-  },
-  '/api/logs/checkpoint': {
-    get: get(
-      'getCheckpoint',
-      'Get a signed checkpoint: the current heads of the audit chains.',
-      'admin or auditor',
-      one(Checkpoint),
-    ),
-  },
-  '/api/logs/export': {
-    get: get(
-      'exportLog',
-      'Export the log as a stream. NDJSON without a filter has every record, for `portcullis audit verify`. Otherwise the stream has decisions, newest first.',
-      'admin or auditor',
-      { schema: { type: 'string' }, headers: [], mediaType: 'application/x-ndjson', orMediaType: 'text/csv' },
-      {
-        query: [
-          { ...parameter('query', 'format', { type: 'string', enum: ['ndjson', 'csv'] }, 'The format.'), required: true },
-          ...logFilters,
-        ],
-      },
-    ),
-  },
-  '/api/logs/erase': {
-    post: {
-      id: 'erasePersonalData',
-      summary: "Erase e-mail, groups and arguments from a user's rows.",
-      takes: erasing,
-      gives: { 200: one(Erased) },
+export const LOG_OPERATIONS: Operations = {
+  'GET /api/logs': getAsAuditor(
+    'listDecisions',
+    'List decisions, newest first. A page may be short or empty and still have a next page.',
+    many(LogEntry, 'Link'),
+    { query: [...paged, ...logFilters] },
+  ),
+  'GET /api/logs/checkpoint': getAsAuditor(
+    'getCheckpoint',
+    'Get a signed checkpoint: the current heads of the audit chains.',
+    one(Checkpoint),
+  ),
+  'GET /api/logs/export': getAsAuditor(
+    'exportLog',
+    'Export the log as a stream. NDJSON without a filter has every record, for `portcullis audit verify`. Otherwise the stream has decisions, newest first.',
+    { schema: { type: 'string' }, headers: [], mediaType: 'application/x-ndjson', orMediaType: 'text/csv' },
+    {
+      query: [
+        { ...parameter('query', 'format', { type: 'string', enum: ['ndjson', 'csv'] }, 'The format.'), required: true },
+        ...logFilters,
+      ],
     },
+  ),
+  'POST /api/logs/erase': {
+    id: 'erasePersonalData',
+    summary: "Erase e-mail, groups and arguments from a user's rows.",
+    takes: erasing,
+    gives: { 200: one(Erased) },
   },
-  '/api/logs/{id}': { get: get('getDecision', 'Get a decision.', 'admin or auditor', one(LogEntry)) },
+  'GET /api/logs/{id}': getAsAuditor('getDecision', 'Get a decision.', one(LogEntry)),
 };

@@ -1,6 +1,6 @@
 /** The replicas, the audit log of administrative changes, and what the gateway says of itself. */
 
-import { get, many, one, type Paths, paged } from '../openapi/operation.ts';
+import { get, getAsAuditor, getOpen, many, type Operations, one, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 /** These changes have no content to show. */
@@ -24,12 +24,10 @@ const Change = s.model('Change', {
   }),
 });
 
-export const CHANGE_PATHS: Paths = {
-  '/api/changes': {
-    get: get('listChanges', 'List administrative changes, newest first.', 'admin or auditor', many(Change, 'Link'), {
-      query: paged,
-    }),
-  },
+export const CHANGE_OPERATIONS: Operations = {
+  'GET /api/changes': getAsAuditor('listChanges', 'List administrative changes, newest first.', many(Change, 'Link'), {
+    query: paged,
+  }),
 };
 
 const Status = s.model('Status', {
@@ -49,10 +47,8 @@ const Status = s.model('Status', {
   ),
 });
 
-export const STATUS_PATHS: Paths = {
-  '/api/status': {
-    get: get('getStatus', 'List the live replicas and the state that each has read.', 'admin or auditor', one(Status)),
-  },
+export const STATUS_OPERATIONS: Operations = {
+  'GET /api/status': getAsAuditor('getStatus', 'List the live replicas and the state that each has read.', one(Status)),
 };
 
 const Live = s.model('Live', { live: s.boolean });
@@ -66,48 +62,42 @@ const ResourceMetadata = s.model('ResourceMetadata', {
 const Home = s.model('Home', { about: s.string, mcp: s.string, openapi: s.string });
 const OpenApi = s.named('OpenApi', { type: 'object' });
 
-export const GATEWAY_PATHS: Paths = {
-  '/': {
-    get: get('getHome', 'Get an overview of the gateway, as a page for browsers or as JSON.', 'open', {
-      ...one(Home),
-      orMediaType: 'text/html',
-    }),
+export const GATEWAY_OPERATIONS: Operations = {
+  'GET /': getOpen('getHome', 'Get an overview of the gateway, as a page for browsers or as JSON.', {
+    ...one(Home),
+    orMediaType: 'text/html',
+  }),
+  'GET /api/openapi.json': getOpen('getOpenApi', 'Get this document.', one(OpenApi)),
+  'GET /health/live': getOpen('getLiveness', 'Whether the process runs.', one(Live)),
+  'GET /health/ready': {
+    id: 'getReadiness',
+    summary: 'Whether the gateway can take requests.',
+    access: 'open',
+    gives: { 200: one(Ready), 503: one(Ready) },
   },
-  '/api/openapi.json': { get: get('getOpenApi', 'Get this document.', 'open', one(OpenApi)) },
-  '/health/live': { get: get('getLiveness', 'Whether the process runs.', 'open', one(Live)) },
-  '/health/ready': {
-    get: {
-      id: 'getReadiness',
-      summary: 'Whether the gateway can take requests.',
-      access: 'open',
-      gives: { 200: one(Ready), 503: one(Ready) },
+  'GET /metrics': get(
+    'getMetrics',
+    'Get metrics for Prometheus. Requests from loopback need no token. Other requests may use METRICS_TOKEN instead of a token.',
+    {
+      schema: { type: 'string' },
+      headers: [],
+      mediaType: 'text/plain',
     },
-  },
-  '/metrics': {
-    get: get(
-      'getMetrics',
-      'Get metrics for Prometheus. Requests from loopback need no token. Other requests may use METRICS_TOKEN instead of a token.',
-      'admin',
-      {
-        schema: { type: 'string' },
-        headers: [],
-        mediaType: 'text/plain',
-      },
-    ),
-  },
-  '/.well-known/jwks.json': { get: get('getKeySet', 'Get the public keys that verify tokens.', 'open', one(KeySet)) },
-  '/.well-known/oauth-protected-resource': {
-    get: get(
-      'getResourceMetadata',
-      'Get the protected resource metadata (RFC 9728), which says how to authenticate.',
-      'open',
-      one(ResourceMetadata),
-    ),
-  },
-  '/.well-known/oauth-protected-resource/mcp': {
-    get: get('getMcpMetadata', 'Get the protected resource metadata of /mcp.', 'open', one(ResourceMetadata)),
-  },
-  '/.well-known/oauth-protected-resource/mcp/{name}': {
-    get: get('getTargetMetadata', 'Get the protected resource metadata of one target.', 'open', one(ResourceMetadata)),
-  },
+  ),
+  'GET /.well-known/jwks.json': getOpen('getKeySet', 'Get the public keys that verify tokens.', one(KeySet)),
+  'GET /.well-known/oauth-protected-resource': getOpen(
+    'getResourceMetadata',
+    'Get the protected resource metadata (RFC 9728), which says how to authenticate.',
+    one(ResourceMetadata),
+  ),
+  'GET /.well-known/oauth-protected-resource/mcp': getOpen(
+    'getMcpMetadata',
+    'Get the protected resource metadata of /mcp.',
+    one(ResourceMetadata),
+  ),
+  'GET /.well-known/oauth-protected-resource/mcp/{name}': getOpen(
+    'getTargetMetadata',
+    'Get the protected resource metadata of one target.',
+    one(ResourceMetadata),
+  ),
 };

@@ -41,7 +41,8 @@ export const HEADERS = {
 } as const;
 type HeaderName = keyof typeof HEADERS;
 
-export type Paths = Readonly<Record<string, Readonly<Partial<Record<'get' | 'post' | 'put' | 'delete', Operation>>>>>;
+/** The operations by method and path. */
+export type Operations = Readonly<Record<`${'GET' | 'POST' | 'PUT' | 'DELETE'} /${string}`, Operation>>;
 
 export const REVISION = 'Portcullis-Revision';
 
@@ -71,16 +72,19 @@ export const paging = (limit: string): Schema[] => [
 export const wholeOrPaged = paging('Items per page. Absent: the whole list.');
 export const paged = paging('Items per page. Absent: 100.');
 
-export const get = (id: string, summary: string, access: Access, given: Given, more: Partial<Operation> = {}): Operation => ({
-  id,
-  summary,
-  access,
-  gives: { 200: given },
-  ...more,
-});
+const getBy =
+  (access: Access) =>
+  (id: string, summary: string, given: Given, more: Partial<Operation> = {}): Operation => ({
+    ...{ id, summary, access, gives: { 200: given } },
+    ...more,
+  });
+export const get = getBy('admin');
+export const getAsAuditor = getBy('admin or auditor');
+export const getWithToken = getBy('any token');
+export const getOpen = getBy('open');
 /** A GET that answers 304 if the resource has the ETag in If-None-Match. */
 export const tagged = (id: string, summary: string, given: Given): Operation => ({
-  ...get(id, summary, 'admin', given),
+  ...get(id, summary, given),
   gives: { 200: given, 304: nothing('ETag') },
   headers: [
     parameter(

@@ -5,7 +5,18 @@ import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
 import type { PolicyRef } from '../../policies/files/test-run.ts';
 import { apiMembers, changedPolicy, newPolicy, newSubject, type PolicyJson } from '../../policies/schema.ts';
 import { schemasOf } from '../openapi/from-joi.ts';
-import { get, many, nothing, one, type Paths, paged, parameter, REVISION, tagged, wholeOrPaged } from '../openapi/operation.ts';
+import {
+  get,
+  many,
+  nothing,
+  type Operations,
+  one,
+  paged,
+  parameter,
+  REVISION,
+  tagged,
+  wholeOrPaged,
+} from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 export const subjectType = s.oneOf(SUBJECT_TYPES);
@@ -50,50 +61,6 @@ export const Policy = s.model<PolicyJson>('Policy', {
   ...s.times,
 });
 
-export const ALL_POLICIES_PATHS: Paths = {
-  '/api/policies': {
-    get: get('listPolicies', 'List all policies.', 'admin', many(Policy, REVISION, 'Link'), { query: wholeOrPaged }),
-    post: {
-      id: 'createPolicy',
-      summary: 'Create a policy.',
-      takes: newPolicy,
-      gives: { 201: one(Policy, REVISION, 'ETag', 'Location') },
-    },
-  },
-};
-
-export const ONE_POLICY_PATHS: Paths = {
-  '/api/policies/{id}': {
-    get: tagged('getPolicy', 'Get a policy.', one(Policy, REVISION, 'ETag')),
-    put: {
-      id: 'updatePolicy',
-      summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
-      takes: changedPolicy,
-      gives: { 200: one(Policy, REVISION, 'ETag') },
-      conditional: true,
-    },
-    delete: { id: 'deletePolicy', summary: 'Delete a policy.', gives: { 204: nothing(REVISION) }, conditional: true },
-  },
-  '/api/policies/{id}/subjects': {
-    post: {
-      id: 'addPolicySubject',
-      summary: 'Add a subject to a policy. 200: the policy already has it.',
-      takes: newSubject,
-      gives: { 200: one(PolicySubject, REVISION), 201: one(PolicySubject, REVISION) },
-      refuses: [409],
-      conditional: true,
-    },
-  },
-  '/api/policies/{id}/subjects/{subjectId}': {
-    delete: {
-      id: 'removePolicySubject',
-      summary: 'Remove a subject from a policy.',
-      gives: { 204: nothing(REVISION) },
-      conditional: true,
-    },
-  },
-};
-
 const Revision = s.model<RevisionRow>('Revision', {
   revision: s.integer,
   created_at: s.time,
@@ -114,22 +81,6 @@ const RevisionSet = s.model('RevisionSet', {
   policies: s.listOf(Policy),
 });
 
-export const POLICY_HISTORY_PATHS: Paths = {
-  '/api/policies/history': {
-    get: get('listRevisions', 'List the revisions of the policy set, newest first.', 'admin', many(Revision, REVISION, 'Link'), {
-      query: paged,
-    }),
-  },
-  '/api/policies/history/{revision}': {
-    get: get(
-      'getRevision',
-      'Get the policy set at a revision. Revision 0 is the empty set before the first change.',
-      'admin',
-      one(RevisionSet, REVISION),
-    ),
-  },
-};
-
 const atRevision = parameter(
   'query',
   'revision',
@@ -145,26 +96,72 @@ const PolicyRego = s.model('PolicyRego', {
   rego: s.model('RegoFiles', { 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } }),
 });
 
-export const POLICY_BUNDLE_PATHS: Paths = {
-  '/api/policies/bundle': {
-    get: get(
-      'getBundle',
-      'Get the policies as an OPA bundle: both Rego files, the compiled document, and a manifest with the revision.',
-      'admin',
-      { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
-      {
-        query: [
-          atRevision,
-          parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.'),
-        ],
-        refuses: [404],
-      },
-    ),
+export const POLICY_OPERATIONS: Operations = {
+  'GET /api/policies': get('listPolicies', 'List all policies.', many(Policy, REVISION, 'Link'), { query: wholeOrPaged }),
+  'POST /api/policies': {
+    id: 'createPolicy',
+    summary: 'Create a policy.',
+    takes: newPolicy,
+    gives: { 201: one(Policy, REVISION, 'ETag', 'Location') },
   },
-  '/api/policies/rego': {
-    get: get('getRego', 'Get the Rego files, and the compiled document that they evaluate.', 'admin', one(PolicyRego, REVISION), {
+  'GET /api/policies/{id}': tagged('getPolicy', 'Get a policy.', one(Policy, REVISION, 'ETag')),
+  'PUT /api/policies/{id}': {
+    id: 'updatePolicy',
+    summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
+    takes: changedPolicy,
+    gives: { 200: one(Policy, REVISION, 'ETag') },
+    conditional: true,
+  },
+  'DELETE /api/policies/{id}': {
+    id: 'deletePolicy',
+    summary: 'Delete a policy.',
+    gives: { 204: nothing(REVISION) },
+    conditional: true,
+  },
+  'POST /api/policies/{id}/subjects': {
+    id: 'addPolicySubject',
+    summary: 'Add a subject to a policy. 200: the policy already has it.',
+    takes: newSubject,
+    gives: { 200: one(PolicySubject, REVISION), 201: one(PolicySubject, REVISION) },
+    refuses: [409],
+    conditional: true,
+  },
+  'DELETE /api/policies/{id}/subjects/{subjectId}': {
+    id: 'removePolicySubject',
+    summary: 'Remove a subject from a policy.',
+    gives: { 204: nothing(REVISION) },
+    conditional: true,
+  },
+  'GET /api/policies/history': get(
+    'listRevisions',
+    'List the revisions of the policy set, newest first.',
+    many(Revision, REVISION, 'Link'),
+    { query: paged },
+  ),
+  'GET /api/policies/history/{revision}': get(
+    'getRevision',
+    'Get the policy set at a revision. Revision 0 is the empty set before the first change.',
+    one(RevisionSet, REVISION),
+  ),
+  'GET /api/policies/bundle': get(
+    'getBundle',
+    'Get the policies as an OPA bundle: both Rego files, the compiled document, and a manifest with the revision.',
+    { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
+    {
+      query: [
+        atRevision,
+        parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.'),
+      ],
+      refuses: [404],
+    },
+  ),
+  'GET /api/policies/rego': get(
+    'getRego',
+    'Get the Rego files, and the compiled document that they evaluate.',
+    one(PolicyRego, REVISION),
+    {
       query: [atRevision],
       refuses: [404],
-    }),
-  },
+    },
+  ),
 };

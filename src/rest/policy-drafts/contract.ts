@@ -2,7 +2,7 @@
 import { model } from '../../base/validate.ts';
 import { type PlanBody, planMembers, reason, testFiles } from '../../policies/sets/bodies.ts';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
-import { get, many, nothing, one, type Paths, REVISION } from '../openapi/operation.ts';
+import { get, many, nothing, type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { replayed } from '../policy-questions/replay-contract.ts';
 import { ownerName, PolicyPlan, policyFiles } from '../policy-sets/contract.ts';
@@ -48,45 +48,43 @@ const PolicyShadow = s.model('PolicyShadow', {
   ...replayed,
 });
 
-export const DRAFT_PATHS: Paths = {
-  '/api/policies/drafts': { get: get('listDrafts', 'List the drafts.', 'admin', many(PolicyDraftSummary)) },
-  '/api/policies/drafts/{name}': {
-    get: get('getDraft', 'Get a draft with its files.', 'admin', one(PolicyDraft, 'ETag')),
-    put: {
-      id: 'saveDraft',
-      summary: 'Save a draft. A draft that could not be applied is refused.',
-      takes: draftBody,
-      gives: { 200: one(PolicyDraft, 'ETag'), 201: one(PolicyDraft, 'ETag', 'Location') },
-      refuses: [409],
-      conditional: true,
-      heavy: true,
-    },
-    delete: { id: 'deleteDraft', summary: 'Delete a draft and its shadow.', gives: { 204: nothing() }, conditional: true },
+export const DRAFT_OPERATIONS: Operations = {
+  'GET /api/policies/drafts': get('listDrafts', 'List the drafts.', many(PolicyDraftSummary)),
+  'GET /api/policies/drafts/{name}': get('getDraft', 'Get a draft with its files.', one(PolicyDraft, 'ETag')),
+  'PUT /api/policies/drafts/{name}': {
+    id: 'saveDraft',
+    summary: 'Save a draft. A draft that could not be applied is refused.',
+    takes: draftBody,
+    gives: { 200: one(PolicyDraft, 'ETag'), 201: one(PolicyDraft, 'ETag', 'Location') },
+    refuses: [409],
+    conditional: true,
+    heavy: true,
   },
-  '/api/policies/drafts/{name}/activate': {
-    post: {
-      id: 'activateDraft',
-      summary: 'Apply a draft if its tests pass, and delete it.',
-      takes: activateBody,
-      gives: { 200: one(PolicyPlan, REVISION) },
-      refuses: [409],
-      conditional: true,
-      heavy: true,
-    },
+  'DELETE /api/policies/drafts/{name}': {
+    id: 'deleteDraft',
+    summary: 'Delete a draft and its shadow.',
+    gives: { 204: nothing() },
+    conditional: true,
   },
-  '/api/policies/drafts/{name}/shadow': {
-    put: {
-      id: 'startShadow',
-      summary: 'Start to evaluate the draft beside the live policies, without effect.',
-      gives: { 200: one(PolicyShadow), 201: one(PolicyShadow) },
-      refuses: [409],
-    },
-    get: get(
-      'getShadow',
-      'Get the decisions since the start of the shadow that the draft would change.',
-      'admin',
-      one(PolicyShadow),
-    ),
-    delete: { id: 'stopShadow', summary: 'Stop the shadow.', gives: { 204: nothing() } },
+  'POST /api/policies/drafts/{name}/activate': {
+    id: 'activateDraft',
+    summary: 'Apply a draft if its tests pass, and delete it.',
+    takes: activateBody,
+    gives: { 200: one(PolicyPlan, REVISION) },
+    refuses: [409],
+    conditional: true,
+    heavy: true,
   },
+  'PUT /api/policies/drafts/{name}/shadow': {
+    id: 'startShadow',
+    summary: 'Start to evaluate the draft beside the live policies, without effect.',
+    gives: { 200: one(PolicyShadow), 201: one(PolicyShadow) },
+    refuses: [409],
+  },
+  'GET /api/policies/drafts/{name}/shadow': get(
+    'getShadow',
+    'Get the decisions since the start of the shadow that the draft would change.',
+    one(PolicyShadow),
+  ),
+  'DELETE /api/policies/drafts/{name}/shadow': { id: 'stopShadow', summary: 'Stop the shadow.', gives: { 204: nothing() } },
 };

@@ -4,7 +4,7 @@ import { EFFECTS } from '../../engine/compile/policy.ts';
 import { MISFITS } from '../../engine/explain.ts';
 import type { TestReport, TestResult } from '../../policies/files/test-run.ts';
 import { requestBody, simulateBody, testBody } from '../../policies/sets/questions-about.ts';
-import { inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
+import { inLines, type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { objectShown, policyRef, policyRefMembers } from '../policies/contract.ts';
 
@@ -90,33 +90,27 @@ const PolicyTestReport = s.model<TestReport & { revision: number }>('PolicyTestR
   }),
 });
 
-export const POLICY_QUESTION_PATHS: Paths = {
-  '/api/policies/explain': {
-    post: {
-      id: 'explainDecision',
-      summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
-      takes: requestBody,
-      gives: { 200: one(PolicyExplanation, REVISION) },
-    },
+export const POLICY_QUESTION_OPERATIONS: Operations = {
+  'POST /api/policies/explain': {
+    id: 'explainDecision',
+    summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
+    takes: requestBody,
+    gives: { 200: one(PolicyExplanation, REVISION) },
   },
-  '/api/policies/simulate': {
-    post: {
-      id: 'simulatePolicies',
-      summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
-      takes: simulateBody,
-      gives: { 200: inLines(one(PolicySimulation, REVISION)) },
-      heavy: true,
-      refuses: [404, 412],
-    },
+  'POST /api/policies/simulate': {
+    id: 'simulatePolicies',
+    summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
+    takes: simulateBody,
+    gives: { 200: inLines(one(PolicySimulation, REVISION)) },
+    heavy: true,
+    refuses: [404, 412],
   },
-  '/api/policies/test': {
-    post: {
-      id: 'testPolicies',
-      summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
-      takes: testBody,
-      gives: { 200: inLines(one(PolicyTestReport, REVISION)) },
-      heavy: true,
-      refuses: [404, 412],
-    },
+  'POST /api/policies/test': {
+    id: 'testPolicies',
+    summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
+    takes: testBody,
+    gives: { 200: inLines(one(PolicyTestReport, REVISION)) },
+    heavy: true,
+    refuses: [404, 412],
   },
 };

@@ -3,7 +3,7 @@ import { instant, model } from '../../base/validate.ts';
 import { EFFECTS } from '../../engine/compile/policy.ts';
 import type { ReplayReport } from '../../policies/replay/report.ts';
 import { policyFiles, type SetSource, sourceMembers, withSource } from '../../policies/sets/bodies.ts';
-import { one, type Paths, REVISION } from '../openapi/operation.ts';
+import { type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { objectShown, policyRef } from '../policies/contract.ts';
 import { verdict } from './contract.ts';
@@ -90,15 +90,13 @@ export const replayed = {
 
 const PolicyReplayReport = s.model<ReplayReport & { revision: number; from: string; to: string }>('PolicyReplayReport', replayed);
 
-export const POLICY_REPLAY_PATHS: Paths = {
-  '/api/policies/replay': {
-    post: {
-      id: 'replayDecisions',
-      summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
-      takes: replayBody,
-      gives: { 200: { ...one(PolicyReplayReport, REVISION), orMediaType: 'application/x-ndjson' } },
-      refuses: [404, 412],
-      heavy: true,
-    },
+export const POLICY_REPLAY_OPERATIONS: Operations = {
+  'POST /api/policies/replay': {
+    id: 'replayDecisions',
+    summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
+    takes: replayBody,
+    gives: { 200: { ...one(PolicyReplayReport, REVISION), orMediaType: 'application/x-ndjson' } },
+    refuses: [404, 412],
+    heavy: true,
   },
 };

@@ -6,7 +6,7 @@ import type { LintReport } from '../../policies/sets/lint-report.ts';
 import { objectMembers } from '../../policies/sets/questions-about.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, inLines, many, one, type Paths, paging, REVISION } from '../openapi/operation.ts';
+import { get, inLines, many, type Operations, one, paging, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { objectFound, principalFound, subjectType } from '../policies/contract.ts';
 
@@ -66,25 +66,17 @@ const PolicyLint = s.model<LintReport & { revision: number }>('PolicyLint', {
   ),
 });
 
-export const POLICY_REPORT_PATHS: Paths = {
-  '/api/policies/access': {
-    get: get(
-      'listAccess',
-      'List who can use what. A page has all rows of `limit` users, so it may be long or empty.',
-      'admin',
-      { ...many(AccessRow, REVISION, 'Link'), orMediaType: 'text/csv' },
-      {
-        query: [...paging('Users per page. Absent: 100.'), ...queryOf(accessMembers)],
-      },
-    ),
-  },
-  '/api/policies/lint': {
-    get: get(
-      'lintPolicies',
-      'Find wrong and useless policies. The analysis covers all possible requests.',
-      'admin',
-      inLines(one(PolicyLint, REVISION)),
-      { heavy: true },
-    ),
-  },
+export const POLICY_REPORT_OPERATIONS: Operations = {
+  'GET /api/policies/access': get(
+    'listAccess',
+    'List who can use what. A page has all rows of `limit` users, so it may be long or empty.',
+    { ...many(AccessRow, REVISION, 'Link'), orMediaType: 'text/csv' },
+    { query: [...paging('Users per page. Absent: 100.'), ...queryOf(accessMembers)] },
+  ),
+  'GET /api/policies/lint': get(
+    'lintPolicies',
+    'Find wrong and useless policies. The analysis covers all possible requests.',
+    inLines(one(PolicyLint, REVISION)),
+    { heavy: true },
+  ),
 };

@@ -11,7 +11,7 @@ import {
 } from '../../policies/sets/bodies.ts';
 import type { Flip } from '../../policies/sets/decision-changes.ts';
 import { queryOf, schemaOf } from '../openapi/from-joi.ts';
-import { get, inLines, one, type Paths, REVISION } from '../openapi/operation.ts';
+import { get, inLines, type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { objectFound, policyMembers, policyRef, principalFound, subjectFound } from '../policies/contract.ts';
 
@@ -138,73 +138,57 @@ const RolledBack = s.model('RolledBack', {
   changes: policyChanges,
 });
 
-export const POLICY_SET_PATHS: Paths = {
-  '/api/policies/diff': {
-    get: get('diffRevisions', 'List the changes between two revisions.', 'admin', one(PolicyDiff, REVISION), {
+export const POLICY_SET_OPERATIONS: Operations = {
+  'GET /api/policies/diff': get('diffRevisions', 'List the changes between two revisions.', one(PolicyDiff, REVISION), {
+    query: twoRevisions,
+    refuses: [404],
+  }),
+  'GET /api/policies/compare': get(
+    'compareRevisions',
+    'Compare the decisions of two revisions over all possible requests.',
+    inLines(one(PolicyComparison, REVISION)),
+    {
+      heavy: true,
       query: twoRevisions,
       refuses: [404],
+    },
+  ),
+  'GET /api/policies/export': get('exportPolicies', 'Export the policies as files.', inLines(one(PolicyFiles, REVISION)), {
+    heavy: true,
+    query: queryOf({
+      owner: ownerCheck.description('The owner of the files. Policies that belong to no file are included. Absent: `default`.'),
     }),
+  }),
+  'POST /api/policies/plan': {
+    id: 'planPolicies',
+    summary: 'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
+    takes: planBody,
+    gives: { 200: inLines(one(PolicyPlanWithFlips, REVISION)) },
+    heavy: true,
+    refuses: [412],
   },
-  '/api/policies/compare': {
-    get: get(
-      'compareRevisions',
-      'Compare the decisions of two revisions over all possible requests.',
-      'admin',
-      inLines(one(PolicyComparison, REVISION)),
-      {
-        heavy: true,
-        query: twoRevisions,
-        refuses: [404],
-      },
-    ),
+  'POST /api/policies/apply': {
+    id: 'applyPolicies',
+    summary: 'Apply these files in one change if their tests pass.',
+    takes: applyBody,
+    gives: { 200: one(PolicyPlan, REVISION) },
+    heavy: true,
+    refuses: [409, 412],
   },
-  '/api/policies/export': {
-    get: get('exportPolicies', 'Export the policies as files.', 'admin', inLines(one(PolicyFiles, REVISION)), {
-      heavy: true,
-      query: queryOf({
-        owner: ownerCheck.description('The owner of the files. Policies that belong to no file are included. Absent: `default`.'),
-      }),
-    }),
+  'POST /api/policies/rollback': {
+    id: 'rollBackPolicies',
+    summary: 'Restore the policy set of an earlier revision, as a new revision.',
+    takes: rollbackBody,
+    gives: { 200: one(RolledBack, REVISION) },
+    heavy: true,
+    refuses: [404, 412],
   },
-  '/api/policies/plan': {
-    post: {
-      id: 'planPolicies',
-      summary:
-        'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
-      takes: planBody,
-      gives: { 200: inLines(one(PolicyPlanWithFlips, REVISION)) },
-      heavy: true,
-      refuses: [412],
-    },
-  },
-  '/api/policies/apply': {
-    post: {
-      id: 'applyPolicies',
-      summary: 'Apply these files in one change if their tests pass.',
-      takes: applyBody,
-      gives: { 200: one(PolicyPlan, REVISION) },
-      heavy: true,
-      refuses: [409, 412],
-    },
-  },
-  '/api/policies/rollback': {
-    post: {
-      id: 'rollBackPolicies',
-      summary: 'Restore the policy set of an earlier revision, as a new revision.',
-      takes: rollbackBody,
-      gives: { 200: one(RolledBack, REVISION) },
-      heavy: true,
-      refuses: [404, 412],
-    },
-  },
-  '/api/policies/rollback/plan': {
-    post: {
-      id: 'planRollback',
-      summary: 'Plan a rollback: which policies and decisions it would change.',
-      takes: rollbackPlanBody,
-      gives: { 200: inLines(one(RollbackPlan, REVISION)) },
-      heavy: true,
-      refuses: [404, 412],
-    },
+  'POST /api/policies/rollback/plan': {
+    id: 'planRollback',
+    summary: 'Plan a rollback: which policies and decisions it would change.',
+    takes: rollbackPlanBody,
+    gives: { 200: inLines(one(RollbackPlan, REVISION)) },
+    heavy: true,
+    refuses: [404, 412],
   },
 };

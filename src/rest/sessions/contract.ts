@@ -3,7 +3,7 @@ import Joi from 'joi';
 import { model, uuid } from '../../base/validate.ts';
 import type { SessionFilter } from '../../sessions/session-store.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, many, nothing, one, type Paths, paged } from '../openapi/operation.ts';
+import { get, many, nothing, type Operations, one, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import type { SessionJson } from './routes.ts';
 
@@ -44,30 +44,24 @@ const Session = s.model<SessionJson>('Session', {
 });
 const Recycled = s.model('Recycled', { recycled: s.described('How many sessions were reconnected.', s.integer) });
 
-export const SESSION_PATHS: Paths = {
-  '/api/sessions': {
-    get: get('listSessions', 'List the open sessions.', 'admin', many(Session, 'Link'), {
-      query: [...paged, ...queryOf(sessionQuery)],
-    }),
-  },
-  '/api/sessions/{id}': { delete: { id: 'endSession', summary: 'End a session.', gives: { 204: nothing() } } },
-  '/api/sessions/recycle': {
-    post: {
-      id: 'recycleSessions',
-      summary: 'Reconnect sessions to their targets: the sessions of a user, of a target, or of both; with `all`, every session.',
-      takes: recycling,
-      gives: { 200: one(Recycled) },
-      refuses: [404],
-    },
+export const SESSION_OPERATIONS: Operations = {
+  'GET /api/sessions': get('listSessions', 'List the open sessions.', many(Session, 'Link'), {
+    query: [...paged, ...queryOf(sessionQuery)],
+  }),
+  'DELETE /api/sessions/{id}': { id: 'endSession', summary: 'End a session.', gives: { 204: nothing() } },
+  'POST /api/sessions/recycle': {
+    id: 'recycleSessions',
+    summary: 'Reconnect sessions to their targets: the sessions of a user, of a target, or of both; with `all`, every session.',
+    takes: recycling,
+    gives: { 200: one(Recycled) },
+    refuses: [404],
   },
 };
 
-export const USER_SESSION_PATHS: Paths = {
-  '/api/users/{id}/recycle': {
-    post: {
-      id: 'recycleSessionsOfUser',
-      summary: "Reconnect the user's sessions to their targets.",
-      gives: { 200: one(Recycled) },
-    },
+export const USER_SESSION_OPERATIONS: Operations = {
+  'POST /api/users/{id}/recycle': {
+    id: 'recycleSessionsOfUser',
+    summary: "Reconnect the user's sessions to their targets.",
+    gives: { 200: one(Recycled) },
   },
 };

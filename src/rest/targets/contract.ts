@@ -6,7 +6,7 @@ import type { CredentialJson } from '../../targets/credentials.ts';
 import { changedTarget, commonMembers, httpMembers, newTarget, stdioMembers } from '../../targets/document.ts';
 import { CREDENTIAL_TYPES } from '../../targets/target.ts';
 import { schemaOf, schemasOf } from '../openapi/from-joi.ts';
-import { get, many, nothing, type Operation, one, type Paths, parameter, tagged, wholeOrPaged } from '../openapi/operation.ts';
+import { get, getWithToken, many, nothing, type Operations, one, parameter, tagged, wholeOrPaged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import type { OwnCredentialJson } from './routes.ts';
 
@@ -34,56 +34,49 @@ const TargetHealth = s.model<TargetReport & { replica: string }>('TargetHealth',
   retry_at: s.orNull(s.time),
 });
 
-export const TARGET_PATHS: Paths = {
-  '/api/targets': {
-    get: get('listTargets', 'List all targets.', 'admin', many(Target, 'Link'), { query: wholeOrPaged }),
-    post: {
-      id: 'createTarget',
-      summary: 'Register a target.',
-      takes: newTarget,
-      gives: { 201: one(Target, 'ETag', 'Location') },
-      refuses: [409],
-    },
+export const TARGET_OPERATIONS: Operations = {
+  'GET /api/targets': get('listTargets', 'List all targets.', many(Target, 'Link'), { query: wholeOrPaged }),
+  'POST /api/targets': {
+    id: 'createTarget',
+    summary: 'Register a target.',
+    takes: newTarget,
+    gives: { 201: one(Target, 'ETag', 'Location') },
+    refuses: [409],
   },
-  '/api/targets/{id}/health': {
-    get: get(
-      'getTargetHealth',
-      'Get the health of a target, as the replica that answers has last seen it.',
-      'admin',
-      one(TargetHealth),
-    ),
+  'GET /api/targets/{id}/health': get(
+    'getTargetHealth',
+    'Get the health of a target, as the replica that answers has last seen it.',
+    one(TargetHealth),
+  ),
+  'GET /api/targets/{id}': tagged('getTarget', 'Get a target.', one(Target, 'ETag')),
+  'PUT /api/targets/{id}': {
+    id: 'updateTarget',
+    summary:
+      'Update a target. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
+    takes: changedTarget,
+    gives: { 200: one(Target, 'ETag') },
+    refuses: [409],
+    conditional: true,
   },
-  '/api/targets/{id}': {
-    get: tagged('getTarget', 'Get a target.', one(Target, 'ETag')),
-    put: {
-      id: 'updateTarget',
-      summary:
-        'Update a target. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
-      takes: changedTarget,
-      gives: { 200: one(Target, 'ETag') },
-      refuses: [409],
-      conditional: true,
-    },
-    delete: {
-      id: 'deleteTarget',
-      summary: 'Delete a target and its credentials. A target that a policy names cannot be deleted.',
-      gives: { 204: nothing() },
-      refuses: [409],
-      conditional: true,
-    },
+  'DELETE /api/targets/{id}': {
+    id: 'deleteTarget',
+    summary: 'Delete a target and its credentials. A target that a policy names cannot be deleted.',
+    gives: { 204: nothing() },
+    refuses: [409],
+    conditional: true,
   },
 };
 
 const credentialKey = { type: s.oneOf(CREDENTIAL_TYPES), name: schemaOf(credentialName) };
 
-const credentialsOf = (kind: string, whom: string): { put: Operation; delete: Operation } => ({
-  put: {
+const credentialsOf = (subject: string, kind: string, whom: string): Operations => ({
+  [`PUT /api/targets/{id}/credentials/${subject}`]: {
     id: `set${kind}Credential`,
     summary: `Set a credential with which the gateway calls the target for ${whom}.`,
     takes: newCredential,
     gives: { 200: one(Credential), 201: one(Credential) },
   },
-  delete: {
+  [`DELETE /api/targets/{id}/credentials/${subject}`]: {
     id: `delete${kind}Credentials`,
     summary: `Delete the credentials of the target for ${whom}.`,
     gives: { 204: nothing() },
@@ -109,37 +102,34 @@ const OwnCredential = s.model<OwnCredentialJson>('OwnCredential', {
   updated_at: s.orNull(s.time),
 });
 
-export const CREDENTIAL_PATHS: Paths = {
-  '/api/targets/{id}/credentials': {
-    get: get('listCredentials', 'List the credentials of a target, without their values.', 'admin', many(Credential)),
+export const CREDENTIAL_OPERATIONS: Operations = {
+  'GET /api/targets/{id}/credentials': get(
+    'listCredentials',
+    'List the credentials of a target, without their values.',
+    many(Credential),
+  ),
+  ...credentialsOf('default', 'Default', 'users without a more specific one'),
+  ...credentialsOf('role/{value}', 'Role', 'a role'),
+  ...credentialsOf('group/{value}', 'Group', 'a group'),
+  ...credentialsOf('user/{value}', 'User', 'a user, given by id'),
+  'GET /api/credentials': getWithToken(
+    'listOwnCredentials',
+    'List the credentials that the caller may supply, for the targets that the caller may use.',
+    many(OwnCredential),
+  ),
+  'PUT /api/credentials/{target}/{name}': {
+    id: 'setOwnCredential',
+    summary: "Set the caller's own value. 403: an administrator has set a value for the caller.",
+    access: 'any token',
+    takes: ownValue,
+    gives: { 200: one(OwnCredential), 201: one(OwnCredential) },
+    refuses: [429],
   },
-  '/api/targets/{id}/credentials/default': credentialsOf('Default', 'users without a more specific one'),
-  '/api/targets/{id}/credentials/role/{value}': credentialsOf('Role', 'a role'),
-  '/api/targets/{id}/credentials/group/{value}': credentialsOf('Group', 'a group'),
-  '/api/targets/{id}/credentials/user/{value}': credentialsOf('User', 'a user, given by id'),
-  '/api/credentials': {
-    get: get(
-      'listOwnCredentials',
-      'List the credentials that the caller may supply, for the targets that the caller may use.',
-      'any token',
-      many(OwnCredential),
-    ),
-  },
-  '/api/credentials/{target}/{name}': {
-    put: {
-      id: 'setOwnCredential',
-      summary: "Set the caller's own value. 403: an administrator has set a value for the caller.",
-      access: 'any token',
-      takes: ownValue,
-      gives: { 200: one(OwnCredential), 201: one(OwnCredential) },
-      refuses: [429],
-    },
-    delete: {
-      id: 'deleteOwnCredential',
-      summary: "Delete the caller's own value.",
-      access: 'any token',
-      gives: { 204: nothing() },
-      refuses: [429],
-    },
+  'DELETE /api/credentials/{target}/{name}': {
+    id: 'deleteOwnCredential',
+    summary: "Delete the caller's own value.",
+    access: 'any token',
+    gives: { 204: nothing() },
+    refuses: [429],
   },
 };
