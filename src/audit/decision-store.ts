@@ -5,8 +5,8 @@ import type { Connection } from '../db/database.ts';
 import { literalOf, statement, type Value } from '../db/statement.ts';
 import type { CapturedArguments } from './arguments.ts';
 import { newSalt, personHash, resourceKey, type Stamp } from './chain/chain.ts';
-import type { DecisionRecord, Outcome, OutcomeRecord, ShownRecord } from './event.ts';
 import { ALL, type Condition, type Driver, driversOf, type LogFilter, unindexedOf } from './filter.ts';
+import type { DecisionRecord, Outcome, OutcomeRecord, ShownRecord } from './records.ts';
 
 /** The row of a record, and about how many bytes it takes in a statement. Escapes at most double them. */
 export interface Stored<R> {

@@ -4,7 +4,7 @@ import type { FieldError } from '../base/errors.ts';
 import { instant, uuid } from '../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { firstIdOf, resourceKey } from './chain/chain.ts';
-import { AUDIT_REASONS } from './event.ts';
+import { AUDIT_REASONS } from './records.ts';
 
 /** A row matches if it meets every condition. Names are compared byte for byte. */
 export interface LogFilter {

@@ -4,7 +4,7 @@
 import type { Connection } from '../db/database.ts';
 import type { Effect, ResourceType } from '../engine/compile/policy.ts';
 import { chainStore } from './chain/chain-store.ts';
-import type { AuditReason } from './event.ts';
+import type { AuditReason } from './records.ts';
 
 export interface RecordedDecision {
   readonly id: string;

@@ -22,7 +22,7 @@ import {
   storedOutcome,
   storedShown,
 } from './decision-store.ts';
-import type { AuditWriter, OutcomeRecord } from './event.ts';
+import type { AuditWriter, OutcomeRecord } from './records.ts';
 
 export interface AuditWriterParts {
   readonly database: Database;

@@ -2,7 +2,7 @@
  * `portcullis bundle` and `portcullis audit reproduce`: export the policies for stock OPA, and evaluate recorded decisions again.
  */
 import { writeFileSync } from 'node:fs';
-import type { LogJson } from '../audit/entry.ts';
+import type { LogJson } from '../audit/log-json.ts';
 import type { Decision } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';

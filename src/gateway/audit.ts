@@ -5,7 +5,7 @@ import { createHeads } from '../audit/chain/heads.ts';
 import { createRetention } from '../audit/chain/retention.ts';
 import { createDenials } from '../audit/denials.ts';
 import { createErasure } from '../audit/erasure.ts';
-import type { AuditWriter } from '../audit/event.ts';
+import type { AuditWriter } from '../audit/records.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
 import { principalKey } from '../mcp/limits/slots.ts';

@@ -1,5 +1,5 @@
 /** Who can use what. It asks the engine about every subject with every object, one by one. */
-import { csvCell } from '../audit/export.ts';
+import { csvOf } from '../audit/log-json.ts';
 import { createPause } from '../base/slices.ts';
 import type { Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
@@ -106,7 +106,4 @@ const COLUMNS = [
 ] as (keyof AccessRow)[];
 
 /** Yields CSV in the same form as exports of the audit log. */
-export async function* accessCsv(rows: AsyncIterable<AccessRow> | Iterable<AccessRow>): AsyncGenerator<string> {
-  yield `${COLUMNS.join(',')}\r\n`;
-  for await (const row of rows) yield `${COLUMNS.map((column) => csvCell(row[column])).join(',')}\r\n`;
-}
+export const accessCsv = (rows: AsyncIterable<AccessRow> | Iterable<AccessRow>): AsyncGenerator<string> => csvOf(COLUMNS, rows);

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { auditStore, MAX_SET_BYTES } from '../../src/audit/decision-store.ts';
-import type { OutcomeRecord } from '../../src/audit/event.ts';
+import type { OutcomeRecord } from '../../src/audit/records.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { decision, stamper } from './records.ts';

@@ -4,7 +4,7 @@ import type { Checkpoint } from '../../src/audit/chain/checkpoint.ts';
 import { auditLines } from '../../src/audit/chain/lines.ts';
 import { createVerification, type Report } from '../../src/audit/chain/verify.ts';
 import { type Chained, type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/decision-store.ts';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/event.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { v7 as uuid } from 'uuid';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/event.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
 import type { Principal, TokenClaims } from '../../src/auth/principal.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { createLog } from '../../src/base/log.ts';

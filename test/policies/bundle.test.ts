@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { request } from 'undici';
-import type { LogJson } from '../../src/audit/entry.ts';
+import type { LogJson } from '../../src/audit/log-json.ts';
 import { bundleCommand, reproduceCommand } from '../../src/cli/bundle.ts';
 import { inProcess } from '../cli/cli.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';

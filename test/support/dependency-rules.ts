@@ -101,7 +101,7 @@ const PURE = [
   'src/engine/decision.ts',
   'src/engine/explain.ts',
   'src/engine/input.ts',
-  'src/audit/event.ts',
+  'src/audit/records.ts',
   'src/auth/principal.ts',
 ];
 const IMPURE =

@@ -1,5 +1,5 @@
 /** The answer of a target to the awaited request: filtered, and recorded as far as it lists names or makes a task. */
-import type { Outcome } from '../../audit/event.ts';
+import type { Outcome } from '../../audit/records.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';

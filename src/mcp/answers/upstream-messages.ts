@@ -2,7 +2,7 @@
  * Relays upstream messages (what a target sends back) to the client. Each is read strictly, checked, and bound to its principal.
  */
 
-import type { Outcome } from '../../audit/event.ts';
+import type { Outcome } from '../../audit/records.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { LEFT_UNREAD } from '../../http/outbox.ts';

@@ -1,6 +1,6 @@
 /** Handles the request of an admitted caller: decide, record, forward, filter, answer. */
 
-import type { Outcome } from '../../audit/event.ts';
+import type { Outcome } from '../../audit/records.ts';
 import { mayUseTarget } from '../../state/admission.ts';
 import { forwardAnswer } from '../answers/upstream-messages.ts';
 import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';

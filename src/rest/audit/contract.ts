@@ -1,6 +1,7 @@
 /** The audit log of decisions. */
-import type { LogJson } from '../../audit/entry.ts';
+
 import { filterMembers } from '../../audit/filter.ts';
+import type { LogJson } from '../../audit/log-json.ts';
 import { model, text } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';

@@ -3,12 +3,11 @@ import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
 import { chainStore } from '../../audit/chain/chain-store.ts';
 import type { Heads } from '../../audit/chain/heads.ts';
-import { type AuditLine, auditLines } from '../../audit/chain/lines.ts';
+import { type AuditLine, auditLines, lineText } from '../../audit/chain/lines.ts';
 import { type AuditEntry, type AuditPage, type AuditStore, auditStore } from '../../audit/decision-store.ts';
-import { logJson } from '../../audit/entry.ts';
 import type { Erasure } from '../../audit/erasure.ts';
-import { csvOf, type ExportedEntry, ndjsonOf, wholeLog } from '../../audit/export.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/filter.ts';
+import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/log-json.ts';
 import type { Administer } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
@@ -63,8 +62,9 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     const entries = (): AsyncGenerator<ExportedEntry> => eachInTurn(inTurn, ownerOf(res), allEntries(database.knex, filter));
     const all = async (): Promise<AsyncGenerator<AuditLine>> =>
       eachInTurn(inTurn, ownerOf(res), auditLines(database.knex, at, await heads.checkpoint()));
-    const lines = async (): Promise<AsyncGenerator<string>> => (whole ? wholeLog(await all()) : ndjsonOf(entries()));
-    const texts = format === 'csv' ? csvOf(entries()) : await lines();
+    const lines = async (): Promise<AsyncGenerator<string>> =>
+      whole ? ndjsonOf(await all(), lineText) : ndjsonOf(entries(), JSON.stringify);
+    const texts = format === 'csv' ? logCsv(entries()) : await lines();
     res.setHeader('Content-Type', FORMATS[format]);
     res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
     await pipeline(texts, res).catch((error: unknown) => {
