@@ -32,6 +32,7 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
   const { knex } = database;
   let stopped = false;
 
+  /** Deletes all rows that may be deleted now. */
   async function run(): Promise<void> {
     const ended = now() - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
     for (let after: string | null = ''; after !== null && !stopped; await sleep(PAUSE_MS)) {

@@ -83,7 +83,8 @@ async function fill(databaseUrl: string, count: number): Promise<void> {
   try {
     await database.knex.transaction(async (trx) => {
       const store = policyStore(trx);
-      for (const policy of createWorkload(MIXES.mixed, count).policies) await store.insert({ ...policy, managed_as: null });
+      for (const policy of createWorkload(MIXES.mixed, count).policies)
+        await store.change([{ before: null, after: { ...policy, managed_as: null } }]);
     });
   } finally {
     await database.close();

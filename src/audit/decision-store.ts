@@ -138,22 +138,7 @@ export interface AuditPage {
   readonly next: string | null;
 }
 
-export interface AuditStore {
-  /** Each insert may take several statements. Outside a transaction a failure can leave only the first of them stored. */
-  insertDecisions(rows: readonly Chained<DecisionRow>[]): Promise<void>;
-  insertShown(rows: readonly Chained<ShownRow>[]): Promise<void>;
-  insertOutcomes(rows: readonly Chained<OutcomeRow>[]): Promise<void>;
-  /** Whether the table has exactly this row. The MAC shows it, because it covers the whole row. */
-  holdsDecision(record: Chained<DecisionRow>): Promise<boolean>;
-  holdsShown(record: Chained<ShownRow>): Promise<boolean>;
-  holdsOutcome(record: Chained<OutcomeRow>): Promise<boolean>;
-  /**
-   * Returns the newest decisions before `cursor` (a decision id). One page searches at most LOOKED_AT rows, even if matches are
-   * rare. So a page may have fewer than `limit` entries, or none, and still have a next page.
-   */
-  page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage>;
-  find(id: string): Promise<AuditEntry | null>;
-}
+export type AuditStore = ReturnType<typeof auditStore>;
 
 /** How many rows one page may search if no single index answers the whole filter. */
 export const LOOKED_AT = 20_000;
@@ -213,7 +198,7 @@ function entryOf({ shown, hidden, names, ...row }: EntryRow): AuditEntry {
   };
 }
 
-export function auditStore(db: Connection): AuditStore {
+export function auditStore(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
   const literal = literalOf(db);
 
@@ -299,24 +284,32 @@ export function auditStore(db: Connection): AuditStore {
   }
 
   return {
-    insertDecisions(rows) {
+    /** Each insert may take several statements. Outside a transaction a failure can leave only the first of them stored. */
+    insertDecisions(rows: readonly Chained<DecisionRow>[]): Promise<void> {
       const some = rows.some(({ row }) => row.arguments !== null);
       return insert('audit_decisions', some ? [...DECISION_COLUMNS, ARGUMENTS] : DECISION_COLUMNS, rows);
     },
 
-    async insertShown(rows) {
+    async insertShown(rows: readonly Chained<ShownRow>[]): Promise<void> {
       if (rows.length === 0) return;
       await insertSets(rows);
       await insert('audit_shown', SHOWN_COLUMNS, rows);
     },
 
-    insertOutcomes: (rows) => insert('audit_outcomes', OUTCOME_COLUMNS, rows),
+    insertOutcomes: (rows: readonly Chained<OutcomeRow>[]): Promise<void> => insert('audit_outcomes', OUTCOME_COLUMNS, rows),
 
-    holdsDecision: ({ row, stamp }) => holds('audit_decisions', 'id', row.id, stamp),
-    holdsShown: ({ row, stamp }) => holds('audit_shown', 'decision_id', row.decision_id, stamp),
-    holdsOutcome: ({ row, stamp }) => holds('audit_outcomes', 'decision_id', row.decision_id, stamp),
+    /** Whether the table has exactly this row. The MAC shows it, because it covers the whole row. */
+    holdsDecision: ({ row, stamp }: Chained<DecisionRow>): Promise<boolean> => holds('audit_decisions', 'id', row.id, stamp),
+    holdsShown: ({ row, stamp }: Chained<ShownRow>): Promise<boolean> =>
+      holds('audit_shown', 'decision_id', row.decision_id, stamp),
+    holdsOutcome: ({ row, stamp }: Chained<OutcomeRow>): Promise<boolean> =>
+      holds('audit_outcomes', 'decision_id', row.decision_id, stamp),
 
-    async page(filter, limit, cursor) {
+    /**
+     * Returns the newest decisions before `cursor` (a decision id). One page searches at most LOOKED_AT rows, even if matches are
+     * rare. So a page may have fewer than `limit` entries, or none, and still have a next page.
+     */
+    async page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage> {
       const within = (ids: ReturnType<Connection>): ReturnType<Connection> => {
         if (filter.before !== undefined) ids.where('a.id', '<', filter.before);
         if (filter.since !== undefined) ids.where('a.id', '>=', filter.since);
@@ -355,7 +348,7 @@ export function auditStore(db: Connection): AuditStore {
       return pageOf(led(best, [...others, { index: null, conditions: unindexed }]), floor);
     },
 
-    async find(id) {
+    async find(id: string): Promise<AuditEntry | null> {
       const [row] = await read(held(led(ALL, []), [['id', '=', id]]));
       return row ? entryOf(row) : null;
     },

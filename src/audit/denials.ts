@@ -3,12 +3,7 @@
  */
 import type { Log } from '../base/log.ts';
 
-export interface Denials {
-  /** Counts a recorded denial of this principal. */
-  count(principal: string): void;
-  /** Call it before a decision. Returns how many seconds the principal must wait because it reached the limit; null: none. */
-  wait(principal: string): number | null;
-}
+export type Denials = ReturnType<typeof createDenials>;
 
 export interface DenialsParts {
   /** Denials per minute and principal. */
@@ -26,7 +21,7 @@ interface Share {
 
 const MINUTE_MS = 60_000;
 
-export function createDenials({ limit, log, now, onRefused }: DenialsParts): Denials {
+export function createDenials({ limit, log, now, onRefused }: DenialsParts) {
   let began = now();
   let shares = new Map<string, Share>();
 
@@ -42,13 +37,15 @@ export function createDenials({ limit, log, now, onRefused }: DenialsParts): Den
   }
 
   return {
-    count(principal) {
+    /** Counts a recorded denial of this principal. */
+    count(principal: string): void {
       turn();
       const share = shares.get(principal) ?? { denied: 0, refused: 0 };
       share.denied++;
       shares.set(principal, share);
     },
-    wait(principal) {
+    /** Call it before a decision. Returns how many seconds the principal must wait because it reached the limit; null: none. */
+    wait(principal: string): number | null {
       turn();
       const share = shares.get(principal);
       if (share === undefined || share.denied < limit) return null;

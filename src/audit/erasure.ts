@@ -8,17 +8,7 @@ import type { Database, Transaction } from '../db/database.ts';
 import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from './chain/chain.ts';
 import { chainStore } from './chain/chain-store.ts';
 
-export interface Erasure {
-  /**
-   * Records the request for an erasure in the transaction of the change. The erasure does not include rows that are written
-   * later.
-   */
-  begin(trx: Transaction, userId: string): Promise<{ result: ErasureRow; changes: readonly Change[] }>;
-  /** Erases in small steps and returns the number of rows. It may run again without harm. */
-  finish(row: ErasureRow): Promise<number>;
-  /** Continues unfinished erasures, and looks again for rows that were written late. */
-  resume(): Promise<void>;
-}
+export type Erasure = ReturnType<typeof createErasure>;
 
 const BATCH = 500;
 /** A row that was decided before the erasure is written within this time, or never. */
@@ -32,7 +22,8 @@ export function createErasure({
   readonly database: Database;
   readonly key: ChainKey;
   readonly now: () => number;
-}): Erasure {
+}) {
+  /** Erases in small steps and returns the number of rows. It may run again without harm. */
   async function finish(row: ErasureRow): Promise<number> {
     const store = chainStore(database.knex);
     let erased = 0;
@@ -46,7 +37,11 @@ export function createErasure({
   }
 
   return {
-    async begin(trx, userId) {
+    /**
+     * Records the request for an erasure in the transaction of the change. The erasure does not include rows that are written
+     * later.
+     */
+    async begin(trx: Transaction, userId: string): Promise<{ result: ErasureRow; changes: readonly Change[] }> {
       // Ids have millisecond precision: + 1 includes every row of the current millisecond.
       const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };
       const row = { ...content, key_id: key.id, signature: erasureSignature(key, content) };
@@ -61,7 +56,8 @@ export function createErasure({
       return { result: row, changes: [change] };
     },
     finish,
-    async resume() {
+    /** Continues unfinished erasures, and looks again for rows that were written late. */
+    async resume(): Promise<void> {
       for (const row of await chainStore(database.knex).unfinishedErasures()) await finish(row);
     },
   };

@@ -49,21 +49,6 @@ export interface Following extends RecordedPage {
   readonly more: boolean;
 }
 
-export interface RecordedStore {
-  /** Returns the first decisions with ids in [`since`, `before`), at most `limit`, with their lists. */
-  page(since: string, before: string, limit: number): Promise<RecordedPage>;
-  find(ids: readonly string[]): Promise<RecordedDecision[]>;
-  /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
-  sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>>;
-  /** Returns the last number of each chain. */
-  positions(): Promise<ChainPositions>;
-  /**
-   * Returns the records after `positions`, at most `limit` decisions and lists per chain, and the new positions. No record of a
-   * chain is skipped, however late it became durable. `db` must be a snapshot.
-   */
-  following(positions: ChainPositions, limit: number): Promise<Following>;
-}
-
 const DECISION_COLUMNS = [
   ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name'],
   ...['resource_type', 'resource_name', 'effect', 'reason', 'policy_id', 'policy_name'],
@@ -82,7 +67,7 @@ function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>
   });
 }
 
-export function recordedStore(db: Connection): RecordedStore {
+export function recordedStore(db: Connection) {
   const find = async (ids: readonly string[]): Promise<RecordedDecision[]> =>
     ids.length === 0
       ? []
@@ -93,7 +78,8 @@ export function recordedStore(db: Connection): RecordedStore {
   return {
     find,
 
-    async page(since, before, limit) {
+    /** Returns the first decisions with ids in [`since`, `before`), at most `limit`, with their lists. */
+    async page(since: string, before: string, limit: number): Promise<RecordedPage> {
       const decisions: RecordedDecision[] = await db('audit_decisions')
         .where('id', '>=', since)
         .andWhere('id', '<', before)
@@ -110,17 +96,23 @@ export function recordedStore(db: Connection): RecordedStore {
       return { decisions, lists: listsOf(lists, decisions) };
     },
 
-    async sets(hashes) {
+    /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
+    async sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>> {
       if (hashes.length === 0) return new Map();
       const rows: { hash: string; names: string }[] = await db('audit_sets').whereIn('hash', hashes).select('hash', 'names');
       return new Map(rows.map(({ hash, names }) => [hash, JSON.parse(names)]));
     },
 
-    async positions() {
+    /** Returns the last number of each chain. */
+    async positions(): Promise<ChainPositions> {
       return Object.fromEntries((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));
     },
 
-    async following(positions, limit) {
+    /**
+     * Returns the records after `positions`, at most `limit` decisions and lists per chain, and the new positions. No record of a
+     * chain is skipped, however late it became durable. `db` must be a snapshot.
+     */
+    async following(positions: ChainPositions, limit: number): Promise<Following> {
       const decisions: RecordedDecision[] = [];
       const lists: ListRow[] = [];
       const reached: Record<string, number> = { ...positions };

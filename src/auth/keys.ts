@@ -34,20 +34,7 @@ export interface Jwk {
   readonly use: string;
 }
 
-export interface KeyRing {
-  /** Returns the key as it was last read. */
-  find(kid: string): VerificationKey | null;
-  /** Like `find`, but reads the table again if the key is unknown, because another replica may have made it. */
-  resolve(kid: string): Promise<VerificationKey | null>;
-  /** Returns the key with which every replica signs now. */
-  signer(): Promise<Signer>;
-  /** Returns all public keys, newest first. */
-  jwks(): Promise<{ readonly keys: readonly Jwk[] }>;
-  /** Makes the next signing key. Earlier keys still verify the tokens that they signed. */
-  rotate(trx: Transaction, now: number): Promise<{ readonly kid: string; readonly retired: readonly string[] }>;
-  /** 32 bytes, the same on every replica and after a restart. */
-  readonly sealingKey: Buffer;
-}
+export type KeyRing = Awaited<ReturnType<typeof createKeyRing>>;
 
 interface SigningKey extends VerificationKey {
   readonly privateKey: KeyObject;
@@ -126,7 +113,7 @@ export async function makeKeys(db: Connection, vault: Vault, now: number = Date.
 }
 
 /** Throws AppError `unavailable` if keys are missing or were made with a different master key. */
-export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRing> {
+export async function createKeyRing(db: Connection, vault: Vault) {
   let keys: ReadonlyMap<string, SigningKey> = new Map();
   let readAt = Number.NEGATIVE_INFINITY;
   let begun = 0;
@@ -173,16 +160,20 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
     throw new AppError('unavailable', 'The database has no signing or sealing keys: restore it from a backup.');
 
   return {
+    /** 32 bytes, the same on every replica and after a restart. */
     sealingKey: open(vault, sealing),
 
-    find: (kid) => keys.get(kid) ?? null,
+    /** Returns the key as it was last read. */
+    find: (kid: string): VerificationKey | null => keys.get(kid) ?? null,
 
-    async resolve(kid) {
+    /** Like `find`, but reads the table again if the key is unknown, because another replica may have made it. */
+    async resolve(kid: string): Promise<VerificationKey | null> {
       if (!keys.has(kid) && KID.test(kid)) await reread();
       return keys.get(kid) ?? null;
     },
 
-    async signer() {
+    /** Returns the key with which every replica signs now. */
+    async signer(): Promise<Signer> {
       await read();
       const current = [...keys.values()].filter((key) => key.retiredAt === null).at(-1);
       if (!current) throw new AppError('unavailable', 'The database has no signing or sealing keys: restore it from a backup.');
@@ -197,12 +188,14 @@ export async function createKeyRing(db: Connection, vault: Vault): Promise<KeyRi
       };
     },
 
-    async jwks() {
+    /** Returns all public keys, newest first. */
+    async jwks(): Promise<{ readonly keys: readonly Jwk[] }> {
       if (performance.now() - readAt > REREAD_MS) await reread();
       return { keys: [...keys.values()].reverse().map(jwkOf) };
     },
 
-    async rotate(trx, now) {
+    /** Makes the next signing key. Earlier keys still verify the tokens that they signed. */
+    async rotate(trx: Transaction, now: number): Promise<{ readonly kid: string; readonly retired: readonly string[] }> {
       const store = secretKeyStore(trx);
       const row = newSigningRow(vault, now);
       const retired = (await store.list()).filter((key) => key.purpose === 'signing' && key.retired_at === null);

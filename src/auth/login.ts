@@ -20,17 +20,7 @@ export interface LoginParts {
   readonly now: () => number;
 }
 
-export interface Login {
-  /** Throws AppError `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user. */
-  login(email: string, password: string): Promise<{ readonly user: User; readonly token: string }>;
-  logout(caller: Caller): Promise<void>;
-  /** Also revokes the user's other login tokens. */
-  changePassword(caller: Caller, current: string, next: string): Promise<void>;
-  /** Throws AppError `limit_reached`. */
-  createApiToken(caller: Caller, name: string): Promise<{ readonly record: TokenRecord; readonly token: string }>;
-  /** Users may revoke their own API tokens; administrators may revoke any. */
-  revokeApiToken(caller: Caller, id: string): Promise<void>;
-}
+export type Login = ReturnType<typeof createLogin>;
 
 const revoked = (id: string, before: object | null): Change => ({
   action: 'token.revoke',
@@ -40,11 +30,12 @@ const revoked = (id: string, before: object | null): Change => ({
   after: null,
 });
 
-export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts): Login {
+export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts) {
   const wrong = (): AppError => new AppError('invalid_credentials', 'The e-mail or the password is wrong.');
 
   return {
-    async login(email, password) {
+    /** Throws AppError `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user. */
+    async login(email: string, password: string): Promise<{ readonly user: User; readonly token: string }> {
       const found = await userStore(database.knex).credentials({ email });
       const fits = await passwords.verify(found?.passwordHash ?? null, password);
       if (!fits || !found?.user.enabled) throw wrong();
@@ -62,7 +53,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       return { user, token: await draft.sign(user, record) };
     },
 
-    async logout(caller) {
+    async logout(caller: Caller): Promise<void> {
       const { token_id } = caller.principal;
       await administer(caller, 'own', async (trx) => {
         await tokenStore(trx).revoke(token_id, now());
@@ -70,7 +61,8 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       });
     },
 
-    async changePassword(caller, current, next) {
+    /** Also revokes the user's other login tokens. */
+    async changePassword(caller: Caller, current: string, next: string): Promise<void> {
       const { sub, token_id } = caller.principal;
       const notCurrent = (): AppError => invalidRequest([{ path: 'current_password', message: 'is not your current password' }]);
       const before = await userStore(database.knex).credentials({ id: sub });
@@ -87,7 +79,8 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       });
     },
 
-    async createApiToken({ principal }, name) {
+    /** Throws AppError `limit_reached`. */
+    async createApiToken({ principal }: Caller, name: string): Promise<{ readonly record: TokenRecord; readonly token: string }> {
       const draft = await draftToken(name);
       const { user, record } = await transact(database, async (trx) => {
         // Hold the lock until the end, so that concurrent requests for tokens are counted one after the other.
@@ -110,7 +103,8 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       return { record, token: await draft.sign(user, record) };
     },
 
-    async revokeApiToken(caller, id) {
+    /** Users may revoke their own API tokens; administrators may revoke any. */
+    async revokeApiToken(caller: Caller, id: string): Promise<void> {
       const missing = (): AppError => new AppError('not_found', 'You have no API token with this id.');
       const record = await tokenStore(database.knex).find(id);
       const own = record?.user_id === caller.principal.sub;

@@ -9,14 +9,7 @@ import { ADMIN, claimFirstAdministrator, type User, userStore } from '../users/u
 import type { Passwords } from './passwords.ts';
 import type { Vault } from './vault.ts';
 
-export interface Registration {
-  /** Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
-  register(account: { readonly email: string; readonly password: string }, code: string | undefined): Promise<User>;
-  /** Whether the next registration becomes the administrator. */
-  firstPending(): Promise<boolean>;
-  /** Whether the setup code is required and still unused, so that the operator has to hand it out. */
-  setupCodePending(): Promise<boolean>;
-}
+export type Registration = ReturnType<typeof createRegistration>;
 
 export interface RegistrationParts {
   readonly database: Database;
@@ -36,7 +29,7 @@ export function setupCode(vault: Vault): string {
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
-export function createRegistration({ database, passwords, vault, config, now }: RegistrationParts): Registration {
+export function createRegistration({ database, passwords, vault, config, now }: RegistrationParts) {
   const expected = digest(setupCode(vault));
 
   function mayRegister(first: boolean, code: string | undefined): void {
@@ -52,7 +45,11 @@ export function createRegistration({ database, passwords, vault, config, now }: 
   }
 
   return {
-    async register({ email, password }, code) {
+    /** Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
+    async register(
+      { email, password }: { readonly email: string; readonly password: string },
+      code: string | undefined,
+    ): Promise<User> {
       // Check before the expensive hash, and again in the transaction, where the answer is final.
       mayRegister(!(await userStore(database.knex).hasFirstAdministrator()), code);
       const passwordHash = await passwords.hash(password);
@@ -75,7 +72,10 @@ export function createRegistration({ database, passwords, vault, config, now }: 
       });
     },
 
-    firstPending: async () => !(await userStore(database.knex).hasFirstAdministrator()),
-    setupCodePending: async () => config.setupCodeRequired && !(await userStore(database.knex).hasFirstAdministrator()),
+    /** Whether the next registration becomes the administrator. */
+    firstPending: async (): Promise<boolean> => !(await userStore(database.knex).hasFirstAdministrator()),
+    /** Whether the setup code is required and still unused, so that the operator has to hand it out. */
+    setupCodePending: async (): Promise<boolean> =>
+      config.setupCodeRequired && !(await userStore(database.knex).hasFirstAdministrator()),
   };
 }

@@ -20,65 +20,47 @@ export interface TokenRecord {
   readonly revoked_at: number | null;
 }
 
-export interface TokenStore {
-  insert(token: TokenRecord): Promise<void>;
-  /** Finds revoked and expired tokens, too. */
-  find(id: string): Promise<TokenRecord | null>;
-  /** Returns the tokens with these ids, also revoked and expired ones. */
-  findAll(ids: readonly string[]): Promise<TokenRecord[]>;
-  /** Returns the user's API tokens that are not revoked, oldest first. */
-  listOf(userId: string): Promise<TokenRecord[]>;
-  /** Returns false if the token does not exist or is already revoked. */
-  revoke(id: string, now: number): Promise<boolean>;
-  /** Revokes the user's login tokens except `exceptTokenId`, and returns how many. */
-  revokeLoginsOf(userId: string, exceptTokenId: string | null, now: number): Promise<number>;
-  /** Counts the user's API tokens that are not revoked. */
-  count(userId: string): Promise<number>;
-  /** Deletes the user's login tokens that expired before `time`. */
-  deleteExpiredOf(userId: string, time: number): Promise<number>;
-  /**
-   * Deletes up to `limit` tokens with ids after `after` that were revoked or expired before `time`. Returns the last deleted id;
-   * null: there was none.
-   */
-  deleteEnded(time: number, after: string, limit: number): Promise<string | null>;
-}
-
 const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at'] as const;
 
-export function tokenStore(db: Connection): TokenStore {
+export function tokenStore(db: Connection) {
   const held = (userId: string) => db('tokens').where({ user_id: userId, kind: 'api' }).whereNull('revoked_at');
 
   return {
-    async insert(token) {
+    async insert(token: TokenRecord): Promise<void> {
       await db('tokens').insert({ ...token });
     },
 
-    async find(id) {
+    /** Finds revoked and expired tokens, too. */
+    async find(id: string): Promise<TokenRecord | null> {
       const row = await db('tokens')
         .where({ id })
         .first<TokenRecord | undefined>(...COLUMNS);
       return row ? { ...row } : null;
     },
 
-    async findAll(ids) {
+    /** Returns the tokens with these ids, also revoked and expired ones. */
+    async findAll(ids: readonly string[]): Promise<TokenRecord[]> {
       const rows: TokenRecord[] = await db('tokens')
         .whereIn('id', ids)
         .select(...COLUMNS);
       return rows.map((row) => ({ ...row }));
     },
 
-    async listOf(userId) {
+    /** Returns the user's API tokens that are not revoked, oldest first. */
+    async listOf(userId: string): Promise<TokenRecord[]> {
       const rows: TokenRecord[] = await held(userId)
         .select(...COLUMNS)
         .orderBy('id');
       return rows.map((row) => ({ ...row }));
     },
 
-    async revoke(id, now) {
+    /** Returns false if the token does not exist or is already revoked. */
+    async revoke(id: string, now: number): Promise<boolean> {
       return (await db('tokens').where({ id }).whereNull('revoked_at').update({ revoked_at: now })) > 0;
     },
 
-    async revokeLoginsOf(userId, exceptTokenId, now) {
+    /** Revokes the user's login tokens except `exceptTokenId`, and returns how many. */
+    async revokeLoginsOf(userId: string, exceptTokenId: string | null, now: number): Promise<number> {
       return await db('tokens')
         .where({ user_id: userId, kind: 'login' })
         .whereNull('revoked_at')
@@ -88,16 +70,22 @@ export function tokenStore(db: Connection): TokenStore {
         .update({ revoked_at: now });
     },
 
-    async count(userId) {
+    /** Counts the user's API tokens that are not revoked. */
+    async count(userId: string): Promise<number> {
       const row = await held(userId).count<{ n: number | string }[]>({ n: '*' }).first();
       return Number(row?.n ?? 0);
     },
 
-    async deleteExpiredOf(userId, time) {
+    /** Deletes the user's login tokens that expired before `time`. */
+    async deleteExpiredOf(userId: string, time: number): Promise<number> {
       return await db('tokens').where({ user_id: userId }).where('expires_at', '<', time).delete();
     },
 
-    async deleteEnded(time, after, limit) {
+    /**
+     * Deletes up to `limit` tokens with ids after `after` that were revoked or expired before `time`. Returns the last deleted id;
+     * null: there was none.
+     */
+    async deleteEnded(time: number, after: string, limit: number): Promise<string | null> {
       const rows: { id: string }[] = await db('tokens')
         .where('id', '>', after)
         .andWhere((ended) => ended.where('revoked_at', '<', time).orWhere('expires_at', '<', time))
@@ -123,30 +111,23 @@ export interface SecretKeyRow {
   readonly retired_at: number | null;
 }
 
-export interface SecretKeyStore {
-  /** Oldest first. */
-  list(): Promise<SecretKeyRow[]>;
-  insert(row: SecretKeyRow): Promise<void>;
-  replaceSealed(row: SecretKeyRow, sealed: string): Promise<void>;
-  /** Retires every current signing key except `exceptId`. */
-  retireSigning(exceptId: string, now: number): Promise<void>;
-}
-
-export function secretKeyStore(db: Connection): SecretKeyStore {
+export function secretKeyStore(db: Connection) {
   return {
-    async list() {
+    /** Oldest first. */
+    async list(): Promise<SecretKeyRow[]> {
       const rows: SecretKeyRow[] = await db('secret_keys')
         .select('id', 'purpose', 'public_jwk', 'sealed', 'created_at', 'retired_at')
         .orderBy(['created_at', 'id']);
       return rows.map((row) => ({ ...row }));
     },
-    async insert(row) {
+    async insert(row: SecretKeyRow): Promise<void> {
       await db('secret_keys').insert({ ...row });
     },
-    async replaceSealed({ id }, sealed) {
+    async replaceSealed({ id }: SecretKeyRow, sealed: string): Promise<void> {
       await db('secret_keys').where({ id }).update({ sealed });
     },
-    async retireSigning(exceptId, now) {
+    /** Retires every current signing key except `exceptId`. */
+    async retireSigning(exceptId: string, now: number): Promise<void> {
       await db('secret_keys')
         .where({ purpose: 'signing' })
         .whereNull('retired_at')

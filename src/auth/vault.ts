@@ -8,22 +8,10 @@ const IV_BYTES = 12;
 const TAG_BYTES = 16;
 const VERSION = 1;
 
-export interface Vault {
-  /**
-   * Encrypts with AES-256-GCM. `identity` names the row of the secret and is associated data, so that a secret that was moved to
-   * a different row does not open.
-   */
-  seal(identity: string, secret: Buffer): string;
-  /** Throws unless `seal` made the text for this identity, under the master key or a previous one. */
-  open(identity: string, sealed: string): Buffer;
-  /** Re-encrypts a secret under the master key; null: it already is. Throws like `open`. */
-  reseal(identity: string, sealed: string): string | null;
-  /** Returns a stable value of 32 bytes that only holders of the master key can compute. */
-  derive(purpose: string): Buffer;
-}
+export type Vault = ReturnType<typeof createVault>;
 
 /** `previous` keys only decrypt. Values are encrypted and derived under the master key. */
-export function createVault(masterKey: Buffer, previous: readonly Buffer[] = []): Vault {
+export function createVault(masterKey: Buffer, previous: readonly Buffer[] = []) {
   const sealing = subkey(masterKey, 'seal');
   const opening = [sealing, ...previous.filter((key) => !key.equals(masterKey)).map((key) => subkey(key, 'seal'))];
 
@@ -41,6 +29,10 @@ export function createVault(masterKey: Buffer, previous: readonly Buffer[] = [])
     }
     throw failure;
   }
+  /**
+   * Encrypts with AES-256-GCM. `identity` names the row of the secret and is associated data, so that a secret that was moved to
+   * a different row does not open.
+   */
   function seal(identity: string, secret: Buffer): string {
     const iv = randomBytes(IV_BYTES);
     const cipher = createCipheriv('aes-256-gcm', sealing, iv).setAAD(Buffer.from(identity));
@@ -50,12 +42,15 @@ export function createVault(masterKey: Buffer, previous: readonly Buffer[] = [])
 
   return {
     seal,
-    open: (identity, sealed) => open(identity, sealed).secret,
-    reseal(identity, sealed) {
+    /** Throws unless `seal` made the text for this identity, under the master key or a previous one. */
+    open: (identity: string, sealed: string): Buffer => open(identity, sealed).secret,
+    /** Re-encrypts a secret under the master key; null: it already is. Throws like `open`. */
+    reseal(identity: string, sealed: string): string | null {
       const { secret, current } = open(identity, sealed);
       return current ? null : seal(identity, secret);
     },
-    derive: (purpose) => createHmac('sha256', subkey(masterKey, 'derive')).update(purpose).digest(),
+    /** Returns a stable value of 32 bytes that only holders of the master key can compute. */
+    derive: (purpose: string): Buffer => createHmac('sha256', subkey(masterKey, 'derive')).update(purpose).digest(),
   };
 }
 

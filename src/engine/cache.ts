@@ -2,16 +2,6 @@
 import { entered } from '../base/kept.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 
-export interface DecisionCache {
-  /**
-   * Returns the same engine, which evaluates only what the cache does not contain. One cache serves all engines of a process, old
-   * and new.
-   */
-  over(engine: Engine): Engine;
-  /** The number of decisions in the cache. */
-  readonly size: number;
-}
-
 /** Do not cache decisions whose key is longer: they are not worth their memory. */
 const MAX_KEY = 4_096;
 
@@ -19,7 +9,7 @@ const MAX_KEY = 4_096;
 const MAX_SETS = 64;
 
 /** Holds at most `capacity` decisions. A full cache evicts half of them: those that were not used for the longest time. */
-export function createDecisionCache(capacity: number): DecisionCache {
+export function createDecisionCache(capacity: number) {
   const half = Math.ceil(capacity / 2);
   let recent = new Map<string, Decision>();
   let older = new Map<string, Decision>();
@@ -59,10 +49,15 @@ export function createDecisionCache(capacity: number): DecisionCache {
   }
 
   return {
+    /** The number of decisions in the cache. */
     get size() {
       return recent.size + older.size;
     },
-    over: (engine) => {
+    /**
+     * Returns the same engine, which evaluates only what the cache does not contain. One cache serves all engines of a process, old
+     * and new.
+     */
+    over: (engine: Engine): Engine => {
       const set = setNumber(engine);
       return {
         revision: engine.revision,

@@ -52,13 +52,7 @@ export interface AddedSubject {
  * Each method makes one administrative change, or none if nothing changes. `ifMatch` is the header of the request. All throw
  * AppError `invalid_request`, `not_found` and `precondition_failed`, and what `Administer` throws.
  */
-export interface PolicyEdits {
-  create(caller: Caller, document: PolicyDocument): Promise<Edited<StoredPolicy>>;
-  update(caller: Caller, id: string, update: PolicyUpdate, ifMatch: string | undefined): Promise<Edited<StoredPolicy>>;
-  delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<Edited<null>>;
-  addSubject(caller: Caller, id: string, subject: SubjectDocument, ifMatch: string | undefined): Promise<Edited<AddedSubject>>;
-  removeSubject(caller: Caller, id: string, subjectId: string, ifMatch: string | undefined): Promise<Edited<null>>;
-}
+export type PolicyEdits = ReturnType<typeof createPolicyEdits>;
 
 /** The result of an edit, computed for the policies of one snapshot. */
 export interface EditPlan<T> {
@@ -132,7 +126,7 @@ type OneChange<T> =
   | { readonly verb: null; readonly result: T }
   | { readonly verb: string; readonly after: StoredPolicy | null; readonly isSound: boolean; readonly result: T };
 
-export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
+export function createPolicyEdits(parts: PolicyEditParts) {
   const { newId, now } = parts;
   const edit = createPolicyEdit(parts);
 
@@ -193,7 +187,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
   };
 
   return {
-    create(caller, document) {
+    create(caller: Caller, document: PolicyDocument): Promise<Edited<StoredPolicy>> {
       const time = now();
       const subjects = document.subjects.map((subject) => ({ ...subject, id: newId() }));
       const policy: StoredPolicy = {
@@ -209,7 +203,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
       }));
     },
 
-    update(caller, id, update, ifMatch) {
+    update(caller: Caller, id: string, update: PolicyUpdate, ifMatch: string | undefined): Promise<Edited<StoredPolicy>> {
       const time = now();
       const ids = new Map<string, string>();
       const idOf = (key: string): string => {
@@ -225,13 +219,18 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
       });
     },
 
-    delete: (caller, id, ifMatch) =>
+    delete: (caller: Caller, id: string, ifMatch: string | undefined): Promise<Edited<null>> =>
       editOne(caller, { id, adds: false }, (found) => {
         required(found, ifMatch);
         return { verb: 'delete', after: null, isSound: true, result: null };
       }),
 
-    addSubject(caller, id, document, ifMatch) {
+    addSubject(
+      caller: Caller,
+      id: string,
+      document: SubjectDocument,
+      ifMatch: string | undefined,
+    ): Promise<Edited<AddedSubject>> {
       const time = now();
       const subject: PolicySubject = { ...document, id: newId() };
       return editOne<AddedSubject>(caller, { id, adds: true }, (found) => {
@@ -246,7 +245,7 @@ export function createPolicyEdits(parts: PolicyEditParts): PolicyEdits {
       });
     },
 
-    removeSubject(caller, id, subjectId, ifMatch) {
+    removeSubject(caller: Caller, id: string, subjectId: string, ifMatch: string | undefined): Promise<Edited<null>> {
       const time = now();
       return editOne(caller, { id, adds: false }, (found) => {
         const before = required(found, ifMatch);

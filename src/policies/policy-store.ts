@@ -4,24 +4,7 @@ import { batches, bytesOfRow } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from '../engine/compile/policy.ts';
 
-export interface PolicyStore {
-  /**
-   * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
-   * holds the counter.
-   */
-  all(): Promise<StoredPolicy[]>;
-  /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
-  page(limit: number | null, after: string | null): Promise<StoredPolicy[]>;
-  find(id: string): Promise<StoredPolicy | null>;
-  insert(policy: StoredPolicy): Promise<void>;
-  /** Makes the stored policy equal to `policy`. `before` is its stored state. */
-  update(before: StoredPolicy, policy: StoredPolicy): Promise<void>;
-  delete(id: string): Promise<void>;
-  /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */
-  change(changes: readonly StoredChange[]): Promise<void>;
-  /** Returns whether a policy names this target. */
-  namesTarget(targetId: string): Promise<boolean>;
-}
+export type PolicyStore = ReturnType<typeof policyStore>;
 
 export interface StoredChange {
   /** The stored state; null: the policy does not exist yet. */
@@ -85,7 +68,7 @@ const AT_ONCE = 500;
 
 const bytesOfId = (id: string): number => id.length;
 
-export function policyStore(db: Connection): PolicyStore {
+export function policyStore(db: Connection) {
   // Use one statement: outside a snapshot, two would read two different states.
   const read = async (narrow: (policies: Knex.QueryBuilder) => Knex.QueryBuilder): Promise<StoredPolicy[]> => {
     const rows: JoinedRow[] = await db
@@ -112,48 +95,48 @@ export function policyStore(db: Connection): PolicyStore {
     for (const batch of batches(ids, bytesOfId)) await db(table).whereIn(column, batch).delete();
   };
 
-  async function change(changes: readonly StoredChange[]): Promise<void> {
-    const gone: string[] = [];
-    const made: StoredPolicy[] = [];
-    const changed: StoredPolicy[] = [];
-    const subjectsGone: string[] = [];
-    const subjectsMade: ReturnType<typeof subjectRow>[] = [];
-    for (const { before, after } of changes) {
-      if (after === null) {
-        if (before !== null) gone.push(before.id);
-        continue;
-      }
-      (before === null ? made : changed).push(after);
-      const known = before?.subjects ?? [];
-      const kept = new Set(after.subjects.map(({ id }) => id));
-      for (const { id } of known) if (!kept.has(id)) subjectsGone.push(id);
-      const there = new Set(known.map(({ id }) => id));
-      for (const subject of after.subjects) if (!there.has(subject.id)) subjectsMade.push(subjectRow(after.id, subject));
-    }
-    await deleteWhere('policy_subjects', 'policy_id', gone);
-    await deleteWhere('policies', 'id', gone);
-    await insert('policies', made.map(columnsOf));
-    for (const batch of batches(changed.map(columnsOf), bytesOfRow)) await db('policies').insert(batch).onConflict('id').merge();
-    // Delete first, because another subject may take the place of a deleted one.
-    await deleteWhere('policy_subjects', 'id', subjectsGone);
-    await insert('policy_subjects', subjectsMade);
-  }
-
   return {
-    all: () => allAfter(null),
-    page: (limit, after) => (limit === null ? allAfter(after) : pageOf(limit, after)),
-    find: async (id) => (await read((policies) => policies.where({ id })))[0] ?? null,
+    /**
+     * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
+     * holds the counter.
+     */
+    all: (): Promise<StoredPolicy[]> => allAfter(null),
+    /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
+    page: (limit: number | null, after: string | null): Promise<StoredPolicy[]> =>
+      limit === null ? allAfter(after) : pageOf(limit, after),
+    find: async (id: string): Promise<StoredPolicy | null> => (await read((policies) => policies.where({ id })))[0] ?? null,
 
-    insert: (policy) => change([{ before: null, after: policy }]),
-    update: (before, after) => change([{ before, after }]),
-
-    async delete(id) {
-      await db('policy_subjects').where('policy_id', id).delete();
-      await db('policies').where({ id }).delete();
+    /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */
+    async change(changes: readonly StoredChange[]): Promise<void> {
+      const gone: string[] = [];
+      const made: StoredPolicy[] = [];
+      const changed: StoredPolicy[] = [];
+      const subjectsGone: string[] = [];
+      const subjectsMade: ReturnType<typeof subjectRow>[] = [];
+      for (const { before, after } of changes) {
+        if (after === null) {
+          if (before !== null) gone.push(before.id);
+          continue;
+        }
+        (before === null ? made : changed).push(after);
+        const known = before?.subjects ?? [];
+        const kept = new Set(after.subjects.map(({ id }) => id));
+        for (const { id } of known) if (!kept.has(id)) subjectsGone.push(id);
+        const there = new Set(known.map(({ id }) => id));
+        for (const subject of after.subjects) if (!there.has(subject.id)) subjectsMade.push(subjectRow(after.id, subject));
+      }
+      await deleteWhere('policy_subjects', 'policy_id', gone);
+      await deleteWhere('policies', 'id', gone);
+      await insert('policies', made.map(columnsOf));
+      for (const batch of batches(changed.map(columnsOf), bytesOfRow))
+        await db('policies').insert(batch).onConflict('id').merge();
+      // Delete first, because another subject may take the place of a deleted one.
+      await deleteWhere('policy_subjects', 'id', subjectsGone);
+      await insert('policy_subjects', subjectsMade);
     },
 
-    change,
-
-    namesTarget: async (targetId) => (await db('policies').where('target_id', targetId).first('id')) !== undefined,
+    /** Returns whether a policy names this target. */
+    namesTarget: async (targetId: string): Promise<boolean> =>
+      (await db('policies').where('target_id', targetId).first('id')) !== undefined,
   };
 }

@@ -15,17 +15,7 @@ export interface Peer {
   readonly address: string;
 }
 
-export interface Peers {
-  /** Whether another replica of this gateway forwarded the request. */
-  isFromPeer(req: IncomingMessage): boolean;
-  /**
-   * Forwards a request. `unreachable`: nothing reached the replica. `misdirected`: the replica does not own the session.
-   * `broken`: it is unknown what reached the replica, and no answer was written. `answered`: the answer was written, or the
-   * client has left. `gone` aborts when the replica is considered gone.
-   */
-  forward(peer: Peer, req: IncomingMessage, body: Buffer, res: ServerResponse, gone: AbortSignal): Promise<Passed>;
-  close(): Promise<void>;
-}
+export type Peers = ReturnType<typeof createPeers>;
 
 export type Passed = 'answered' | 'unreachable' | 'misdirected' | 'broken';
 
@@ -53,7 +43,7 @@ const NOT_PASSED_ON = new Set([
   HEADER,
 ]);
 
-export function createPeers({ vault, now, log }: PeerParts): Peers {
+export function createPeers({ vault, now, log }: PeerParts) {
   const key = vault.derive('peer');
   const agent = new Agent({ connect: { timeout: CONNECT_MS }, headersTimeout: 0, bodyTimeout: 0 });
   const macOf = (at: string, req: IncomingMessage): Buffer => {
@@ -65,12 +55,24 @@ export function createPeers({ vault, now, log }: PeerParts): Peers {
       .digest();
   };
   return {
-    isFromPeer(req) {
+    /** Whether another replica of this gateway forwarded the request. */
+    isFromPeer(req: IncomingMessage): boolean {
       const [, at, mac] = /^([0-9]{1,15})\.([A-Za-z0-9_-]{43})$/.exec(String(req.headers[HEADER] ?? '')) ?? [];
       if (at === undefined || mac === undefined || Math.abs(now() - Number(at)) > VALID_MS) return false;
       return timingSafeEqual(macOf(at, req), Buffer.from(mac, 'base64url'));
     },
-    async forward({ id, address }, req, body, res, gone) {
+    /**
+     * Forwards a request. `unreachable`: nothing reached the replica. `misdirected`: the replica does not own the session.
+     * `broken`: it is unknown what reached the replica, and no answer was written. `answered`: the answer was written, or the
+     * client has left. `gone` aborts when the replica is considered gone.
+     */
+    async forward(
+      { id, address }: Peer,
+      req: IncomingMessage,
+      body: Buffer,
+      res: ServerResponse,
+      gone: AbortSignal,
+    ): Promise<Passed> {
       const left = new AbortController();
       res.once('close', () => left.abort());
       if (res.closed) left.abort();
@@ -108,7 +110,7 @@ export function createPeers({ vault, now, log }: PeerParts): Peers {
       await pipeline(answer.body, res).catch(() => res.destroy());
       return 'answered';
     },
-    close: () => agent.destroy(),
+    close: (): Promise<void> => agent.destroy(),
   };
 }
 

@@ -21,48 +21,39 @@ export interface ReplicaRow extends ReplicaState {
   readonly unseen_ms: number;
 }
 
-export interface ReplicaStore {
-  find(id: string): Promise<ReplicaRow | null>;
-  /** Returns the replicas that were seen within `ms` milliseconds, ordered by id. */
-  seenWithin(ms: number): Promise<ReplicaRow[]>;
-  insert(id: string, address: string, state: ReplicaState): Promise<void>;
-  /** Updates the row of a replica. False: the row does not exist. */
-  seen(id: string, state: ReplicaState): Promise<boolean>;
-  delete(id: string): Promise<void>;
-  deleteUnseenFor(ms: number): Promise<void>;
-}
-
 type StoredRow = Omit<ReplicaRow, 'unseen_ms'> & { readonly unseen_ms: number | string };
 
 const NOW = 'cast(unix_timestamp(now(3)) * 1000 as signed)';
 const COLUMNS = ['id', 'address', 'sequence', 'revision', 'engine_hash', 'started_at'];
 
 /** The store for MySQL. SQLite needs none, because it serves one process. */
-export function replicaStore(db: Connection): ReplicaStore {
+export function replicaStore(db: Connection) {
   const rows = () => db('replicas').select(...COLUMNS, db.raw(`${NOW} - seen_at as unseen_ms`));
   const toRow = (row: StoredRow): ReplicaRow => ({ ...row, unseen_ms: Number(row.unseen_ms) });
   return {
-    async find(id) {
+    async find(id: string): Promise<ReplicaRow | null> {
       const [row]: StoredRow[] = await rows().where({ id });
       return row ? toRow(row) : null;
     },
-    seenWithin: async (ms) =>
+    /** Returns the replicas that were seen within `ms` milliseconds, ordered by id. */
+    seenWithin: async (ms: number): Promise<ReplicaRow[]> =>
       (
         await rows()
           .where('seen_at', '>=', db.raw(`${NOW} - ?`, [ms]))
           .orderBy('id')
       ).map(toRow),
-    async insert(id, address, state) {
+    async insert(id: string, address: string, state: ReplicaState): Promise<void> {
       await db('replicas').insert({ id, address, ...state, started_at: db.raw(NOW), seen_at: db.raw(NOW) });
     },
-    seen: async (id, state) =>
+    /** Updates the row of a replica. False: the row does not exist. */
+    seen: async (id: string, state: ReplicaState): Promise<boolean> =>
       (await db('replicas')
         .where({ id })
         .update({ ...state, seen_at: db.raw(NOW) })) > 0,
-    async delete(id) {
+    async delete(id: string): Promise<void> {
       await db('replicas').where({ id }).delete();
     },
-    async deleteUnseenFor(ms) {
+    async deleteUnseenFor(ms: number): Promise<void> {
       await db('replicas')
         .where('seen_at', '<', db.raw(`${NOW} - ?`, [ms]))
         .delete();

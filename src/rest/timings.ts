@@ -4,10 +4,7 @@
  */
 import type { Metric, Registry } from 'prom-client';
 
-export interface Timings {
-  /** Records a duration. The label values are in the order of the histogram's labels; there are at most two. */
-  observe(ms: number, first?: string, second?: string): void;
-}
+export type Timings = ReturnType<typeof createTimings>;
 
 export interface TimingsOptions {
   readonly name: string;
@@ -28,7 +25,7 @@ interface Series {
 const MAX_VALUES = 200;
 const OTHER = '_OTHER';
 
-export function createTimings(registry: Registry, options: TimingsOptions): Timings {
+export function createTimings(registry: Registry, options: TimingsOptions) {
   const { name, help, bounds, labels = [] } = options;
   const series = new Map<string, Map<string, Series>>();
 
@@ -72,7 +69,8 @@ export function createTimings(registry: Registry, options: TimingsOptions): Timi
   registry.registerMetric(metric as unknown as Metric);
 
   return {
-    observe(ms, first = '', second = '') {
+    /** Records a duration. The label values are in the order of the histogram's labels; there are at most two. */
+    observe(ms: number, first: string = '', second: string = ''): void {
       const one = series.get(first)?.get(second) ?? add(first, second);
       const seconds = ms / 1_000;
       let at = 0;

@@ -25,26 +25,6 @@ export interface PasswordRecord {
   readonly passwordHash: string;
 }
 
-export interface UserStore {
-  /** Throws AppError `email_taken`. */
-  insert(user: User, passwordHash: string): Promise<void>;
-  find(id: string): Promise<User | null>;
-  /** Returns the users with these ids. */
-  findAll(ids: readonly string[]): Promise<User[]>;
-  /** Like `find`, and locks the record until the transaction ends. */
-  lock(id: string): Promise<User | null>;
-  findByEmail(email: string): Promise<User | null>;
-  /** Makes one query whether or not the user exists, so that the time does not reveal it. */
-  credentials(by: { readonly id: string } | { readonly email: string }): Promise<PasswordRecord | null>;
-  /** Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
-  page(limit: number | null, after: string | null): Promise<User[]>;
-  /** Writes role, groups, enabled and updated_at. */
-  update(user: User): Promise<void>;
-  setPasswordHash(id: string, passwordHash: string, now: number): Promise<void>;
-  countEnabledAdministrators(): Promise<number>;
-  hasFirstAdministrator(): Promise<boolean>;
-}
-
 interface UserRow extends Omit<User, 'groups' | 'enabled'> {
   readonly groups: string;
   readonly enabled: boolean | number;
@@ -66,7 +46,7 @@ const toUser = (row: UserRow): User => ({
 /** Returns the form in which e-mails are compared. */
 export const emailKey = (email: string): string => email.trim().toLowerCase();
 
-export function userStore(db: Connection): UserStore {
+export function userStore(db: Connection) {
   const one = async (where: Partial<UserRow & { email_key: string }>): Promise<User | null> => {
     const row = await db('users')
       .where(where)
@@ -75,7 +55,8 @@ export function userStore(db: Connection): UserStore {
   };
 
   return {
-    async insert(user, passwordHash) {
+    /** Throws AppError `email_taken`. */
+    async insert(user: User, passwordHash: string): Promise<void> {
       try {
         await db('users').insert({
           ...user,
@@ -89,16 +70,18 @@ export function userStore(db: Connection): UserStore {
       }
     },
 
-    find: (id) => one({ id }),
+    find: (id: string): Promise<User | null> => one({ id }),
 
-    async findAll(ids) {
+    /** Returns the users with these ids. */
+    async findAll(ids: readonly string[]): Promise<User[]> {
       const rows: UserRow[] = await db('users')
         .whereIn('id', ids)
         .select(...COLUMNS);
       return rows.map(toUser);
     },
 
-    async lock(id) {
+    /** Like `find`, and locks the record until the transaction ends. */
+    async lock(id: string): Promise<User | null> {
       const row = await db('users')
         .where({ id })
         .forUpdate()
@@ -106,38 +89,41 @@ export function userStore(db: Connection): UserStore {
       return row ? toUser(row) : null;
     },
 
-    findByEmail: (email) => one({ email_key: emailKey(email) }),
+    findByEmail: (email: string): Promise<User | null> => one({ email_key: emailKey(email) }),
 
-    async credentials(by) {
+    /** Makes one query whether or not the user exists, so that the time does not reveal it. */
+    async credentials(by: { readonly id: string } | { readonly email: string }): Promise<PasswordRecord | null> {
       const row = await db('users')
         .where('id' in by ? { id: by.id } : { email_key: emailKey(by.email) })
         .first<(UserRow & { password_hash: string }) | undefined>(...COLUMNS, 'password_hash');
       return row ? { user: toUser(row), passwordHash: row.password_hash } : null;
     },
 
-    async page(limit, after) {
+    /** Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
+    async page(limit: number | null, after: string | null): Promise<User[]> {
       const rows: UserRow[] = await db('users')
         .select(...COLUMNS)
         .modify(onePage, limit, after);
       return rows.map(toUser);
     },
 
-    async update({ id, role, groups, enabled, updated_at }) {
+    /** Writes role, groups, enabled and updated_at. */
+    async update({ id, role, groups, enabled, updated_at }: User): Promise<void> {
       await db('users')
         .where({ id })
         .update({ role, groups: JSON.stringify(groups), enabled, updated_at });
     },
 
-    async setPasswordHash(id, passwordHash, now) {
+    async setPasswordHash(id: string, passwordHash: string, now: number): Promise<void> {
       await db('users').where({ id }).update({ password_hash: passwordHash, updated_at: now });
     },
 
-    async countEnabledAdministrators() {
+    async countEnabledAdministrators(): Promise<number> {
       const row = await db('users').where({ role: ADMIN, enabled: true }).count<{ n: number | string }[]>({ n: '*' }).first();
       return Number(row?.n ?? 0);
     },
 
-    async hasFirstAdministrator() {
+    async hasFirstAdministrator(): Promise<boolean> {
       return (await db('first_administrator').where({ id: 1 }).first('id')) !== undefined;
     },
   };

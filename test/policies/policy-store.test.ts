@@ -24,8 +24,8 @@ eachEngine(test.serial, 'stored policies are read back, each with its own subjec
     ],
   });
   const bare = policy('a', { priority: 2147483647 });
-  await store.insert(full);
-  await store.insert(bare);
+  await store.change([{ before: null, after: full }]);
+  await store.change([{ before: null, after: bare }]);
   t.deepEqual(await store.all(), [bare, full]);
   t.deepEqual(await store.find('b'), full);
   t.is(await store.find('B'), null);
@@ -72,8 +72,8 @@ eachEngine(test.serial, 'an update keeps unchanged subjects, and a deletion leav
       { id: '2', subject_type: 'role', subject_value: 'y' },
     ],
   });
-  await store.insert(other);
-  await store.insert(before);
+  await store.change([{ before: null, after: other }]);
+  await store.change([{ before: null, after: before }]);
   const after = policy('a', {
     name: 'changed',
     updated_at: 9,
@@ -82,9 +82,9 @@ eachEngine(test.serial, 'an update keeps unchanged subjects, and a deletion leav
       { id: '3', subject_type: 'group', subject_value: 'z' },
     ],
   });
-  await store.update(before, after);
+  await store.change([{ before, after }]);
   t.deepEqual(await store.all(), [after, other]);
-  await store.delete('a');
+  await store.change([{ before: after, after: null }]);
   t.deepEqual(await store.all(), [other]);
   t.is((await knex('policy_subjects')).length, 1);
 });
@@ -96,7 +96,7 @@ eachEngine(test.serial, 'a policy with a thousand subjects is stored and read ba
     subject_type: 'group' as const,
     subject_value: `g${i}`,
   }));
-  await store.insert(policy('a', { subjects }));
+  await store.change([{ before: null, after: policy('a', { subjects }) }]);
   t.deepEqual((await store.find('a'))?.subjects, subjects);
 });
 
@@ -146,7 +146,7 @@ eachEngine(test.serial, 'thousands of changes are made in few statements of limi
 
 eachEngine(test.serial, 'an impossible row stops the load', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
-  await policyStore(knex).insert(policy('a'));
+  await policyStore(knex).change([{ before: null, after: policy('a') }]);
   const written = { effect: 'allow', enabled: true };
   for (const damage of [{ effect: 'Allow' }, { enabled: 2 }]) {
     await knex('policies')

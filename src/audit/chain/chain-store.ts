@@ -25,55 +25,6 @@ interface Extent {
   readonly last: number;
 }
 
-export interface ChainStore {
-  insertChain(row: ChainRow): Promise<void>;
-  /** Returns all chains, oldest first. */
-  chains(): Promise<ChainRow[]>;
-  /**
-   * Returns the first and last number of each chain. `first` null: no records are left. `last` includes records removed by age.
-   */
-  extents(): Promise<Extent[]>;
-  /**
-   * Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. Only
-   * what a header under `key` names counts, because an attacker could name a head in a forged header to hide it.
-   */
-  openHeads(key: ChainKey): Promise<Head[]>;
-  /**
-   * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. If the last one shares its number with
-   * another record, which nothing that the gateway wrote does, it returns that one, too.
-   */
-  records(chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]>;
-  /** Returns the first records with seq > `after`, in order, without the listed names. */
-  oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]>;
-  /** Returns a record of the next chain after `after` (null: of the first) that records of this kind name; null: there is none. */
-  firstOfNextChain(kind: RecordKind, after: string | null): Promise<ChainedRecord | null>;
-  /** Returns a record of the chain whose number is invalid; null: there is none. */
-  misnumbered(chainId: string): Promise<ChainedRecord | null>;
-  /** Counts the records that belong to no chain, because they are older than the first chain. */
-  countUnchained(): Promise<number>;
-  retention(chainId: string): Promise<RetentionRow | null>;
-  /** Locks the chain, so that one replica at a time removes its records; false: it is locked already. Needs a transaction. */
-  lockChain(chainId: string): Promise<boolean>;
-  /**
-   * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
-   * number of records. Needs a transaction.
-   */
-  removeUpTo(after: number, row: RetentionRow): Promise<number>;
-  /**
-   * Removes up to `limit` unchained decisions with ids below `before`, with their lists and outcomes. Returns how many decisions.
-   */
-  removeUnchained(before: string, limit: number): Promise<number>;
-  erasures(): Promise<ErasureRow[]>;
-  unfinishedErasures(): Promise<ErasureRow[]>;
-  insertErasure(row: ErasureRow): Promise<void>;
-  finishErasure(id: string, now: number): Promise<void>;
-  /**
-   * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
-   * `from`.
-   */
-  erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }>;
-}
-
 const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
 /** The kinds of records. */
 export const KINDS = Object.keys(TABLES) as RecordKind[];
@@ -96,7 +47,7 @@ const LAST_SEQ = Number.MAX_SAFE_INTEGER;
 
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
 
-export function chainStore(db: Connection): ChainStore {
+export function chainStore(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
 
   /**
@@ -109,6 +60,9 @@ export function chainStore(db: Connection): ChainStore {
     return nul === 0 ? row : { ...row, [proof]: '' };
   }
 
+  /**
+   * Returns the first and last number of each chain. `first` null: no records are left. `last` includes records removed by age.
+   */
   async function extents(): Promise<Extent[]> {
     const ends = KINDS.flatMap((kind) =>
       (['min', 'max'] as const).map((end) =>
@@ -133,6 +87,7 @@ export function chainStore(db: Connection): ChainStore {
     });
   }
 
+  /** Returns all chains, oldest first. */
   async function chains(): Promise<ChainRow[]> {
     const rows: (ChainRow & { nul: number })[] = await db('audit_chains')
       .orderBy('started_at')
@@ -179,13 +134,17 @@ export function chainStore(db: Connection): ChainStore {
   }
 
   return {
-    async insertChain(row) {
+    async insertChain(row: ChainRow): Promise<void> {
       await db('audit_chains').insert(row);
     },
     chains,
     extents,
 
-    async openHeads(key) {
+    /**
+     * Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. Only
+     * what a header under `key` names counts, because an attacker could name a head in a forged header to hide it.
+     */
+    async openHeads(key: ChainKey): Promise<Head[]> {
       // The headers are read last, so that none of these chains lacks its own.
       const ends = await extents();
       const rows = await chains();
@@ -206,10 +165,18 @@ export function chainStore(db: Connection): ChainStore {
       return heads;
     },
 
-    records: (chainId, after, upTo, limit) => readRecords(chainId, after, upTo, limit, true),
-    oldest: (chainId, after, limit) => readRecords(chainId, after, LAST_SEQ, limit, false),
+    /**
+     * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. If the last one shares its number with
+     * another record, which nothing that the gateway wrote does, it returns that one, too.
+     */
+    records: (chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]> =>
+      readRecords(chainId, after, upTo, limit, true),
+    /** Returns the first records with seq > `after`, in order, without the listed names. */
+    oldest: (chainId: string, after: number, limit: number): Promise<ChainedRecord[]> =>
+      readRecords(chainId, after, LAST_SEQ, limit, false),
 
-    async firstOfNextChain(kind, after) {
+    /** Returns a record of the next chain after `after` (null: of the first) that records of this kind name; null: there is none. */
+    async firstOfNextChain(kind: RecordKind, after: string | null): Promise<ChainedRecord | null> {
       const row = await db(TABLES[kind])
         .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
         .orderBy('chain_id')
@@ -217,7 +184,8 @@ export function chainStore(db: Connection): ChainStore {
       return row ? { kind, row } : null;
     },
 
-    async misnumbered(chainId) {
+    /** Returns a record of the chain whose number is invalid; null: there is none. */
+    async misnumbered(chainId: string): Promise<ChainedRecord | null> {
       for (const kind of KINDS) {
         const row = await db(TABLES[kind])
           .where('chain_id', chainId)
@@ -228,7 +196,8 @@ export function chainStore(db: Connection): ChainStore {
       return null;
     },
 
-    async countUnchained() {
+    /** Counts the records that belong to no chain, because they are older than the first chain. */
+    async countUnchained(): Promise<number> {
       let count = 0;
       for (const kind of KINDS) {
         const [row] = await db(TABLES[kind]).whereNull('chain_id').count<{ n: number }[]>({ n: '*' });
@@ -239,12 +208,17 @@ export function chainStore(db: Connection): ChainStore {
 
     retention,
 
-    async lockChain(chainId) {
+    /** Locks the chain, so that one replica at a time removes its records; false: it is locked already. Needs a transaction. */
+    async lockChain(chainId: string): Promise<boolean> {
       if (!isMysql) return true;
       return (await db('audit_chains').where('chain_id', chainId).forUpdate().skipLocked().first('chain_id')) !== undefined;
     },
 
-    async removeUpTo(after, row) {
+    /**
+     * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
+     * number of records. Needs a transaction.
+     */
+    async removeUpTo(after: number, row: RetentionRow): Promise<number> {
       const among = (kind: RecordKind) =>
         db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '>', after).andWhere('chain_seq', '<=', row.seq);
       const sets: { set_hash: string }[] = await among('shown').distinct('set_hash');
@@ -271,7 +245,10 @@ export function chainStore(db: Connection): ChainStore {
       return removed;
     },
 
-    async removeUnchained(before, limit) {
+    /**
+     * Removes up to `limit` unchained decisions with ids below `before`, with their lists and outcomes. Returns how many decisions.
+     */
+    async removeUnchained(before: string, limit: number): Promise<number> {
       const rows: { id: string }[] = await db('audit_decisions')
         .whereNull('chain_id')
         .andWhere('id', '<', before)
@@ -286,25 +263,29 @@ export function chainStore(db: Connection): ChainStore {
       return ids.length;
     },
 
-    async erasures() {
+    async erasures(): Promise<ErasureRow[]> {
       const rows: (ErasureRow & { nul: number })[] = await db('audit_erasures').select(
         ...ERASURE_COLUMNS,
         nulIn(ERASURE_COLUMNS),
       );
       return rows.map((row) => proven(row, 'signature'));
     },
-    unfinishedErasures: () =>
+    unfinishedErasures: (): Promise<ErasureRow[]> =>
       db('audit_erasures')
         .whereNull('done_at')
         .select(...ERASURE_COLUMNS),
-    async insertErasure(row) {
+    async insertErasure(row: ErasureRow): Promise<void> {
       await db('audit_erasures').insert({ ...row, done_at: null });
     },
-    async finishErasure(id, now) {
+    async finishErasure(id: string, now: number): Promise<void> {
       await db('audit_erasures').where({ id }).update({ done_at: now });
     },
 
-    async erase(userId, from, before, limit) {
+    /**
+     * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
+     * `from`.
+     */
+    async erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }> {
       const rows: { id: string }[] = await db('audit_decisions')
         .where('user_id', userId)
         .andWhere('id', '>=', from)

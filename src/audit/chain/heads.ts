@@ -23,12 +23,7 @@ export interface HeadsParts {
   readonly now: () => number;
 }
 
-export interface Heads {
-  /** Returns a checkpoint of this moment as a compact JWS. */
-  checkpoint(): Promise<string>;
-  /** Logs the head of the chain a last time, and appends a last checkpoint. */
-  stop(): Promise<void>;
-}
+export type Heads = ReturnType<typeof createHeads>;
 
 const LOG_EVERY_MS = 60_000;
 
@@ -52,7 +47,7 @@ export async function checkCheckpoints(file: string): Promise<void> {
   }
 }
 
-export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts): Heads {
+export function createHeads({ database, key, keys, writer, file, checkpointMs, log, now }: HeadsParts) {
   let said: string | null = null;
   /** False if the last line of the file may be cut off, because the disk was full or a process ended. */
   let endsWhole = false;
@@ -64,6 +59,7 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
     log.info({ chain: head.chain_id, seq: head.seq, mac: head.mac }, 'head of the audit chain');
   }
 
+  /** Returns a checkpoint of this moment as a compact JWS. */
   async function checkpoint(): Promise<string> {
     const stored = await chainStore(database.knex).openHeads(key);
     // This process knows the head of its own chain. An attacker with write access to the tables could hide it.
@@ -98,7 +94,8 @@ export function createHeads({ database, key, keys, writer, file, checkpointMs, l
 
   return {
     checkpoint,
-    async stop() {
+    /** Logs the head of the chain a last time, and appends a last checkpoint. */
+    async stop(): Promise<void> {
       clearInterval(saying);
       await appending.stop();
       say();

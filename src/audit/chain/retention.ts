@@ -36,11 +36,7 @@ export interface RetentionParts {
   readonly now: () => number;
 }
 
-export interface Retention {
-  /** Removes all records that are too old now, and returns how many. */
-  run(): Promise<number>;
-  stop(): Promise<void>;
-}
+export type Retention = ReturnType<typeof createRetention>;
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const EVERY_MS = 60 * 60 * 1000;
@@ -74,11 +70,12 @@ interface Front {
   readonly unproven: string | null;
 }
 
-export function createRetention(parts: RetentionParts): Retention {
+export function createRetention(parts: RetentionParts) {
   const { database, key, days, resume, onKept, log, now } = parts;
   const keyOf = new Map([key, ...parts.previousKeys].map((known) => [known.id, known]));
   let stopped = false;
 
+  /** Removes all records that are too old now, and returns how many. */
   async function run(): Promise<number> {
     if (days === 0) return 0;
     const before = now() - days * DAY_MS;
@@ -196,7 +193,7 @@ export function createRetention(parts: RetentionParts): Retention {
 
   return {
     run,
-    stop() {
+    stop(): Promise<void> {
       stopped = true;
       return hourly.stop();
     },

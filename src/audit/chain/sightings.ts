@@ -10,29 +10,22 @@ export interface Sighting {
   readonly by: string;
 }
 
-export interface Sightings {
-  add(chain: string, sighting: Sighting): void;
-  /** Returns the sighting with the highest number. */
-  furthest(chain: string): Sighting | undefined;
-  chains(): Iterable<readonly [chain: string, furthest: Sighting]>;
-  /** Returns the latest sighting, not after `until`, at which record `seq` did not exist yet. */
-  lastWithout(chain: string, seq: number, until: number): Sighting | null;
-}
-
-export function createSightings(): Sightings {
+export function createSightings() {
   const furthest = new Map<string, Sighting>();
   /** The latest sighting of each number. */
   const all = new Map<string, Map<number, Sighting>>();
   return {
-    add(chain, sighting) {
+    add(chain: string, sighting: Sighting): void {
       if (sighting.seq >= (furthest.get(chain)?.seq ?? -1)) furthest.set(chain, sighting);
       const of = all.get(chain) ?? new Map<number, Sighting>();
       all.set(chain, of);
       if (sighting.time >= (of.get(sighting.seq)?.time ?? 0)) of.set(sighting.seq, sighting);
     },
-    furthest: (chain) => furthest.get(chain),
-    chains: () => furthest,
-    lastWithout(chain, seq, until) {
+    /** Returns the sighting with the highest number. */
+    furthest: (chain: string): Sighting | undefined => furthest.get(chain),
+    chains: (): Iterable<readonly [chain: string, furthest: Sighting]> => furthest,
+    /** Returns the latest sighting, not after `until`, at which record `seq` did not exist yet. */
+    lastWithout(chain: string, seq: number, until: number): Sighting | null {
       let last: Sighting | null = null;
       for (const sighting of all.get(chain)?.values() ?? []) {
         if (sighting.seq < seq && sighting.time <= until && sighting.time > (last?.time ?? 0)) last = sighting;

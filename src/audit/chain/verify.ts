@@ -58,19 +58,7 @@ export interface Report {
   readonly problems: readonly Problem[];
 }
 
-export interface Verification {
-  /** Adds the heads of a checkpoint that was kept outside the database. Call it before `take`. */
-  expect(checkpoint: Checkpoint): void;
-  /** Checks only records after the checkpoint, and that the chains continue from it. Call it before `take`. */
-  since(checkpoint: Checkpoint): void;
-  take(line: AuditLine): void;
-  /** Returns how many records of the chain need not be read. Call it after `take` got the lines of all chains. */
-  skips(chain: string): number;
-  /** Returns the number of records so far. */
-  taken(): number;
-  /** Call it after the last line. `keyFits` is false if no chain was written under the given keys. */
-  finish(): { readonly report: Report; readonly keyFits: boolean };
-}
+export type Verification = ReturnType<typeof createVerification>;
 
 /** Allows for the time that a record waited to be written, and for clocks that differ. */
 const SLACK_MS = 24 * 60 * 60 * 1000;
@@ -92,7 +80,7 @@ interface Walk {
   state: 'before' | 'in' | 'done' | 'bad';
 }
 
-export function createVerification(keys: readonly ChainKey[]): Verification {
+export function createVerification(keys: readonly ChainKey[]) {
   const keyOf = new Map(keys.map((key) => [key.id, key]));
   const sightings = createSightings();
   const walks = new Map<string, Walk>();
@@ -298,7 +286,7 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
     }
   }
 
-  /** Adds the heads of a checkpoint. Returns whether its MAC is valid. */
+  /** Adds the heads of a checkpoint that was kept outside the database. Call it before `take`. Returns whether its MAC is valid. */
   function expect({ time, revision, key_id, heads, mac }: Checkpoint): boolean {
     const key = keyOf.get(key_id);
     const when = new Date(time).toISOString();
@@ -317,13 +305,15 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
   return {
     expect,
 
-    since(checkpoint) {
+    /** Checks only records after the checkpoint, and that the chains continue from it. Call it before `take`. */
+    since(checkpoint: Checkpoint): void {
       if (expect(checkpoint)) from = checkpoint;
     },
 
-    skips: (chain) => Math.max(0, (startOf(chain)?.seq ?? 0) - 1),
+    /** Returns how many records of the chain need not be read. Call it after `take` got the lines of all chains. */
+    skips: (chain: string): number => Math.max(0, (startOf(chain)?.seq ?? 0) - 1),
 
-    take(line) {
+    take(line: AuditLine): void {
       switch (line.kind) {
         case 'audit':
           return;
@@ -349,9 +339,11 @@ export function createVerification(keys: readonly ChainKey[]): Verification {
       }
     },
 
-    taken: () => taken,
+    /** Returns the number of records so far. */
+    taken: (): number => taken,
 
-    finish() {
+    /** Call it after the last line. `keyFits` is false if no chain was written under the given keys. */
+    finish(): { readonly report: Report; readonly keyFits: boolean } {
       if (current) leave(current);
       for (const walk of walks.values()) if (walk.state === 'before') leave(walk);
       for (const [chain, head] of sightings.chains()) {

@@ -4,33 +4,6 @@ import type { Connection } from '../../db/database.ts';
 import type { TallyState } from '../replay/tally.ts';
 import type { Draft, DraftSummary } from '../sets/draft.ts';
 
-export interface DraftStore {
-  find(name: string): Promise<Draft | null>;
-  /** Returns the drafts, sorted by name. */
-  all(): Promise<DraftSummary[]>;
-  count(): Promise<number>;
-  /** Stores the draft, and replaces a draft of the same name. */
-  put(draft: Draft): Promise<void>;
-  /** Also deletes its shadow. */
-  delete(name: string): Promise<void>;
-}
-
-export interface ShadowStore {
-  find(draft: string): Promise<Shadow | null>;
-  /** Returns the names of the drafts that have a shadow. */
-  names(): Promise<string[]>;
-  /** Begins the shadow, and restarts it if the draft already has one. */
-  begin(shadow: Omit<Shadow, 'version'>): Promise<void>;
-  end(draft: string): Promise<boolean>;
-  /** Returns true if this replica follows the log for the draft until the time `until`. */
-  hold(draft: string, holder: string, now: number, until: number): Promise<boolean>;
-  /**
-   * Returns false if another replica has written since `shadow` was read, or if the shadow has ended. `flips` null: they have not
-   * changed.
-   */
-  save(shadow: Shadow, progress: ShadowProgress, flips: Shadow['flips'] | null): Promise<boolean>;
-}
-
 interface SummaryRow extends Omit<DraftSummary, 'prune' | 'adopt' | 'author'> {
   readonly prune: number | boolean;
   readonly adopt: number | boolean;
@@ -68,35 +41,38 @@ const rowOf = ({ files, tests, author, ...draft }: Draft): DraftRow => ({
   author_email: author.email,
 });
 
-export function draftStore(db: Connection): DraftStore {
+export function draftStore(db: Connection) {
   return {
-    async find(name) {
+    async find(name: string): Promise<Draft | null> {
       const row = await db('policy_drafts').where({ name }).first<DraftRow | undefined>();
       return row === undefined ? null : draftOf(row);
     },
-    async all() {
+    /** Returns the drafts, sorted by name. */
+    async all(): Promise<DraftSummary[]> {
       const rows: SummaryRow[] = await db('policy_drafts')
         .orderBy('name')
         .select(...SUMMARY_COLUMNS);
       return rows.map(summaryOf);
     },
-    async count() {
+    async count(): Promise<number> {
       const [row] = await db('policy_drafts').count({ n: '*' });
       return Number(row?.['n']);
     },
-    async put(draft) {
+    /** Stores the draft, and replaces a draft of the same name. */
+    async put(draft: Draft): Promise<void> {
       await db('policy_drafts').insert(rowOf(draft)).onConflict('name').merge();
     },
-    async delete(name) {
+    /** Also deletes its shadow. */
+    async delete(name: string): Promise<void> {
       await db('policy_shadows').where({ draft: name }).delete();
       await db('policy_drafts').where({ name }).delete();
     },
   };
 }
 
-export function shadowStore(db: Connection): ShadowStore {
+export function shadowStore(db: Connection) {
   return {
-    async find(draft) {
+    async find(draft: string): Promise<Shadow | null> {
       const row = await db('policy_shadows')
         .where({ draft })
         .first<{ since: number; version: number; progress: string; flips: string } | undefined>();
@@ -104,11 +80,13 @@ export function shadowStore(db: Connection): ShadowStore {
       const { since, version, progress, flips } = row;
       return { draft, since, version, progress: JSON.parse(progress), flips: JSON.parse(flips) };
     },
-    async names() {
+    /** Returns the names of the drafts that have a shadow. */
+    async names(): Promise<string[]> {
       const rows: { draft: string }[] = await db('policy_shadows').orderBy('draft').select('draft');
       return rows.map(({ draft }) => draft);
     },
-    async begin({ draft, since, progress, flips }) {
+    /** Begins the shadow, and restarts it if the draft already has one. */
+    async begin({ draft, since, progress, flips }: Omit<Shadow, 'version'>): Promise<void> {
       // A new version, so that a replica which still counts for the previous shadow notices the change.
       const before = await db('policy_shadows').where({ draft }).first<{ version: number } | undefined>('version');
       const row = { draft, since, progress: JSON.stringify(progress), flips: JSON.stringify(flips) };
@@ -117,15 +95,20 @@ export function shadowStore(db: Connection): ShadowStore {
         .onConflict('draft')
         .merge();
     },
-    end: async (draft) => (await db('policy_shadows').where({ draft }).delete()) > 0,
-    async hold(draft, holder, now, until) {
+    end: async (draft: string): Promise<boolean> => (await db('policy_shadows').where({ draft }).delete()) > 0,
+    /** Returns true if this replica follows the log for the draft until the time `until`. */
+    async hold(draft: string, holder: string, now: number, until: number): Promise<boolean> {
       const held = await db('policy_shadows')
         .where({ draft })
         .andWhere((row) => row.whereNull('holder').orWhere({ holder }).orWhere('held_until', '<', now))
         .update({ holder, held_until: until });
       return held > 0;
     },
-    async save({ draft, since, version }, progress, flips) {
+    /**
+     * Returns false if another replica has written since `shadow` was read, or if the shadow has ended. `flips` null: they have not
+     * changed.
+     */
+    async save({ draft, since, version }: Shadow, progress: ShadowProgress, flips: Shadow['flips'] | null): Promise<boolean> {
       const saved = await db('policy_shadows')
         .where({ draft, since, version })
         .update({

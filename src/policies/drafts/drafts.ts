@@ -18,25 +18,7 @@ const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
  * `ifMatch` is the header of the request. Every method can throw AppError `not_found` and `precondition_failed`, and what
  * `Administer` throws.
  */
-export interface Drafts {
-  /** Also throws `limit_reached`, and what `PolicySets.plan` and `readTests` throw. Restarts the shadow of the draft. */
-  save(
-    caller: Caller,
-    name: string,
-    content: DraftContent,
-    ifMatch: string | undefined,
-  ): Promise<{ draft: Draft; created: boolean }>;
-  remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void>;
-  /** If the tests of the draft pass, applies it and removes it, in one transaction. Also throws what `ApplyTested` throws. */
-  activate(
-    caller: Caller,
-    name: string,
-    options: { readonly ifMatch: string | undefined; readonly expectedRevision: number | null },
-  ): Promise<{ result: Planned<PolicyPlan>; position: Position }>;
-  /** Returns false if the draft already has a shadow, which continues. Also throws `limit_reached`. */
-  beginShadow(caller: Caller, name: string): Promise<boolean>;
-  endShadow(caller: Caller, name: string): Promise<void>;
-}
+export type Drafts = ReturnType<typeof createDrafts>;
 
 export interface DraftParts {
   readonly administer: Administer;
@@ -53,7 +35,7 @@ const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expectedRe
   ...{ owner, prune, adopt, expectedRevision },
 });
 
-export function createDrafts({ administer, sets, applyTested, database, now }: DraftParts): Drafts {
+export function createDrafts({ administer, sets, applyTested, database, now }: DraftParts) {
   async function requireDraft(db: Connection, name: string, ifMatch: string | undefined): Promise<Draft> {
     const draft = await draftStore(db).find(name);
     if (draft === null) throw new AppError('not_found', `No draft has the name ${name}.`);
@@ -67,7 +49,13 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
   }
 
   return {
-    async save(caller, name, content, ifMatch) {
+    /** Also throws `limit_reached`, and what `PolicySets.plan` and `readTests` throw. Restarts the shadow of the draft. */
+    async save(
+      caller: Caller,
+      name: string,
+      content: DraftContent,
+      ifMatch: string | undefined,
+    ): Promise<{ draft: Draft; created: boolean }> {
       if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > DRAFT_LIMITS.bytes) {
         throw new AppError(
           'too_large',
@@ -108,14 +96,19 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       return result;
     },
 
-    async remove(caller, name, ifMatch) {
+    async remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void> {
       await administer(caller, 'admin', async (trx) => ({
         result: null,
         changes: [await removeDraft(trx, await requireDraft(trx, name, ifMatch), 'draft.delete')],
       }));
     },
 
-    async activate(caller, name, { ifMatch, expectedRevision }) {
+    /** If the tests of the draft pass, applies it and removes it, in one transaction. Also throws what `ApplyTested` throws. */
+    async activate(
+      caller: Caller,
+      name: string,
+      { ifMatch, expectedRevision }: { readonly ifMatch: string | undefined; readonly expectedRevision: number | null },
+    ): Promise<{ result: Planned<PolicyPlan>; position: Position }> {
       const draft = await requireDraft(database.knex, name, ifMatch);
       const tests = new Map(Object.entries(draft.tests));
       const reason = caller.reason ?? `draft ${name}`;
@@ -125,7 +118,8 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       ]);
     },
 
-    async beginShadow(caller, name) {
+    /** Returns false if the draft already has a shadow, which continues. Also throws `limit_reached`. */
+    async beginShadow(caller: Caller, name: string): Promise<boolean> {
       const { result } = await administer(caller, 'admin', async (trx) => {
         await requireDraft(trx, name, undefined);
         const shadows = shadowStore(trx);
@@ -143,7 +137,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       return result;
     },
 
-    async endShadow(caller, name) {
+    async endShadow(caller: Caller, name: string): Promise<void> {
       await administer(caller, 'admin', async (trx) => {
         await requireDraft(trx, name, undefined);
         if (!(await shadowStore(trx).end(name))) throw new AppError('not_found', `The draft ${name} has no shadow.`);

@@ -26,12 +26,6 @@ export interface ShadowParts {
   readonly now: () => number;
 }
 
-export interface Shadows {
-  /** Counts the decisions recorded so far, for each draft that no other replica counts for. */
-  follow(): Promise<void>;
-  stop(): Promise<void>;
-}
-
 const EVERY_MS = 2_000;
 /** If a replica ends, another one takes over its drafts after this time. */
 const HOLD_MS = 30_000;
@@ -46,7 +40,7 @@ interface Candidate {
   readonly set: { readonly problem: string } | Omit<TallyParts, 'maxFlips'>;
 }
 
-export function createShadows({ database, module, moments, replicaId, diverged, log, now }: ShadowParts): Shadows {
+export function createShadows({ database, module, moments, replicaId, diverged, log, now }: ShadowParts) {
   const store = shadowStore(database.knex);
   const candidates = new Map<string, Candidate>();
   const namesOf = createListNames(database.knex);
@@ -139,8 +133,9 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   next();
 
   return {
+    /** Counts the decisions recorded so far, for each draft that no other replica counts for. */
     follow: run,
-    async stop() {
+    async stop(): Promise<void> {
       stopping.abort();
       clearTimeout(timer);
       await following.catch(() => {});

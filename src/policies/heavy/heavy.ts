@@ -28,16 +28,7 @@ export interface AskedBy {
 export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'export' | 'simulate' | 'test';
 
 /** All methods reject as `Work.run` does. */
-export interface HeavyWork {
-  answer(name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer>;
-  /** Reads the body of an apply. Returns its files and tests by name. */
-  applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>>;
-  readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>>;
-  /** Rejects where no engine can be made of the policies. `by` null: at once. */
-  build(policies: readonly Policy[], by: string | null): Promise<void>;
-  test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested>;
-  close(): Promise<void>;
-}
+export type HeavyWork = ReturnType<typeof createHeavyWork>;
 
 export interface Tested {
   readonly failed: number;
@@ -55,7 +46,7 @@ export interface HeavyParts {
 
 const USERS_AT_ONCE = 1_000;
 
-export function createHeavyWork({ database, targets, findDraft, limits = {} }: HeavyParts): HeavyWork {
+export function createHeavyWork({ database, targets, findDraft, limits = {} }: HeavyParts) {
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
   const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
 
@@ -100,8 +91,10 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
   } satisfies Host;
 
   return {
-    answer: (name, input, asked) => work.run<HeavyAnswer>({ ...asked, name, input, host }),
-    async applyBody(body, by) {
+    answer: (name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer> =>
+      work.run<HeavyAnswer>({ ...asked, name, input, host }),
+    /** Reads the body of an apply. Returns its files and tests by name. */
+    async applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>> {
       const texts = { files: new Map<string, string>(), tests: new Map<string, string>() };
       const onItems = (items: readonly unknown[]): void => {
         for (const [member, name, text] of items as ApplyText[]) texts[member].set(name, text);
@@ -109,7 +102,7 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
       const rest = await work.run<ApplyRest>({ name: 'applyBody', input: { body }, by, host: {}, onItems });
       return { ...rest, ...texts };
     },
-    async readFiles(texts, by) {
+    async readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>> {
       const files = new Map<string, ParsedPolicyFile>();
       const onItems = (items: readonly unknown[]): void => {
         for (const parsed of items as ParsedPolicyFile[]) files.set(parsed.file, parsed);
@@ -117,14 +110,15 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
       await work.run({ name: 'read', input: { texts: [...texts] }, by, host: {}, onItems });
       return files;
     },
-    async build(policies, by) {
+    /** Rejects where no engine can be made of the policies. `by` null: at once. */
+    async build(policies: readonly Policy[], by: string | null): Promise<void> {
       const given = async (give: Give): Promise<null> => {
         await give(policies);
         return null;
       };
       await work.run({ name: 'build', input: {}, by, host: { policies: given } });
     },
-    test(texts, set, by) {
+    test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested> {
       const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
         await give(set.policies);
         return { targets: set.targets.map(({ id, name }) => ({ id, name })) };

@@ -75,11 +75,7 @@ export interface TallyParts {
   readonly maxFlips: { readonly all: number; readonly perUser: number };
 }
 
-export interface Tally {
-  /** `sets`: the names of each list's set. Yields between records, so that the caller can let other work run. */
-  take(page: RecordedPage, sets: ReadonlyMap<string, readonly string[]>): Generator<undefined, void>;
-  state(): TallyState;
-}
+export type Tally = ReturnType<typeof createTally>;
 
 export const NOTHING_TALLIED: TallyState = {
   counts: {
@@ -105,7 +101,7 @@ interface Asked {
 }
 
 /** Continues from `start`. */
-export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyParts, start: TallyState): Tally {
+export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyParts, start: TallyState) {
   const counts: Mutable<Counts> = { ...start.counts };
   const not_replayed = { ...start.counts.not_replayed };
   const lists = { ...start.counts.lists };
@@ -242,7 +238,8 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
   }
 
   return {
-    *take({ decisions, lists: shown }, sets) {
+    /** `sets`: the names of each list's set. Yields between records, so that the caller can let other work run. */
+    *take({ decisions, lists: shown }: RecordedPage, sets: ReadonlyMap<string, readonly string[]>): Generator<undefined, void> {
       for (const record of decisions) {
         takeDecision(record);
         yield;
@@ -252,7 +249,7 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
         yield;
       }
     },
-    state: () => ({
+    state: (): TallyState => ({
       counts: { ...counts, not_replayed: { ...not_replayed }, lists: { ...lists } },
       flips: [...flips.values()],
       exercised: [...exercised],

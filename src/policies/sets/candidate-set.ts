@@ -29,16 +29,9 @@ export interface MomentParts {
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
 }
 
-export interface Moments {
-  now(db: Connection): Promise<Moment>;
-  /**
-   * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be applied.
-   * `by`: the user in whose turn the work runs.
-   */
-  of(source: SetSource, by: string): Promise<Moment>;
-}
+export type Moments = ReturnType<typeof createMoments>;
 
-export function createMoments({ database, sets, targets, findDraft }: MomentParts): Moments {
+export function createMoments({ database, sets, targets, findDraft }: MomentParts) {
   const now = async (db: Connection): Promise<Moment> => {
     const policies = await policyStore(db).all();
     return { position: await readPosition(db), policies, stored: policies, targets: await targets(db), changes: [] };
@@ -53,7 +46,11 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
 
   return {
     now,
-    async of(source, by) {
+    /**
+     * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be applied.
+     * `by`: the user in whose turn the work runs.
+     */
+    async of(source: SetSource, by: string): Promise<Moment> {
       const body = await planOf(source);
       if (body === null) return database.snapshot(now);
       const { plan, position } = await sets.plan(requestOf(body), by);

@@ -44,16 +44,9 @@ export type Alongside = (trx: Transaction) => Promise<readonly Change[]>;
  * the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no
  * change.
  */
-export interface PolicySets {
-  /** Returns what `apply` would do. Throws what `apply` would throw. */
-  plan(request: ApplyRequest, by: string): Promise<Planned<PolicyPlan> & Pick<SetState, 'position'>>;
-  /** `alongside` runs in the same transaction, even if the policies already match the files. */
-  apply(caller: Caller, request: ApplyRequest, alongside?: Alongside): Promise<Edited<Planned<PolicyPlan>>>;
-  /** Restores the set, or an owner's part of it, from the revision, with ids and creation times. */
-  rollback(caller: Caller, request: RollbackRequest): Promise<Edited<Planned<RollbackPlan>>>;
-}
+export type PolicySets = ReturnType<typeof createPolicySets>;
 
-export function createPolicySets(parts: PolicySetParts): PolicySets {
+export function createPolicySets(parts: PolicySetParts) {
   const { database } = parts;
   const edit = createPolicyEdit(parts);
   const glance = async (db: Connection) => ({
@@ -67,7 +60,8 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
   });
 
   return {
-    async plan(request, by) {
+    /** Returns what `apply` would do. Throws what `apply` would throw. */
+    async plan(request: ApplyRequest, by: string): Promise<Planned<PolicyPlan> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, by);
       const state = await database.snapshot(read);
       const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
@@ -75,7 +69,12 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       return { plan, targets: state.targets, position: state.position };
     },
 
-    async apply(caller, request, alongside = async () => []) {
+    /** `alongside` runs in the same transaction, even if the policies already match the files. */
+    async apply(
+      caller: Caller,
+      request: ApplyRequest,
+      alongside: Alongside = async () => [],
+    ): Promise<Edited<Planned<PolicyPlan>>> {
       const files = await parts.readFiles(request.files, caller.principal.sub);
       const made = madeForRequest(parts);
       return edit(caller, {
@@ -91,7 +90,8 @@ export function createPolicySets(parts: PolicySetParts): PolicySets {
       });
     },
 
-    rollback(caller, request) {
+    /** Restores the set, or an owner's part of it, from the revision, with ids and creation times. */
+    rollback(caller: Caller, request: RollbackRequest): Promise<Edited<Planned<RollbackPlan>>> {
       const made = madeForRequest(parts);
       const { revision, owner } = request;
       const whose = owner === null ? '' : `, policies of ${owner}`;
