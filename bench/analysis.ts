@@ -4,9 +4,10 @@
  */
 import { cpus, loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
+import { atOnce } from '../src/base/slices.ts';
 import type { Policy } from '../src/engine/compile/policy.ts';
 import { analyseInSteps } from '../src/policies/analysis/analyse.ts';
-import { compare } from '../src/policies/analysis/compare.ts';
+import { compareInSteps } from '../src/policies/analysis/compare.ts';
 import type { Bar } from './bars.ts';
 import { columns, number, verdictLine } from './print.ts';
 import { createWorkload, MIXES } from './workload.ts';
@@ -48,7 +49,7 @@ function measure(mix: keyof typeof MIXES, count: number): Row {
 
   const changed = policies.map((policy, i) => (i % Math.ceil(count / 10) === 0 ? flipped(policy) : policy));
   const before = process.cpuUsage();
-  compare(policies, changed);
+  atOnce(compareInSteps(policies, changed));
   return { mix, policies: count, analyseMs, longestStepMs, compareMs: processorMs(before), findings };
 }
 

@@ -10,7 +10,6 @@ import {
   BOUNDS,
   type Bounds,
   changes,
-  drive,
   type Finds,
   type Found,
   findAlone,
@@ -103,20 +102,7 @@ export interface Report {
   readonly findings: readonly AnalysisFinding[];
 }
 
-export interface AnalyseOptions {
-  readonly onProgress?: (progress: Progress) => void;
-  readonly bounds?: Bounds;
-}
-
-export function analyse(
-  policies: readonly Policy[],
-  known: Known = {},
-  { onProgress = () => {}, bounds = BOUNDS }: AnalyseOptions = {},
-): Report {
-  return drive(analyseInSteps(policies, known, bounds), onProgress);
-}
-
-/** Like `analyse`, but pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
+/** Pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
 export function* analyseInSteps(
   policies: readonly Policy[],
   known: Known = {},

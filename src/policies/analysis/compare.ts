@@ -3,7 +3,7 @@
 import type { Effect, Policy } from '../../engine/compile/policy.ts';
 import { createLibrary } from './names.ts';
 import { createIndex, PAUSE, readInOrder, type View, viewSets } from './requests.ts';
-import { BOUNDS, type Bounds, changes, drive, firstOf, type Progress, type Request, UNDECIDED } from './search.ts';
+import { BOUNDS, type Bounds, changes, firstOf, type Progress, type Request, UNDECIDED } from './search.ts';
 import { type Answer, type AskedRequest, answer, createAsk, type NamedSubject, subjectsOf } from './witness.ts';
 
 /**
@@ -54,25 +54,16 @@ export interface CompareBounds extends Bounds {
 export const COMPARE_BOUNDS: CompareBounds = { ...BOUNDS, allSteps: 2_000_000, differences: 1_000 };
 
 export interface CompareOptions {
-  readonly onProgress?: (progress: Progress) => void;
   readonly bounds?: Partial<CompareBounds>;
   /** Ids of existing targets. Examples use one of them if possible. */
   readonly targets?: readonly string[];
 }
 
-export function compare(
-  before: readonly Policy[],
-  after: readonly Policy[],
-  { onProgress = () => {}, ...options }: CompareOptions = {},
-): Comparison {
-  return drive(compareInSteps(before, after, options), onProgress);
-}
-
-/** Like `compare`, but pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
+/** Pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
 export function* compareInSteps(
   before: readonly Policy[],
   after: readonly Policy[],
-  { bounds: given = {}, targets = [] }: Omit<CompareOptions, 'onProgress'> = {},
+  { bounds: given = {}, targets = [] }: CompareOptions = {},
 ): Generator<Progress | undefined, Comparison> {
   const bounds = { ...COMPARE_BOUNDS, ...given };
   const refusals = new Map<string, string | null>();

@@ -19,15 +19,6 @@ export interface Progress {
   readonly total: number;
 }
 
-/** Runs the steps to the end. */
-export function drive<T>(steps: Generator<Progress | undefined, T>, onProgress: (progress: Progress) => void): T {
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-    if (step.value !== undefined) onProgress(step.value);
-  }
-}
-
 /**
  * A request. The caller has these subjects and no others; a null target is one that no policy names; a null name means the use of
  * the target.

@@ -4,19 +4,13 @@ import test from 'ava';
 import fc from 'fast-check';
 import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
 import { isCanonicalUri } from '../../../src/mcp/protocol/uri.ts';
-import {
-  type AnalysisFinding,
-  analyse,
-  analyseInSteps,
-  type FindingCode,
-  type Known,
-} from '../../../src/policies/analysis/analyse.ts';
-import { compare } from '../../../src/policies/analysis/compare.ts';
+import { type AnalysisFinding, analyseInSteps, type FindingCode, type Known } from '../../../src/policies/analysis/analyse.ts';
 import { createLibrary } from '../../../src/policies/analysis/names.ts';
 import type { Progress } from '../../../src/policies/analysis/search.ts';
 import { URI_LIKE, URIS } from '../../../src/policies/analysis/uris.ts';
 import { parsePolicyFile } from '../../../src/policies/files/yaml.ts';
 import { policyWith } from '../../engine/support.ts';
+import { analyse, compare } from './whole.ts';
 
 const subject = (subject_type: PolicySubject['subject_type'], subject_value: string | null = null): PolicySubject => ({
   id: 's',

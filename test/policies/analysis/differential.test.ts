@@ -4,13 +4,13 @@ import fc from 'fast-check';
 import { type Policy, RESOURCE_TYPES } from '../../../src/engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../../src/engine/decision.ts';
 import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/engine/engine.ts';
-import { analyse } from '../../../src/policies/analysis/analyse.ts';
-import { compare, type Difference } from '../../../src/policies/analysis/compare.ts';
+import type { Difference } from '../../../src/policies/analysis/compare.ts';
 import { canBeAsked } from '../../../src/policies/analysis/names.ts';
 import type { Answer, AskedRequest as Asked } from '../../../src/policies/analysis/witness.ts';
 import { decideOne } from '../../../src/policies/questions.ts';
 import { matcher, type World, world } from '../../engine/arbitraries.ts';
 import { decide, decideTarget, type Matches } from '../../engine/oracle.ts';
+import { analyse, compare } from './whole.ts';
 
 type AskedRequest = Omit<Asked, 'is_template'>;
 

@@ -1,16 +1,16 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { DFA, isDisjointWith, JS, NFA } from 'refa';
+import { atOnce } from '../../../src/base/slices.ts';
 import { parse } from '../../../src/engine/compile/re2.ts';
 import { accepts, patternAutomaton, shortestName, textsAutomaton } from '../../../src/policies/analysis/automaton.ts';
 import { areApart, canBeAsked, createLibrary, domainOf } from '../../../src/policies/analysis/names.ts';
-import { drive } from '../../../src/policies/analysis/search.ts';
 import { matcher, type Pattern, pattern } from '../../engine/arbitraries.ts';
 
 const RUNS = Number(process.env.ANALYSIS_RUNS ?? 400);
 const library = createLibrary();
 const domain = domainOf('tool');
-const shortest = (...args: Parameters<typeof shortestName>) => drive(shortestName(...args), () => {});
+const shortest = (...args: Parameters<typeof shortestName>) => atOnce(shortestName(...args));
 const plenty = () => ({ left: 1_000_000 });
 
 /** With room for no state but the first. */
