@@ -8,15 +8,20 @@ export const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const CONTROL = /\p{Cc}/u;
 /** Control characters except tabs and line breaks. */
 const CONTROL_IN_LINES = /(?!\r?\n|\t)\p{Cc}/u;
+/** The other characters, in a form that every reader of JSON Schema knows. */
+const NOT_CONTROL = '[^\\u0000-\\u001f\\u007f-\\u009f]';
 
 /**
  * A string of 1 to `max` code points without control characters. It is compared byte for byte: nothing is trimmed or normalized.
  */
-export const text = (max: number): Joi.StringSchema => textWithout(CONTROL, 'must not contain control characters', max);
+export const text = (max: number): Joi.StringSchema =>
+  textWithout(CONTROL, 'must not contain control characters', max).meta({ pattern: `^${NOT_CONTROL}*$` });
 
 /** Like `text`, but line breaks and tabs are allowed. */
 export const lines = (max: number): Joi.StringSchema =>
-  textWithout(CONTROL_IN_LINES, 'must not contain control characters other than line breaks and tabs', max);
+  textWithout(CONTROL_IN_LINES, 'must not contain control characters other than line breaks and tabs', max).meta({
+    pattern: `^(?:${NOT_CONTROL}|\\r?\\n|\\t)*$`,
+  });
 
 function textWithout(refused: RegExp, refusal: string, max: number): Joi.StringSchema {
   return checked(Joi.string(), (value) => {

@@ -2,7 +2,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files/file.ts';
-import { policyFileSchemaText, testFileSchemaText } from '../policies/files/file-schema.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/files/yaml.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
 import type { planJson } from '../policies/sets/plan-json.ts';
@@ -20,6 +19,7 @@ import {
   UsageError,
 } from './command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
+import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
@@ -286,8 +286,8 @@ const schema: Command = {
   help: 'This command needs no gateway. docs/policies.md says how to configure your editor.',
   options: { tests: { help: 'prints the schema of test files instead' } },
   async run(given) {
-    const text = given.flag('tests') ? testFileSchemaText() : policyFileSchemaText();
-    return { text, json: JSON.parse(text) };
+    const json = given.flag('tests') ? TEST_FILE_SCHEMA : POLICY_FILE_SCHEMA;
+    return { text: `${JSON.stringify(json, null, 2)}\n`, json };
   },
 };
 

@@ -33,20 +33,25 @@ export interface PolicyUpdate extends Partial<PolicyDocument> {
   readonly updated_at?: string;
 }
 
-const name = text(POLICY_LIMITS.name);
-const description = lines(POLICY_LIMITS.description).allow(null, '');
+const name = text(POLICY_LIMITS.name).description('For people; it appears in the audit log.');
+const description = lines(POLICY_LIMITS.description).allow(null, '').description('Free text. It may contain line breaks.');
 const targetId = uuid().allow(null).description('The target of the policy; null: every target.');
-const resourceType = Joi.valid(...RESOURCE_TYPES, 'all');
+const resourceType = Joi.valid(...RESOURCE_TYPES, 'all').description('The kind of objects that the policy covers.');
 const resourcePattern = text(POLICY_LIMITS.pattern)
   .allow(null)
-  .description('An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. null: every name.');
-const effect = Joi.valid(...EFFECTS);
+  .description(
+    'An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. The name of a resource is its URI. null: every name.',
+  );
+const effect = Joi.valid(...EFFECTS).description('allow grants access, deny refuses it.');
+const enabled = Joi.boolean().description('false disables the policy without deleting it.');
 const priority = Joi.number()
   .integer()
   .min(-(2 ** 31))
   .max(2 ** 31 - 1)
   .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' })
-  .description('Policies with a higher priority are evaluated first. The first policy that matches decides.');
+  .description(
+    'Policies with a higher priority are evaluated first, at equal priority deny before allow. The first policy that matches decides.',
+  );
 
 /** The members with the same meaning in every form of a policy. */
 export const policyMembers = {
@@ -56,13 +61,13 @@ export const policyMembers = {
   resource_pattern: resourcePattern,
   effect: effect.required(),
   priority: priority.required(),
-  enabled: Joi.boolean(),
+  enabled,
 };
 
 export const subjectValues = {
-  role: text(POLICY_LIMITS.subjectValue),
-  group: text(POLICY_LIMITS.subjectValue),
-  user: uuid(),
+  role: text(POLICY_LIMITS.subjectValue).description('Users with this role.'),
+  group: text(POLICY_LIMITS.subjectValue).description('Users in this group.'),
+  user: uuid().description('One user, by id.'),
 };
 
 // biome-ignore lint/suspicious/noThenProperty: joi's word for it
@@ -117,7 +122,7 @@ export const changedPolicy = model<UpdateInput>('PolicyUpdate', {
   resource_pattern: resourcePattern,
   effect,
   priority,
-  enabled: Joi.boolean(),
+  enabled,
   subjects: listOf(knownSubject),
   managed_as: readOnly(Joi.string().allow(null)),
   created_at: readOnly(asTimestamp(Joi.string())),

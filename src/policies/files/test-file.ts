@@ -33,7 +33,7 @@ export interface TestCase {
 
 export const CASES_PER_FILE = 10_000;
 /** The maximum number of principals, requests, tests and expectations each. */
-export const MAX_ITEMS = 1_000;
+const MAX_ITEMS = 1_000;
 
 interface WrittenPrincipal {
   role: string;
@@ -65,12 +65,14 @@ interface Written {
 }
 
 /** The maximum lengths that requests accept. */
-export const NAME_MAX = 256;
+const NAME_MAX = 256;
 export const URI_MAX = 2_048;
 
 /** The form of the names that a file gives to its principals and requests. */
-export const LABEL = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$/;
+const LABEL = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$/;
 const labels = Joi.array().items(Joi.string()).min(1).max(MAX_ITEMS).unique();
+const labelsOfFile = labels.description('Default: all of the file.');
+const labelsOfTest = labels.description('Default: all of the test.');
 const byLabel = (item: Joi.Schema) =>
   Joi.object().pattern(LABEL, item).min(1).max(MAX_ITEMS).required().messages({
     'object.unknown':
@@ -80,37 +82,54 @@ const target = Joi.string().pattern(TARGET_NAME).messages({ 'string.pattern.base
 const value = text(POLICY_LIMITS.subjectValue);
 
 const principal = Joi.object<WrittenPrincipal>({
-  role: value.required(),
-  groups: Joi.array().items(value).max(MAX_ITEMS).unique(),
-  user: value,
+  role: value.required().description('The role of the caller.'),
+  groups: Joi.array().items(value).max(MAX_ITEMS).unique().description('The groups of the caller.'),
+  user: value.description('The user id of the caller. Default: an id that no policy names.'),
 });
 const requestForms = 'must name a tool, a resource or a prompt, or only a `target` to ask whether it may be used at all';
-const request = Joi.object<WrittenRequest>({ target, tool: text(NAME_MAX), resource: text(URI_MAX), prompt: text(NAME_MAX) })
+const request = Joi.object<WrittenRequest>({
+  target: target.description('The name of a target. Without an object, the test asks whether the target may be used at all.'),
+  tool: text(NAME_MAX).description('The name of a tool.'),
+  resource: text(URI_MAX).description('The URI of a resource.'),
+  prompt: text(NAME_MAX).description('The name of a prompt.'),
+})
   .oxor(...RESOURCE_TYPES)
   .or('target', ...RESOURCE_TYPES)
-  .messages({ 'object.oxor': requestForms, 'object.missing': requestForms });
+  .messages({ 'object.oxor': requestForms, 'object.missing': requestForms })
+  .meta({
+    minProperties: 1,
+    allOf: RESOURCE_TYPES.flatMap((one, i) => RESOURCE_TYPES.slice(i + 1).map((other) => ({ not: { required: [one, other] } }))),
+  });
 const expectation = Joi.object<WrittenExpectation>({
-  principals: labels,
-  requests: labels,
-  effect: Joi.valid(...EFFECTS).required(),
-  policy: text(POLICY_LIMITS.name).allow(null),
+  principals: labelsOfTest,
+  requests: labelsOfTest,
+  effect: Joi.valid(...EFFECTS)
+    .required()
+    .description('What the engine must answer.'),
+  policy: text(POLICY_LIMITS.name)
+    .allow(null)
+    .description('The policy that must decide: its name, or the name of its file without .yaml. null: no policy matches.'),
 });
-const schema = Joi.object<Written>({
-  target,
-  principals: byLabel(principal),
-  requests: byLabel(request),
+export const testFileForm = Joi.object<Written>({
+  target: target.description('The target of every request that does not name one.'),
+  principals: byLabel(principal).description('Callers, under names that you choose.'),
+  requests: byLabel(request).description('The requests, under names that you choose.'),
   tests: Joi.array()
     .items(
       Joi.object<WrittenTest>({
-        name: text(POLICY_LIMITS.name).required(),
-        principals: labels,
-        requests: labels,
-        expect: Joi.array().items(expectation).max(MAX_ITEMS),
+        name: text(POLICY_LIMITS.name).required().description('What the test is about.'),
+        principals: labelsOfFile,
+        requests: labelsOfFile,
+        expect: Joi.array()
+          .items(expectation)
+          .max(MAX_ITEMS)
+          .description('Every principal makes every request. A request without an expectation here must be denied.'),
       }),
     )
     .min(1)
     .max(MAX_ITEMS)
-    .required(),
+    .required()
+    .description('Tables of principals and requests.'),
 })
   .required()
   .messages({
@@ -125,7 +144,7 @@ export function parseTestFile(
   text: string,
   file: string,
 ): { readonly cases: readonly TestCase[] } | { readonly errors: readonly PolicyFileError[] } {
-  const read = readStrictYaml(text, file, schema, 'only one set of tests per file is allowed');
+  const read = readStrictYaml(text, file, testFileForm, 'only one set of tests per file is allowed');
   if ('errors' in read) return read;
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];

@@ -94,10 +94,19 @@ const subject = Joi.alternatives().conditional(Joi.object().unknown(), {
   otherwise: Joi.valid('everyone').messages({ 'any.only': subjectForms }),
 });
 
-const schema = Joi.object<Written>({
+export const policyFileForm = Joi.object<Written>({
   ...policyMembers,
-  target: Joi.string().pattern(TARGET_NAME).allow(null).messages({ 'string.pattern.base': 'must be the name of a target' }),
-  subjects: Joi.array().items(subject).max(POLICY_LIMITS.subjects).required(),
+  target: Joi.string()
+    .pattern(TARGET_NAME)
+    .allow(null)
+    .messages({ 'string.pattern.base': 'must be the name of a target' })
+    .description('The name of a target. Default: every target.'),
+  enabled: policyMembers.enabled.meta({ default: true }),
+  subjects: Joi.array()
+    .items(subject)
+    .max(POLICY_LIMITS.subjects)
+    .required()
+    .description('The callers to whom the policy applies. An empty list matches no caller.'),
 })
   .required()
   .messages({
@@ -110,7 +119,7 @@ const schema = Joi.object<Written>({
  * counts. The errors list every mistake with its position.
  */
 export function parsePolicyFile(text: string, file: string): PolicyFileResult {
-  const read = readStrictYaml(text, file, schema, 'only one policy per file is allowed');
+  const read = readStrictYaml(text, file, policyFileForm, 'only one policy per file is allowed');
   if ('errors' in read) return read;
   const policy = policyOf(read.value);
   const locations = Object.keys(policy).map((key) => {

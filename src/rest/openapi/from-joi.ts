@@ -15,7 +15,7 @@ interface Description {
   readonly allow?: readonly unknown[];
   readonly rules?: readonly { readonly name: string; readonly args?: { readonly limit?: number; readonly regex?: string } }[];
   readonly keys?: Readonly<Record<string, Description>>;
-  readonly patterns?: readonly { readonly rule: Description }[];
+  readonly patterns?: readonly { readonly regex?: string; readonly rule: Description }[];
   readonly items?: readonly Description[];
   readonly matches?: readonly (
     | { readonly schema: Description }
@@ -59,8 +59,7 @@ function ofType(given: Description): Schema {
       const regex = ruleOf(given, 'pattern')?.regex;
       const isFree = regex === undefined && !allow.includes('') && !given.metas?.some(({ format }) => format !== undefined);
       const notEmpty = isFree ? { minLength: 1 } : {};
-      const pattern = regex === undefined ? {} : { pattern: regex.slice(1, regex.lastIndexOf('/')) };
-      return { type, ...notEmpty, ...limits('minLength', 'maxLength'), ...pattern };
+      return { type, ...notEmpty, ...limits('minLength', 'maxLength'), ...patternOf(regex) };
     }
     case 'number':
       return { type: ruleOf(given, 'integer') ? 'integer' : 'number', ...limits('minimum', 'maximum') };
@@ -84,7 +83,10 @@ function ofType(given: Description): Schema {
 
 function membersOf({ keys, patterns }: Description): Schema {
   const [pattern] = patterns ?? [];
-  if (pattern) return { additionalProperties: convert(pattern.rule) };
+  if (pattern) {
+    const names = pattern.regex === undefined ? {} : { propertyNames: patternOf(pattern.regex) };
+    return { ...names, additionalProperties: convert(pattern.rule) };
+  }
   if (!keys) return {};
   const members = Object.entries(keys).filter(([, { flags }]) => flags?.presence !== 'forbidden');
   return {
@@ -94,6 +96,9 @@ function membersOf({ keys, patterns }: Description): Schema {
   };
 }
 
+const patternOf = (regex: string | undefined): Schema =>
+  regex === undefined ? {} : { pattern: regex.slice(1, regex.lastIndexOf('/')) };
+
 /** Returns the arguments of a rule; undefined: the schema does not have the rule. */
 const ruleOf = ({ rules = [] }: Description, name: string) => {
   const rule = rules.find((one) => one.name === name);
@@ -101,6 +106,7 @@ const ruleOf = ({ rules = [] }: Description, name: string) => {
 };
 
 function limitsOf(given: Description, minimum: string, maximum: string): Schema {
-  const [min, max] = [ruleOf(given, 'min')?.limit, ruleOf(given, 'max')?.limit];
+  const exact = ruleOf(given, 'length')?.limit;
+  const [min = exact, max = exact] = [ruleOf(given, 'min')?.limit, ruleOf(given, 'max')?.limit];
   return { ...(min === undefined ? {} : { [minimum]: min }), ...(max === undefined ? {} : { [maximum]: max }) };
 }
