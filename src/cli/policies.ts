@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files/file.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/files/yaml.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
-import type { planJson } from '../policies/sets/plan-json.ts';
+import type { changesJson, planCounts } from '../policies/sets/plan-json.ts';
 import type { RevisionJson } from '../rest/policy-sets/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from './client.ts';
 import {
@@ -25,8 +25,8 @@ import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanComma
 import { replayCommand } from './policy-replay.ts';
 import { dirOf, fileSetOf, pointing } from './policy-set.ts';
 
-type Plan = ReturnType<typeof planJson>;
-type Change = Plan['changes'][number];
+type Change = ReturnType<typeof changesJson>[number];
+type Plan = ReturnType<typeof planCounts> & { readonly changes: readonly Change[] };
 
 interface PlanWithFlips extends Plan, DecisionChangesJson {
   readonly warnings: readonly { readonly message: string }[];

@@ -1,7 +1,6 @@
 /** The interface to heavy work on policies. This file reads from the database what the thread needs. */
 
 import { AppError } from '../../base/errors.ts';
-import type { Progress } from '../../base/work/messages.ts';
 import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../base/work/work.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -22,7 +21,7 @@ import type { ApplyRest, ApplyText, HeavyAnswer, Stored } from './jobs.ts';
 export interface AskedBy {
   readonly by: string;
   readonly signal?: AbortSignal;
-  readonly onProgress?: (progress: Progress) => void;
+  readonly onProgress?: (progress: object) => void;
 }
 
 export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'export' | 'simulate' | 'test';

@@ -20,8 +20,8 @@ import type { Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { DraftContent } from '../sets/draft.ts';
 import { lintJson } from '../sets/lint-report.ts';
-import { changesBetween, setBefore } from '../sets/plan.ts';
-import { changesJson, planJson, withFlips } from '../sets/plan-json.ts';
+import { changesBetween, type PolicyPlan, setBefore } from '../sets/plan.ts';
+import { changesJson, planCounts, withFlips } from '../sets/plan-json.ts';
 import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
 import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
 import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
@@ -61,9 +61,9 @@ async function stateOf(desk: Desk): Promise<SetState & Stored> {
 const policiesAt = async (desk: Desk, revision: number): Promise<readonly StoredPolicy[]> =>
   (await desk.ask<null, StoredPolicy>('at', revision)).items;
 
-async function partsOf() {
+async function made() {
   const { checkPattern } = await policyModule();
-  return { checkPattern, newId: uuidv7, now: Date.now };
+  return madeForRequest({ checkPattern, newId: uuidv7, now: Date.now });
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the policies. */
@@ -85,64 +85,58 @@ async function momentOf(desk: Desk, { draft, files, ...rest }: SetSource): Promi
   const parsed = body === null ? null : await readFiles(new Map(Object.entries(body.files)));
   const state = await stateOf(desk);
   if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };
-  const plan = await planOn(state, { ...requestOf(body), files: parsed }, madeForRequest(await partsOf()));
+  const plan = await planOn(state, { ...requestOf(body), files: parsed }, await made());
   return { ...state, policies: plan.candidate, stored: setBefore(plan.candidate, plan.changes), changes: plan.changes };
 }
+
+const byId = (policies: readonly StoredPolicy[]) => new Map(policies.map((policy) => [policy.id, policy]));
 
 const saying = (desk: Desk) => (progress: Progress | undefined) => {
   if (progress !== undefined) desk.progress(progress);
 };
+
+type Plan = Pick<PolicyPlan, 'changes' | 'candidate'>;
+
+/** Returns what plans say besides their counts. Throws AppError `invalid_request` if the plan cannot be carried out. */
+async function shownPlan(desk: Desk, { policies, targets }: SetState, { changes, candidate }: Plan) {
+  if (changes.some(({ after }) => after !== null)) await build(candidate);
+  const stored = new Set(policies.map(({ id }) => id));
+  const { verdict, flipsOf } = await decisionChanges(policies, candidate, targets, (id) => stored.has(id), saying(desk));
+  const holders = (await desk.ask<Holders>('holders')).value;
+  return { verdict, warnings: nobodyHas(changes, holders), changes: withFlips(changesJson(changes, targets), flipsOf) };
+}
 
 export const jobs = {
   async plan({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
     const request = requestOf(validate(planBody, bodyOf(body)));
     const files = await readFiles(request.files);
     const state = await stateOf(desk);
-    const { position, targets } = state;
-    const plan = await planOn(state, { ...request, files }, madeForRequest(await partsOf()));
-    if (plan.changes.some(({ after }) => after !== null)) await build(plan.candidate);
-    const stored = new Set(state.policies.map(({ id }) => id));
-    const isStored = (id: string): boolean => stored.has(id);
-    const { verdict, flipsOf } = await decisionChanges(state.policies, plan.candidate, targets, isStored, saying(desk));
-    const holders = (await desk.ask<Holders>('holders')).value;
-    const { changes, ...rest } = planJson(plan, targets, position);
-    return answerOf(position, {
+    const plan = await planOn(state, { ...request, files }, await made());
+    const { changes, ...rest } = await shownPlan(desk, state, plan);
+    return answerOf(state.position, {
+      ...planCounts(plan, state.position),
       ...rest,
-      verdict,
-      warnings: nobodyHas(plan.changes, holders),
       // A policy that is not created yet has no id.
-      changes: withFlips(changes, flipsOf).map((change) =>
-        change.action === 'create' ? { ...change, policy_id: null } : change,
-      ),
+      changes: changes.map((change) => (change.action === 'create' ? { ...change, policy_id: null } : change)),
     });
   },
 
   async rollbackPlan({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
     const request = rollbackOf(validate(rollbackPlanBody, bodyOf(body)));
     const state = await stateOf(desk);
-    const { position, targets, policies } = state;
-    const old = await policiesAt(desk, request.revision);
-    const { changes, candidate } = await planRollback(state, old, request, madeForRequest(await partsOf()));
-    if (changes.some(({ after }) => after !== null)) await build(candidate);
-    const stored = new Set(policies.map(({ id }) => id));
-    const { verdict, flipsOf } = await decisionChanges(policies, candidate, targets, (id) => stored.has(id), saying(desk));
-    const holders = (await desk.ask<Holders>('holders')).value;
-    return answerOf(position, {
-      revision: position.revision,
-      verdict,
-      warnings: nobodyHas(changes, holders),
-      changes: withFlips(changesJson(changes, targets), flipsOf),
-    });
+    const { position } = state;
+    const plan = await planRollback(state, await policiesAt(desk, request.revision), request, await made());
+    return answerOf(position, { revision: position.revision, ...(await shownPlan(desk, state, plan)) });
   },
 
   async compare({ from, to }: { from: number; to: number | null }, desk: Desk): Promise<HeavyAnswer> {
-    const { value } = await desk.ask<Stored>('now');
-    const last = to ?? value.position.revision;
+    const { position, targets } = (await desk.ask<Stored>('now')).value;
+    const last = to ?? position.revision;
     const after = await policiesAt(desk, last);
     const before = await policiesAt(desk, from);
-    const { verdict, flipsOf } = await decisionChanges(before, after, value.targets, () => true, saying(desk));
-    const changes = withFlips(changesJson(changesBetween(before, after), value.targets), flipsOf);
-    return answerOf(value.position, { from, to: last, verdict, changes });
+    const { verdict, flipsOf } = await decisionChanges(before, after, targets, () => true, saying(desk));
+    const changes = withFlips(changesJson(changesBetween(before, after), targets), flipsOf);
+    return answerOf(position, { from, to: last, verdict, changes });
   },
 
   async lint(_: object, desk: Desk): Promise<HeavyAnswer> {
@@ -175,10 +169,7 @@ export const jobs = {
     const questions = asked.map(({ question }) => question);
     const before = await decideEach(await build(stored), questions);
     const after = await decideEach(await build(policies), questions);
-    const [old, known] = [stored, policies].map((set) => new Map(set.map((policy) => [policy.id, policy]))) as [
-      Map<string, StoredPolicy>,
-      Map<string, StoredPolicy>,
-    ];
+    const [old, known] = [byId(stored), byId(policies)];
     const results = asked.map(({ principal, target, question }, i) => {
       const [was, is] = [before[i] ?? UNANSWERED, after[i] ?? UNANSWERED];
       return {

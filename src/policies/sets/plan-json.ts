@@ -5,12 +5,7 @@ import type { DecisionChanges } from './decision-changes.ts';
 import { changedMembers, type PolicyChange, type PolicyPlan } from './plan.ts';
 import type { TargetName } from './planning.ts';
 
-export const planJson = (plan: PolicyPlan, targets: readonly TargetName[], position: Position) => ({
-  ...planCounts(plan, position),
-  changes: changesJson(plan.changes, targets),
-});
-
-/** Everything except the changes. */
+/** A plan without its changes. */
 export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmanaged'>, { revision }: Position) => ({
   revision,
   unchanged: plan.unchanged,

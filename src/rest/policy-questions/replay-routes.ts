@@ -2,18 +2,19 @@
  * `/api/policies/replay`: evaluates recorded decisions with a different policy set. Mounted behind the authentication of
  * administrators.
  */
-import { type Response, Router } from 'express';
+import { Router } from 'express';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
-import { admissionOf } from '../../http/context.ts';
+import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import { type ReplayProgress, type ReplayRange, replay } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { showRevision } from '../policies/routes.ts';
+import { type Asking, answerWork } from '../policy-sets/heavy-answer.ts';
 import { replayBody } from './replay-contract.ts';
 
 export interface ReplayRouteParts {
@@ -27,7 +28,6 @@ export interface ReplayRouteParts {
 /** The number of replays at once: each uses one core while it runs. */
 const AT_ONCE = 2;
 const PROGRESS_EVERY_MS = 500;
-const NDJSON = 'application/x-ndjson';
 
 export function createReplayRoutes({ database, module, moments, engineOf, now }: ReplayRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
@@ -44,47 +44,37 @@ export function createReplayRoutes({ database, module, moments, engineOf, now }:
       );
     }
     running++;
-    const leaving = new AbortController();
-    res.once('close', () => leaving.abort(new AppError('unavailable', 'The client has disconnected.')));
     try {
-      const moment = await moments.of(source, admissionOf(res).principal.sub);
-      showRevision(res, moment.position);
-      const work = (said: (progress: ReplayProgress) => void) => run(moment, range, said, leaving.signal);
-      if (req.accepts(['json', NDJSON]) === NDJSON) await inLines(res, work);
-      else res.json(await work(() => {}));
+      await answerWork(req, res, async (asked) => {
+        const moment = await moments.of(source, asked.by);
+        showRevision(res, moment.position);
+        return run(moment, range, asked);
+      });
     } finally {
       running--;
     }
   });
 
-  async function run(moment: Moment, range: ReplayRange, said: (progress: ReplayProgress) => void, signal: AbortSignal) {
+  async function run(moment: Moment, range: ReplayRange, { signal, onProgress }: Asking): Promise<HeavyAnswer> {
     const { policies, stored, changes, position } = moment;
     const engineNow = await engineOf(stored, position.revision);
     const candidate = changes.length === 0 ? engineNow : await createEngine({ module, policies, revision: 0 });
     const parts = { candidate, now: engineNow, ...tallyPartsOf(moment) };
-    const tallied = await replay(database.knex, range, parts, said, signal);
-    return {
+    let said = performance.now();
+    const say = ({ done, at }: ReplayProgress): void => {
+      if (performance.now() - said < PROGRESS_EVERY_MS) return;
+      said = performance.now();
+      onProgress?.({ done, at: timestamp(at) });
+    };
+    const tallied = await replay(database.knex, range, parts, say, signal);
+    const report = {
       ...{ revision: position.revision, from: timestamp(range.from), to: timestamp(range.to) },
       ...(await reportOf(database.knex, tallied, moment)),
     };
+    return { position, json: Buffer.from(JSON.stringify(report)) };
   }
 
   return router;
-}
-
-/**
- * Writes a line for the progress now and then, and one for the result. If the line for the result is missing, the replay has
- * failed.
- */
-async function inLines<T>(res: Response, work: (said: (progress: ReplayProgress) => void) => Promise<T>): Promise<void> {
-  res.setHeader('Content-Type', NDJSON);
-  let said = performance.now();
-  const result = await work(({ done, at }) => {
-    if (performance.now() - said < PROGRESS_EVERY_MS) return;
-    said = performance.now();
-    res.write(`${JSON.stringify({ progress: { done, at: timestamp(at) } })}\n`);
-  });
-  res.end(`${JSON.stringify({ result })}\n`);
 }
 
 /** Throws AppError `invalid_request`. */

@@ -9,23 +9,20 @@ import type { AskedBy } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import { showRevision } from '../policies/routes.ts';
 
-export const NDJSON = 'application/x-ndjson';
+const NDJSON = 'application/x-ndjson';
 
 /** Returns the raw body, for the thread to read. */
 export const bytesOf = (req: Request): { readonly body: Uint8Array | null } => ({
   body: req.body instanceof Uint8Array ? req.body : null,
 });
 
-/** Returns a signal that is aborted when the client disconnects before it has its answer. */
-export function leavingOf(res: Response): AbortSignal {
+/** The signal is aborted when the client disconnects before it has its answer. */
+export type Asking = AskedBy & { readonly signal: AbortSignal };
+
+export async function answerWork(req: Request, res: Response, work: (asked: Asking) => Promise<HeavyAnswer>): Promise<void> {
   const leaving = new AbortController();
   res.once('close', () => leaving.abort(new AppError('unavailable', 'The client has disconnected.')));
-  return leaving.signal;
-}
-
-export async function answerWork(req: Request, res: Response, work: (asked: AskedBy) => Promise<HeavyAnswer>): Promise<void> {
-  const signal = leavingOf(res);
-  const asked: AskedBy = { by: admissionOf(res).principal.sub, signal };
+  const asked: Asking = { by: admissionOf(res).principal.sub, signal: leaving.signal };
   try {
     if (req.accepts(['json', NDJSON]) === NDJSON) await inLines(res, (said) => work({ ...asked, onProgress: said }));
     else {
@@ -34,7 +31,7 @@ export async function answerWork(req: Request, res: Response, work: (asked: Aske
       res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
     }
   } catch (error) {
-    if (!signal.aborted) throw error;
+    if (!leaving.signal.aborted) throw error;
   }
 }
 
