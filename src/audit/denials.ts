@@ -1,6 +1,4 @@
-/**
- * Limits the denials of a principal per minute: each is a row in the log, so a client that is always denied could fill the disk.
- */
+/** Limits the denials of a principal per minute: each is a row, so a client that is always denied could fill the disk. */
 import type { Log } from '../base/log.ts';
 
 export type Denials = ReturnType<typeof createDenials>;

@@ -1,7 +1,4 @@
-/**
- * Erases personal data from a user's rows: e-mail, groups, arguments, and the salt of their hash. The chain still proves that
- * the rows existed.
- */
+/** Erases e-mail, groups, arguments and the salt of their hash from a user's rows. The chain still proves that these existed. */
 import { v7 as uuidv7 } from 'uuid';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
@@ -37,10 +34,7 @@ export function createErasure({
   }
 
   return {
-    /**
-     * Records the request for an erasure in the transaction of the change. The erasure does not include rows that are written
-     * later.
-     */
+    /** Records the request in the transaction of the change. The erasure does not include rows that are written later. */
     async begin(trx: Transaction, userId: string): Promise<{ result: ErasureRow; changes: readonly Change[] }> {
       // Ids have millisecond precision: + 1 includes every row of the current millisecond.
       const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };

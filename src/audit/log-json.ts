@@ -1,6 +1,4 @@
-/**
- * Rows of the audit log as the API shows and exports them. `records.ts` says what is recorded, `decision-store.ts` in which columns.
- */
+/** Rows of the audit log as the API shows and exports them. `records.ts` says what is recorded. */
 import type { AuditEntry } from './decision-store.ts';
 
 /** In reading order: when, who, what, the decision and its reason, then the data that reproduces it. */
@@ -30,9 +28,7 @@ export async function* ndjsonOf<T>(items: AsyncIterable<T>, text: (item: T) => s
 export const logCsv = (entries: AsyncIterable<ExportedEntry>): AsyncGenerator<string> =>
   csvOf([...MEMBERS.filter((member) => member !== 'arguments'), 'chain_id', 'chain_seq', 'arguments'], entries);
 
-/**
- * CSV as in RFC 4180. Lists and objects are JSON. A text that a spreadsheet would run as a formula gets an apostrophe in front.
- */
+/** CSV as in RFC 4180. Lists and objects are JSON. An apostrophe goes before a text that a spreadsheet would run as a formula. */
 export async function* csvOf<Row>(
   columns: readonly (keyof Row)[],
   rows: AsyncIterable<Row> | Iterable<Row>,

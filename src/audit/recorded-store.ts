@@ -1,6 +1,4 @@
-/**
- * Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again.
- */
+/** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide again. */
 import type { Connection } from '../db/database.ts';
 import type { Effect, ResourceType } from '../engine/compile/policy.ts';
 import { chainStore } from './chain/chain-store.ts';

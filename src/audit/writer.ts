@@ -185,9 +185,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     }
   }
 
-  /**
-   * No request waits for an outcome, so it is retried until the database works. An outcome that is written twice is stored once.
-   */
+  /** No request waits for an outcome, so it is retried until the database works. Written twice, an outcome is stored once. */
   function settleOutcome(outcome: OutcomeRecord, error: AppError | null): void {
     unsettled.outcomes--;
     if (error === null) return;
@@ -368,9 +366,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   };
 }
 
-/**
- * Gives each item its position after `from`. `chain` is the header of a chain that begins with the batch; null: `from` continues.
- */
+/** Gives each item its position after `from`. `chain`: the header of a chain that begins with the batch; null: it continues. */
 function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]): Composed {
   const decisions: Chained<DecisionRow>[] = [];
   const shown: Chained<ShownRow>[] = [];

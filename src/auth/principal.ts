@@ -59,8 +59,5 @@ export function readClaims(payload: Record<string, unknown>, kid: unknown): Toke
   return { iss, sub, email, role, groups, jti, kid, exp };
 }
 
-/**
- * Verifies the value of an Authorization header (signature, issuer, audience, times, claims). Reads no stored state of the
- * caller.
- */
+/** Verifies an Authorization header: signature, issuer, audience, times, claims. Reads no stored state of the caller. */
 export type VerifyToken = (authorization: string | undefined) => Promise<TokenClaims | AuthRefusal>;

@@ -19,9 +19,7 @@ export interface RegistrationParts {
   readonly now: () => number;
 }
 
-/**
- * Returns the setup code. It is the same on every replica and after restarts. Only the master key and the start-up log reveal it.
- */
+/** Returns the setup code, the same on every replica and after restarts. Only the master key and the start-up log reveal it. */
 export function setupCode(vault: Vault): string {
   const digits = vault.derive('setup-code').toString('hex').slice(0, 20);
   return digits.match(/.{5}/g)?.join('-') ?? digits;

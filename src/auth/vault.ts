@@ -63,9 +63,7 @@ function decipher(key: Buffer, identity: string, bytes: Buffer): Buffer {
   return Buffer.concat([decipher.update(bytes.subarray(1 + IV_BYTES, -TAG_BYTES)), decipher.final()]);
 }
 
-/**
- * Returns the master key in `file`. Creates the file if it is missing; only its owner may read it. Throws AppError with a reason.
- */
+/** Returns the master key in `file`. Creates the file if it is missing; only its owner may read it. Throws AppError. */
 export function masterKeyFile(file: string): Buffer {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });

@@ -87,10 +87,7 @@ export function judgePayload(
   return times !== null && timesAllow(times, key, now()) ? { claims, times } : INVALID_TOKEN;
 }
 
-/**
- * Caches verified tokens by hash, because the signature check is the most expensive part of a request. Times are checked each
- * time.
- */
+/** Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time. */
 export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
   const remembered = new Map<string, { readonly claims: TokenClaims; readonly times: Times }>();
 

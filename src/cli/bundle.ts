@@ -1,6 +1,4 @@
-/**
- * `portcullis bundle` and `portcullis audit reproduce`: export the policies for stock OPA, and evaluate recorded decisions again.
- */
+/** `portcullis bundle` and `portcullis audit reproduce`: export the policies for OPA, and evaluate recorded decisions again. */
 import { writeFileSync } from 'node:fs';
 import type { LogJson } from '../audit/log-json.ts';
 import type { Decision } from '../engine/decision.ts';
@@ -106,10 +104,7 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
   },
 };
 
-/**
- * Returns the question that the recorded decision answers. Throws CommandError if no policy decided the row, or if the row no
- * longer contains the question.
- */
+/** Returns the recorded question. Throws CommandError if no policy decided it, or if the row no longer contains it. */
 function questionOf(row: LogJson) {
   const { reason, user_id: sub, user_role: role, user_groups: groups, target_id: targetId } = row;
   if (reason === 'no_target' || reason === 'not_canonical' || reason === 'error' || targetId === null) {

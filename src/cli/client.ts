@@ -18,9 +18,7 @@ type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 export interface Client {
   /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
   call<T>(method: Method, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<T>;
-  /**
-   * For an answer in lines, which the gateway writes while it works. Calls `said` with each progress report. Throws like `call`.
-   */
+  /** For an answer in lines, which the gateway writes while it works. Calls `said` with each progress. Throws like `call`. */
   follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T>;
   /** Returns every item of a list, from all its pages. */
   list<T>(path: string): Promise<T[]>;

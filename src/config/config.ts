@@ -248,9 +248,7 @@ export function readConfig(environment: Variables) {
     /** Origins (scheme, host, port) from which browsers may call. */
     allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
     registration: env.REGISTRATION,
-    /**
-     * Whether the first registration needs the setup code. Through a proxy, clients outside can reach the loopback address, too.
-     */
+    /** Whether the first registration needs the setup code. Through a proxy, outsiders can reach the loopback address, too. */
     setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
     trustProxy: env.TRUST_PROXY,
     logLevel: env.LOG_LEVEL,

@@ -53,10 +53,7 @@ export function createDecisionCache(capacity: number) {
     get size() {
       return recent.size + older.size;
     },
-    /**
-     * Returns the same engine, which evaluates only what the cache does not contain. One cache serves all engines of a process, old
-     * and new.
-     */
+    /** Returns an engine that evaluates only what is not cached. One cache serves all engines of a process, old and new. */
     over: (engine: Engine): Engine => {
       const set = setNumber(engine);
       return {

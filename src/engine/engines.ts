@@ -4,10 +4,7 @@ import { inSlices } from '../base/slices.ts';
 import type { Policy } from './compile/policy.ts';
 import { createEngine, type LoadedEngine, type PolicyModule } from './engine.ts';
 
-/**
- * Builds the engine of a stored set, and caches the last one: compiling takes long, and most questions are about the same set as
- * the previous question.
- */
+/** Builds the engine of a stored set. Caches the last one: compiling takes long, and most questions are about the same set. */
 export type EngineCache = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
 
 export function createEngineCache(module: PolicyModule): EngineCache {

@@ -1,7 +1,4 @@
-/**
- * Why a request is decided as it is: the policy that decides, each policy evaluated before it, and why that one does not match.
- * Pure.
- */
+/** Explains a decision: the policy that decides, each evaluated before it, and why that one does not match. Pure. */
 import { inReadingOrder, type ReadPolicy } from './compile/compile.ts';
 import type { Policy } from './compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from './decision.ts';
@@ -37,10 +34,7 @@ export interface Explanation {
   readonly passedOver: readonly { readonly policy: Policy; readonly misfit: Misfit }[];
 }
 
-/**
- * Returns a reading of every policy, in the order of evaluation. `read` is the compiler's output for `policies`, which the engine
- * uses.
- */
+/** Returns a reading of every policy, in the order of evaluation. `read`: what the compiler made of `policies` for the engine. */
 export function readingsFor(policies: readonly Policy[], read: readonly ReadPolicy[], question: Question): Reading[] {
   const readById = new Map(read.map((policy) => [policy.id, policy]));
   return policies

@@ -1,6 +1,4 @@
-/**
- * Questions as the JSON that the rule reads. The JSON is written by hand, because it is a large part of the cost of a decision.
- */
+/** Questions as the JSON that the rule reads. It is written by hand, because it is a large part of the cost of a decision. */
 import type { NamedObject, PrincipalFacts } from './decision.ts';
 
 /** The maximum length of the JSON for one evaluation, in characters. */
@@ -34,9 +32,7 @@ function bounded(json: string): string {
   return json;
 }
 
-/**
- * Yields batches of objects of one type, each small enough for one evaluation. A name that `quote` refuses gets its own batch.
- */
+/** Yields batches of objects of one type, small enough for one evaluation. A name that `quote` refuses gets its own batch. */
 export function* batches(objects: readonly NamedObject[]): Generator<{ type: string; indexes: number[] }> {
   const open = new Map<string, { indexes: number[]; size: number }>();
   for (const [index, { resource_type: type, resource_name: name }] of objects.entries()) {

@@ -25,10 +25,7 @@ export interface Bare {
 }
 
 export interface Instance {
-  /**
-   * Returns JSON: a list with one item, whose only member `result` is the rule's value. Throws on any fault; the instance stays
-   * usable.
-   */
+  /** Returns JSON: a list whose one item has the rule's value as `result`. Throws on any fault; the instance stays usable. */
   ask(entrypoint: string, input: string): string;
 }
 

@@ -51,10 +51,7 @@ export async function bundleArchive(files: ReadonlyMap<string, string>, signatur
   return compressed(tar(all));
 }
 
-/**
- * OPA hashes JSON in the form of its own encoder, with sorted members. That encoder escapes two line ends that JSON.stringify
- * does not.
- */
+/** OPA hashes JSON in the form of its own encoder: sorted, and with two line ends escaped that JSON.stringify does not escape. */
 function hashed(name: string, text: string): string {
   return name.endsWith('.rego') ? text : text.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029');
 }

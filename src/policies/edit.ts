@@ -1,7 +1,4 @@
-/**
- * Changes to the policy set. Each change is checked against the whole set before it is stored, so that two changes together
- * cannot make a set that would be refused.
- */
+/** Changes to the policy set. Each is checked against the whole set, so that two together cannot make a set to be refused. */
 import type { Administer, Caller } from '../auth/caller.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
@@ -67,9 +64,7 @@ export interface EditWork<T, State> {
   /** Returns a short fingerprint of the state: if it is the same, so is the state. */
   glance(db: Connection): Promise<object>;
   read(db: Connection): Promise<State>;
-  /**
-   * Computes the plan without the database, so that the connection is free in the meantime. The result depends only on the state.
-   */
+  /** Computes the plan without the database, so that the connection is free meanwhile. The result depends only on the state. */
   plan(state: State): Promise<EditPlan<T>>;
 }
 

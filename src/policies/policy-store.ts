@@ -96,10 +96,7 @@ export function policyStore(db: Connection) {
   };
 
   return {
-    /**
-     * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
-     * holds the counter.
-     */
+    /** Returns every policy, with its subjects, sorted by id. It is consistent if `db` is a snapshot or holds the counter. */
     all: (): Promise<StoredPolicy[]> => allAfter(null),
     /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
     page: (limit: number | null, after: string | null): Promise<StoredPolicy[]> =>

@@ -13,9 +13,7 @@ export interface Presence {
   addressOf(id: string): Promise<string | null>;
   /** Returns this replica and the others that were seen lately. */
   live(): Promise<LiveReplica[]>;
-  /**
-   * Sets the one listener. It is called when the other replicas may have considered this one gone and taken over its sessions.
-   */
+  /** Sets the one listener, called when the other replicas may have considered this one gone and taken over its sessions. */
   whenLapsed(listener: () => void): void;
   stop(): Promise<void>;
 }

@@ -1,7 +1,4 @@
-/**
- * The rows of replicas: the address of each and the state that it has loaded. Times come from the clock of the database server,
- * which all replicas share.
- */
+/** Rows of replicas: address and loaded state. Times come from the clock of the database server, which all replicas share. */
 import type { Connection } from '../db/database.ts';
 
 /** The state that a replica decides with. */

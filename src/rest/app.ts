@@ -128,10 +128,7 @@ function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): R
   };
 }
 
-/**
- * Answers 404 or 405 for everything without a handler. OPTIONS requests, and HEAD requests to routes that need a token, reach no
- * handler.
- */
+/** Answers 404 or 405 where there is no handler. OPTIONS, and HEAD on routes that need a token, reach no handler. */
 function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
   return (req, res, next) => {
     const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path) || TEXT_PATH.test(req.path);

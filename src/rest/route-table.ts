@@ -19,10 +19,7 @@ interface RouteEntry extends RouteMatch {
 
 export type RouteTable = readonly RouteEntry[];
 
-/**
- * Returns the routes. Throws if a path has anything but literal segments and `:name`s, because its matches could not be
- * determined.
- */
+/** Returns the routes. Throws if a path has more than literal segments and `:name`s: its matches could not be determined. */
 export function routeTable(mounts: readonly Mount[]): RouteTable {
   return mounts.flatMap(({ path, router }) =>
     router.stack.flatMap(({ route }) => {
@@ -37,10 +34,7 @@ export function routeTable(mounts: readonly Mount[]): RouteTable {
   );
 }
 
-/**
- * Returns the route for this path, with all its methods; null if there is none. A literal segment wins over a `:name`, in any
- * order of declaration.
- */
+/** Returns the route for this path, with all its methods; null: none. A literal segment wins over a `:name`, in any order. */
 export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
   const matches = table.filter(({ pattern }) => pattern.test(path));
   const [template] = matches.map((match) => match.template).sort(wordsFirst);
@@ -49,10 +43,7 @@ export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
   return { template, methods: new Set(methods) };
 }
 
-/**
- * Sorts `/policies/lint` before `/policies/:id`: of the matching templates, the one with literal segments farther to the left
- * wins.
- */
+/** Sorts `/policies/lint` before `/policies/:id`: the template with literal segments farther to the left wins. */
 function wordsFirst(a: string, b: string): number {
   const rank = (template: string): string => template.replaceAll(/:?[^/]+/g, (segment) => (segment.startsWith(':') ? '1' : '0'));
   return rank(a) < rank(b) ? -1 : 1;

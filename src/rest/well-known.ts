@@ -1,6 +1,4 @@
-/**
- * The documents that tell clients how to authenticate (RFC 7517, RFC 9728). They are the same for every caller and target name.
- */
+/** The documents that tell clients how to authenticate (RFC 7517, RFC 9728), the same for every caller and target name. */
 import { Router } from 'express';
 import type { KeyRing } from '../auth/keys.ts';
 import { AppError } from '../base/errors.ts';

@@ -60,9 +60,7 @@ export function chainStore(db: Connection) {
     return nul === 0 ? row : { ...row, [proof]: '' };
   }
 
-  /**
-   * Returns the first and last number of each chain. `first` null: no records are left. `last` includes records removed by age.
-   */
+  /** Returns the first and last number of each chain. `first` null: no record is left. `last` counts records removed by age. */
   async function extents(): Promise<Extent[]> {
     const ends = KINDS.flatMap((kind) =>
       (['min', 'max'] as const).map((end) =>
@@ -245,9 +243,7 @@ export function chainStore(db: Connection) {
       return removed;
     },
 
-    /**
-     * Removes up to `limit` unchained decisions with ids below `before`, with their lists and outcomes. Returns how many decisions.
-     */
+    /** Removes up to `limit` unchained decisions with ids below `before`, with lists and outcomes. Returns how many decisions. */
     async removeUnchained(before: string, limit: number): Promise<number> {
       const rows: { id: string }[] = await db('audit_decisions')
         .whereNull('chain_id')
@@ -281,10 +277,7 @@ export function chainStore(db: Connection) {
       await db('audit_erasures').where({ id }).update({ done_at: now });
     },
 
-    /**
-     * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
-     * `from`.
-     */
+    /** Erases personal data from up to `limit` rows with ids in [`from`, `before`). Returns how many and the next `from`. */
     async erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }> {
       const rows: { id: string }[] = await db('audit_decisions')
         .where('user_id', userId)

@@ -29,9 +29,7 @@ export interface ChainKey {
   mac(text: string): string;
 }
 
-/**
- * The header of a chain: which process writes it, and the heads of the other chains at that moment, so that a missing one shows.
- */
+/** The header of a chain: which process writes it, and the heads of the other chains then, so that a missing one shows. */
 export interface ChainRow {
   readonly chain_id: string;
   readonly version: number;
@@ -55,9 +53,7 @@ export interface RetentionRow {
   readonly removed_at: number;
   /** The newest time among the removed records, taken from records with a valid MAC; null: version 1 removed all of them. */
   readonly newest: number | null;
-  /**
-   * JSON `[seq, removed_at]`: version 1 removed the records up to this one without checking their MACs; null: it removed none.
-   */
+  /** JSON `[seq, removed_at]`: version 1 removed the records up to this one without checking their MACs; null: none. */
   readonly unproven: string | null;
   readonly key_id: string;
   readonly signature: string;

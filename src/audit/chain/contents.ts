@@ -1,6 +1,4 @@
-/**
- * Checks the content that a MAC covers only by hash: personal data, which can be erased, and names, which many lists share. Pure.
- */
+/** Checks content that a MAC covers only by hash: personal data, which can be erased, and names, which many lists share. Pure. */
 import { hash } from 'node:crypto';
 import { personHash, resourceKey } from './chain.ts';
 import type { ChainedRecord } from './chain-store.ts';

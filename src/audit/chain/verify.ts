@@ -1,7 +1,4 @@
-/**
- * Verifies a log: every record is as it was written, no record was added, and none is missing except those removed by age.
- * Pure.
- */
+/** Verifies a log: every record is as written, none was added, and none is missing except those removed by age. Pure. */
 
 import { MIN_RETENTION_DAYS } from '../../config/config.ts';
 import {

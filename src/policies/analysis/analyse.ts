@@ -1,7 +1,4 @@
-/**
- * Finds what is wrong with a policy set, or looks wrong. The analysis is exact over all possible requests, for any callers and
- * any objects of the targets.
- */
+/** Finds what is wrong with a policy set, or looks wrong. It is exact over all possible requests, for any callers and objects. */
 import type { Policy, ResourceType } from '../../engine/compile/policy.ts';
 import { type Automaton, acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
 import { createLibrary, domainOf } from './names.ts';

@@ -123,10 +123,7 @@ function holds(at: Assertion, before: Beside, after: Beside): boolean {
   }
 }
 
-/**
- * Returns an automaton that accepts the names that match the pattern. Each state that it stores, except the first, is charged to
- * every budget in `rooms`.
- */
+/** Returns an automaton of the names that match. Each stored state, except the first, is charged to every budget in `rooms`. */
 export function patternAutomaton(tree: Node, rooms: readonly Budget[]): PatternAutomaton {
   const { code, sets, entry, looksAtWords } = compileProgram(tree);
   const { cuts, kinds, kindOf, has } = partition(looksAtWords ? [...sets, WORD] : sets);
@@ -379,10 +376,7 @@ const rankOf = (code: number): number => RANKS.get(code) ?? PREFERRED.length + c
 /** The number of steps after which other work may run. */
 const PAUSE = 100;
 
-/**
- * Returns a short name of the domain that every automaton in `include` accepts and none in `exclude`; null: there is none. Pauses
- * between steps; throws `TooLarge`.
- */
+/** Returns a short name that all of `include` accept and none of `exclude`; null: there is none. Pauses; throws `TooLarge`. */
 export function* shortestName(
   include: readonly Automaton[],
   exclude: readonly Automaton[],

@@ -26,10 +26,7 @@ export interface View {
   readonly target: string | null;
   readonly names: Names;
   readonly questions: readonly Question[];
-  /**
-   * The subjects. If all policies of the sets treat several subjects alike, the view contains only one of them. `EVERYONE` stands
-   * alone.
-   */
+  /** The subjects; only one of several that all policies of the sets treat alike. `EVERYONE` stands alone. */
   readonly keys: readonly Key[];
 }
 
@@ -105,10 +102,7 @@ export const PAUSE = 100;
 
 const kindOf = (key: Key): string => key.slice(2, key.indexOf('"', 2));
 
-/**
- * The policies for one target, type and subject, by rank: those that match every name, those that match a few names, and the
- * rest.
- */
+/** The policies for one target, type and subject, by rank: those that match every name, those that match a few, and the rest. */
 export interface Cell {
   readonly every: View[];
   readonly texts: Map<string, View[]>;

@@ -19,10 +19,7 @@ export interface Progress {
   readonly total: number;
 }
 
-/**
- * A request. The caller has these subjects and no others; a null target is one that no policy names; a null name means the use of
- * the target.
- */
+/** The caller has these subjects and no others; target null: one that no policy names; name null: the use of the target. */
 export interface Request {
   readonly keys: readonly Key[];
   readonly target: string | null;
@@ -41,10 +38,7 @@ export const UNDECIDED: Found = { kind: 'undecided' };
 /** Results one after the other, with pauses in between. */
 export type Finds = Generator<Found | undefined, void>;
 
-/**
- * Returns the first result that is found. Otherwise it returns `undecided` if any result is; otherwise `none`, with all policies
- * of the results.
- */
+/** Returns the first result that is found; otherwise `undecided` if any result is, or `none` with all policies of the results. */
 export function* firstOf(finds: Finds): Generator<undefined, Found> {
   let undecided = false;
   const by = new Set<View>();

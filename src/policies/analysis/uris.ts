@@ -54,10 +54,7 @@ export const templates = library('\\{');
 /** The URL parser refuses a few texts that match `URIS`. The search skips at most this many of them. */
 const TRIES = 20;
 
-/**
- * Returns a canonical URI that every automaton in `include` accepts and none in `exclude`; null: there is none. Throws
- * `TooLarge`.
- */
+/** Returns a canonical URI that all of `include` accept and none of `exclude`; null: there is none. Throws `TooLarge`. */
 export function* findUri(
   include: readonly Automaton[],
   exclude: readonly Automaton[],
@@ -77,10 +74,7 @@ export function* findUri(
   throw new TooLarge();
 }
 
-/**
- * Returns a name that a request of this type can contain; it prefers a canonical URI to a template. null: there is none. Throws
- * `TooLarge`.
- */
+/** Returns a name for a request of this type, rather a canonical URI than a template; null: there is none. Throws `TooLarge`. */
 export function* findAskable(
   type: ResourceType,
   include: readonly Automaton[],

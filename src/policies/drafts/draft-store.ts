@@ -104,10 +104,7 @@ export function shadowStore(db: Connection) {
         .update({ holder, held_until: until });
       return held > 0;
     },
-    /**
-     * Returns false if another replica has written since `shadow` was read, or if the shadow has ended. `flips` null: they have not
-     * changed.
-     */
+    /** Returns false if another replica has written since `shadow` was read, or the shadow has ended. `flips` null: unchanged. */
     async save({ draft, since, version }: Shadow, progress: ShadowProgress, flips: Shadow['flips'] | null): Promise<boolean> {
       const saved = await db('policy_shadows')
         .where({ draft, since, version })
@@ -135,9 +132,6 @@ export interface ShadowProgress extends Omit<TallyState, 'flips'> {
   /** How far the shadow has read each chain of the log. */
   readonly positions: ChainPositions;
   readonly updated_at: number;
-  /**
-   * Why the draft cannot be applied to the current set; null: it can. Until it can, the shadow counts no decisions, and catches
-   * up afterwards.
-   */
+  /** Why the draft cannot be applied; null: it can. Until it can, the shadow counts no decisions, and catches up afterwards. */
   readonly problem: string | null;
 }

@@ -56,10 +56,7 @@ export function fileNames(policies: readonly StoredPolicy[], owner: string): Map
   return names;
 }
 
-/**
- * Returns the names that an export may have given to the file of a policy that belongs to no file, for any other policies at the
- * time.
- */
+/** Returns the names that an export may have given to the file of a policy without a file, whatever other policies there were. */
 export function possibleNames({ id, name }: StoredPolicy): string[] {
   const words = name
     .normalize('NFKD')
@@ -74,10 +71,7 @@ export function possibleNames({ id, name }: StoredPolicy): string[] {
   return [`${plain}.yaml`, `${plain}-${id.slice(-8)}.yaml`, `${plain}-${id}.yaml`];
 }
 
-/**
- * Returns the policy in the form of a file. `targetName` returns the name of a target; if the target no longer exists, the file
- * contains its id.
- */
+/** Returns the policy in the form of a file. `targetName` returns undefined for a deleted target: the file then has its id. */
 export function fileOf(policy: StoredPolicy, targetName: (id: string) => string | undefined): PolicyFile {
   const { name, description, target_id, resource_type, resource_pattern, effect, priority, enabled } = policy;
   return {

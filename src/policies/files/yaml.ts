@@ -74,15 +74,9 @@ interface Written extends Omit<PolicyFile, 'description' | 'target' | 'resource_
 }
 
 const MAX_FILE_LENGTH = 65_536;
-/**
- * Beyond this depth, the library recurses until the stack is full. V8 may then end the process, because it has no stack left to
- * compile a regex.
- */
+/** Beyond this depth the library recurses until the stack is full, and V8 may end the process when it compiles a regex. */
 const MAX_FLOW_DEPTH = 32;
-/**
- * Nesting over several lines needs indentation, so the length of the file limits it. A single line can nest one level with every
- * two characters.
- */
+/** The length of the file limits nesting over lines, which needs indentation. A line can nest with every two characters. */
 const MAX_BLOCKS_A_LINE = 4;
 /** More errors than this are useless: one syntax error causes others. */
 const MAX_SYNTAX_ERRORS = 5;

@@ -1,7 +1,4 @@
-/**
- * A draft: a change of the policy set that is not applied yet. It holds files in the form of `apply` under a name, to be tested,
- * replayed and shadowed.
- */
+/** A draft: files in the form of `apply` that are not applied yet, under a name, to be tested, replayed and shadowed. */
 import { createHash } from 'node:crypto';
 
 export const DRAFT_NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;

@@ -12,10 +12,7 @@ export interface OfflineSet {
   readonly targets: readonly { readonly id: string; readonly name: string }[];
 }
 
-/**
- * The same files always get the same ids. The function refuses whatever a gateway would refuse, except that it accepts any target
- * name.
- */
+/** The same files always get the same ids. Whatever a gateway would refuse is refused, except unknown target names. */
 export function offlineSet(
   texts: ReadonlyMap<string, string>,
   targets: Iterable<string>,

@@ -111,10 +111,7 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
 const RENAME = 'give the file a different name, or start with an export';
 const ADOPT = 'adopt the policy (--adopt), so that it belongs to the file from now on, or give the file a different name';
 
-/**
- * Yields the policy that each file describes: the owner's, or a policy without a file whose name an export would use for this
- * file.
- */
+/** Returns the policy of each file: the owner's, or one without a file for which an export would use the name of this file. */
 function* meaningOf(
   files: ReadonlyMap<string, unknown>,
   policies: readonly StoredPolicy[],
@@ -181,10 +178,7 @@ function withChanges(policies: readonly StoredPolicy[], changes: readonly Policy
   return [...set.values()].sort((a, b) => compareText(a.id, b.id));
 }
 
-/**
- * Returns the changes that turn `from` into `to`: first creations, then updates, then deletions, each sorted by id. A different
- * time alone is not a change.
- */
+/** Returns creations, updates and deletions that turn `from` into `to`, each sorted by id. A new time alone is no change. */
 export function changesBetween(from: readonly StoredPolicy[], to: readonly StoredPolicy[]): PolicyChange[] {
   const old = new Map(from.map((policy) => [policy.id, policy]));
   const kept = new Set(to.map(({ id }) => id));

@@ -1,6 +1,4 @@
-/**
- * Plans applies of files and rollbacks, on a policy set that was read before. A plan is either refused here or can be applied.
- */
+/** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
 
 import { AppError, type FieldError } from '../../base/errors.ts';
 import { createPause, inSlices } from '../../base/slices.ts';
@@ -26,10 +24,7 @@ export interface SetState {
 export interface Expected {
   /** Refuse if the set is at a different revision; null: accept any revision. */
   readonly expectedRevision: number | null;
-  /**
-   * Refuse if one of these targets was deleted or renamed: files refer to targets by name, and the revision does not change with
-   * them.
-   */
+  /** Refuse if one of these was deleted or renamed: files name targets, and the revision does not change with them. */
   readonly expectedTargets?: readonly TargetName[];
 }
 
@@ -40,9 +35,7 @@ export interface PlanningParts {
   readonly now: () => number;
 }
 
-/**
- * Values that stay the same if the work of one request is repeated: ids, the time, and the checks of patterns, which take long.
- */
+/** Values that stay the same if the work of a request is repeated: ids, the time, and the checks of patterns, which take long. */
 export interface Made {
   readonly idFor: (what: string) => string;
   readonly time: number;
@@ -117,10 +110,7 @@ export interface RollbackPlan {
   readonly candidate: readonly StoredPolicy[];
 }
 
-/**
- * `old`: the set at the revision. Policies that were accepted then may be refused now: targets are deleted, and limits are
- * lowered. Throws like `planOn`.
- */
+/** `old`: the set at the revision. It may be refused now: targets are deleted, and limits are lowered. Throws like `planOn`. */
 export async function planRollback(
   state: SetState,
   old: readonly StoredPolicy[],
@@ -157,10 +147,7 @@ export async function planRollback(
   return { changes, candidate };
 }
 
-/**
- * Returns the policies of `now`, with some of `then` restored: those that the owner has now, and those that the owner had then
- * and no other owner has now.
- */
+/** Returns `now` with some of `then` restored: what the owner has now, and what it had then and no other owner has now. */
 function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy[], owner: string): StoredPolicy[] {
   const owners = new Map(now.map((policy) => [policy.id, policy.managed_as]));
   const goesBack = (policy: StoredPolicy): boolean => {

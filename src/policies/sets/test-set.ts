@@ -14,10 +14,7 @@ import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 /** The limit for all files together. */
 const MAX_CASES = 10_000;
 
-/**
- * `texts`: texts by file name, from the request's member `tests`. Throws AppError `invalid_request` with the positions of the
- * errors.
- */
+/** `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the positions of the errors. */
 export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
   const pause = createPause();
   const errors: PolicyFileError[] = [];
@@ -70,10 +67,7 @@ export type ApplyTested = (
 
 export interface ApplyTestedParts {
   readonly sets: PolicySets;
-  /**
-   * Runs tests on a set. `all` is the number of tests, `failures` has the first ones that failed. `by`: the user in whose turn
-   * the work runs.
-   */
+  /** Runs tests on a set. `all`: their number, `failures`: the first that failed. `by`: the user in whose turn the work runs. */
   readonly test: (
     texts: ReadonlyMap<string, string>,
     set: Pick<SetToTest, 'policies' | 'targets'>,

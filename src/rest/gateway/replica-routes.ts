@@ -1,7 +1,4 @@
-/**
- * The route `/api/status`: whether every replica has loaded the newest state. It is mounted behind authentication of
- * administrators and auditors.
- */
+/** `/api/status`: whether every replica has loaded the newest state. Only administrators and auditors reach it. */
 import { Router } from 'express';
 import type { Changes } from '../../db/changes.ts';
 import type { Presence } from '../../replicas/presence.ts';

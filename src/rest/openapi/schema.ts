@@ -16,9 +16,7 @@ export const named = (name: string, schema: Schema): Schema => ({
 
 export const listOf = (items: Schema): Schema => ({ type: 'array', items });
 
-/**
- * An object with a name. It has exactly the members of `T`. Members in `optional` may be absent; all others are always present.
- */
+/** An object with a name and exactly the members of `T`. Members in `optional` may be absent; all others are always present. */
 export const model = <T extends object = Readonly<Record<string, unknown>>>(
   name: string,
   properties: Readonly<Record<keyof T & string, Schema>>,

@@ -1,7 +1,4 @@
-/**
- * Sends the answers of heavy work over HTTP. The work ends if the client disconnects. A client that accepts NDJSON also gets the
- * progress.
- */
+/** Sends the answers of heavy work, which ends if the client disconnects. A client that accepts NDJSON also gets the progress. */
 import type { Request, Response } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { admissionOf } from '../../http/context.ts';
@@ -35,9 +32,7 @@ export async function answerWork(req: Request, res: Response, work: (asked: Aski
   }
 }
 
-/**
- * Writes a line for each progress report and one for the result. If lines have already been sent, an error becomes a line, too.
- */
+/** Writes a line for each progress report and one for the result. After a line has been sent, an error becomes a line, too. */
 async function inLines(res: Response, work: (said: (progress: object) => void) => Promise<HeavyAnswer>): Promise<void> {
   const begin = (): void => {
     if (!res.headersSent) res.setHeader('Content-Type', NDJSON);

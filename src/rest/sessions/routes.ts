@@ -1,7 +1,4 @@
-/**
- * The routes of `/api/sessions`, and the recycling of a user's sessions. They are mounted behind authentication of
- * administrators.
- */
+/** `/api/sessions`, and the recycling of a user's sessions. Only administrators reach these routes. */
 import { Router } from 'express';
 import Joi from 'joi';
 import type { Administer, Caller } from '../../auth/caller.ts';
