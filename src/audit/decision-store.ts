@@ -178,15 +178,12 @@ export function fitsOneStatement(rows: readonly Stored<DecisionRow>[]): boolean 
   return rows.length <= MAX_STATEMENT_ROWS && rows.reduce((sum, { bytes }) => sum + bytes, 0) <= MAX_STATEMENT_BYTES;
 }
 
-interface EntryRow extends Omit<DecisionRecord, 'user_groups'> {
+interface EntryRow extends Omit<AuditEntry, 'user_groups' | 'arguments' | 'shown'> {
   readonly user_groups: string;
-  readonly chain_id: string | null;
-  readonly chain_seq: number | null;
+  readonly arguments: string | null;
   readonly shown: number | null;
   readonly hidden: number;
   readonly names: string | null;
-  readonly outcome: Outcome | null;
-  readonly duration_ms: number | null;
 }
 
 function entryOf({ shown, hidden, names, ...row }: EntryRow): AuditEntry {

@@ -6,29 +6,6 @@ import { EFFECTS, RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { firstIdOf, resourceKey } from './chain/chain.ts';
 import { AUDIT_REASONS } from './records.ts';
 
-/** A row matches if it meets every condition. Names are compared byte for byte. */
-export interface LogFilter {
-  /** The lowest id, and the first id beyond the range. Ids begin with the time. */
-  readonly since?: string;
-  readonly before?: string;
-  readonly id?: string;
-  readonly user_id?: string;
-  readonly target_id?: string;
-  readonly target_name?: string;
-  readonly method?: string;
-  readonly resource_type?: string;
-  readonly resource_name?: string;
-  readonly resource_name_prefix?: string;
-  readonly effect?: string;
-  readonly policy_id?: string;
-  readonly reason?: string;
-}
-
-interface Query extends Omit<LogFilter, 'since' | 'before'> {
-  readonly from?: number;
-  readonly to?: number;
-}
-
 const text = (max: number) => Joi.string().min(1).max(max);
 
 /** The query parameters of a filter. */
@@ -46,9 +23,16 @@ export const filterMembers = {
   effect: Joi.valid(...EFFECTS).description('The effect of the decision.'),
   policy_id: uuid().description('The policy that decided.'),
   reason: Joi.valid(...AUDIT_REASONS).description('The reason of the decision.'),
-} satisfies Record<keyof Query, Joi.Schema>;
-const schema = Joi.object<Query>(filterMembers);
+};
+const schema = Joi.object(filterMembers);
 export const FILTER_NAMES = Object.keys(filterMembers);
+
+type Member = Exclude<keyof typeof filterMembers, 'from' | 'to'>;
+/**
+ * A row matches if it meets every condition. Names are compared byte for byte. `since` is the lowest id, `before` the first id
+ * beyond the range: ids begin with the time.
+ */
+export type LogFilter = { readonly [Name in Member | 'since' | 'before']?: string };
 
 /** Returns the filter, or the errors by parameter. Ignores other members of `query`. */
 export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter | readonly FieldError[] {
@@ -57,7 +41,7 @@ export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter 
   if (error) {
     return error.details.map(({ path, message }) => ({ path: path.join('.'), message: message.replace(/^"[^"]*" /, '') }));
   }
-  const { from, to, ...rest } = value as Query;
+  const { from, to, ...rest }: Partial<Record<Member, string>> & { from?: number; to?: number } = value;
   return {
     ...rest,
     ...(from === undefined ? {} : { since: firstIdOf(from) }),

@@ -1,27 +1,15 @@
 /** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide again. */
 import type { Connection } from '../db/database.ts';
-import type { Effect, ResourceType } from '../engine/compile/policy.ts';
+import type { ResourceType } from '../engine/compile/policy.ts';
 import { chainStore } from './chain/chain-store.ts';
-import type { AuditReason } from './records.ts';
+import type { DecisionRow } from './decision-store.ts';
 
-export interface RecordedDecision {
-  readonly id: string;
-  readonly created_at: number;
-  readonly user_id: string;
-  /** Empty after an erasure. Then `user_groups` no longer has the groups that the decision is based on. */
-  readonly user_email: string;
-  readonly user_role: string;
-  /** JSON: an array of strings. */
-  readonly user_groups: string;
-  readonly target_id: string | null;
-  readonly target_name: string;
-  readonly resource_type: ResourceType | null;
-  readonly resource_name: string | null;
-  readonly effect: Effect;
-  readonly reason: AuditReason;
-  readonly policy_id: string | null;
-  readonly policy_name: string | null;
-}
+/** After an erasure `user_email` is empty, and `user_groups` no longer has the groups that the decision is based on. */
+const DECISION_COLUMNS = [
+  ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name'],
+  ...['resource_type', 'resource_name', 'effect', 'reason', 'policy_id', 'policy_name'],
+] as const satisfies (keyof DecisionRow)[];
+export type RecordedDecision = Pick<DecisionRow, (typeof DECISION_COLUMNS)[number]>;
 
 /** The list that belongs to a decision. */
 export interface RecordedList {
@@ -47,10 +35,6 @@ export interface Following extends RecordedPage {
   readonly more: boolean;
 }
 
-const DECISION_COLUMNS = [
-  ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name'],
-  ...['resource_type', 'resource_name', 'effect', 'reason', 'policy_id', 'policy_name'],
-] as (keyof RecordedDecision)[];
 const LIST_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const;
 type ListRow = Omit<RecordedList, 'decision'> & { readonly decision_id: string };
 

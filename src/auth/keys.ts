@@ -24,16 +24,6 @@ export interface Signer {
   signAs(type: string, payload: object): Promise<string>;
 }
 
-export interface Jwk {
-  readonly kty: string;
-  readonly crv: string;
-  readonly x: string;
-  readonly y: string;
-  readonly kid: string;
-  readonly alg: string;
-  readonly use: string;
-}
-
 export type KeyRing = Awaited<ReturnType<typeof createKeyRing>>;
 
 interface SigningKey extends VerificationKey {
@@ -50,7 +40,7 @@ const KID = /^[A-Za-z0-9_-]{1,64}$/;
 
 const identity = (row: Pick<SecretKeyRow, 'purpose' | 'id'>): string => `${row.purpose}:${row.id}`;
 
-function jwkOf({ kid, publicKey }: Pick<VerificationKey, 'kid' | 'publicKey'>): Jwk {
+function jwkOf({ kid, publicKey }: Pick<VerificationKey, 'kid' | 'publicKey'>) {
   const { kty = '', crv = '', x = '', y = '' } = publicKey.export({ format: 'jwk' });
   return { kty, crv, x, y, kid, alg: TOKEN_ALGORITHM, use: 'sig' };
 }
@@ -189,7 +179,7 @@ export async function createKeyRing(db: Connection, vault: Vault) {
     },
 
     /** Returns all public keys, newest first. */
-    async jwks(): Promise<{ readonly keys: readonly Jwk[] }> {
+    async jwks() {
       if (performance.now() - readAt > REREAD_MS) await reread();
       return { keys: [...keys.values()].reverse().map(jwkOf) };
     },

@@ -9,8 +9,8 @@ import { type AuditLine, auditLines, readLine } from '../audit/chain/lines.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/chain/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
-import { type Config, configFromProcess } from '../config/config.ts';
-import { openDatabase } from '../db/database.ts';
+import { type Config, configFromProcess, type DatabaseConfig } from '../config/config.ts';
+import { type Database, openDatabase } from '../db/database.ts';
 import { reproduceCommand } from './bundle.ts';
 
 const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--since CHECKPOINT] [--json]
@@ -156,14 +156,17 @@ async function oneCheckpoint(given: string): Promise<Checkpoint> {
   );
 }
 
+/** Opens the database of the gateway, and never makes one. */
+export async function openExisting(where: DatabaseConfig, prepare: Parameters<typeof openDatabase>[1]): Promise<Database> {
+  if (where.kind === 'mysql' || existsSync(where.path)) return openDatabase(where, prepare);
+  throw new AppError(
+    'not_found',
+    `No database was found at ${where.path}: set DATA_DIR or DATABASE_URL to those of the gateway.`,
+  );
+}
+
 async function takeDatabase(verification: Verification, { database: where }: Config): Promise<void> {
-  if (where.kind === 'sqlite' && !existsSync(where.path)) {
-    throw new AppError(
-      'not_found',
-      `No database was found at ${where.path}: set DATA_DIR or DATABASE_URL to those of the gateway.`,
-    );
-  }
-  const database = await openDatabase(where, async () => {});
+  const database = await openExisting(where, async () => {});
   try {
     for await (const line of auditLines(database.knex, Date.now(), null, verification.skips)) verification.take(line);
   } finally {

@@ -15,16 +15,7 @@ Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
-export interface Client {
-  /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
-  call<T>(method: Method, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<T>;
-  /** For an answer in lines, which the gateway writes while it works. Calls `said` with each progress. Throws like `call`. */
-  follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T>;
-  /** Returns every item of a list, from all its pages. */
-  list<T>(path: string): Promise<T[]>;
-  /** For an answer that is not JSON. Throws like `call`. */
-  download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }>;
-}
+export type Client = ReturnType<typeof connect>;
 
 export interface Progress {
   readonly done: number;
@@ -48,7 +39,7 @@ const ANSWER_TIMEOUT_MS = 300_000;
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /** Throws UsageError or ConfigError if the URL of the gateway or the token is missing or not allowed. */
-export function connect(given: Given): Client {
+export function connect(given: Given) {
   const { url, token } = clientConfigFromProcess(given.text('server'));
   if (token === null) {
     throw new UsageError(
@@ -85,9 +76,11 @@ export function connect(given: Given): Client {
   }
 
   return {
-    call: async <T>(method: Method, path: string, body?: unknown, headers = {}) =>
+    /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
+    call: async <T>(method: Method, path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}): Promise<T> =>
       (await answerOf<T>(method, path, body, headers)).answer,
-    async list<T>(path: string) {
+    /** Returns every item of a list, from all its pages. */
+    async list<T>(path: string): Promise<T[]> {
       const all: T[] = [];
       for (let at: string | undefined = path; at !== undefined; ) {
         const { answer, headers }: { answer: T[]; headers: Headers } = await answerOf<T[]>('GET', at);
@@ -96,7 +89,8 @@ export function connect(given: Given): Client {
       }
       return all;
     },
-    async follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void) {
+    /** For an answer in lines, which the gateway writes while it works. Calls `said` with each progress. Throws like `call`. */
+    async follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T> {
       const response = await ask(method, path, body, { headers: { accept: 'application/x-ndjson' } });
       if (!response.ok || response.body === null)
         throw refusal(url, response.status, parsed(await read(url, () => response.text())));
@@ -114,7 +108,8 @@ export function connect(given: Given): Client {
         'no_answer',
       );
     },
-    async download(path) {
+    /** For an answer that is not JSON. Throws like `call`. */
+    async download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }> {
       const response = await askInTime('GET', path);
       const bytes = Buffer.from(await read(url, () => response.arrayBuffer()));
       if (response.ok) return { bytes, headers: response.headers };

@@ -11,6 +11,7 @@ import { failureText, type PolicyRef, runTests, type TestReport } from '../polic
 import { describePolicyFileError, type PolicyFileError } from '../policies/files/yaml.ts';
 import { type LintReport, lintJson } from '../policies/sets/lint-report.ts';
 import { offlineSet } from '../policies/sets/offline.ts';
+import type { Asked, objectJson } from '../policies/sets/questions-about.ts';
 import { connect, type Progress, progressOf } from './client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
@@ -34,12 +35,7 @@ const WHO_OPTIONS = {
   sub: { value: 'ID', help: 'and with this user id' },
 } as const satisfies Record<string, Option>;
 
-interface RequestJson {
-  readonly principal: { readonly sub: string; readonly role: string; readonly email: string | null; readonly enabled: boolean };
-  readonly target: { readonly name: string; readonly enabled: boolean };
-  readonly resource_type: string | null;
-  readonly resource_name: string | null;
-}
+type RequestJson = Pick<Asked, 'principal' | 'target'> & ReturnType<typeof objectJson>;
 
 interface ExplanationJson extends RequestJson, AnswerJson {
   readonly passed_over: readonly (PolicyRef & {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { DEFAULT_OWNER } from '../policies/files/file.ts';
 import type { PolicyRef } from '../policies/files/test-run.ts';
 import { describePolicyFileError } from '../policies/files/yaml.ts';
+import type { answerJson } from '../policies/sets/questions-about.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
 
@@ -58,11 +59,7 @@ export async function pointing<T>(dir: string, tests: string, ask: () => Promise
   }
 }
 
-export interface AnswerJson {
-  readonly effect: string;
-  readonly reason: string;
-  readonly policy: PolicyRef | null;
-}
+export type AnswerJson = ReturnType<typeof answerJson>;
 
 export const quote = (text: string): string => JSON.stringify(text);
 export const refText = ({ name, priority, file, id }: PolicyRef): string =>

@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 /** The `portcullis` command: operators use it on the host, without a token; administrators use it over the API. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { createPasswords } from '../auth/passwords.ts';
@@ -9,11 +8,11 @@ import { setupCode } from '../auth/registration.ts';
 import { tokenStore } from '../auth/token-store.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
+import { VERSION } from '../base/version.ts';
 import { configFromProcess } from '../config/config.ts';
 import { createChanges, makeCounter } from '../db/changes.ts';
-import { openDatabase } from '../db/database.ts';
 import { userStore } from '../users/user-store.ts';
-import { audit } from './audit.ts';
+import { audit, openExisting } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
 import { type CommandGroup, EXIT, printable, runGroup } from './command.ts';
 import { drafts } from './drafts.ts';
@@ -38,13 +37,7 @@ belongs to the running gateway: stop the gateway first (setup-code needs no data
 
 async function resetPassword(email: string): Promise<string> {
   const { database: where } = configFromProcess();
-  if (where.kind === 'sqlite' && !existsSync(where.path)) {
-    throw new AppError(
-      'not_found',
-      `No database was found at ${where.path}: set DATA_DIR or DATABASE_URL to those of the gateway.`,
-    );
-  }
-  const database = await openDatabase(where, makeCounter);
+  const database = await openExisting(where, makeCounter);
   try {
     const changes = await createChanges(database, Date.now);
     const password = randomBytes(15).toString('base64url');
@@ -110,16 +103,10 @@ const setup: CommandGroup = {
   ],
 };
 
-/** The version of the package, whose package.json is two folders above this file, in `src` and in `dist`. */
-function version(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
-}
-
 async function run(argv: readonly string[]): Promise<number> {
   const [noun, ...rest] = argv;
   if (argv.includes('--version')) {
-    process.stdout.write(`portcullis ${version()}\n`);
+    process.stdout.write(`portcullis ${VERSION}\n`);
     return EXIT.ok;
   }
   switch (noun) {

@@ -119,7 +119,7 @@ interface OneState {
 /** What a request changes in a policy. */
 type OneChange<T> =
   | { readonly verb: null; readonly result: T }
-  | { readonly verb: string; readonly after: StoredPolicy | null; readonly isSound: boolean; readonly result: T };
+  | { readonly verb: string; readonly after: StoredPolicy | null; readonly result: T };
 
 export function createPolicyEdits(parts: PolicyEditParts) {
   const { newId, now } = parts;
@@ -162,10 +162,10 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         const { before } = state;
         const changed = change(before);
         if (changed.verb === null) return { result: changed.result, candidate: null, apply: null };
-        const { verb, after, isSound, result } = changed;
+        const { verb, after, result } = changed;
         return {
           result,
-          candidate: after === null || isSound ? null : await soundSetWith(after, state),
+          candidate: after !== null && adds ? await soundSetWith(after, state) : null,
           apply: async (store) => {
             await store.change([{ before, after }]);
             return [changeOf(verb, before, after)];
@@ -194,7 +194,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         updated_at: time,
       };
       return editOne(caller, { id: null, targetId: document.target_id, adds: true }, () => ({
-        ...{ verb: 'create', after: policy, isSound: false, result: policy },
+        ...{ verb: 'create', after: policy, result: policy },
       }));
     },
 
@@ -210,14 +210,14 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         const before = required(found, ifMatch);
         const after = updated(before, update, idOf, time);
         if (after === before) return { verb: null, result: before };
-        return { verb: 'update', after, isSound: false, result: after };
+        return { verb: 'update', after, result: after };
       });
     },
 
     delete: (caller: Caller, id: string, ifMatch: string | undefined): Promise<Edited<null>> =>
       editOne(caller, { id, adds: false }, (found) => {
         required(found, ifMatch);
-        return { verb: 'delete', after: null, isSound: true, result: null };
+        return { verb: 'delete', after: null, result: null };
       }),
 
     addSubject(
@@ -236,7 +236,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
           throw new AppError('limit_reached', `A policy can have at most ${POLICY_LIMITS.subjects} subjects. Remove one first.`);
         }
         const after = { ...before, subjects: sortedSubjects([...before.subjects, subject]), updated_at: time };
-        return { verb: 'add_subject', after, isSound: false, result: { subject, added: true } };
+        return { verb: 'add_subject', after, result: { subject, added: true } };
       });
     },
 
@@ -247,7 +247,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         const subjects = before.subjects.filter((subject) => subject.id !== subjectId);
         if (subjects.length === before.subjects.length)
           throw new AppError('not_found', 'The policy has no subject with this id.');
-        return { verb: 'remove_subject', after: { ...before, subjects, updated_at: time }, isSound: true, result: null };
+        return { verb: 'remove_subject', after: { ...before, subjects, updated_at: time }, result: null };
       });
     },
   };

@@ -23,10 +23,7 @@ interface JoinedRow extends Row {
   readonly subject_value: string;
 }
 
-/**
- * Throws on a row that no edit can have stored, which stops the load (law 6): the gateway decides nothing with a policy that it
- * does not understand.
- */
+/** Throws on a row that no edit can have stored, which stops the load (law 6): nothing is decided with what is not understood. */
 function check(row: JoinedRow): void {
   const known =
     EFFECTS.includes(row.effect) &&

@@ -2,7 +2,7 @@
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
 import type { Database } from '../db/database.ts';
-import { type ReplicaState, replicaStore } from './replica-store.ts';
+import { type ReplicaRow, type ReplicaState, replicaStore } from './replica-store.ts';
 
 export interface Presence {
   /** The id of this start of this process. */
@@ -18,12 +18,7 @@ export interface Presence {
   stop(): Promise<void>;
 }
 
-export interface LiveReplica extends ReplicaState {
-  readonly id: string;
-  readonly started_at: number;
-  /** How long ago the replica was last seen, in milliseconds. */
-  readonly unseen_ms: number;
-}
+export type LiveReplica = Omit<ReplicaRow, 'address'>;
 
 export interface PresenceParts {
   readonly database: Database;

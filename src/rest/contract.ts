@@ -111,16 +111,12 @@ function refusals(path: string, method: string, operation: Operation): number[] 
 }
 
 function responseOf({ schema, headers, mediaType, orMediaType }: Given, description: string): s.Schema {
+  const described = headers.map((name) => [name, { schema: { type: 'string' }, description: HEADERS[name] }]);
+  const types = [mediaType, orMediaType].filter((type) => type !== undefined);
   return {
     description,
-    ...(headers.length === 0
-      ? {}
-      : {
-          headers: Object.fromEntries(headers.map((name) => [name, { schema: { type: 'string' }, description: HEADERS[name] }])),
-        }),
-    ...(schema === null
-      ? {}
-      : { content: { [mediaType]: { schema }, ...(orMediaType === undefined ? {} : { [orMediaType]: { schema } }) } }),
+    ...(headers.length === 0 ? {} : { headers: Object.fromEntries(described) }),
+    ...(schema === null ? {} : { content: Object.fromEntries(types.map((type) => [type, { schema }])) }),
   };
 }
 

@@ -1,6 +1,7 @@
 /** User records. `User` does not have the password hash, so that code that shows a user cannot show the hash. */
 
 import { AppError } from '../base/errors.ts';
+import { UUID } from '../base/validate.ts';
 import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';
 import { onePage } from '../db/page.ts';
 
@@ -143,3 +144,7 @@ export async function claimFirstAdministrator(trx: Transaction, userId: string):
     throw error;
   }
 }
+
+/** `user`: an id or e-mail. */
+export const findUser = (db: Connection, user: string): Promise<User | null> =>
+  UUID.test(user) ? userStore(db).find(user) : userStore(db).findByEmail(user);

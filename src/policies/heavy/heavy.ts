@@ -5,8 +5,7 @@ import { createWork, type Give, type Host, type Work, type WorkLimits } from '..
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
-import { userStore } from '../../users/user-store.ts';
-import type { TestResult } from '../files/test-run.ts';
+import { findUser, userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { policiesAt } from '../history.ts';
 import { policyStore } from '../policy-store.ts';
@@ -14,8 +13,7 @@ import type { Draft } from '../sets/draft.ts';
 import type { TargetName } from '../sets/planning.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
-import { findUser } from '../users.ts';
-import type { ApplyRest, ApplyText, HeavyAnswer, Stored } from './jobs.ts';
+import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
 export interface AskedBy {
@@ -29,12 +27,7 @@ export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'export'
 /** All methods reject as `Work.run` does. */
 export type HeavyWork = ReturnType<typeof createHeavyWork>;
 
-export interface Tested {
-  readonly failed: number;
-  readonly all: number;
-  /** The first failures. */
-  readonly failures: readonly TestResult[];
-}
+export type Tested = Awaited<ReturnType<typeof jobs.tests>>;
 
 export interface HeavyParts {
   readonly database: Database;

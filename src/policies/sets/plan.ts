@@ -3,15 +3,14 @@ import { atOnce } from '../../base/slices.ts';
 import type { PolicySubject, StoredPolicy } from '../../engine/compile/policy.ts';
 import { fileNames, fileOf, managedAs, managedFile, possibleNames } from '../files/file.ts';
 import { changedKeys, errorAt, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from '../files/yaml.ts';
+import type { StoredChange } from '../policy-store.ts';
 import { sortedSubjects, subjectKey } from '../schema.ts';
 
-export interface PolicyChange {
+export interface PolicyChange extends StoredChange {
   /** `adopt`: an update of a policy that was created over the API. From then on, the policy belongs to the file. */
   readonly action: 'create' | 'update' | 'adopt' | 'delete';
   /** null: the change is between two sets, without files. */
   readonly file: string | null;
-  readonly before: StoredPolicy | null;
-  readonly after: StoredPolicy | null;
 }
 
 export interface PolicyPlan {
@@ -169,7 +168,7 @@ function become(
 }
 
 /** Sorted by id. */
-function withChanges(policies: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
+function withChanges(policies: readonly StoredPolicy[], changes: readonly StoredChange[]): StoredPolicy[] {
   const set = new Map(policies.map((policy) => [policy.id, policy]));
   for (const { before, after } of changes) {
     if (before !== null) set.delete(before.id);
@@ -219,11 +218,8 @@ export function changedMembers(before: StoredPolicy | null, after: StoredPolicy 
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 /** Returns the set before the changes. */
-export function setBefore(candidate: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] {
-  const set = new Map(candidate.map((policy) => [policy.id, policy]));
-  for (const { before, after } of changes) {
-    if (after !== null) set.delete(after.id);
-    if (before !== null) set.set(before.id, before);
-  }
-  return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
-}
+export const setBefore = (candidate: readonly StoredPolicy[], changes: readonly PolicyChange[]): StoredPolicy[] =>
+  withChanges(
+    candidate,
+    changes.map(({ before, after }) => ({ before: after, after: before })),
+  );

@@ -57,14 +57,6 @@ export async function testSet(
   return report;
 }
 
-/** Applies files if every test passes. Throws what `PolicySets.apply` and `readTests` throw, and AppError `tests_failed`. */
-export type ApplyTested = (
-  caller: Caller,
-  request: ApplyRequest,
-  tests: ReadonlyMap<string, string>,
-  alongside?: Alongside,
-) => ReturnType<PolicySets['apply']>;
-
 export interface ApplyTestedParts {
   readonly sets: PolicySets;
   /** Runs tests on a set. `all`: their number, `failures`: the first that failed. `by`: the user in whose turn the work runs. */
@@ -75,8 +67,16 @@ export interface ApplyTestedParts {
   ) => Promise<{ readonly failed: number; readonly all: number; readonly failures: readonly TestResult[] }>;
 }
 
-export function createApplyTested({ sets, test }: ApplyTestedParts): ApplyTested {
-  return async (caller, request, tests, alongside) => {
+export type ApplyTested = ReturnType<typeof createApplyTested>;
+
+export function createApplyTested({ sets, test }: ApplyTestedParts) {
+  /** Applies files if every test passes. Throws what `PolicySets.apply` and `readTests` throw, and AppError `tests_failed`. */
+  return async (
+    caller: Caller,
+    request: ApplyRequest,
+    tests: ReadonlyMap<string, string>,
+    alongside?: Alongside,
+  ): ReturnType<PolicySets['apply']> => {
     if (tests.size === 0) return sets.apply(caller, request, alongside);
     const by = caller.principal.sub;
     const { plan, targets, position } = await sets.plan(request, by);

@@ -15,8 +15,8 @@ import { timestamp } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary } from '../../policies/sets/draft.ts';
 import { planCounts } from '../../policies/sets/plan-json.ts';
-import { sendChanges } from '../../policies/sets/send-changes.ts';
 import { showRevision } from '../policies/routes.ts';
+import { sendChanges } from '../policy-sets/routes.ts';
 import { activateBody, draftBody } from './contract.ts';
 
 export interface DraftRouteParts {

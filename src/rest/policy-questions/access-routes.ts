@@ -21,8 +21,7 @@ import {
   namedHolders,
 } from '../../policies/access.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
-import { findUser } from '../../policies/users.ts';
-import { type User, userStore } from '../../users/user-store.ts';
+import { findUser, type User, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
 import { accessMembers } from './reports-contract.ts';
 

@@ -12,7 +12,7 @@ import { decideOne } from '../../policies/questions.ts';
 import { subjectKey } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } from '../../policies/sets/questions-about.ts';
-import { findUser } from '../../policies/users.ts';
+import { findUser } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
 import { answerWork, bytesOf } from '../policy-sets/heavy-answer.ts';
 

@@ -6,16 +6,15 @@ import { readQuery, validate } from '../../base/validate.ts';
 import { listRevisions, type RevisionRow, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
-import { readPage, sendPage } from '../../http/page.ts';
+import { readPage, sendList, sendPage } from '../../http/page.ts';
 import { DEFAULT_OWNER, OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { policiesAt } from '../../policies/history.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
 import { requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
-import { changesBetween } from '../../policies/sets/plan.ts';
-import { planCounts } from '../../policies/sets/plan-json.ts';
+import { changesBetween, type PolicyChange } from '../../policies/sets/plan.ts';
+import { changeJsonWith, planCounts } from '../../policies/sets/plan-json.ts';
 import type { TargetName } from '../../policies/sets/planning.ts';
-import { sendChanges } from '../../policies/sets/send-changes.ts';
 import type { PolicySets } from '../../policies/sets/sets.ts';
 import type { ApplyTested } from '../../policies/sets/test-set.ts';
 import { showRevision } from '../policies/routes.ts';
@@ -103,6 +102,10 @@ export function createPolicySetRoutes(deps: {
 
   return router;
 }
+
+/** Answers with changes of the policy set. `rest`: the other members of the answer. */
+export const sendChanges = (res: Response, rest: object, changes: readonly PolicyChange[], targets: readonly TargetName[]) =>
+  sendList(res, `${JSON.stringify(rest).slice(0, -1)},"changes":`, changes, changeJsonWith(targets), '}');
 
 /** Throws AppError `invalid_request`. `to` null: the newest revision. */
 function revisionsOf(req: Request): { readonly from: number; readonly to: number | null } {
