@@ -5,23 +5,18 @@ import type { KeyRing } from './keys.ts';
 import type { TokenRecord } from './token-store.ts';
 import { LOGIN_TOKEN_MS, type TokenRules } from './verify.ts';
 
-/** Makes the record of a token, then signs the token. */
-export interface TokenDraft {
-  record(user: User): TokenRecord;
-  sign(user: User, record: TokenRecord): Promise<string>;
-}
+export type DraftToken = ReturnType<typeof createDraftToken>;
 
-/**
- * `name` is the name of an API token, which never expires; null: a login token. Picks the current signing key, so that record
- * and token name the same key. Call it outside of transactions, because it reads the key table.
- */
-export type DraftToken = (name: string | null) => Promise<TokenDraft>;
-
-export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules): DraftToken {
-  return async (name) => {
+export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules) {
+  /**
+   * Makes the record of a token, then signs the token. `name` is the name of an API token, which never expires; null: a login
+   * token. Picks the current signing key, so that record and token name the same key. Call it outside of transactions, because it
+   * reads the key table.
+   */
+  return async (name: string | null) => {
     const signer = await keys.signer();
     return {
-      record(user) {
+      record(user: User): TokenRecord {
         const created = now();
         return {
           id: uuidv7(),
@@ -34,7 +29,7 @@ export function createDraftToken(keys: KeyRing, { issuer, audience, now }: Token
           revoked_at: null,
         };
       },
-      sign: (user, { id, created_at, expires_at }) =>
+      sign: (user: User, { id, created_at, expires_at }: TokenRecord): Promise<string> =>
         signer.sign({
           iss: issuer,
           aud: audience,

@@ -57,21 +57,15 @@ export async function audit(argv: readonly string[]): Promise<number> {
   }
 }
 
-interface Options {
-  readonly export?: string | undefined;
-  readonly checkpoints?: string | undefined;
-  readonly since?: string | undefined;
-  readonly json: boolean;
-}
+type Options = NonNullable<ReturnType<typeof readOptions>>;
 
-function readOptions(args: readonly string[]): Options | null {
+function readOptions(args: readonly string[]) {
   const file = { type: 'string' } as const;
   try {
-    const { values } = parseArgs({
+    return parseArgs({
       args: [...args],
       options: { export: file, checkpoints: file, since: file, json: { type: 'boolean', default: false } },
-    });
-    return { export: values.export, checkpoints: values.checkpoints, since: values.since, json: values.json ?? false };
+    }).values;
   } catch {
     return null;
   }

@@ -6,6 +6,7 @@ import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
 import { type Command, CommandError, type CommandGroup, runGroup, type Terminal, UsageError } from './command.ts';
+import { changing } from './policy-folder.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
 const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -28,11 +29,7 @@ The input names a target by its id.`,
     const query = new URLSearchParams({ ...(revision === undefined ? {} : { revision }), signed: String(given.flag('signed')) });
     const { bytes, headers } = await connect(given).download(`/api/policies/bundle?${query}`);
     const out = given.text('out') ?? 'portcullis.tar.gz';
-    try {
-      writeFileSync(out, bytes);
-    } catch (error) {
-      throw new CommandError(`${out} cannot be written: ${(error as Error).message}`, 'cannot_write');
-    }
+    changing(out, () => writeFileSync(out, bytes));
     const written = revision ?? headers.get('portcullis-revision') ?? '';
     return {
       text: `wrote ${out}: revision ${written}, ${bytes.length} bytes\n`,
@@ -40,11 +37,6 @@ The input names a target by its id.`,
     };
   },
 };
-
-interface Asked {
-  readonly rule: 'decision' | 'target';
-  readonly input: Readonly<Record<string, unknown>>;
-}
 
 const reproduce: Command = {
   name: 'reproduce',
@@ -114,7 +106,7 @@ function questionOf(row: LogJson) {
     throw new CommandError('the decision cannot be evaluated again: the groups of its user have been erased', 'erased');
   const principal = { sub, role, groups };
   const { resource_type: type, resource_name: name } = row;
-  const asked: Asked =
+  const asked =
     type === null || name === null
       ? { rule: 'target', input: { ...principal, target: targetId } }
       : { rule: 'decision', input: { ...principal, target: targetId, type, name } };

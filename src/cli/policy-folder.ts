@@ -114,11 +114,11 @@ export function removePolicyFile(dir: string, name: string): void {
 }
 
 /** Reports a failed write as an error of the command: the disk may be full, or the folder may belong to a different user. */
-function changing(path: string, change: () => void): void {
+export function changing(path: string, change: () => void, code = 'cannot_write'): void {
   try {
     change();
   } catch (error) {
-    throw new CommandError(`${path} cannot be written: ${(error as Error).message}`, 'cannot_write');
+    throw new CommandError(`${path} cannot be written: ${(error as Error).message}`, code);
   }
 }
 

@@ -14,7 +14,7 @@ import { offlineSet } from '../policies/sets/offline.ts';
 import type { Asked, objectJson } from '../policies/sets/questions-about.ts';
 import { connect, type Progress, progressOf } from './client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from './command.ts';
-import { readPolicyFolder } from './policy-folder.ts';
+import { changing, readPolicyFolder } from './policy-folder.ts';
 import {
   type AnswerJson,
   answerText,
@@ -172,7 +172,7 @@ Exit code: 0 all passed; 1 a test failed, the coverage is too low, or the tests 
     if (given.flag('remote') && given.flag('live')) throw new UsageError('pass either --remote or --live, not both');
     if (given.text('draft') !== undefined && !given.flag('remote')) throw new UsageError('--draft is only allowed with --remote');
     const report = given.flag('remote') || given.flag('live') ? await testedThere(given) : await testedHere(given);
-    if (junit !== undefined) writeJunit(junit, junitOf(report, threshold));
+    if (junit !== undefined) changing(junit, () => writeFileSync(junit, junitOf(report, threshold)), 'invalid_file');
     const low = threshold !== null && report.coverage.percent < threshold;
     return {
       code: report.failed > 0 || low ? EXIT.failed : EXIT.ok,
@@ -228,17 +228,6 @@ async function setHere(given: Given, targets: Iterable<string>) {
   const set = offlineSet(policyFiles(given), targets, module.checkPattern);
   if ('errors' in set) throw refuse(dirOf(given), set.errors);
   return { module, ...set };
-}
-
-function writeJunit(file: string, text: string): void {
-  try {
-    writeFileSync(file, text);
-  } catch (error) {
-    throw new CommandError(
-      `${file} cannot be written: ${error instanceof Error ? error.message : String(error)}`,
-      'invalid_file',
-    );
-  }
 }
 
 function failuresText({ results }: TestReport, dir: string): string {

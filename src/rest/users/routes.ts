@@ -37,7 +37,7 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
   });
 
   router.post('/', async (req, res) => {
-    const { email, password, role, groups } = withDefaults(validate(newUser, req.body));
+    const { email, password, role, groups } = validate(newUser, req.body);
     checkFacts({ role, groups });
     const passwordHash = await passwords.hash(password);
     const { result } = await administer(callerOf(res), 'admin', async (trx) => {
@@ -76,12 +76,6 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
 const missing = (): AppError => new AppError('not_found', 'No user has this id.');
 
 const isAdministrator = (user: User): boolean => user.role === ADMIN && user.enabled;
-
-const withDefaults = <T extends { readonly role?: string; readonly groups?: readonly string[] }>(wanted: T) => ({
-  ...wanted,
-  role: wanted.role ?? 'user',
-  groups: wanted.groups ?? [],
-});
 
 function changed(action: 'user.create' | 'user.update', before: User | null, after: User): Change {
   return { action, object_type: 'user', object_id: after.id, before: before && userDocument(before), after: userDocument(after) };
