@@ -9,10 +9,9 @@ import { CommandError } from './command.ts';
 const MAX_BYTES = 1024 * 1024;
 
 /**
- * Returns the texts of the policy files by name, sorted by name. Each file with a YAML ending is returned or is an error, because
- * a policy that is silently left out may be the one that denies.
- * A subfolder with such files is an error, too, except the folder `apart`, which is read separately. Names that begin with a dot
- * are ignored.
+ * Returns the texts of the policy files, sorted by name. A file with a YAML ending is returned or is an error, because a policy
+ * that is silently left out may be the one that denies. A subfolder with such files is an error, too, except `apart`, which is
+ * read separately. Names that begin with a dot are ignored.
  */
 export function readPolicyFolder(dir: string, apart: string | null = null): Map<string, string> {
   const all = namesIn(dir).filter((name) => !name.startsWith('.'));

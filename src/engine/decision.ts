@@ -14,11 +14,7 @@ export interface NamedObject {
   readonly resource_name: string;
 }
 
-/**
- * - `matched`: the named policy decided.
- * - `default`: no policy matched, so the answer is deny.
- * - `error`: the evaluation failed (law 6), so the answer is deny.
- */
+/** `matched`: the named policy decided. `default`: none matched, so deny. `error`: the evaluation failed (law 6), so deny. */
 export type DecisionReason = 'matched' | 'default' | 'error';
 
 export interface DecidingPolicy {
@@ -47,9 +43,8 @@ export interface Engine {
   /** Returns what `decide` returns for each object, in order. Lists are filtered with it. */
   decideMany(principal: PrincipalFacts, targetId: string, objects: readonly NamedObject[]): Decision[];
   /**
-   * Decides whether this caller may use this target at all. It evaluates the policies that match the caller and the target, in
-   * order. A deny of everything (type `all`, no pattern) denies access, and any allow grants access. If no policy matches, access
-   * is denied.
+   * Decides whether this caller may use this target at all. Of the policies that match caller and target, in order, a deny of
+   * everything (type `all`, no pattern) denies access, and any allow grants access. Without one, access is denied.
    */
   decideTarget(principal: PrincipalFacts, targetId: string): Decision;
 }

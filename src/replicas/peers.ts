@@ -1,7 +1,6 @@
 /**
- * Forwards requests to the replica that owns their session. They are sent unchanged, token included, and are checked there as if
- * the client had sent them. Only the checks that depend on the client's connection (`Host`, `Origin`, client address) have been
- * made here.
+ * Forwards requests to the replica that owns their session, unchanged, token included. They are checked there as if the client
+ * had sent them. Only checks that depend on the client's connection (`Host`, `Origin`, client address) have been made here.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';

@@ -1,7 +1,6 @@
 /**
- * Authentication of the REST API with express-jwt. It uses the same keys as `verify.ts` does for `/mcp`, and judges header
- * and payload by the same functions. It has two steps, and the body is read between them, because a request arrives with its
- * last byte (law 4).
+ * Authentication of the REST API with express-jwt, by the keys and the functions that `verify.ts` uses for `/mcp`. The body is
+ * read between its two steps, because a request arrives with its last byte (law 4).
  */
 import type { Request, RequestHandler } from 'express';
 import { expressjwt, UnauthorizedError } from 'express-jwt';

@@ -19,28 +19,7 @@ import {
 import { findUri, templates } from './uris.ts';
 import { type Answer, type Ask, type AskedRequest, answer, createAsk } from './witness.ts';
 
-/**
- * The kinds of findings about an enabled policy. All are exact. In each, `everything` means objects and the question whether a
- * caller may use a target.
- *
- * - `unreachable`: the policy decides nothing, because policies evaluated before it decide everything that it matches. All such
- *   policies can be deleted together: no decision changes, nor does any deciding policy.
- * - `shadowed`: the policy decides about no object, but it still decides whether its callers may use the target.
- * - `redundant`: the policy decides, but each time the effect would be the same without it. Delete one, then run the analysis
- *   again: if two policies say the same, both are reported, but only one can go.
- * - `contradiction`: every object that the policy matches gets the opposite effect from policies evaluated before it.
- * - `tie`: an allow that loses some request to a deny of the same priority, only because deny goes first.
- * - `unanchored_allow`: an allow whose pattern does not constrain the start of the name: any prefix can be completed to a
- *   match.
- * - `broad_allow`: an allow for everyone of every name of a type, or an allow whose pattern matches every name.
- * - `unknown_role`, `unknown_group`, `unknown_user`, `unknown_target`: the policy names one that does not exist.
- * - `matches_no_known_tool`: the pattern matches no known tool of the policy's targets.
- * - `matches_no_uri`: the policy is about resources, but its pattern matches only texts that are neither URIs that the gateway
- *   accepts nor templates.
- * - `no_subjects`: the policy has no subjects, so it applies to no caller.
- * - `equal_name`: another policy has the same name.
- * - `undecided`: a question about the policy would exceed the limits, so it stays open.
- */
+/** The kinds of findings about an enabled policy. All are exact. docs/policies.md says what each of them means. */
 export type FindingCode = keyof typeof SEVERITIES;
 export type Severity = 'error' | 'warning' | 'info';
 

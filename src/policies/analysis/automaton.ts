@@ -1,8 +1,6 @@
 /**
- * Names as a regular language. Each pattern becomes an automaton, whose states are computed when they are first reached. The
- * search finds a name that some automata accept and others do not.
- *
- * Names contain no control characters (names.ts), so the ends of lines are the ends of the name.
+ * Names as a regular language. Each pattern becomes an automaton, whose states are computed when they are first reached. Names
+ * contain no control characters (names.ts), so the ends of lines are the ends of the name.
  */
 import { type Ranges, WORD } from '../../engine/compile/characters.ts';
 import type { Node } from '../../engine/compile/re2.ts';

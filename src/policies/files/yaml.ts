@@ -275,10 +275,8 @@ const DEFAULTS: Readonly<Record<string, unknown>> = { description: null, target:
 const isDefault = (key: string, value: unknown): boolean => key in DEFAULTS && DEFAULTS[key] === value;
 
 /**
- * Returns the canonical file: keys in canonical order, without members at their default. `parsePolicyFile` reads it back
- * unchanged.
- * `previous` is the current text of the file, which `parsePolicyFile` accepts. If it already describes the policy, it is returned
- * as it is. Otherwise its comments and its order of keys and subjects stay.
+ * Returns the canonical file: keys in canonical order, without members at their default. If `previous`, the current text of the
+ * file, already describes the policy, it is returned as it is. Otherwise its comments and its order of keys and subjects stay.
  */
 export function formatPolicyFile(policy: PolicyFile, previous: string | null = null): string {
   if (previous !== null) {

@@ -40,9 +40,8 @@ export interface Planned<P> {
 export type Alongside = (trx: Transaction) => Promise<readonly Change[]>;
 
 /**
- * All throw AppError: `invalid_request` with the positions of the errors in files, and `precondition_failed` if the set is not at
- * the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no
- * change.
+ * All throw AppError `invalid_request` with the positions of errors in files, and `precondition_failed` if the set is not at the
+ * expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no change.
  */
 export type PolicySets = ReturnType<typeof createPolicySets>;
 

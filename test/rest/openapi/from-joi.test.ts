@@ -10,7 +10,7 @@ test('the schema of a member has the limits that joi checks', (t) => {
     [Joi.string(), { type: 'string', minLength: 1 }],
     [Joi.string().allow(''), { type: 'string' }],
     [Joi.string().min(2).max(3), { type: 'string', minLength: 2, maxLength: 3 }],
-    [text(4), { type: 'string', minLength: 1, maxLength: 4 }],
+    [text(4), { type: 'string', minLength: 1, maxLength: 4, pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$' }],
     [lines(5).allow(null, ''), { type: ['string', 'null'], maxLength: 5 }],
     [uuid(), { type: 'string', pattern }],
     [instant(), { type: 'string', format: 'date-time' }],
