@@ -1,5 +1,4 @@
 /** Administrative changes. The right of the caller is checked again inside the transaction that makes the change. */
-
 import { AppError } from '../base/errors.ts';
 import type { Change, Changes, Position } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';

@@ -1,5 +1,4 @@
 /** Makes and revokes the login tokens and API tokens of a user. */
-
 import { AppError, invalidRequest } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import type { Change } from '../db/changes.ts';

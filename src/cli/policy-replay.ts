@@ -1,5 +1,4 @@
 /** `portcullis policies replay`, and the text of its report. */
-
 import type { ReplayReport } from '../policies/replay/report.ts';
 import { connect } from './client.ts';
 import { type Command, EXIT, type Given, UsageError } from './command.ts';

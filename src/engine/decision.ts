@@ -43,8 +43,8 @@ export interface Engine {
   /** Returns what `decide` returns for each object, in order. Lists are filtered with it. */
   decideMany(principal: PrincipalFacts, targetId: string, objects: readonly NamedObject[]): Decision[];
   /**
-   * Decides whether this caller may use this target at all. Of the policies that match caller and target, in order, a deny of
-   * everything (type `all`, no pattern) denies access, and any allow grants access. Without one, access is denied.
+   * Decides whether this caller may use this target at all. The first policy decides that matches both and is an allow, or a
+   * deny of everything (type `all`, no pattern). Without one, access is denied.
    */
   decideTarget(principal: PrincipalFacts, targetId: string): Decision;
 }

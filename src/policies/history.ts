@@ -1,5 +1,4 @@
 /** Earlier states of the policy set. They are computed from the recorded changes, which are never altered. */
-
 import { AppError } from '../base/errors.ts';
 import { policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';

@@ -1,5 +1,4 @@
 /** Answers questions about policies with the engine that decides requests. */
-
 import { createPause } from '../base/slices.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { DecidingPolicy, DecisionReason, Engine } from '../engine/decision.ts';

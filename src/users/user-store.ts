@@ -1,5 +1,4 @@
 /** User records. `User` does not have the password hash, so that code that shows a user cannot show the hash. */
-
 import { AppError } from '../base/errors.ts';
 import { UUID } from '../base/validate.ts';
 import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';

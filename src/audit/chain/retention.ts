@@ -2,7 +2,6 @@
  * Removes records by age. It removes the oldest records of a chain, and a signed record of the removal replaces them. An
  * attacker with write access to the tables can put any time into a row, so a record is removed only if its MAC fits the chain.
  */
-
 import type { Log } from '../../base/log.ts';
 import { repeat } from '../../base/repeat.ts';
 import type { Database } from '../../db/database.ts';

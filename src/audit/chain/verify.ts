@@ -1,5 +1,4 @@
 /** Verifies a log: every record is as written, none was added, and none is missing except those removed by age. Pure. */
-
 import { MIN_RETENTION_DAYS } from '../../config/config.ts';
 import {
   type ChainKey,

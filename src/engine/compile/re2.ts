@@ -2,7 +2,6 @@
  * Parses RE2 syntax strictly. An accepted pattern means the same to the RE2 inside OPA's WASM and to Go's regexp. The parser
  * refuses whatever the two are known to read differently, or might.
  */
-
 import {
   ANY,
   ANY_BUT_NEWLINE,

@@ -1,5 +1,4 @@
 /** Compares two policy sets. The comparison is exact over all possible requests. */
-
 import type { Effect, Policy } from '../../engine/compile/policy.ts';
 import { createLibrary } from './names.ts';
 import { createIndex, PAUSE, readInOrder, type View, viewSets } from './requests.ts';

@@ -4,7 +4,6 @@
  * A tool or prompt has a name of 1 to 256 characters. A resource has a canonical URI, or a template, of 1 to 2,048 bytes.
  * src/mcp/protocol/operation.ts refuses names with control characters.
  */
-
 import { lower, type Shape, screen } from '../../engine/compile/lower.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { parse } from '../../engine/compile/re2.ts';

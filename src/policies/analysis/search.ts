@@ -1,5 +1,4 @@
 /** The one question behind all findings and comparisons: does a name exist that some policies match and others do not? */
-
 import type { Rank } from '../../engine/compile/compile.ts';
 import { isTemplateText } from '../../mcp/protocol/uri.ts';
 import { type Budget, spend, TooLarge, textsAutomaton } from './automaton.ts';

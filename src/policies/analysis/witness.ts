@@ -1,5 +1,4 @@
 /** Requests in the form that the engine takes, and its answers. */
-
 import type { ReadPolicy } from '../../engine/compile/compile.ts';
 import type { Effect, ResourceType, SubjectType } from '../../engine/compile/policy.ts';
 import type { PrincipalFacts } from '../../engine/decision.ts';

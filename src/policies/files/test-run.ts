@@ -1,5 +1,4 @@
 /** Runs policy tests with an engine. */
-
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Engine } from '../../engine/decision.ts';
 import { type Answered, decideEach } from '../questions.ts';

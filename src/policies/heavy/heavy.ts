@@ -1,5 +1,4 @@
 /** The interface to heavy work on policies. This file reads from the database what the thread needs. */
-
 import { AppError } from '../../base/errors.ts';
 import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../base/work/work.ts';
 import { readPosition } from '../../db/changes.ts';

@@ -1,5 +1,4 @@
 /** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
-
 import { v7 as uuidv7 } from 'uuid';
 import { AppError } from '../../base/errors.ts';
 import { inSlices, telling } from '../../base/slices.ts';

@@ -1,5 +1,4 @@
 /** The current policy set, and the candidate set that files or a draft would make. Questions, tests and replays use them. */
-
 import { AppError } from '../../base/errors.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';

@@ -1,5 +1,4 @@
 /** How a change of the policies changes decisions, in the form that people read: policies and targets by name. */
-
 import { inSlices, telling } from '../../base/slices.ts';
 import type { Effect, ResourceType, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { PrincipalFacts } from '../../engine/decision.ts';

@@ -1,5 +1,4 @@
 /** The findings of the analysis in the form that people read: policies and targets by name. Pure. */
-
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import type { FindingCode, Report, Severity, Witness } from '../analysis/analyse.ts';
 import { policyRef } from '../files/test-run.ts';

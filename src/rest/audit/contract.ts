@@ -1,5 +1,4 @@
 /** The audit log of decisions. */
-
 import { filterMembers } from '../../audit/filter.ts';
 import type { LogJson } from '../../audit/log-json.ts';
 import { model, text } from '../../base/validate.ts';

@@ -1,5 +1,4 @@
 /** The replicas, the audit log of administrative changes, and what the gateway says of itself. */
-
 import { get, getAsAuditor, getOpen, many, type Operations, one, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 

@@ -1,5 +1,4 @@
 /** The building blocks of schemas. */
-
 import { UUID } from '../../base/validate.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 

@@ -1,5 +1,4 @@
 /** Single policies, the revisions of the policy set, and the input of the engine. Also the schemas with which other areas name policies. */
-
 import type { RevisionRow } from '../../db/changes.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
 import type { PolicyRef } from '../../policies/files/test-run.ts';

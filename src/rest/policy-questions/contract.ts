@@ -1,5 +1,4 @@
 /** The REST contract of questions about policies: explain, simulate and test. */
-
 import { EFFECTS } from '../../engine/compile/policy.ts';
 import { MISFITS } from '../../engine/explain.ts';
 import type { TestReport, TestResult } from '../../policies/files/test-run.ts';

@@ -1,5 +1,4 @@
 /** Targets, and their credentials: those that administrators set, and those that users supply. */
-
 import { FAULT_KINDS, type TargetReport } from '../../mcp/upstream/health.ts';
 import { CREDENTIAL_SUBJECTS, credentialName, newCredential, ownValue } from '../../targets/credential-document.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';

@@ -1,5 +1,4 @@
 /** `/api/targets`, which only administrators reach, and `/api/credentials`, which every caller reaches. */
-
 import { type Request, type Response, Router } from 'express';
 import type { Vault } from '../../auth/vault.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
