@@ -22,7 +22,7 @@ import {
   storedOutcome,
   storedShown,
 } from './decision-store.ts';
-import type { AuditWriter, OutcomeRecord } from './records.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records.ts';
 
 export interface AuditWriterParts {
   readonly database: Database;
@@ -39,20 +39,7 @@ export interface AuditWriterParts {
   readonly maxWaitingBytes?: number;
 }
 
-export interface GroupCommitWriter extends AuditWriter {
-  /** Reads the content of the next chain's header, so that the first record need not wait for it. Rejects if the read fails. */
-  start(): Promise<void>;
-  /** Returns the last record that is known to be durable; null: the open chain has none, or no chain is open. */
-  head(): Head | null;
-  /** False if the last write to the database failed, or if the database does not answer. */
-  works(): boolean;
-  /** Returns how many records are neither durable nor refused yet. `decisions` includes lists. */
-  unsettled(): { readonly decisions: number; readonly outcomes: number };
-  /** Waits until every record so far is durable or refused. */
-  flush(): Promise<void>;
-  /** Flushes, and refuses later records. */
-  close(): Promise<void>;
-}
+export type GroupCommitWriter = ReturnType<typeof createAuditWriter>;
 
 const TIMEOUT_MS = 10_000;
 const MAX_WAITING_BYTES = 32 * 1024 * 1024;
@@ -109,7 +96,7 @@ function isAnswer(error: unknown): boolean {
   return (sqlState !== undefined && fatal !== true) || /^SQLITE_/.test(code ?? '');
 }
 
-export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
+export function createAuditWriter(parts: AuditWriterParts) {
   const { database, key, log, now } = parts;
   const storeOf = parts.store ?? auditStore;
   const timeoutMs = parts.timeoutMs ?? TIMEOUT_MS;
@@ -324,6 +311,7 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
     return next;
   }
 
+  /** Waits until every record so far is durable or refused. */
   async function flush(): Promise<void> {
     while (running !== null || waiting.length > 0 || outcomes.length > 0) {
       outcomesDue = true;
@@ -333,32 +321,37 @@ export function createAuditWriter(parts: AuditWriterParts): GroupCommitWriter {
   }
 
   return {
-    async start() {
+    /** Reads the content of the next chain's header, so that the first record need not wait for it. Rejects if the read fails. */
+    async start(): Promise<void> {
       await nextChain();
     },
-    head: () => head,
-    decision(record) {
+    /** Returns the last record that is known to be durable; null: the open chain has none, or no chain is open. */
+    head: (): Head | null => head,
+    decision(record: DecisionRecord): Promise<void> {
       const stored = storedDecision(record);
       return enqueue(stored, (settle) => ({ kind: 'decision', stored, settle }));
     },
-    shown(record) {
+    shown(record: ShownRecord): Promise<void> {
       const stored = storedShown(record);
       return enqueue(stored, (settle) => ({ kind: 'shown', stored, settle }));
     },
-    outcome(record) {
+    outcome(record: OutcomeRecord): void {
       if (closed || outcomes.length >= MAX_OUTCOMES) {
         log.warn({ lost: 1 }, 'outcomes of recorded decisions were lost');
         return;
       }
       keepOutcome(record, OUTCOME_DELAY_MS);
     },
-    works() {
+    /** False if the last write to the database failed, or if the database does not answer. */
+    works(): boolean {
       const since = (at: number | null): number => (at === null ? Number.POSITIVE_INFINITY : performance.now() - at);
       return since(failedAt) > FAILED_FOR_MS && (offeredAt === null || since(offeredAt) < HUNG_AFTER_MS);
     },
+    /** Returns how many records are neither durable nor refused yet. `decisions` includes lists. */
     unsettled: () => ({ ...unsettled }),
     flush,
-    async close() {
+    /** Flushes, and refuses later records. */
+    async close(): Promise<void> {
       closed = true;
       clearTimeout(outcomeTimer);
       await flush();

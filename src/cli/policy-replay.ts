@@ -98,17 +98,8 @@ const NOT_REPLAYED = {
   erased: 'of users whose data is erased',
 } as const;
 
-function flipText({
-  kind,
-  principal,
-  target,
-  resource_type,
-  resource_name,
-  recorded,
-  would_be,
-  count,
-  last,
-}: ReportJson['flips'][number]) {
+function flipText(flip: ReportJson['flips'][number]): string {
+  const { kind, principal, target, resource_type, resource_name, recorded, would_be, count, last } = flip;
   const who = principal.email ?? principal.sub;
   const what = `${target.name ?? target.id}${resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`}`;
   const times = count === 1 ? 'once' : `${count} times`;

@@ -304,13 +304,6 @@ export function configFromProcess(): Config {
   return readConfig(process.env);
 }
 
-/** The URL and the token with which the `portcullis` command calls a gateway. */
-export interface ClientConfig {
-  /** The origin of the gateway. */
-  readonly url: string;
-  readonly token: string | null;
-}
-
 const CLIENT_SETTINGS = {
   PORTCULLIS_URL: (): ReturnType<Setting<string>> =>
     must<string>(
@@ -325,14 +318,14 @@ const CLIENT_SETTINGS = {
   }),
 };
 
-/** Throws ConfigError with all mistakes at once. `server` takes precedence over the variable. */
-export function readClientConfig(environment: Variables, server: string | undefined): ClientConfig {
+/** Returns the URL and the token for commands. Throws ConfigError with all mistakes at once. `server` takes precedence over the variable. */
+export function readClientConfig(environment: Variables, server: string | undefined) {
   const { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token } = environment;
   const variables = { PORTCULLIS_URL: (server ?? url)?.trim(), PORTCULLIS_TOKEN: token?.trim() };
   const env = readSettings(CLIENT_SETTINGS, variables);
   return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null };
 }
 
-export function clientConfigFromProcess(server: string | undefined): ClientConfig {
+export function clientConfigFromProcess(server: string | undefined) {
   return readClientConfig(process.env, server);
 }

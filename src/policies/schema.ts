@@ -129,22 +129,13 @@ export const changedPolicy = model<UpdateInput>('PolicyUpdate', {
   updated_at: readOnly(asTimestamp(Joi.string())),
 }).required();
 
-interface SubjectInput {
-  id?: string;
-  subject_type: SubjectType;
-  subject_value?: string | null;
-}
+type SubjectInput = Omit<SubjectDocument, 'subject_value'> & Partial<Pick<SubjectDocument, 'subject_value'>>;
 
 type Optional = 'description' | 'target_id' | 'resource_pattern' | 'enabled';
 type PolicyInput = Omit<PolicyDocument, 'subjects' | Optional> &
   Partial<Pick<PolicyDocument, Optional>> & { subjects: readonly SubjectInput[] };
 
-interface UpdateInput extends Partial<PolicyInput> {
-  id?: string;
-  managed_as?: string | null;
-  created_at?: string;
-  updated_at?: string;
-}
+type UpdateInput = Omit<PolicyUpdate, 'subjects'> & { readonly subjects?: readonly SubjectInput[] };
 
 export const subjectKey = (subject: { subject_type: SubjectType; subject_value?: string | null }): string =>
   `${subject.subject_type}:${subject.subject_value ?? ''}`;

@@ -63,10 +63,7 @@ export function createApp(parts: AppParts): Express {
     { path: '', router: homeRoutes(parts.config.publicUrl) },
     { path: '/health', router: healthRoutes(parts.ready) },
     { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl) },
-    {
-      path: '',
-      router: metricsRoutes(metrics, parts.config.metricsToken, administrator),
-    },
+    { path: '', router: metricsRoutes(metrics, parts.config.metricsToken, administrator) },
   ];
   const open = parts.open.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
   const guarded = parts.protected.map((mount) => ({ ...mount, path: `/api${mount.path}` }));

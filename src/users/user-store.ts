@@ -47,10 +47,9 @@ const toUser = (row: UserRow): User => ({
 export const emailKey = (email: string): string => email.trim().toLowerCase();
 
 export function userStore(db: Connection) {
-  const one = async (where: Partial<UserRow & { email_key: string }>): Promise<User | null> => {
-    const row = await db('users')
-      .where(where)
-      .first<UserRow | undefined>(...COLUMNS);
+  const one = async (where: Partial<UserRow & { email_key: string }>, lock = false): Promise<User | null> => {
+    const users = db('users').where(where);
+    const row = await (lock ? users.forUpdate() : users).first<UserRow | undefined>(...COLUMNS);
     return row ? toUser(row) : null;
   };
 
@@ -81,13 +80,7 @@ export function userStore(db: Connection) {
     },
 
     /** Like `find`, and locks the record until the transaction ends. */
-    async lock(id: string): Promise<User | null> {
-      const row = await db('users')
-        .where({ id })
-        .forUpdate()
-        .first<UserRow | undefined>(...COLUMNS);
-      return row ? toUser(row) : null;
-    },
+    lock: (id: string): Promise<User | null> => one({ id }, true),
 
     findByEmail: (email: string): Promise<User | null> => one({ email_key: emailKey(email) }),
 

@@ -104,19 +104,7 @@ export function readLine(text: string): AuditLine | null {
   }
   if (typeof value !== 'object' || value === null) return null;
   const { kind, ...row } = value as { kind?: unknown } & Record<string, unknown>;
-  switch (kind) {
-    case 'audit':
-    case 'unchained':
-    case 'end':
-      return value as AuditLine;
-    case 'chain':
-    case 'retention':
-    case 'erasure':
-    case 'decision':
-    case 'shown':
-    case 'outcome':
-      return { kind, row } as unknown as AuditLine;
-    default:
-      return null;
-  }
+  if (kind === 'audit' || kind === 'unchained' || kind === 'end') return value as AuditLine;
+  const isRow = ['chain', 'retention', 'erasure', ...KINDS].includes(String(kind));
+  return isRow ? ({ kind, row } as unknown as AuditLine) : null;
 }

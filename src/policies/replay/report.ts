@@ -6,7 +6,7 @@ import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { timestamp } from '../schema.ts';
 import type { Moment } from '../sets/candidate-set.ts';
 import type { PolicyChange } from '../sets/plan.ts';
-import type { Counts, RecordedFlip, TallyParts, TallyState } from './tally.ts';
+import type { RecordedFlip, TallyParts, TallyState } from './tally.ts';
 
 export type ReplayReport = Awaited<ReturnType<typeof reportOf>>;
 
@@ -44,23 +44,14 @@ export async function reportOf(
     policy === null || known.has(keyOf(change)) ? [] : [policyRef(policy, (id) => ids.has(id))],
   );
   return {
-    ...countsJson(counts),
+    ...counts,
+    /** In percent, rounded down to tenths; null: nothing is recorded. */
+    coverage: counts.decisions === 0 ? null : Math.floor((1000 * counts.replayed) / counts.decisions) / 10,
     changes: changes.length,
     unexercised,
     flips: await flipsJson(db, sorted),
   };
 }
-
-const countsJson = ({ decisions, replayed, not_replayed, grants, refuses, already, lists, unlisted }: Counts) => ({
-  decisions,
-  replayed,
-  /** In percent, rounded down to tenths; null: nothing is recorded. */
-  coverage: decisions === 0 ? null : Math.floor((1000 * replayed) / decisions) / 10,
-  not_replayed,
-  grants,
-  refuses,
-  ...{ already, lists, unlisted },
-});
 
 const IDS_AT_ONCE = 500;
 

@@ -111,10 +111,9 @@ interface AccessQuery {
   readonly target: string | null;
   /** null: the target itself, and every known name. */
   readonly object: NamedObject | null;
-  readonly who: Who | null;
+  /** In the form of the query; null: all of them. */
+  readonly who: string | null;
 }
-
-type Who = { readonly kind: 'everyone' } | { readonly kind: 'role' | 'group' | 'user'; readonly value: string };
 
 const accessQuery = Joi.object<Record<string, string>>(accessMembers)
   .unknown()
@@ -127,8 +126,7 @@ const accessQuery = Joi.object<Record<string, string>>(accessMembers)
   });
 
 function readAccess(req: Request): AccessQuery {
-  const { format, target, resource_type, resource_name, who } = validate(accessQuery, { ...req.query });
-  const at = who?.indexOf(':') ?? -1;
+  const { format, target, resource_type, resource_name, who = null } = validate(accessQuery, { ...req.query });
   return {
     format: format === 'csv' ? 'csv' : 'json',
     target: target ?? null,
@@ -136,19 +134,15 @@ function readAccess(req: Request): AccessQuery {
       resource_type === undefined || resource_name === undefined
         ? null
         : { resource_type: resource_type as ResourceType, resource_name },
-    who:
-      who === undefined
-        ? null
-        : at === -1
-          ? { kind: 'everyone' }
-          : { kind: who.slice(0, at) as 'role' | 'group' | 'user', value: who.slice(at + 1) },
+    who,
   };
 }
 
-async function findHolders(db: Connection, who: Who): Promise<Holder[]> {
-  if (who.kind === 'everyone') return [holderOf('everyone', null)];
-  if (who.kind !== 'user') return [holderOf(who.kind, who.value)];
-  const user = await findUser(db, who.value);
+async function findHolders(db: Connection, who: string): Promise<Holder[]> {
+  if (who === 'everyone') return [holderOf('everyone', null)];
+  const [kind, value] = [who.slice(0, who.indexOf(':')), who.slice(who.indexOf(':') + 1)];
+  if (kind === 'role' || kind === 'group') return [holderOf(kind, value)];
+  const user = await findUser(db, value);
   if (user === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
   return enabledHolders([user]);
 }
