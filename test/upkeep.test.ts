@@ -1,6 +1,6 @@
 import test from 'ava';
 import { tokenStore } from '../src/auth/token-store.ts';
-import { type Change, createChanges, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
+import { createChanges, type ObjectType, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
 import type { Database } from '../src/db/database.ts';
 import type { Engine } from '../src/engine/decision.ts';
 import { readIdentities } from '../src/state/identity-store.ts';
@@ -47,8 +47,8 @@ eachEngine(test.serial, 'old changes are removed, but none of a policy, and neve
   const database = await openTestDatabase(t, at);
   let time = NOW - 100 * DAY;
   const changes = await createChanges(database, () => time);
-  const make = (object_type: Change['object_type'], object_id: string) => {
-    const change = { action: `${object_type}.update`, object_type, object_id, before: null, after: { name: object_id } } as const;
+  const make = (object_type: ObjectType, object_id: string) => {
+    const change = { action: `${object_type}.update`, object_id, before: null, after: { name: object_id } } as const;
     return changes.change(actor, async () => ({ result: null, changes: [change] }));
   };
   await make('policy', 'p1');
@@ -116,7 +116,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed know
   const set = (id: string, facts: { readonly role?: string; readonly enabled?: boolean }) =>
     changes.change(actor, async (trx) => {
       await userStore(trx).update({ ...person, ...facts, id, email: `${id}@x` });
-      const change = { action: 'user.update', object_type: 'user', object_id: id, before: null, after: null } as const;
+      const change = { action: 'user.update', object_id: id, before: null, after: null } as const;
       return { result: null, changes: [change] };
     });
 

@@ -40,13 +40,8 @@ export function createErasure({
       const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };
       const row = { ...content, key_id: key.id, signature: erasureSignature(key, content) };
       await chainStore(trx).insertErasure(row);
-      const change: Change = {
-        action: 'user.erase',
-        object_type: 'user',
-        object_id: userId.slice(0, 64),
-        before: null,
-        after: { user_id: userId },
-      };
+      const object_id = userId.slice(0, 64);
+      const change: Change = { action: 'user.erase', object_id, before: null, after: { user_id: userId } };
       return { result: row, changes: [change] };
     },
     finish,

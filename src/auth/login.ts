@@ -21,13 +21,7 @@ export interface LoginParts {
 
 export type Login = ReturnType<typeof createLogin>;
 
-const revoked = (id: string, before: object | null): Change => ({
-  action: 'token.revoke',
-  object_type: 'token',
-  object_id: id,
-  before,
-  after: null,
-});
+const revoked = (id: string, before: object | null): Change => ({ action: 'token.revoke', object_id: id, before, after: null });
 
 export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts) {
   const wrong = (): AppError => new AppError('invalid_credentials', 'The e-mail or the password is wrong.');
@@ -73,7 +67,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
         if ((await users.credentials({ id: sub }))?.passwordHash !== before?.passwordHash) throw notCurrent();
         await users.setPasswordHash(sub, passwordHash, now());
         await tokenStore(trx).revokeLoginsOf(sub, token_id, now());
-        const change: Change = { action: 'user.password', object_type: 'user', object_id: sub, before: null, after: null };
+        const change: Change = { action: 'user.password', object_id: sub, before: null, after: null };
         return { result: null, changes: [change] };
       });
     },

@@ -10,7 +10,7 @@ import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { VERSION } from '../base/version.ts';
 import { configFromProcess } from '../config/config.ts';
-import { createChanges, makeCounter } from '../db/changes.ts';
+import { type Change, createChanges, makeCounter } from '../db/changes.ts';
 import { userStore } from '../users/user-store.ts';
 import { audit, openExisting } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
@@ -49,13 +49,7 @@ async function resetPassword(email: string): Promise<string> {
       if (!user) throw new AppError('not_found', `No user has the e-mail ${email}.`);
       await users.setPasswordHash(user.id, passwordHash, Date.now());
       await tokenStore(trx).revokeLoginsOf(user.id, null, Date.now());
-      const change = {
-        action: 'user.reset-password',
-        object_type: 'user',
-        object_id: user.id,
-        before: null,
-        after: null,
-      } as const;
+      const change: Change = { action: 'user.reset-password', object_id: user.id, before: null, after: null };
       return { result: user, changes: [change] };
     });
     return password;

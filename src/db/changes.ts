@@ -30,9 +30,8 @@ export interface Actor {
 
 /** One change by an administrator. `before` and `after` are as the API shows them and contain no secrets. */
 export interface Change {
-  /** `<object_type>.<verb>`, for example `policy.update`. */
-  readonly action: string;
-  readonly object_type: ObjectType;
+  /** For example `policy.update`. */
+  readonly action: `${ObjectType}.${string}`;
   readonly object_id: string;
   readonly before: object | null;
   readonly after: object | null;
@@ -43,7 +42,10 @@ const FORGETTABLE = ['user', 'token', 'target', 'credential', 'key', 'session', 
 
 export type ObjectType = 'policy' | (typeof FORGETTABLE)[number];
 
+const typeOf = ({ action }: Change): string => action.slice(0, action.indexOf('.'));
+
 export interface ChangeRow extends Change, Position {
+  readonly object_type: string;
   readonly created_at: number;
   readonly actor: { readonly id: string; readonly email: string };
   readonly request_id: string;
@@ -125,7 +127,7 @@ export async function createChanges(database: Database, now: () => number) {
       if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
       const { result, changes } = await work(trx);
       let position = await readPosition(trx);
-      const revision = position.revision + (changes.some(({ object_type }) => object_type === 'policy') ? 1 : 0);
+      const revision = position.revision + (changes.some((change) => typeOf(change) === 'policy') ? 1 : 0);
       const created_at = now();
       function* rows(): Generator<object> {
         for (const change of changes) {
@@ -133,6 +135,7 @@ export async function createChanges(database: Database, now: () => number) {
           yield {
             ...position,
             ...change,
+            object_type: typeOf(change),
             created_at,
             actor_id: actor.id,
             actor_email: actor.email,

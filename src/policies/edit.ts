@@ -258,7 +258,6 @@ export const policyEtag = (policy: StoredPolicy): string => etagOf(policyJson(po
 export function changeOf(verb: string, before: StoredPolicy | null, after: StoredPolicy | null): Change {
   return {
     action: `policy.${verb}`,
-    object_type: 'policy',
     object_id: (after ?? before)?.id ?? '',
     before: before && policyJson(before),
     after: after && policyJson(after),

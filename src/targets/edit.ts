@@ -193,7 +193,6 @@ const redirects = ({ key_type, key_name }: CredentialRow): boolean => key_type =
 function changeOf(verb: string, before: Target | null, after: Target | null): Change {
   return {
     action: `target.${verb}`,
-    object_type: 'target',
     object_id: (after ?? before)?.id ?? '',
     before: before && targetJson(before),
     after: after && targetJson(after),
@@ -201,7 +200,7 @@ function changeOf(verb: string, before: Target | null, after: Target | null): Ch
 }
 
 function credentialChange(verb: string, targetId: string, before: CredentialJson | null, after: CredentialJson | null): Change {
-  return { action: `credential.${verb}`, object_type: 'credential', object_id: targetId, before, after };
+  return { action: `credential.${verb}`, object_id: targetId, before, after };
 }
 
 /** Returns `before` itself if nothing changes. Throws AppError `invalid_request` if a read-only member differs from its value. */

@@ -13,6 +13,7 @@ import {
   createChanges,
   listRevisions,
   makeCounter,
+  type ObjectType,
   type Position,
   readPosition,
 } from '../../src/db/changes.ts';
@@ -22,7 +23,6 @@ import { eachEngine, eachServer, type TestDatabase } from '../support/databases/
 const actor: Actor = { id: 'admin-id', email: 'admin@example.com', request_id: 'request' };
 const change = (object_id: string, over: Partial<Change> = {}): Change => ({
   action: 'policy.create',
-  object_type: 'policy',
   object_id,
   before: null,
   after: { name: object_id },
@@ -42,7 +42,7 @@ eachEngine(test.serial, 'changes move the counter by one each, in the same trans
 
   const { position } = await changes.change(actor, async () => ({
     result: null,
-    changes: [change('one'), change('two', { object_type: 'user', action: 'user.update', before: { role: 'a' } })],
+    changes: [change('one'), change('two', { action: 'user.update', before: { role: 'a' } })],
   }));
   t.like(position, { sequence: 2, revision: 1 });
   t.deepEqual(await changes.position(), position);
@@ -70,8 +70,8 @@ eachEngine(
     const database = await open(t, at);
     const { knex } = database;
     const changes = await createChanges(database, Date.now);
-    const move = async (...objects: readonly [Change['object_type'], string][]): Promise<Position> => {
-      const made = objects.map(([object_type, id]) => change(id, { object_type }));
+    const move = async (...objects: readonly [ObjectType, string][]): Promise<Position> => {
+      const made = objects.map(([object_type, id]) => change(id, { action: `${object_type}.update` }));
       return (await changes.change(actor, async () => ({ result: null, changes: made }))).position;
     };
     const start = await readPosition(knex);
@@ -99,7 +99,7 @@ eachEngine(
     const fourth = await move(['draft', 'd']);
     t.deepEqual(await between(third, fourth), ['draft d']);
 
-    const many = await move(...Array.from({ length: 1_000 }, (_, i) => ['user', `u${i}`] as [Change['object_type'], string]));
+    const many = await move(...Array.from({ length: 1_000 }, (_, i) => ['user', `u${i}`] as [ObjectType, string]));
     t.is((await between(fourth, many))?.length, 1_000);
     t.is(await between(third, many), null, 'more than is followed');
   },
@@ -153,7 +153,7 @@ eachEngine(test.serial, 'a transaction is one revision, however many policies it
   const { position } = await changes.change({ ...actor, reason: 'why – so' }, async () => ({
     result: null,
     changes: [
-      change('user', { object_type: 'user' }),
+      change('user', { action: 'user.update' }),
       change('one', { action: 'policy.delete' }),
       change('two'),
       change('three'),

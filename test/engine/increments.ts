@@ -198,7 +198,7 @@ export async function administration(
     await changes.change({ id: 'host', email: 'root', request_id: randomUUID() }, async (trx) => {
       await userStore(trx).setPasswordHash(id, passwordHash, Date.now());
       await tokenStore(trx).revokeLoginsOf(id, null, Date.now());
-      const change = { action: 'user.reset-password', object_type: 'user', object_id: id, before: null, after: null } as const;
+      const change = { action: 'user.reset-password', object_id: id, before: null, after: null } as const;
       return { result: null, changes: [change] };
     });
   }

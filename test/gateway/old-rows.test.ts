@@ -80,7 +80,7 @@ eachEngine(test.serial, 'the gateway removes old changes, but no change of a pol
         await changes.change(actor, async () => ({ result: null, changes: [change] }));
       }
       time = NOW;
-      const young = { action: 'user.update', object_type: 'user', object_id: 'young', before: null, after: {} } as const;
+      const young = { action: 'user.update', object_id: 'young', before: null, after: {} } as const;
       await changes.change(actor, async () => ({ result: null, changes: [young] }));
     },
     '30',

@@ -42,7 +42,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
 
   async function removeDraft(trx: Transaction, draft: Draft, action: 'draft.delete' | 'draft.activate'): Promise<Change> {
     await draftStore(trx).delete(draft.name);
-    return { action, object_type: 'draft', object_id: draft.name, before: summaryOf(draft), after: null };
+    return { action, object_id: draft.name, before: summaryOf(draft), after: null };
   }
 
   return {
@@ -81,13 +81,8 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
         await store.put(draft);
         const shadows = shadowStore(trx);
         if ((await shadows.find(name)) !== null) await shadows.begin(await newShadow(trx, name, at));
-        const change: Change = {
-          action: before === null ? 'draft.create' : 'draft.update',
-          object_type: 'draft',
-          object_id: name,
-          before: before && summaryOf(before),
-          after: summaryOf(draft),
-        };
+        const action = before === null ? 'draft.create' : 'draft.update';
+        const change: Change = { action, object_id: name, before: before && summaryOf(before), after: summaryOf(draft) };
         return { result: { draft, created: before === null }, changes: [change] };
       });
       return result;
@@ -146,7 +141,6 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
 
 const shadowChange = (name: string, begins: boolean): Change => ({
   action: begins ? 'draft.shadow_begin' : 'draft.shadow_end',
-  object_type: 'draft',
   object_id: name,
   before: { shadow: !begins },
   after: { shadow: begins },

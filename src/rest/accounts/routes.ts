@@ -108,7 +108,7 @@ export function keyRoutes(keys: KeyRing, administer: Administer, now: () => numb
       const document = { kid, created_at: new Date(created).toISOString() };
       return {
         result: document,
-        changes: [{ action: 'key.rotate', object_type: 'key', object_id: kid, before: { kids: retired }, after: document }],
+        changes: [{ action: 'key.rotate', object_id: kid, before: { kids: retired }, after: document }],
       };
     });
     res.status(201).json(result);

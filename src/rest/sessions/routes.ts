@@ -54,13 +54,7 @@ export function createSessionRoutes({ database, administer, now, onEnded }: Sess
       const session = await store.find(id);
       if (session === null || !(await store.end(id, 'administrator', now())))
         throw new AppError('not_found', 'No session has this id.');
-      const change: Change = {
-        action: 'session.end',
-        object_type: 'session',
-        object_id: id,
-        before: sessionJson(session),
-        after: null,
-      };
+      const change: Change = { action: 'session.end', object_id: id, before: sessionJson(session), after: null };
       return { result: now() - session.created_at, changes: [change] };
     });
     onEnded(lastedMs);
@@ -95,13 +89,8 @@ async function recycle({ administer, now }: RecycleParts, caller: Caller, filter
     const { sequence } = await readPosition(trx);
     await store.recycle(user_id, target_id, sequence + 1);
     const recycled = await store.count(now() - SESSION_LIFETIME_MS, filter);
-    const change: Change = {
-      action: 'session.recycle',
-      object_type: 'session',
-      object_id: user_id || target_id || '*',
-      before: null,
-      after: { ...filter, recycled },
-    };
+    const object_id = user_id || target_id || '*';
+    const change: Change = { action: 'session.recycle', object_id, before: null, after: { ...filter, recycled } };
     return { result: { recycled }, changes: [change] };
   });
   return result;

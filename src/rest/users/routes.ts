@@ -78,7 +78,7 @@ const missing = (): AppError => new AppError('not_found', 'No user has this id.'
 const isAdministrator = (user: User): boolean => user.role === ADMIN && user.enabled;
 
 function changed(action: 'user.create' | 'user.update', before: User | null, after: User): Change {
-  return { action, object_type: 'user', object_id: after.id, before: before && userDocument(before), after: userDocument(after) };
+  return { action, object_id: after.id, before: before && userDocument(before), after: userDocument(after) };
 }
 
 function checkFacts(facts: { readonly role: string; readonly groups: readonly string[] }): void {
