@@ -29,10 +29,7 @@ export function createVault(masterKey: Buffer, previous: readonly Buffer[] = [])
     }
     throw failure;
   }
-  /**
-   * Encrypts with AES-256-GCM. `identity` names the row of the secret and is associated data, so that a secret that was moved to
-   * a different row does not open.
-   */
+  /** AES-256-GCM. `identity` names the row and is associated data, so that a secret in a different row does not open. */
   function seal(identity: string, secret: Buffer): string {
     const iv = randomBytes(IV_BYTES);
     const cipher = createCipheriv('aes-256-gcm', sealing, iv).setAAD(Buffer.from(identity));

@@ -6,7 +6,7 @@ import { ACCOUNT_OPERATIONS } from './accounts/contract.ts';
 import { LOG_OPERATIONS } from './audit/contract.ts';
 import { CHANGE_OPERATIONS, GATEWAY_OPERATIONS, STATUS_OPERATIONS } from './gateway/contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
-import { type Given, HEADERS, type Operation, type Operations, parameter } from './openapi/operation.ts';
+import { type Given, HEADERS, header, type Operation, type Operations } from './openapi/operation.ts';
 import * as s from './openapi/schema.ts';
 import { POLICY_OPERATIONS } from './policies/contract.ts';
 import { DRAFT_OPERATIONS } from './policy-drafts/contract.ts';
@@ -146,17 +146,10 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     required: true,
     schema: SEGMENTS[name ?? ''] ?? s.uuid,
   }));
-  const why = parameter(
-    'header',
-    'Portcullis-Reason',
-    { type: 'string' },
-    'The reason of the change, in UTF-8. It is stored with the change.',
-  );
+  const why = header('Portcullis-Reason', 'The reason of the change, in UTF-8. It is stored with the change.');
   const isChange = access === 'admin' && method !== 'GET' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
-  const ifMatch = parameter(
-    'header',
+  const ifMatch = header(
     'If-Match',
-    { type: 'string' },
     'The ETag with which the resource was read. The change is refused (412) if the resource has changed.',
   );
   return {

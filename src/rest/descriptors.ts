@@ -1,16 +1,7 @@
-/**
- * Reports when the process has almost no file descriptors left. Without one, node closes new connections and emits no event, so
- * nothing else would show why clients are turned away.
- */
+/** Reports when descriptors run out: node then closes new connections without an event, so nothing else would show why. */
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
 import type { Log } from '../base/log.ts';
-
-export interface Descriptors {
-  /** Checks an error of a listener. False: it is not about descriptors. */
-  saw(error: unknown): boolean;
-  stop(): void;
-}
 
 export interface DescriptorsParts {
   readonly log: Pick<Log, 'error'>;
@@ -34,9 +25,10 @@ function openSpare(): void {
   }
 }
 
-export function watchDescriptors({ log, trySome = openSpare, everyMs = EVERY_MS }: DescriptorsParts): Descriptors {
+export function watchDescriptors({ log, trySome = openSpare, everyMs = EVERY_MS }: DescriptorsParts) {
   let saidAt = Number.NEGATIVE_INFINITY;
 
+  /** Checks an error of a listener. False: it is not about descriptors. */
   function saw(error: unknown): boolean {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== 'EMFILE' && code !== 'ENFILE') return false;
@@ -56,5 +48,5 @@ export function watchDescriptors({ log, trySome = openSpare, everyMs = EVERY_MS 
       saw(error);
     }
   }, everyMs).unref();
-  return { saw, stop: () => clearInterval(timer) };
+  return { saw, stop: (): void => clearInterval(timer) };
 }

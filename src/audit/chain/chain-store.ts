@@ -39,10 +39,7 @@ const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'f
 const RETENTION_COLUMNS = ['chain_id', 'seq', 'mac', 'removed_at', 'newest', 'unproven', 'key_id', 'signature'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
-/**
- * The largest number of a record. Larger ones lose their last digit on the way from the database. SQLite accepts a text in a
- * numeric column, and sorts it after all numbers.
- */
+/** Larger numbers lose their last digit on the way from the database. SQLite sorts a text in the column after all numbers. */
 const LAST_SEQ = Number.MAX_SAFE_INTEGER;
 
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
@@ -50,10 +47,7 @@ const numberOrNull = (value: unknown): number | null => (value === null ? null :
 export function chainStore(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
 
-  /**
-   * The driver of SQLite ends a text at a NUL, which would hide the rest from verification but not from a search. The gateway
-   * stores no NUL, so a row with one is forged.
-   */
+  /** SQLite's driver ends a text at a NUL, which hides the rest from verification only. The gateway stores no NUL. */
   const nulIn = (columns: readonly string[]) => db.raw(isMysql ? '0 as nul' : `instr(concat(${columns.join()}), char(0)) as nul`);
   /** Takes the MAC or signature from a row with a NUL, so that it fails every check. */
   function proven<R extends object>({ nul, ...row }: R & { readonly nul: number }, proof: 'mac' | 'signature'): Omit<R, 'nul'> {
@@ -212,10 +206,7 @@ export function chainStore(db: Connection) {
       return (await db('audit_chains').where('chain_id', chainId).forUpdate().skipLocked().first('chain_id')) !== undefined;
     },
 
-    /**
-     * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
-     * number of records. Needs a transaction.
-     */
+    /** Removes records with `after` < seq <= `row.seq`, and their own sets. Returns how many records. Needs a transaction. */
     async removeUpTo(after: number, row: RetentionRow): Promise<number> {
       const among = (kind: RecordKind) =>
         db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '>', after).andWhere('chain_seq', '<=', row.seq);

@@ -15,7 +15,7 @@ import { fileNames, fileOf } from '../files/file.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
 import { type Answered, decideEach } from '../questions.ts';
 import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../sets/bodies.ts';
-import type { Moment } from '../sets/candidate-set.ts';
+import { filesOf, type Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { DraftContent } from '../sets/draft.ts';
 import { lintJson } from '../sets/lint-report.ts';
@@ -74,13 +74,8 @@ async function build(policies: readonly Policy[]) {
 }
 
 /** Returns the set that a question is about. */
-async function momentOf(desk: Desk, { draft, files, ...rest }: SetSource): Promise<Moment> {
-  const body =
-    draft === undefined
-      ? files === undefined
-        ? null
-        : { ...rest, files }
-      : (await desk.ask<DraftContent>('draft', draft)).value;
+async function momentOf(desk: Desk, source: SetSource): Promise<Moment> {
+  const body = await filesOf(source, async (draft) => (await desk.ask<DraftContent>('draft', draft)).value);
   const parsed = body === null ? null : await readFiles(new Map(Object.entries(body.files)));
   const state = await stateOf(desk);
   if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };

@@ -5,7 +5,7 @@ import type { Connection, Database } from '../../db/database.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { policyStore } from '../policy-store.ts';
 import { type PlanBody, requestOf, type SetSource } from './bodies.ts';
-import type { Draft } from './draft.ts';
+import type { Draft, DraftContent } from './draft.ts';
 import { type PolicyChange, setBefore } from './plan.ts';
 import type { TargetName } from './planning.ts';
 import type { PolicySets } from './sets.ts';
@@ -28,6 +28,16 @@ export interface MomentParts {
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
 }
 
+/** Returns the files that make the set, and their options; null: the set is the current one. */
+export async function filesOf(
+  { draft, files, ...rest }: SetSource,
+  find: (draft: string) => Promise<DraftContent>,
+): Promise<PlanBody | null> {
+  if (draft === undefined) return files === undefined ? null : { ...rest, files };
+  const { files: its, owner, prune, adopt } = await find(draft);
+  return { ...rest, files: its, owner, prune, adopt };
+}
+
 export type Moments = ReturnType<typeof createMoments>;
 
 export function createMoments({ database, sets, targets, findDraft }: MomentParts) {
@@ -36,21 +46,17 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
     return { position: await readPosition(db), policies, stored: policies, targets: await targets(db), changes: [] };
   };
 
-  async function planOf({ draft, files, ...rest }: SetSource): Promise<PlanBody | null> {
-    if (draft === undefined) return files === undefined ? null : { ...rest, files };
-    const found = await findDraft(database.knex, draft);
-    if (found === null) throw new AppError('not_found', `No draft has the name ${draft}.`);
-    return { ...rest, files: found.files, owner: found.owner, prune: found.prune, adopt: found.adopt };
+  async function requireDraft(name: string): Promise<Draft> {
+    const found = await findDraft(database.knex, name);
+    if (found === null) throw new AppError('not_found', `No draft has the name ${name}.`);
+    return found;
   }
 
   return {
     now,
-    /**
-     * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be applied.
-     * `by`: the user in whose turn the work runs.
-     */
+    /** Throws AppError `not_found` for a draft, and what `PolicySets.plan` throws. `by`: the user in whose turn the work runs. */
     async of(source: SetSource, by: string): Promise<Moment> {
-      const body = await planOf(source);
+      const body = await filesOf(source, requireDraft);
       if (body === null) return database.snapshot(now);
       const { plan, position } = await sets.plan(requestOf(body), by);
       return {

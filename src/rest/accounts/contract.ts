@@ -3,7 +3,7 @@ import { TOKEN_NAME_MAX } from '../../auth/token-store.ts';
 import { model, text, uuid } from '../../base/validate.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { getWithToken, many, nothing, type Operations, one, parameter } from '../openapi/operation.ts';
+import { getWithToken, header, many, nothing, type Operations, one } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { User } from '../users/contract.ts';
 
@@ -43,12 +43,7 @@ export const ACCOUNT_OPERATIONS: Operations = {
     gives: { 201: one(User) },
     refuses: [403, 409, 429],
     headers: [
-      parameter(
-        'header',
-        'Portcullis-Setup-Code',
-        { type: 'string' },
-        'The setup code. It is required for the first account if the gateway is not on loopback.',
-      ),
+      header('Portcullis-Setup-Code', 'The setup code. It is required for the first account if the gateway is not on loopback.'),
     ],
   },
   'POST /api/auth/login': {

@@ -52,10 +52,7 @@ export const one = (schema: Schema, ...headers: HeaderName[]): Given => ({
   mediaType: 'application/json',
 });
 export const many = (schema: Schema, ...headers: HeaderName[]): Given => one(listOf(schema), ...headers);
-/**
- * The answer is also available as lines with the progress: `{"progress": …}`, and at the end `{"result": …}` or
- * `{"error": {"code", "detail", "errors"}}`.
- */
+/** The answer also comes in lines: `{"progress": …}`, then `{"result": …}` or `{"error": {"code", "detail", "errors"}}`. */
 export const inLines = (given: Given): Given => ({ ...given, orMediaType: 'application/x-ndjson' });
 export const nothing = (...headers: HeaderName[]): Given => ({ schema: null, headers, mediaType: '' });
 
@@ -65,6 +62,7 @@ export const parameter = (where: 'query' | 'header', name: string, schema: Schem
   schema,
   description,
 });
+export const header = (name: string, description: string): Schema => parameter('header', name, { type: 'string' }, description);
 export const paging = (limit: string): Schema[] => [
   parameter('query', 'limit', { type: 'integer', minimum: 1, maximum: 1000 }, limit),
   parameter('query', 'cursor', { type: 'string' }, 'The cursor from the Link header of the previous page.'),
@@ -86,12 +84,5 @@ export const getOpen = getBy('open');
 export const tagged = (id: string, summary: string, given: Given): Operation => ({
   ...get(id, summary, given),
   gives: { 200: given, 304: nothing('ETag') },
-  headers: [
-    parameter(
-      'header',
-      'If-None-Match',
-      { type: 'string' },
-      'The ETag of the version that the client has. The answer is 304 if it is still current.',
-    ),
-  ],
+  headers: [header('If-None-Match', 'The ETag of the version that the client has. The answer is 304 if it is still current.')],
 });

@@ -5,13 +5,14 @@ import { queryOf, schemaOf } from '../../../src/rest/openapi/from-joi.ts';
 import { NAMED } from '../../../src/rest/openapi/schema.ts';
 
 test('the schema of a member has the limits that joi checks', (t) => {
+  const notControl = '[^\\u0000-\\u001f\\u007f-\\u009f]';
   const pattern = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
   for (const [member, schema] of [
     [Joi.string(), { type: 'string', minLength: 1 }],
     [Joi.string().allow(''), { type: 'string' }],
     [Joi.string().min(2).max(3), { type: 'string', minLength: 2, maxLength: 3 }],
-    [text(4), { type: 'string', minLength: 1, maxLength: 4, pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$' }],
-    [lines(5).allow(null, ''), { type: ['string', 'null'], maxLength: 5 }],
+    [text(4), { type: 'string', minLength: 1, maxLength: 4, pattern: `^${notControl}*$` }],
+    [lines(5).allow(null, ''), { type: ['string', 'null'], maxLength: 5, pattern: `^(?:${notControl}|\\r?\\n|\\t)*$` }],
     [uuid(), { type: 'string', pattern }],
     [instant(), { type: 'string', format: 'date-time' }],
     [asTimestamp(Joi.string()), { type: 'string', format: 'date-time' }],
