@@ -23,7 +23,7 @@ import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
-import { dirOf, fileSetOf, pointing } from './policy-set.ts';
+import { DIR, dirOf, fileSetOf, pointing } from './policy-set.ts';
 
 type Change = ReturnType<typeof changesJson>[number];
 type Plan = ReturnType<typeof planCounts> & { readonly changes: readonly Change[] };
@@ -33,7 +33,6 @@ interface PlanWithFlips extends Plan, DecisionChangesJson {
   readonly changes: (Change & DecisionChangesJson['changes'][number])[];
 }
 
-const DIR: Option = { value: 'DIR', help: 'the folder of the policy files (default: policies)' };
 const OWNER: Option = {
   value: 'NAME',
   help: `the owner of the files, if several folders go to one gateway (default: ${DEFAULT_OWNER})`,
