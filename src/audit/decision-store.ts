@@ -251,7 +251,7 @@ export function auditStore(db: Connection) {
       ? `audit_decisions as ${alias} force index (${index ?? 'primary'})`
       : `audit_decisions as ${alias} indexed by ${index ?? 'sqlite_autoindex_audit_decisions_1'}`;
 
-  /** Selects ids of `driver` that the indexes of `others` also have, without the rows, which are far apart on disk. */
+  /** Selects ids of `driver`, in its order, that the indexes of `others` also have; not the rows, which are far apart on disk. */
   function led(driver: Driver, others: readonly Driver[]): ReturnType<Connection> {
     const joined = others.map(({ index, conditions }, i) => {
       const alias = `o${i}`;

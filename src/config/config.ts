@@ -318,7 +318,7 @@ const CLIENT_SETTINGS = {
   }),
 };
 
-/** Returns the URL and the token for commands. Throws ConfigError with all mistakes at once. `server` takes precedence over the variable. */
+/** Returns the URL and the token of commands; `server` wins over the variable. Throws ConfigError with all mistakes at once. */
 export function readClientConfig(environment: Variables, server: string | undefined) {
   const { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token } = environment;
   const variables = { PORTCULLIS_URL: (server ?? url)?.trim(), PORTCULLIS_TOKEN: token?.trim() };

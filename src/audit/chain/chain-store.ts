@@ -47,7 +47,10 @@ const numberOrNull = (value: unknown): number | null => (value === null ? null :
 export function chainStore(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
 
-  /** SQLite's driver ends a text at a NUL, which hides the rest from verification only. The gateway stores no NUL. */
+  /**
+   * The driver of SQLite ends a text at a NUL, which would hide the rest from verification but not from a search. The gateway
+   * stores no NUL, so a row with one is forged.
+   */
   const nulIn = (columns: readonly string[]) => db.raw(isMysql ? '0 as nul' : `instr(concat(${columns.join()}), char(0)) as nul`);
   /** Takes the MAC or signature from a row with a NUL, so that it fails every check. */
   function proven<R extends object>({ nul, ...row }: R & { readonly nul: number }, proof: 'mac' | 'signature'): Omit<R, 'nul'> {
@@ -167,7 +170,7 @@ export function chainStore(db: Connection) {
     oldest: (chainId: string, after: number, limit: number): Promise<ChainedRecord[]> =>
       readRecords(chainId, after, LAST_SEQ, limit, false),
 
-    /** Returns a record of the next chain after `after` (null: of the first) that records of this kind name; null: there is none. */
+    /** Returns a record of this kind of the next chain after `after` (null: of the first); null: there is none. */
     async firstOfNextChain(kind: RecordKind, after: string | null): Promise<ChainedRecord | null> {
       const row = await db(TABLES[kind])
         .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))

@@ -282,7 +282,7 @@ export function createVerification(keys: readonly ChainKey[]) {
     }
   }
 
-  /** Adds the heads of a checkpoint that was kept outside the database. Call it before `take`. Returns whether its MAC is valid. */
+  /** Adds the heads of a checkpoint from outside the database. Call it before `take`. Returns whether its MAC is valid. */
   function expect({ time, revision, key_id, heads, mac }: Checkpoint): boolean {
     const key = keyOf.get(key_id);
     const when = new Date(time).toISOString();

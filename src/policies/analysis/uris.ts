@@ -73,7 +73,7 @@ export function* findUri(
   throw new TooLarge();
 }
 
-/** Returns a name for a request of this type, rather a canonical URI than a template; null: there is none. Throws `TooLarge`. */
+/** Returns a name for a request of this type, preferring a URI to a template; null: there is none. Throws `TooLarge`. */
 export function* findAskable(
   type: ResourceType,
   include: readonly Automaton[],
