@@ -13,7 +13,10 @@ export interface CapturedArguments {
 /** Methods whose arguments the tool or prompt itself declares. A completion is left out: the user is still typing its text. */
 const CAPTURED: readonly string[] = ['tools/call', 'prompts/get'];
 
-/** Masked for every target: names that end with one of these, or one and a number. Not `tokens`: `max_tokens` is no secret. */
+/**
+ * A member is masked for every target if its name ends with one of these words, or with one of them and a number. `tokens` is
+ * left out because `max_tokens` is not a secret.
+ */
 export const ALWAYS_MASKED = [
   ...['password', 'passwords', 'passwd', 'pwd', 'passphrase', 'passcode', 'secret', 'secrets', 'token', 'apikey', 'apikeys'],
   ...['accesskey', 'secretkey', 'privatekey', 'authorization', 'credential', 'credentials', 'cookie', 'cookies'],

@@ -251,7 +251,10 @@ export function auditStore(db: Connection) {
       ? `audit_decisions as ${alias} force index (${index ?? 'primary'})`
       : `audit_decisions as ${alias} indexed by ${index ?? 'sqlite_autoindex_audit_decisions_1'}`;
 
-  /** Selects ids of `driver`, in its order, that the indexes of `others` also have; not the rows, which are far apart on disk. */
+  /**
+   * Selects the ids that the index of `driver` yields and that the indexes of `others` also have, in the order of `driver`. The
+   * rows themselves are not read, because they are far apart on disk.
+   */
   function led(driver: Driver, others: readonly Driver[]): ReturnType<Connection> {
     const joined = others.map(({ index, conditions }, i) => {
       const alias = `o${i}`;

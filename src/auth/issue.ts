@@ -9,8 +9,9 @@ export type DraftToken = ReturnType<typeof createDraftToken>;
 
 export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules) {
   /**
-   * `name`: of an API token, which never expires; null: a login token. Picks the current signing key, so that record and token
-   * name the same key. Call it outside of transactions, because it reads the key table.
+   * Makes the record of a token, then signs the token. `name` is the name of an API token, which never expires; null: a login
+   * token. Picks the current signing key, so that record and token name the same key. Call it outside of transactions, because it
+   * reads the key table.
    */
   return async (name: string | null) => {
     const signer = await keys.signer();

@@ -38,7 +38,10 @@ export function isRefusal(value: object): value is AuthRefusal {
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
-/** Reads the claims of a verified token. A missing claim, or one of a wrong type, makes it invalid: nothing is guessed. */
+/**
+ * Reads the claims of a token whose signature, issuer, audience and times have been verified. A claim that is missing or has the
+ * wrong type makes the token invalid. The gateway never guesses a value.
+ */
 export function readClaims(payload: Record<string, unknown>, kid: unknown): TokenClaims | AuthRefusal {
   const { iss, sub, email, role, groups, jti, exp = null } = payload;
   const wrong = (claim: string): AuthRefusal => ({

@@ -81,7 +81,10 @@ export function tokenStore(db: Connection) {
       return await db('tokens').where({ user_id: userId }).where('expires_at', '<', time).delete();
     },
 
-    /** Deletes up to `limit` tokens after `after` that ended before `time`. Returns the last deleted id; null: there was none. */
+    /**
+     * Deletes up to `limit` tokens with ids after `after` that were revoked or expired before `time`. Returns the last deleted
+     * id; null: there was none.
+     */
     async deleteEnded(time: number, after: string, limit: number): Promise<string | null> {
       const rows: { id: string }[] = await db('tokens')
         .where('id', '>', after)

@@ -29,7 +29,10 @@ export function createVault(masterKey: Buffer, previous: readonly Buffer[] = [])
     }
     throw failure;
   }
-  /** AES-256-GCM. `identity` names the row and is associated data, so that a secret in a different row does not open. */
+  /**
+   * Encrypts with AES-256-GCM. `identity` names the row of the secret and is associated data, so that a secret that was moved to
+   * a different row does not open.
+   */
   function seal(identity: string, secret: Buffer): string {
     const iv = randomBytes(IV_BYTES);
     const cipher = createCipheriv('aes-256-gcm', sealing, iv).setAAD(Buffer.from(identity));

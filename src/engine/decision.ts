@@ -43,8 +43,9 @@ export interface Engine {
   /** Returns what `decide` returns for each object, in order. Lists are filtered with it. */
   decideMany(principal: PrincipalFacts, targetId: string, objects: readonly NamedObject[]): Decision[];
   /**
-   * Decides whether this caller may use this target at all. The first policy decides that matches both and is an allow, or a
-   * deny of everything (type `all`, no pattern). Without one, access is denied.
+   * Decides whether this caller may use this target at all. It evaluates the policies that match the caller and the target, in
+   * order. A deny of everything (type `all`, no pattern) denies access, and any allow grants access. If no policy matches, access
+   * is denied.
    */
   decideTarget(principal: PrincipalFacts, targetId: string): Decision;
 }

@@ -1,6 +1,8 @@
 /**
- * The decision engine: the Rego rule in WASM over one compiled policy set. Only this file uses opa-wasm. The module computes the
- * answer. If a set has more regexes than one instance can hold, several hold a part each, and this file takes the least rank.
+ * The decision engine: the Rego rule in WASM over one compiled policy set. Only this file uses opa-wasm.
+ *
+ * The module computes the answer, from data and input only. If a set has more regexes than one instance can hold, several
+ * instances hold a part each, and this file only takes the least of their ranks.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

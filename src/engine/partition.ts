@@ -3,7 +3,10 @@ import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from '.
 import { RESOURCE_TYPES, SUBJECT_TYPES } from './compile/policy.ts';
 import type { DataPiece } from './instance.ts';
 
-/** OPA's regex cache frees patterns in use once a heap has seen 100 different ones (`reuse()` in OPA's regex.cc). */
+/**
+ * No instance holds more than 99 patterns: OPA's regex cache frees patterns that are still in use once a heap has seen 100
+ * different ones (`reuse()` in OPA's regex.cc).
+ */
 export const MAX_PATTERNS = 99;
 
 /** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */

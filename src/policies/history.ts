@@ -7,8 +7,10 @@ import { policyStore } from './policy-store.ts';
 import { policyFromJson } from './schema.ts';
 
 /**
- * Returns the set at this revision, sorted by id: the current set without the later changes. `db` is a snapshot or a transaction.
- * Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before the first.
+ * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current
+ * set and undoes the later changes.
+ * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before
+ * the first.
  */
 export async function policiesAt(db: Connection, revision: number): Promise<StoredPolicy[]> {
   await requireRevision(db, revision);

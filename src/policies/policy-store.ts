@@ -23,7 +23,10 @@ interface JoinedRow extends Row {
   readonly subject_value: string;
 }
 
-/** Throws on a row that no edit can have stored, which stops the load (law 6): nothing is decided with what is not understood. */
+/**
+ * Throws on a row that no edit can have stored, which stops the load (law 6): the gateway decides nothing with a policy that it
+ * does not understand.
+ */
 function check(row: JoinedRow): void {
   const known =
     EFFECTS.includes(row.effect) &&
@@ -93,7 +96,10 @@ export function policyStore(db: Connection) {
   };
 
   return {
-    /** Returns every policy, with its subjects, sorted by id. It is consistent if `db` is a snapshot or holds the counter. */
+    /**
+     * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
+     * holds the counter.
+     */
     all: (): Promise<StoredPolicy[]> => allAfter(null),
     /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
     page: (limit: number | null, after: string | null): Promise<StoredPolicy[]> =>

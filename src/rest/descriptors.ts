@@ -1,4 +1,7 @@
-/** Reports when descriptors run out: node then closes new connections without an event, so nothing else would show why. */
+/**
+ * Reports when the process has almost no file descriptors left. Without one, node closes new connections and emits no event, so
+ * nothing else would show why clients are turned away.
+ */
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
 import type { Log } from '../base/log.ts';

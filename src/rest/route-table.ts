@@ -34,7 +34,10 @@ export function routeTable(mounts: readonly Mount[]): RouteTable {
   );
 }
 
-/** Returns the route for this path, with all its methods; null: none. A literal segment wins over a `:name`, in any order. */
+/**
+ * Returns the route for this path, with all its methods; null if there is none. A literal segment wins over a `:name`, in any
+ * order of declaration.
+ */
 export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
   const matches = table.filter(({ pattern }) => pattern.test(path));
   const [template] = matches.map((match) => match.template).sort(wordsFirst);

@@ -39,7 +39,10 @@ const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'f
 const RETENTION_COLUMNS = ['chain_id', 'seq', 'mac', 'removed_at', 'newest', 'unproven', 'key_id', 'signature'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
-/** Larger numbers lose their last digit on the way from the database. SQLite sorts a text in the column after all numbers. */
+/**
+ * The largest number of a record. Larger ones lose their last digit on the way from the database. SQLite accepts a text in a
+ * numeric column, and sorts it after all numbers.
+ */
 const LAST_SEQ = Number.MAX_SAFE_INTEGER;
 
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
@@ -57,7 +60,7 @@ export function chainStore(db: Connection) {
     return nul === 0 ? row : { ...row, [proof]: '' };
   }
 
-  /** Returns the first and last number of each chain. `first` null: no record is left. `last` counts records removed by age. */
+  /** Returns the first and last number of each chain. `first` null: no record is left. `last` includes records removed by age. */
   async function extents(): Promise<Extent[]> {
     const ends = KINDS.flatMap((kind) =>
       (['min', 'max'] as const).map((end) =>
@@ -209,7 +212,10 @@ export function chainStore(db: Connection) {
       return (await db('audit_chains').where('chain_id', chainId).forUpdate().skipLocked().first('chain_id')) !== undefined;
     },
 
-    /** Removes records with `after` < seq <= `row.seq`, and their own sets. Returns how many records. Needs a transaction. */
+    /**
+     * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
+     * number of records. Needs a transaction.
+     */
     async removeUpTo(after: number, row: RetentionRow): Promise<number> {
       const among = (kind: RecordKind) =>
         db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '>', after).andWhere('chain_seq', '<=', row.seq);
@@ -271,7 +277,10 @@ export function chainStore(db: Connection) {
       await db('audit_erasures').where({ id }).update({ done_at: now });
     },
 
-    /** Erases personal data from up to `limit` rows with ids in [`from`, `before`). Returns how many and the next `from`. */
+    /**
+     * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
+     * `from`.
+     */
     async erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }> {
       const rows: { id: string }[] = await db('audit_decisions')
         .where('user_id', userId)

@@ -43,7 +43,10 @@ export interface Bucket {
   tests?: NameTest[];
 }
 
-/** `[least rank, length, table]`: tests by the characters with which names begin, or end if the length is negative. */
+/**
+ * `[least rank, length, table]`. The table leads from characters to the tests of the names that begin with them, or that end with
+ * them if the length is negative.
+ */
 export type EdgeGroup = readonly [Rank, length: number, Table<NameTest[]>];
 
 /** A test of a name. Every name that matches contains the text. Lists of tests are sorted by rank. */

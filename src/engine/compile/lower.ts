@@ -95,7 +95,10 @@ const MANY_EDGES = 8;
 /** Edges of this length distinguish names well enough: longer ones that would multiply the edges are dropped. */
 const LONG_EDGE = 3;
 
-/** Returns the texts with which matches can begin at that edge, as far as they can be listed. Items come from it inwards. */
+/**
+ * Returns the texts with which matches of the items can begin at that edge, as far as they can be listed. The items come in the
+ * order from the edge inwards.
+ */
 function outermost(inward: readonly Node[], side: Guard['side']): string[] {
   let texts = [''];
   for (const item of inward) {

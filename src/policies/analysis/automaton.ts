@@ -374,7 +374,10 @@ const rankOf = (code: number): number => RANKS.get(code) ?? PREFERRED.length + c
 /** The number of steps after which other work may run. */
 const PAUSE = 100;
 
-/** Returns a short name that all of `include` accept and none of `exclude`; null: there is none. Pauses; throws `TooLarge`. */
+/**
+ * Returns a short name of the domain that every automaton in `include` accepts and none in `exclude`; null: there is none. Pauses
+ * between steps; throws `TooLarge`.
+ */
 export function* shortestName(
   include: readonly Automaton[],
   exclude: readonly Automaton[],

@@ -5,7 +5,13 @@ import { createIndex, PAUSE, readInOrder, type View, viewSets } from './requests
 import { BOUNDS, type Bounds, changes, firstOf, type Progress, type Request, UNDECIDED } from './search.ts';
 import { type Answer, type AskedRequest, answer, createAsk, type NamedSubject, subjectsOf } from './witness.ts';
 
-/** `stricter`: some requests are now denied and none newly allowed; `looser`: the reverse; `incomparable`: both happen. */
+/**
+ * - `equal`: every request gets the same effect, though perhaps from a different policy.
+ * - `stricter`: some requests that were allowed are denied, and none that were denied are allowed.
+ * - `looser`: some requests that were denied are allowed, and none that were allowed are denied.
+ * - `incomparable`: both happen.
+ * - `unknown`: the comparison reached its limits.
+ */
 export type ComparisonVerdict = 'equal' | 'stricter' | 'looser' | 'incomparable' | 'unknown';
 
 type Way = 'stricter' | 'looser';

@@ -26,7 +26,10 @@ export interface View {
   readonly target: string | null;
   readonly names: Names;
   readonly questions: readonly Question[];
-  /** The subjects; only one of several that all policies of the sets treat alike. `EVERYONE` stands alone. */
+  /**
+   * The subjects. If all policies of the sets treat several subjects alike, the view contains only one of them. `EVERYONE` stands
+   * alone.
+   */
   readonly keys: readonly Key[];
 }
 

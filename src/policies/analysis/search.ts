@@ -18,7 +18,10 @@ export interface Progress {
   readonly total: number;
 }
 
-/** The caller has these subjects and no others; target null: one that no policy names; name null: the use of the target. */
+/**
+ * A request. The caller has these subjects and no others; a null target is one that no policy names; a null name means the use of
+ * the target.
+ */
 export interface Request {
   readonly keys: readonly Key[];
   readonly target: string | null;

@@ -132,6 +132,9 @@ export interface ShadowProgress extends Omit<TallyState, 'flips'> {
   /** How far the shadow has read each chain of the log. */
   readonly positions: ChainPositions;
   readonly updated_at: number;
-  /** Why the draft cannot be applied; null: it can. Until it can, the shadow counts no decisions, and catches up afterwards. */
+  /**
+   * Why the draft cannot be applied to the current set; null: it can. Until it can, the shadow counts no decisions, and catches
+   * up afterwards.
+   */
   readonly problem: string | null;
 }

@@ -14,7 +14,10 @@ import { newShadow } from './shadow.ts';
 /** `bytes` limits the files and tests of one draft as JSON. Escaped, they must fit into one SQL statement. */
 const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
 
-/** `ifMatch` is the header. Every method can throw `not_found`, `precondition_failed`, and what `Administer` throws. */
+/**
+ * `ifMatch` is the header of the request. Every method can throw AppError `not_found` and `precondition_failed`, and what
+ * `Administer` throws.
+ */
 export type Drafts = ReturnType<typeof createDrafts>;
 
 export interface DraftParts {

@@ -74,9 +74,15 @@ interface Written extends Omit<PolicyFile, 'description' | 'target' | 'resource_
 }
 
 const MAX_FILE_LENGTH = 65_536;
-/** Beyond this depth the library recurses until the stack is full, and V8 may end the process when it compiles a regex. */
+/**
+ * Beyond this depth, the library recurses until the stack is full. V8 may then end the process, because it has no stack left to
+ * compile a regex.
+ */
 const MAX_FLOW_DEPTH = 32;
-/** The length of the file limits nesting over lines, which needs indentation. A line can nest with every two characters. */
+/**
+ * Nesting over several lines needs indentation, so the length of the file limits it. A single line can nest one level with every
+ * two characters.
+ */
 const MAX_BLOCKS_A_LINE = 4;
 /** More errors than this are useless: one syntax error causes others. */
 const MAX_SYNTAX_ERRORS = 5;
@@ -272,8 +278,10 @@ const DEFAULTS: Readonly<Record<string, unknown>> = { description: null, target:
 const isDefault = (key: string, value: unknown): boolean => key in DEFAULTS && DEFAULTS[key] === value;
 
 /**
- * Returns the canonical file: keys in canonical order, without members at their default. If `previous`, the current text of the
- * file, already describes the policy, it is returned as it is. Otherwise its comments and its order of keys and subjects stay.
+ * Returns the canonical file: keys in canonical order, without members at their default. `parsePolicyFile` reads it back
+ * unchanged.
+ * `previous` is the current text of the file, which `parsePolicyFile` accepts. If it already describes the policy, it is returned
+ * as it is. Otherwise its comments and its order of keys and subjects stay.
  */
 export function formatPolicyFile(policy: PolicyFile, previous: string | null = null): string {
   if (previous !== null) {

@@ -22,7 +22,10 @@ export interface ReplayProgress {
 const PAGE = 1_000;
 const FLIPS_LISTED = { all: 1_000, perUser: 100 };
 
-/** Reads the range once, oldest first, perhaps without decisions that become durable meanwhile. `signal` stops the replay. */
+/**
+ * Reads the range once, oldest first. It may leave out decisions that become durable during the read. `signal` stops the replay,
+ * which then rejects with the signal's reason.
+ */
 export async function replay(
   db: Connection,
   { from, to }: ReplayRange,

@@ -54,7 +54,10 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
 
   return {
     now,
-    /** Throws AppError `not_found` for a draft, and what `PolicySets.plan` throws. `by`: the user in whose turn the work runs. */
+    /**
+     * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be
+     * applied. `by`: the user in whose turn the work runs.
+     */
     async of(source: SetSource, by: string): Promise<Moment> {
       const body = await filesOf(source, requireDraft);
       if (body === null) return database.snapshot(now);

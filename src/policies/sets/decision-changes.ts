@@ -31,7 +31,10 @@ export interface Flip {
 
 export interface DecisionChanges {
   readonly verdict: ComparisonVerdict;
-  /** Returns flips that the policy decides, before or after: at most one to allow and one to deny. null: unknown. */
+  /**
+   * Returns flips that the policy decides, before or after the change: at most one that becomes allowed and one that becomes
+   * denied. null: unknown.
+   */
   flipsOf(policyId: string): readonly Flip[] | null;
 }
 

@@ -177,7 +177,10 @@ function withChanges(policies: readonly StoredPolicy[], changes: readonly Stored
   return [...set.values()].sort((a, b) => compareText(a.id, b.id));
 }
 
-/** Returns creations, updates and deletions that turn `from` into `to`, each sorted by id. A new time alone is no change. */
+/**
+ * Returns the changes that turn `from` into `to`: first creations, then updates, then deletions, each sorted by id. A different
+ * time alone is not a change.
+ */
 export function changesBetween(from: readonly StoredPolicy[], to: readonly StoredPolicy[]): PolicyChange[] {
   const old = new Map(from.map((policy) => [policy.id, policy]));
   const kept = new Set(to.map(({ id }) => id));

@@ -59,7 +59,10 @@ export async function testSet(
 
 export interface ApplyTestedParts {
   readonly sets: PolicySets;
-  /** Runs tests on a set. `all`: their number, `failures`: the first that failed. `by`: the user in whose turn the work runs. */
+  /**
+   * Runs tests on a set. `all` is the number of tests, `failures` has the first ones that failed. `by`: the user in whose turn
+   * the work runs.
+   */
   readonly test: (
     texts: ReadonlyMap<string, string>,
     set: Pick<SetToTest, 'policies' | 'targets'>,
