@@ -63,16 +63,11 @@ type Item =
   | { readonly kind: 'shown'; readonly stored: Stored<ShownRow>; readonly settle: Settle }
   | { readonly kind: 'outcome'; readonly stored: Stored<OutcomeRow>; readonly settle: Settle };
 
-/** The rows of one commit with their positions in the chain. */
-interface Composed {
-  /** The header of the chain if these are its first records, so that a chain without records leaves no row. */
-  readonly chain: ChainRow | null;
-  readonly decisions: Chained<DecisionRow>[];
-  readonly shown: Chained<ShownRow>[];
-  readonly outcomes: Chained<OutcomeRow>[];
-  /** The head of the chain after these rows. */
-  readonly head: Head;
-}
+/**
+ * The rows of one commit with their positions in the chain, and its head after them. `chain`: the header of the chain if these are
+ * its first records, so that a chain without records leaves no row.
+ */
+type Composed = ReturnType<typeof compose>;
 
 /**
  * `refused`: the server rejects these rows, and a retry would not help. `failed`: the server stores nothing at the moment, and
@@ -360,28 +355,16 @@ export function createAuditWriter(parts: AuditWriterParts) {
 }
 
 /** Gives each item its position after `from`. `chain`: the header of a chain that begins with the batch; null: it continues. */
-function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]): Composed {
+function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]) {
   const decisions: Chained<DecisionRow>[] = [];
   const shown: Chained<ShownRow>[] = [];
   const outcomes: Chained<OutcomeRow>[] = [];
+  const rows: Readonly<Record<Item['kind'], Chained<object>[]>> = { decision: decisions, shown, outcome: outcomes };
   let head = from;
-  const chained = <R extends object>(kind: Item['kind'], { row, bytes }: Stored<R>): Chained<R> => {
-    const stamp = nextStamp(key, head, kind, row);
+  for (const { kind, stored } of batch) {
+    const stamp = nextStamp(key, head, kind, stored.row);
     head = { chain_id: stamp.chain_id, seq: stamp.chain_seq, mac: stamp.mac };
-    return { row, bytes, stamp };
-  };
-  for (const item of batch) {
-    switch (item.kind) {
-      case 'decision':
-        decisions.push(chained(item.kind, item.stored));
-        break;
-      case 'shown':
-        shown.push(chained(item.kind, item.stored));
-        break;
-      case 'outcome':
-        outcomes.push(chained(item.kind, item.stored));
-        break;
-    }
+    rows[kind].push({ ...stored, stamp });
   }
   return { chain, decisions, shown, outcomes, head };
 }

@@ -133,10 +133,8 @@ const group = (path: string, about: string, commands: readonly Command[]): Comma
   options: CLIENT_OPTIONS,
 });
 
-const PROCESS: Terminal = process;
-
-export const bundleCommand = (argv: readonly string[], terminal: Terminal = PROCESS): Promise<number> =>
+export const bundleCommand = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
   runGroup(group('portcullis', 'Exports the policies for OPA.', [bundle]), ['bundle', ...argv], terminal);
 
-export const reproduceCommand = (argv: readonly string[], terminal: Terminal = PROCESS): Promise<number> =>
+export const reproduceCommand = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
   runGroup(group('portcullis audit', 'Evaluates recorded decisions again.', [reproduce]), ['reproduce', ...argv], terminal);

@@ -97,43 +97,26 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
     return EXIT.ok;
   }
   const asJson = rest.includes('--json');
+  const say = (progress: string): void => void terminal.stderr.write(printable(`portcullis: ${progress}\n`));
   try {
-    const {
-      code = EXIT.ok,
-      text,
-      json,
-    } = await command.run(read(group, command, rest), (progress) => {
-      terminal.stderr.write(printable(`portcullis: ${progress}\n`));
-    });
+    const { code = EXIT.ok, text, json } = await command.run(read(group, command, rest), say);
     terminal.stdout.write(asJson ? `${jsonText(json)}\n` : printable(text));
     return code;
   } catch (error) {
-    const failure = failureOf(error);
-    if (failure === null) throw error;
-    const { code, message, errors, exit } = failure;
-    const how = exit === EXIT.usage ? `\nSee ${group.path} ${command.name} --help.` : '';
+    const isUsage = error instanceof UsageError || error instanceof ConfigError;
+    const isFailure = error instanceof CommandError || error instanceof AppError;
+    // Other errors are unexpected, so they must not be reported as a failure of the command.
+    if (!isUsage && !isFailure) throw error;
+    const { message } = error;
+    const how = isUsage ? `\nSee ${group.path} ${command.name} --help.` : '';
     terminal.stderr.write(printable(`portcullis: ${message}${how}\n`));
     if (asJson) {
+      const { code, errors = [] } = isFailure ? error : { code: 'usage' };
       const details = errors.length === 0 ? {} : { errors };
       terminal.stdout.write(`${jsonText({ error: { code, message, ...details } })}\n`);
     }
-    return exit;
+    return isUsage ? EXIT.usage : EXIT.failed;
   }
-}
-
-interface Failure extends Pick<CommandError, 'code' | 'message' | 'errors'> {
-  readonly exit: ExitCode;
-}
-
-/** null: the error is unexpected, so it must not be reported as a failure of the command. */
-function failureOf(error: unknown): Failure | null {
-  if (error instanceof UsageError || error instanceof ConfigError) {
-    return { code: 'usage', message: error.message, errors: [], exit: EXIT.usage };
-  }
-  if (error instanceof CommandError || error instanceof AppError) {
-    return { code: error.code, message: error.message, errors: error.errors ?? [], exit: EXIT.failed };
-  }
-  return null;
 }
 
 function read(group: CommandGroup, command: Command, argv: readonly string[]): Given {

@@ -36,8 +36,9 @@ const items = (value: string): string[] =>
     .split(',')
     .map((item) => item.trim())
     .filter((item) => item !== '');
-const hostNames = (value: string, helpers: Joi.CustomHelpers) =>
-  items(value).every((item) => /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/i.test(item)) ? items(value) : helpers.error('any.invalid');
+const each = (isOne: (item: string) => boolean) => (value: string, helpers: Joi.CustomHelpers) =>
+  items(value).every(isOne) ? items(value) : helpers.error('any.invalid');
+const hostNames = each((item) => /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$/i.test(item));
 const origin = (value: string, helpers: Joi.CustomHelpers) => {
   if (!URL.canParse(value)) return helpers.error('any.invalid');
   const url = new URL(value);
@@ -64,10 +65,8 @@ const masterKeys = (value: string, helpers: Joi.CustomHelpers) => {
   const keys = items(value).map((item) => masterKey(item, helpers));
   return keys.every((key) => Buffer.isBuffer(key)) ? keys : helpers.error('any.invalid');
 };
-const networks = (value: string, helpers: Joi.CustomHelpers) =>
-  items(value).every(isNetwork) ? items(value) : helpers.error('any.invalid');
-const absolutePaths = (value: string, helpers: Joi.CustomHelpers) =>
-  items(value).every((item) => isAbsolute(item) && !/\p{Cc}/u.test(item)) ? items(value) : helpers.error('any.invalid');
+const networks = each(isNetwork);
+const absolutePaths = each((item) => isAbsolute(item) && !/\p{Cc}/u.test(item));
 const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
   if (/^sqlite:.+/.test(value)) return value;
   if (!URL.canParse(value)) return helpers.error('any.invalid');

@@ -67,11 +67,8 @@ export function createDecisionCache(capacity: number) {
           const keys = objects.map((object) => objectKey(caller, object));
           const decisions = keys.map(recall);
           const missing = [...decisions.keys()].filter((i) => decisions[i] === undefined);
-          const answers = engine.decideMany(
-            principal,
-            target,
-            missing.flatMap((i) => objects[i] ?? []),
-          );
+          const asked = missing.flatMap((i) => objects[i] ?? []);
+          const answers = engine.decideMany(principal, target, asked);
           missing.forEach((i, at) => {
             const answer = answers[at];
             if (answer !== undefined) remember(keys[i] ?? '', answer);

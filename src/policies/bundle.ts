@@ -88,11 +88,8 @@ function tar(files: ReadonlyMap<string, string>): Buffer {
     header.write(' '.repeat(8), 148, 'ascii');
     header.write('0', 156, 'ascii');
     header.write('ustar\x0000', 257, 'latin1');
-    octal(
-      header.reduce((sum, byte) => sum + byte, 0),
-      148,
-      8,
-    );
+    const checksum = header.reduce((sum, byte) => sum + byte, 0);
+    octal(checksum, 148, 8);
     blocks.push(header, content, Buffer.alloc(-content.length & (BLOCK - 1)));
   }
   return Buffer.concat([...blocks, Buffer.alloc(2 * BLOCK)]);

@@ -33,35 +33,31 @@ export interface PolicyUpdate extends Partial<PolicyDocument> {
   readonly updated_at?: string;
 }
 
-const name = text(POLICY_LIMITS.name).description('For people; it appears in the audit log.');
-const description = lines(POLICY_LIMITS.description).allow(null, '').description('Free text. It may contain line breaks.');
-const targetId = uuid().allow(null).description('The target of the policy; null: every target.');
-const resourceType = Joi.valid(...RESOURCE_TYPES, 'all').description('The kind of objects that the policy covers.');
-const resourcePattern = text(POLICY_LIMITS.pattern)
-  .allow(null)
-  .description(
-    'An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. The name of a resource is its URI. null: every name.',
-  );
-const effect = Joi.valid(...EFFECTS).description('allow grants access, deny refuses it.');
-const enabled = Joi.boolean().description('false disables the policy without deleting it.');
-const priority = Joi.number()
-  .integer()
-  .min(-(2 ** 31))
-  .max(2 ** 31 - 1)
-  .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' })
-  .description(
-    'Policies with a higher priority are evaluated first, at equal priority deny before allow. The first policy that matches decides.',
-  );
-
-/** The members with the same meaning in every form of a policy. */
+/** The members with the same meaning in every form of a policy, as a new policy has them. */
 export const policyMembers = {
-  name: name.required(),
-  description,
-  resource_type: resourceType.required(),
-  resource_pattern: resourcePattern,
-  effect: effect.required(),
-  priority: priority.required(),
-  enabled,
+  name: text(POLICY_LIMITS.name).required().description('For people; it appears in the audit log.'),
+  description: lines(POLICY_LIMITS.description).allow(null, '').description('Free text. It may contain line breaks.'),
+  resource_type: Joi.valid(...RESOURCE_TYPES, 'all')
+    .required()
+    .description('The kind of objects that the policy covers.'),
+  resource_pattern: text(POLICY_LIMITS.pattern)
+    .allow(null)
+    .description(
+      'An RE2 pattern. It may match anywhere in the name, unless `^` and `$` anchor it. The name of a resource is its URI. null: every name.',
+    ),
+  effect: Joi.valid(...EFFECTS)
+    .required()
+    .description('allow grants access, deny refuses it.'),
+  priority: Joi.number()
+    .integer()
+    .min(-(2 ** 31))
+    .max(2 ** 31 - 1)
+    .required()
+    .messages({ '*': 'must be a whole number from -2147483648 to 2147483647', 'any.required': 'is required' })
+    .description(
+      'Policies with a higher priority are evaluated first, at equal priority deny before allow. The first policy that matches decides.',
+    ),
+  enabled: Joi.boolean().description('false disables the policy without deleting it.'),
 };
 
 export const subjectValues = {
@@ -107,7 +103,11 @@ const listOf = (subject: Joi.ObjectSchema) =>
     )
     .max(POLICY_LIMITS.subjects);
 
-export const apiMembers = { ...policyMembers, target_id: targetId };
+export const apiMembers = {
+  ...policyMembers,
+  target_id: uuid().allow(null).description('The target of the policy; null: every target.'),
+};
+const optional = Object.entries(apiMembers).map(([name, member]) => [name, (member as Joi.Schema).optional()]);
 export const newPolicy = model<PolicyInput>('NewPolicy', {
   ...apiMembers,
   subjects: listOf(newSubject).required(),
@@ -115,14 +115,7 @@ export const newPolicy = model<PolicyInput>('NewPolicy', {
 
 export const changedPolicy = model<UpdateInput>('PolicyUpdate', {
   id: readOnly(uuid()),
-  name,
-  description,
-  target_id: targetId,
-  resource_type: resourceType,
-  resource_pattern: resourcePattern,
-  effect,
-  priority,
-  enabled,
+  ...(Object.fromEntries(optional) as typeof apiMembers),
   subjects: listOf(knownSubject),
   managed_as: readOnly(Joi.string().allow(null)),
   created_at: readOnly(asTimestamp(Joi.string())),

@@ -2,7 +2,7 @@
  * Forwards requests to the replica that owns their session, unchanged, token included. They are checked there as if the client
  * had sent them. Only checks that depend on the client's connection (`Host`, `Origin`, client address) have been made here.
  */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import { Agent, type Dispatcher, errors } from 'undici';
@@ -46,9 +46,7 @@ export function createPeers({ vault, now, log }: PeerParts) {
   const key = vault.derive('peer');
   const agent = new Agent({ connect: { timeout: CONNECT_MS }, headersTimeout: 0, bodyTimeout: 0 });
   const macOf = (at: string, req: IncomingMessage): Buffer => {
-    const token = createHash('sha256')
-      .update(req.headers.authorization ?? '')
-      .digest('base64url');
+    const token = hash('sha256', req.headers.authorization ?? '', 'base64url');
     return createHmac('sha256', key)
       .update(JSON.stringify([at, req.method, req.url, token]))
       .digest();

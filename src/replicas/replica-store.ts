@@ -33,12 +33,10 @@ export function replicaStore(db: Connection) {
       return row ? toRow(row) : null;
     },
     /** Returns the replicas that were seen within `ms` milliseconds, ordered by id. */
-    seenWithin: async (ms: number): Promise<ReplicaRow[]> =>
-      (
-        await rows()
-          .where('seen_at', '>=', db.raw(`${NOW} - ?`, [ms]))
-          .orderBy('id')
-      ).map(toRow),
+    async seenWithin(ms: number): Promise<ReplicaRow[]> {
+      const since = db.raw(`${NOW} - ?`, [ms]);
+      return (await rows().where('seen_at', '>=', since).orderBy('id')).map(toRow);
+    },
     async insert(id: string, address: string, state: ReplicaState): Promise<void> {
       await db('replicas').insert({ id, address, ...state, started_at: db.raw(NOW), seen_at: db.raw(NOW) });
     },

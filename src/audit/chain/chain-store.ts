@@ -232,14 +232,8 @@ export function chainStore(db: Connection) {
         .whereIn('n.hash', hashes)
         .whereNotExists(db('audit_shown as s').where('s.set_hash', db.ref('n.hash')).select('s.set_hash'))
         .select('n.hash');
-      if (unused.length > 0) {
-        await db('audit_sets')
-          .whereIn(
-            'hash',
-            unused.map(({ hash }) => hash),
-          )
-          .delete();
-      }
+      const gone = unused.map(({ hash }) => hash);
+      if (gone.length > 0) await db('audit_sets').whereIn('hash', gone).delete();
       return removed;
     },
 

@@ -2,6 +2,7 @@
  * Removes records by age. It removes the oldest records of a chain, and a signed record of the removal replaces them. An
  * attacker with write access to the tables can put any time into a row, so a record is removed only if its MAC fits the chain.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../base/log.ts';
 import { repeat } from '../../base/repeat.ts';
 import type { Database } from '../../db/database.ts';
@@ -84,7 +85,7 @@ export function createRetention(parts: RetentionParts) {
       try {
         for (let some = 1; some > 0 && !stopped; removed += some) {
           some = await removeSome(chain, before);
-          if (some > 0) await pause();
+          if (some > 0) await sleep(PAUSE_MS);
         }
       } catch (error) {
         if (!(error instanceof Unfit)) throw error;
@@ -93,7 +94,7 @@ export function createRetention(parts: RetentionParts) {
     }
     for (let some = 1; some > 0 && !stopped; removed += some) {
       some = await transact(database, (trx) => chainStore(trx).removeUnchained(firstIdOf(before), BATCH));
-      await pause();
+      await sleep(PAUSE_MS);
     }
     if (removed > 0) log.info({ removed, days }, 'records of the audit log were removed by age');
     onKept(kept.length);
@@ -209,5 +210,3 @@ function isYounger(record: ChainedRecord, chain: ChainRow, before: number): bool
   const at = timeOf(record, chain);
   return at !== null && at >= before;
 }
-
-const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, PAUSE_MS));

@@ -411,12 +411,8 @@ export function* shortestName(
   if (states.some((state, i) => state === (i < include.length ? NOTHING : EVERYTHING))) return null;
   for (const character of begin) {
     const code = character.codePointAt(0) ?? 0;
-    states =
-      states &&
-      step(
-        states,
-        automata.map((automaton) => automaton.kindOf(code)),
-      );
+    const kinds = automata.map((automaton) => automaton.kindOf(code));
+    states = states && step(states, kinds);
   }
   if (states === null) return null;
 

@@ -159,12 +159,8 @@ export function* findAlone(view: View, questions: readonly Question[], readings:
   for (const question of questions) {
     for (const key of view.keys) {
       const kind = { keys: [key], target: view.target, question };
-      yield yield* find(
-        kind,
-        [view],
-        readings.map((reading) => sideOf(reading, kind)),
-        budget,
-      );
+      const sides = readings.map((reading) => sideOf(reading, kind));
+      yield yield* find(kind, [view], sides, budget);
     }
   }
 }
@@ -186,12 +182,8 @@ export function* findBoth(
     if (many && (yield* find({ keys: [], target, question }, [one, two], [], budget)).kind === 'none') continue;
     for (const keys of callersOf(one, two)) {
       const kind = { keys, target, question };
-      yield yield* find(
-        kind,
-        [one, two],
-        readings.map((reading) => sideOf(reading, kind)),
-        budget,
-      );
+      const sides = readings.map((reading) => sideOf(reading, kind));
+      yield yield* find(kind, [one, two], sides, budget);
     }
   }
 }

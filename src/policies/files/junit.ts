@@ -1,15 +1,12 @@
 /** Results of policy tests as JUnit XML, which CI systems display. Pure. */
+import { groupBy } from '../analysis/requests.ts';
 import { failureText, type TestReport, type TestResult } from './test-run.ts';
 
 /** `threshold`: the percentage of policies that must decide at least one case; null: none. */
 export function junitOf({ results, coverage }: TestReport, threshold: number | null): string {
-  const files = new Map<string, TestResult[]>();
-  for (const result of results) {
-    const cases = files.get(result.file);
-    if (cases === undefined) files.set(result.file, [result]);
-    else cases.push(result);
-  }
-  const suites = [...files].map(([file, cases]) => suite(file, cases.map(testCase), failures(cases)));
+  const suites = [...groupBy(results, ({ file }) => file)].map(([file, cases]) =>
+    suite(file, cases.map(testCase), failures(cases)),
+  );
   const low = threshold !== null && coverage.percent < threshold;
   if (threshold !== null) {
     const message = `${coverage.percent}% of the policies decide a case, but ${threshold}% are required`;

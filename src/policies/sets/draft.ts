@@ -1,5 +1,5 @@
 /** A draft: files in the form of `apply` that are not applied yet, under a name, to be tested, replayed and shadowed. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 export const DRAFT_NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 
@@ -27,7 +27,5 @@ export type DraftContent = Pick<Draft, 'owner' | 'prune' | 'adopt' | 'files' | '
 
 export function draftHash({ owner, prune, adopt, files, tests }: DraftContent): string {
   const sorted = (texts: Draft['files']) => Object.entries(texts).sort(([a], [b]) => (a < b ? -1 : 1));
-  return createHash('sha256')
-    .update(JSON.stringify([owner, prune, adopt, sorted(files), sorted(tests)]))
-    .digest('hex');
+  return hash('sha256', JSON.stringify([owner, prune, adopt, sorted(files), sorted(tests)]), 'hex');
 }

@@ -78,11 +78,8 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
     });
   });
 
-  for (const [path, name] of [
-    ['/simulate', 'simulate'],
-    ['/test', 'test'],
-  ] as const) {
-    router.post(path, (req, res) => answerWork(req, res, (asked) => heavy.answer(name, bytesOf(req), asked)));
+  for (const name of ['simulate', 'test'] as const) {
+    router.post(`/${name}`, (req, res) => answerWork(req, res, (asked) => heavy.answer(name, bytesOf(req), asked)));
   }
 
   router.get('/lint', (req, res) => {
