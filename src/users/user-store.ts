@@ -20,11 +20,6 @@ export interface User {
 
 export const ADMIN = 'admin';
 
-export interface PasswordRecord {
-  readonly user: User;
-  readonly passwordHash: string;
-}
-
 interface UserRow extends Omit<User, 'groups' | 'enabled'> {
   readonly groups: string;
   readonly enabled: boolean | number;
@@ -85,7 +80,7 @@ export function userStore(db: Connection) {
     findByEmail: (email: string): Promise<User | null> => one({ email_key: emailKey(email) }),
 
     /** Makes one query whether or not the user exists, so that the time does not reveal it. */
-    async credentials(by: { readonly id: string } | { readonly email: string }): Promise<PasswordRecord | null> {
+    async credentials(by: { readonly id: string } | { readonly email: string }) {
       const row = await db('users')
         .where('id' in by ? { id: by.id } : { email_key: emailKey(by.email) })
         .first<(UserRow & { password_hash: string }) | undefined>(...COLUMNS, 'password_hash');
