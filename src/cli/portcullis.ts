@@ -1,8 +1,11 @@
 #!/usr/bin/env node
 /** The `portcullis` command: operators use it on the host, without a token; administrators use it over the API. */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { Socket } from 'node:net';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
+import type { Writable } from 'node:stream';
 import { createPasswords } from '../auth/passwords.ts';
 import { setupCode } from '../auth/registration.ts';
 import { tokenStore } from '../auth/token-store.ts';
@@ -129,6 +132,19 @@ async function run(argv: readonly string[]): Promise<number> {
 
 /** EX_IOERR of sysexits.h. No command uses this code for a result. */
 const CANNOT_WRITE = 74;
+
+// For a file, the stream of Node writes once and ignores the rest, for example if the disk becomes full in the middle.
+const stdout: Writable & { readonly fd: number } = process.stdout;
+if (!(stdout instanceof Socket)) {
+  stdout._write = (chunk: Buffer, _encoding, done) => {
+    try {
+      writeFileSync(stdout.fd, chunk);
+      done();
+    } catch (error) {
+      done(error as Error);
+    }
+  };
+}
 
 let isLost = false;
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

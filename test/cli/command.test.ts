@@ -103,6 +103,20 @@ for (const what of ['policies schema', 'audit verify --help']) {
   });
 }
 
+test.serial('output that is cut off in the middle counts as not written', async (t) => {
+  const out = join(folder(t), 'out');
+  const command = [process.execPath, ...program('cli/portcullis'), 'policies', 'schema'];
+  // The file may have 512 or 1,024 bytes, which depends on the shell. The schema has more.
+  const written = openSync(out, 'w');
+  const child = spawn('sh', ['-c', 'ulimit -f 1; exec "$@"', 'sh', ...command], { stdio: ['ignore', written, 'pipe'] });
+  closeSync(written);
+  const err: string[] = [];
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => void err.push(text));
+  t.deepEqual(await once(child, 'close'), [74, null]);
+  t.is(err.join(''), 'portcullis: the output could not be written: EFBIG: file too large, write\n');
+  t.true(readFileSync(out).length > 0);
+});
+
 test.serial('a command finishes its work even if it cannot write progress and errors', async (t) => {
   const full = openSync('/dev/full', 'w');
   const child = spawn(process.execPath, [...program('cli/portcullis'), 'policies', 'nothing'], {
