@@ -51,7 +51,6 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
     log.warn({ err }, 'deleting old rows failed, retrying in an hour'),
   );
   return {
-    /** Deletes all rows that may be deleted now. */
     run,
     stop(): Promise<void> {
       stopped = true;

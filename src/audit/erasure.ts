@@ -1,4 +1,7 @@
-/** Erases e-mail, groups, arguments and the salt of their hash from a user's rows. The chain still proves that these existed. */
+/**
+ * Erases personal data from a user's rows: e-mail, groups, arguments, and the salt of their hash. The chain still proves that
+ * the rows existed.
+ */
 import { v7 as uuidv7 } from 'uuid';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';

@@ -1,4 +1,4 @@
-/** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide again. */
+/** Recorded decisions with the facts that they are based on, oldest first, for a different policy set to decide again. */
 import type { Connection } from '../db/database.ts';
 import type { ResourceType } from '../engine/compile/policy.ts';
 import { chainStore } from './chain/chain-store.ts';

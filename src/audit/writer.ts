@@ -167,7 +167,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     }
   }
 
-  /** No request waits for an outcome, so it is retried until the database works. Written twice, an outcome is stored once. */
+  /** No request waits for an outcome, so it is retried until the database works. A repeated outcome is stored once. */
   function settleOutcome(outcome: OutcomeRecord, error: AppError | null): void {
     unsettled.outcomes--;
     if (error === null) return;
@@ -354,7 +354,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
   };
 }
 
-/** Gives each item its position after `from`. `chain`: the header of a chain that begins with the batch; null: it continues. */
+/** Gives each item its position after `from`. `chain`: the header of the new chain; null: the chain of `from` goes on. */
 function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]) {
   const decisions: Chained<DecisionRow>[] = [];
   const shown: Chained<ShownRow>[] = [];

@@ -317,7 +317,10 @@ const CLIENT_SETTINGS = {
   }),
 };
 
-/** Returns the URL and the token of commands; `server` wins over the variable. Throws ConfigError with all mistakes at once. */
+/**
+ * Returns the URL and the token with which the `portcullis` command calls a gateway. `server` takes precedence over
+ * `PORTCULLIS_URL`. Throws ConfigError with all mistakes at once.
+ */
 export function readClientConfig(environment: Variables, server: string | undefined) {
   const { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token } = environment;
   const variables = { PORTCULLIS_URL: (server ?? url)?.trim(), PORTCULLIS_TOKEN: token?.trim() };

@@ -30,7 +30,7 @@ export interface Actor {
 
 /** One change by an administrator. `before` and `after` are as the API shows them and contain no secrets. */
 export interface Change {
-  /** For example `policy.update`. */
+  /** `<object_type>.<verb>`, for example `policy.update`. */
   readonly action: `${ObjectType}.${string}`;
   readonly object_id: string;
   readonly before: object | null;

@@ -1,4 +1,4 @@
-/** Explains a decision: the policy that decides, each evaluated before it, and why that one does not match. Pure. */
+/** Explains a decision: which policy decides, which policies are evaluated before it, and why those do not match. Pure. */
 import { inReadingOrder, type ReadPolicy } from './compile/compile.ts';
 import type { Policy } from './compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from './decision.ts';

@@ -5,14 +5,14 @@ import { bodyLength, LARGE_BODY } from './body.ts';
 /** After an early answer the rest of the body is discarded for this long, so that the client receives the answer. */
 const LINGER_MS = 2_000;
 /**
- * In this time one chunk, of at most 64 KiB, of one of these bodies is discarded. A chunk is garbage at once, and collecting garbage
- * costs all requests, so this is the pace of the process and not of one client.
+ * The process discards one chunk of at most 64 KiB, of one of these bodies, in this time. The pace is that of the process and
+ * not of each client, because every chunk becomes garbage, and all requests pay for its collection.
  */
 const CHUNK_EVERY_MS = 4;
-/** If there are more, the one that was read longest ago is given up. */
+/** The maximum number of bodies that are discarded at once. Beyond it, the one that was read longest ago is given up. */
 const MAX_LINGERING = 64;
 
-/** The requests, and what ends each before its time. The one that was read longest ago comes first. */
+/** The requests whose bodies are discarded, each with a function that ends it early. The one read longest ago comes first. */
 const lingering = new Map<IncomingMessage, () => void>();
 let turns: NodeJS.Timeout | undefined;
 
@@ -29,7 +29,10 @@ function readNext(): void {
   req.resume();
 }
 
-/** Closing a connection while bytes arrive resets it, and the client may lose the answer: a long body is discarded first. */
+/**
+ * Ends an answer. If a long body is still arriving, the gateway discards some of it before it closes the connection: closing
+ * while bytes arrive would reset the connection, and the client could lose the answer.
+ */
 export function endAnswer(res: ServerResponse, text: string): void {
   const { req } = res;
   const length = bodyLength(req);

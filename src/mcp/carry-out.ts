@@ -48,7 +48,7 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
     held.push(room);
     return text;
   });
-  // If one fails, others may still come.
+  // Give back only when all have come: if one fails, others may still arrive.
   void Promise.allSettled(answers).then(() => {
     for (const { giveBack } of held) giveBack();
   });

@@ -98,7 +98,7 @@ export function createMcpHandler(deps: McpDeps) {
   return Object.assign(handle, {
     /** Ends the standalone streams, which would keep a server from closing. In-flight requests go on. */
     endStreams: streams.end,
-    /** How many streams, upstream sessions that this process uses, and processes are open now. */
+    /** How many streams, upstream sessions and processes of targets this process has open now. */
     counts: () => ({ streams: streams.count(), upstreamSessions: links.count(), processes: processes() }),
     /** Closes all connections to targets. */
     close(): Promise<void> {

@@ -51,7 +51,7 @@ export async function bundleArchive(files: ReadonlyMap<string, string>, signatur
   return compressed(tar(all));
 }
 
-/** OPA hashes JSON in the form of its own encoder: sorted, and with two line ends escaped that JSON.stringify does not escape. */
+/** OPA hashes JSON as its own encoder writes it: that sorts members, and escapes two line ends that JSON.stringify leaves. */
 function hashed(name: string, text: string): string {
   return name.endsWith('.rego') ? text : text.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029');
 }

@@ -1,4 +1,4 @@
-/** Changes to the policy set. Each is checked against the whole set, so that two together make no set that would be refused. */
+/** Changes to the policy set. Each is checked against the whole set, so two changes together cannot make a refused set. */
 import type { Administer, Caller } from '../auth/caller.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';

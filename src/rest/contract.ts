@@ -97,7 +97,7 @@ function allowOf(path: string): string {
   return methods.sort().join(', ');
 }
 
-/** Returns the statuses of refusals: always 400 and 403, because the form, Host and Origin of every request are checked. */
+/** Returns the statuses of refusals. 400 and 403 are always possible: form, Host and Origin of every request are checked. */
 function refusals(path: string, method: string, operation: Operation): number[] {
   const statuses = [400, 403, 500, 503, ...(operation.refuses ?? [])];
   if (operation.access !== 'open') statuses.push(401);

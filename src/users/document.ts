@@ -35,7 +35,7 @@ export const email = (): Joi.StringSchema =>
  */
 const UNSEEN = /[\p{Default_Ignorable_Code_Point}\p{Cn}\p{Co}\u2800\u303f\ufffc\u{13441}\u{13442}\u{16fe4}\u{1d159}]/u;
 
-/** The e-mail of a new user. Two users must not look the same to people or in the audit log. Old users keep such e-mails. */
+/** The e-mail of a new user. Two users must not look the same to people or in the audit log. Existing users keep theirs. */
 export const newEmail = (): Joi.StringSchema =>
   email().custom((value: string, helpers) => {
     if (UNSEEN.test(value)) return helpers.message({ custom: 'must not contain characters that cannot be seen' });

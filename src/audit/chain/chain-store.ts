@@ -155,7 +155,7 @@ export function chainStore(db: Connection) {
       const heads: Head[] = [];
       for (const { chain_id, last } of ends) {
         if (named.get(chain_id) === last) continue;
-        // A forged row can have a number that is none, or no MAC. Its chain must not drop out of the checkpoints for it.
+        // A forged row can have an invalid number or no MAC. Its chain must still appear in checkpoints.
         const seq = Number.isSafeInteger(last) ? last : LAST_SEQ;
         const mac = seq === 0 ? macs.get(chain_id) : await macAt(chain_id, seq);
         heads.push({ chain_id, seq, mac: String(mac ?? '') });
@@ -164,8 +164,8 @@ export function chainStore(db: Connection) {
     },
 
     /**
-     * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. If the last one shares its number with
-     * another record, which nothing that the gateway wrote does, it returns that one, too.
+     * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. The gateway never writes two
+     * records with the same number. If the last one nevertheless shares its number with another record, it returns that one, too.
      */
     records: (chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]> =>
       readRecords(chainId, after, upTo, limit, true),

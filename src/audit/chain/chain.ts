@@ -53,7 +53,7 @@ export interface RetentionRow {
   readonly removed_at: number;
   /** The newest time among the removed records, taken from records with a valid MAC; null: version 1 removed all of them. */
   readonly newest: number | null;
-  /** JSON `[seq, removed_at]`: version 1 removed the records up to this one without checking their MACs; null: none. */
+  /** JSON `[seq, removed_at]`: version 1 removed records up to this one without checking their MACs; null: it removed none. */
   readonly unproven: string | null;
   readonly key_id: string;
   readonly signature: string;

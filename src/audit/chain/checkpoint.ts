@@ -31,7 +31,10 @@ export function isCutOff(line: string): boolean {
   return line.startsWith(BEGIN) ? /^[\w.-]*"?$/.test(line.slice(BEGIN.length)) : BEGIN.startsWith(line);
 }
 
-/** Reads a line of a checkpoint file (the JWS, or the API's answer) without checking the signature; null: no checkpoint. */
+/**
+ * Reads a line of a checkpoint file: the JWS, or the answer of `/api/logs/checkpoint`. Does not check the signature. Returns
+ * null if the line is not a checkpoint.
+ */
 export function readCheckpoint(line: string): Checkpoint | null {
   try {
     const jws = line.startsWith('{') ? (JSON.parse(line) as { checkpoint?: unknown }).checkpoint : line;

@@ -1,4 +1,4 @@
-/** The whole log in the order of its chains, line by line: what an export has, and what `portcullis audit verify` reads. */
+/** The whole log in the order of its chains, line by line. Exports have these lines, and `portcullis audit verify` reads them. */
 import type { Connection } from '../../db/database.ts';
 import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from './chain.ts';
 import { type ChainedRecord, chainStore, KINDS } from './chain-store.ts';

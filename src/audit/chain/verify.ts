@@ -113,7 +113,7 @@ export function createVerification(keys: readonly ChainKey[]) {
       return;
     }
     walks.set(row.chain_id, walk);
-    // Chains that were checked already could not be compared with the heads that it names.
+    // Records that were checked before this header could not be compared with the heads that it names.
     if (current !== null) fail(walk, 'added', 'the header of the chain comes after records');
     if (key === null) {
       fail(walk, 'unknown_key', 'the chain was written under a master key that was not given, or its header was altered');

@@ -93,7 +93,10 @@ export function fold(ranges: Ranges): Ranges {
   return normalize(folded);
 }
 
-/** Returns the number of byte ranges to which RE2 compiles a range: it splits where the bytes before the last one differ. */
+/**
+ * Returns the number of byte ranges to which RE2 compiles a range of code points. RE2 splits the range where the bytes before
+ * the last one differ.
+ */
 export function byteRanges(low: number, high: number): number {
   for (const edge of [0x7f, 0x7ff, 0xffff]) {
     if (low <= edge && edge < high) return byteRanges(low, edge) + byteRanges(edge + 1, high);

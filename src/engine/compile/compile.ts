@@ -67,7 +67,7 @@ export interface CompiledDocument {
   readonly unmatched: Rank;
 }
 
-/** A problem in a stored policy that the API would have refused. Decisions continue with the policy's strictest meaning. */
+/** A problem in a stored policy that the API would have refused. Decisions continue, with its strictest possible meaning. */
 export interface Finding {
   readonly policyId: string;
   readonly policyName: string;

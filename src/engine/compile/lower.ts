@@ -15,7 +15,7 @@ export interface Shape {
 /** With more texts than this, one regular expression is cheaper. */
 const MAX_TEXTS = 64;
 
-/** Returns shapes: a name matches the pattern exactly if it matches one of them. null: the pattern stays a regular expression. */
+/** Returns shapes that together match the same names as the pattern. null: the pattern stays a regular expression. */
 export function lower(node: Node): Shape[] | null {
   const shapes: Shape[] = [];
   for (const branch of node.kind === 'alternate' ? node.items : [node]) {

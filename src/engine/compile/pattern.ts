@@ -89,7 +89,10 @@ export interface SetProblem {
   readonly policyIds: readonly string[];
 }
 
-/** Checks the limits of the set: the cost of all patterns that one decision may try is limited, too, not only that of each. */
+/**
+ * Checks the limits of the whole set. Each pattern is accepted alone, but the cost of all patterns that one decision may try
+ * must be limited, too.
+ */
 export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
   return atOnce(checkPolicySetInSteps(policies));
 }

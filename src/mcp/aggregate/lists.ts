@@ -47,7 +47,7 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   const held: Taken[] = [];
   const coming = targets.map(async (target): Promise<Page> => {
     const page = await pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '');
-    // A page waits for the slowest target.
+    // The page stays in memory until the slowest target has answered, so it counts.
     const room = caller.deps.outbox.hold(principalKey(caller.claims), page.items?.length ?? 0);
     if (isOverdrawn(room)) return { target, items: null, next: null };
     held.push(room);

@@ -113,7 +113,10 @@ type FaultText = (fault: UpstreamFault, limits: McpLimits, target: Pick<Target, 
 
 const seconds = (ms: number): string => `${Math.round(ms / 100) / 10} s`;
 
-/** For callers: the kind, the limit, and the setting of that limit. No address, and nothing that the target said or printed. */
+/**
+ * What callers read about each kind of fault: the kind, the limit, and the setting of that limit. The texts contain no address,
+ * and nothing that the target said or printed.
+ */
 const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string | FaultText>> = {
   credential: 'has an unusable credential: an administrator must set it again',
   transport: 'uses a transport or a command that this gateway does not serve: an administrator must change it',
@@ -157,7 +160,7 @@ export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFaul
   return `The target \`${target.name}\` ${text}`;
 }
 
-/** The answer depends on policies and on the name alone, so it reveals nothing about the target. */
+/** Returns the answer to a denied request. It depends on policies and the name alone, so it reveals nothing about the target. */
 export function denied(
   { admission, targetName }: Caller,
   mode: Mode,

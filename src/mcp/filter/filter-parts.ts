@@ -88,7 +88,7 @@ export function mayUse(objects: readonly (NamedObject | null)[], { decide }: Res
   return objects.map((object) => object !== null && allowed.has(object));
 }
 
-/** Members with parts of a result that are decided one by one. */
+/** The members of a result whose parts are decided one by one. */
 const DECIDED_LISTS = ['content', 'messages', 'contents', 'tasks'];
 
 export const TWO_KINDS = 'the answer mixes two kinds of results';

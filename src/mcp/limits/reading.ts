@@ -27,7 +27,7 @@ export function createTargetReader(flow: Flow, unread: Unread = createUnread()) 
   return {
     /** Resolves when the key is no longer in debt, or after 30 s. */
     rest,
-    /** Reserves memory until a message is read. Returns how to give it back, or a fault: too much of the target is unread. */
+    /** Reserves memory for a message until it is read. Returns a function to give it back, or a fault if too much is unread. */
     hold(targetId: string, user: string, length: number): BacklogFault | (() => void) {
       const account = unread.open(targetId, user);
       const fault = account.set(length);

@@ -14,8 +14,8 @@ const DONE: Step = { done: true, value: undefined };
 export type EventQueue = ReturnType<typeof createEventQueue>;
 
 /**
- * `targetId`: if this target sends very many events, its readers take turns. `moved`: by how much `pending` has changed. `closed`:
- * once, when the reader reaches the end or leaves, or the stream fails.
+ * `targetId`: if this target sends very many events, its readers take turns. `moved` gets the amount by which `pending` has
+ * changed. `closed` is called once: when the reader reaches the end or leaves, or the stream fails.
  */
 export function createEventQueue(targetId: string, watcher: { moved(delta: number): void; closed(): void }) {
   let waiting: SseEvent[] = [];

@@ -16,7 +16,7 @@ const EVENT_MS = 0.015;
 
 const used = createFlow(LIMITS, () => performance.now());
 
-/** A wait for the processor is not the source's fault: reading takes less than this. */
+/** A source is charged no more than this for reading, because a wait for the processor is not its fault. */
 const mostMs = (bytes: number): number => 0.1 + bytes * 0.002;
 
 function chargeSince(began: number, source: string, bytes: number): void {

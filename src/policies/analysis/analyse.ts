@@ -1,4 +1,4 @@
-/** Finds what is wrong with a policy set, or looks wrong. It is exact over all possible requests, for any callers and objects. */
+/** Finds what is or looks wrong with a policy set. The findings are exact over all possible requests of any callers. */
 import type { Policy, ResourceType } from '../../engine/compile/policy.ts';
 import { type Automaton, acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
 import { createLibrary, domainOf } from './names.ts';
@@ -78,7 +78,7 @@ export interface Report {
   readonly findings: readonly AnalysisFinding[];
 }
 
-/** Pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
+/** Returns the report. It pauses so that the caller can let other work run, and yields the progress whenever that has changed. */
 export function* analyseInSteps(
   policies: readonly Policy[],
   known: Known = {},

@@ -58,7 +58,7 @@ export interface CompareOptions {
   readonly targets?: readonly string[];
 }
 
-/** Pauses so that the caller can let other work run. It yields the progress whenever that has changed. */
+/** Compares two sets. It pauses so that the caller can let other work run, and yields the progress whenever that has changed. */
 export function* compareInSteps(
   before: readonly Policy[],
   after: readonly Policy[],

@@ -40,7 +40,10 @@ export const UNDECIDED: Found = { kind: 'undecided' };
 /** Results one after the other, with pauses in between. */
 export type Finds = Generator<Found | undefined, void>;
 
-/** Returns the first result that is found; otherwise `undecided` if any result is, or `none` with all policies of the results. */
+/**
+ * Returns the first result that is found. If none is found, it returns `undecided` if any result is undecided, and otherwise
+ * `none` with the policies of all results.
+ */
 export function* firstOf(finds: Finds): Generator<undefined, Found> {
   let undecided = false;
   const by = new Set<View>();
@@ -53,7 +56,7 @@ export function* firstOf(finds: Finds): Generator<undefined, Found> {
   return undecided ? UNDECIDED : { kind: 'none', by: [...by].sort((a, b) => a.rank - b.rank) };
 }
 
-/** Searches for a request of this kind that every policy in `include` matches and no policy of the sides. */
+/** Searches for a request of this kind that every policy in `include` matches, and no policy of `sides`. */
 export function* find(
   { keys, target, question }: Omit<Request, 'name'>,
   include: readonly View[],

@@ -53,7 +53,7 @@ export const templates = library('\\{');
 /** The URL parser refuses a few texts that match `URIS`. The search skips at most this many of them. */
 const TRIES = 20;
 
-/** Returns a canonical URI that all of `include` accept and none of `exclude`; null: there is none. Throws `TooLarge`. */
+/** Returns a canonical URI that each of `include` accepts and none of `exclude`; null: there is none. Throws `TooLarge`. */
 export function* findUri(
   include: readonly Automaton[],
   exclude: readonly Automaton[],

@@ -37,7 +37,7 @@ export const subjectsOf = (keys: readonly Key[]): NamedSubject[] =>
 
 export type Ask = (request: Request) => AskedRequest;
 
-/** Returns a function that completes a request. A value that no policy names is invented, or is an element of `targets`. */
+/** Returns a function that completes a request. If no policy names a value, it is invented, or an element of `targets`. */
 export function createAsk(sets: readonly (readonly ReadPolicy[])[], targets: Iterable<string>): Ask {
   const taken = new Set<string>();
   for (const { target, subjects } of sets.flat()) {

@@ -174,7 +174,10 @@ export function readStrictYaml<T>(
   return { value, errorAt: (path, message) => at(offsetOf(document, path), message) };
 }
 
-/** Returns where the value at `path` begins, or else the nearest value around it; for an unknown key, where the key begins. */
+/**
+ * Returns where the value at `path` begins. If it is missing, returns where the nearest value around it begins. For an unknown
+ * key, returns where the key begins.
+ */
 function offsetOf(document: Document.Parsed, path: readonly (string | number)[]): number {
   for (let length = path.length; length > 0; length--) {
     const parent = document.getIn(path.slice(0, length - 1), true);

@@ -101,7 +101,7 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
       await work.run({ name: 'read', input: { texts: [...texts] }, by, host: {}, onItems });
       return files;
     },
-    /** Rejects where no engine can be made of the policies. `by` null: at once. */
+    /** Rejects if no engine can be made of the policies. `by` null: the work starts at once. */
     async build(policies: readonly Policy[], by: string | null): Promise<void> {
       const given = async (give: Give): Promise<null> => {
         await give(policies);

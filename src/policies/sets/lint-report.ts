@@ -15,7 +15,7 @@ export function lintJson(
     analysed,
     findings: findings.map(({ code, severity, message, policy_ids, witness }) => ({
       ...{ code, severity, message },
-      /** First the policy that the finding is about. */
+      /** The policy that the finding is about comes first. */
       policies: policy_ids.flatMap((id) => {
         const policy = byId.get(id);
         if (policy === undefined) return [];

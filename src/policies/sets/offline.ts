@@ -12,7 +12,7 @@ export interface OfflineSet {
   readonly targets: readonly { readonly id: string; readonly name: string }[];
 }
 
-/** The same files always get the same ids. Whatever a gateway would refuse is refused, except unknown target names. */
+/** Returns the set of these files. Refuses what a gateway refuses, except unknown target names. The files determine the ids. */
 export function offlineSet(
   texts: ReadonlyMap<string, string>,
   targets: Iterable<string>,

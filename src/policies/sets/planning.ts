@@ -23,7 +23,7 @@ export interface SetState {
 export interface Expected {
   /** Refuse if the set is at a different revision; null: accept any revision. */
   readonly expectedRevision: number | null;
-  /** Refuse if one of these was deleted or renamed: files name targets, and the revision does not change with them. */
+  /** Refuse if one of these was deleted or renamed: files name their targets, and the revision says nothing about targets. */
   readonly expectedTargets?: readonly TargetName[];
 }
 
@@ -109,7 +109,7 @@ export interface RollbackPlan {
   readonly candidate: readonly StoredPolicy[];
 }
 
-/** `old`: the set at the revision. It may be refused now: targets are deleted, and limits are lowered. Throws like `planOn`. */
+/** `old`: the set at the revision. It may be refused now, because targets or limits have changed since. Throws like `planOn`. */
 export async function planRollback(
   state: SetState,
   old: readonly StoredPolicy[],
@@ -146,7 +146,10 @@ export async function planRollback(
   return { changes, candidate };
 }
 
-/** Returns `now` with some of `then` restored: what the owner has now, and what it had then and no other owner has now. */
+/**
+ * Returns the policies of `now`, with some of `then` restored: those that the owner has now, and those that the owner had then
+ * and no other owner has now.
+ */
 function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy[], owner: string): StoredPolicy[] {
   const owners = new Map(now.map((policy) => [policy.id, policy.managed_as]));
   const goesBack = (policy: StoredPolicy): boolean => {

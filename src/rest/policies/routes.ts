@@ -1,4 +1,4 @@
-/** `/api/policies`. Mounted behind the authentication of administrators. */
+/** `/api/policies`. Only administrators reach it. */
 import { type Response, Router } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { pathId } from '../../base/validate.ts';

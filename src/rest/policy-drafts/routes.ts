@@ -1,4 +1,4 @@
-/** `/api/policies/drafts`. Mounted behind the authentication of administrators, ahead of single policies. */
+/** `/api/policies/drafts`. Only administrators reach it. Mount it before single policies. */
 import { Router } from 'express';
 import type { Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';

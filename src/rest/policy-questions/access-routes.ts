@@ -1,4 +1,4 @@
-/** `/api/policies/access`: who can use what. Mounted behind the authentication of administrators. */
+/** `/api/policies/access`: who can use what. Only administrators reach it. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, Router } from 'express';
 import Joi from 'joi';

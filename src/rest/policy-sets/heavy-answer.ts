@@ -1,4 +1,4 @@
-/** Sends the answers of heavy work, which ends if the client disconnects. A client that accepts NDJSON also gets the progress. */
+/** Sends the answers of heavy work, and ends the work if the client disconnects. Clients that accept NDJSON get the progress. */
 import type { Request, Response } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { admissionOf } from '../../http/context.ts';

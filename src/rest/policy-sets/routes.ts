@@ -1,4 +1,4 @@
-/** `/api/policies` for the whole set: files, history, rollback. Only administrators reach it. It comes before single policies. */
+/** `/api/policies` for the whole set: files, history, rollback. Only administrators reach it. Mount it before single policies. */
 import { type Request, type Response, Router } from 'express';
 import type { Caller } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';

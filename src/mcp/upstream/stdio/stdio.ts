@@ -43,7 +43,7 @@ const BACK_OFF_MS = 30_000;
 /** The time that ending a process takes at most, with a margin. */
 const CLOSE_MS = 6_000;
 
-/** For messages that the gateway built itself, so they are within limits and well-formed. */
+/** Rules for messages that the gateway built itself. They are within limits and well-formed. */
 const OWN_RULES = { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH };
 
 interface Seat {
