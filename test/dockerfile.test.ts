@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 
-test('the image runs as a user with a number, which is not root', (t) => {
+test('the image runs as a numbered user that is not root', (t) => {
   const lines = readFileSync(join(import.meta.dirname, '../Dockerfile'), 'utf8').split('\n');
   // What a stage before the last one runs as does not matter.
   const last = lines.slice(lines.findLastIndex((line) => line.startsWith('FROM ')));

@@ -1,4 +1,4 @@
-/** What `docs/` lists is what the code has: no more, no less. */
+/** The lists in `docs/` are complete, and contain nothing that the code does not have. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test from 'ava';
@@ -10,7 +10,7 @@ import { OPERATIONS } from '../src/rest/contract.ts';
 const ROOT = join(import.meta.dirname, '..');
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 
-/** Rows of the table with these columns, without its head. */
+/** Returns the rows of the table with this head. */
 function table(text: string, head: string): string[][] {
   const [, after = ''] = text.split(`\n${head}\n`);
   const rows = /^(?:\|.*\n?)+/.exec(after)?.[0].trim().split('\n').slice(1) ?? [];
@@ -24,7 +24,7 @@ function table(text: string, head: string): string[][] {
 
 const codes = (cell: string): string[] => [...cell.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code);
 
-/** Name -> default, where that is a plain value; null where there is none, or it follows from something else. */
+/** Returns the default of each variable. null: there is none, or it is not a plain value. */
 function variables(): Map<string, string | null> {
   return new Map(
     Object.entries(SETTINGS).map(([name, setting]) => {
@@ -75,7 +75,7 @@ test('the API accepts the policies that the documents show', (t) => {
   for (const policy of policies) t.notThrows(() => readPolicy(policy), JSON.stringify(policy));
 });
 
-/** The Markdown files that people read, from the root of the repository. */
+/** Returns the Markdown files that people read, as paths from the root of the repository. */
 function documents(): string[] {
   const inside = ['docs', 'docs/decisions', 'rego'].flatMap((folder) =>
     readdirSync(join(ROOT, folder)).map((name) => `${folder}/${name}`),
@@ -83,7 +83,7 @@ function documents(): string[] {
   return [...readdirSync(ROOT), ...inside].filter((name) => name.endsWith('.md'));
 }
 
-test('what the documents link to is there', (t) => {
+test('every link of the documents has a target', (t) => {
   for (const file of documents()) {
     for (const [, to = ''] of read(file).matchAll(/\]\((?!https?:)([^)#]+)[^)]*\)/g)) {
       t.true(existsSync(join(ROOT, dirname(file), to)), `${file}: ${to}`);
@@ -91,7 +91,7 @@ test('what the documents link to is there', (t) => {
   }
 });
 
-test('the source files that the documents name are there', (t) => {
+test('every source file that the documents name exists', (t) => {
   for (const file of documents()) {
     for (const [path] of read(file).matchAll(/\b(?:src|test|bench|rego)\/[\w./-]+\.(?:ts|mjs|rego)\b/g)) {
       t.true(existsSync(join(ROOT, path)), `${file}: ${path}`);

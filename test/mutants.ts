@@ -1,6 +1,6 @@
 /**
- * `npm run test:mutants`: faults in compiled documents and in the compiler, each of which the decision suite must notice.
- * `--seeds=n` makes n mutants of each kind of fault in documents (default 10).
+ * `npm run test:mutants` puts faults into compiled documents and into the compiler. The decision suite must notice each of them.
+ * `--seeds=n` makes n mutants of each kind of fault in documents (default: 10).
  */
 import { parseArgs } from 'node:util';
 import { runMutants } from './engine/mutation/run.ts';

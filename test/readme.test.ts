@@ -21,7 +21,7 @@ function blocksOf(heading: string): string[] {
 
 const hasCurl = spawnSync('curl', ['--version']).error === undefined;
 
-test.serial('the tour leads from nothing to a call that works', async (t) => {
+test.serial('the commands of the tour lead from an empty gateway to a working call', async (t) => {
   const blocks = blocksOf(QUICKSTART);
   t.is(blocks.length, 7);
   if (!hasCurl) {
@@ -96,7 +96,7 @@ test.serial('the tour leads from nothing to a call that works', async (t) => {
   );
 });
 
-test.serial('what the tour says of a local server leads to a file that is read through the gateway', async (t) => {
+test.serial('the commands of the tour about a local server read a file through the gateway', async (t) => {
   const [start = '', ...commands] = blocksOf(LOCAL_SERVER);
   t.is(commands.length, 3);
   if (!hasCurl) {

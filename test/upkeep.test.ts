@@ -21,7 +21,7 @@ async function runOn(database: Database, changesDays: number): Promise<void> {
   await upkeep.stop();
 }
 
-eachEngine(test.serial, 'tokens are forgotten a while after they were revoked or have expired, and no others', async (t, at) => {
+eachEngine(test.serial, 'tokens are deleted a while after they were revoked or have expired, and others stay', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const tokens = tokenStore(database.knex);
   const base = { user_id: 'u', kid: 'k', created_at: NOW - 400 * DAY };
@@ -43,7 +43,7 @@ eachEngine(test.serial, 'tokens are forgotten a while after they were revoked or
   );
 });
 
-eachEngine(test.serial, 'old changes are removed, but none of a policy, and never the newest', async (t, at) => {
+eachEngine(test.serial, 'old changes are removed, except those of policies and the newest change', async (t, at) => {
   const database = await openTestDatabase(t, at);
   let time = NOW - 100 * DAY;
   const changes = await createChanges(database, () => time);
@@ -80,7 +80,7 @@ eachEngine(test.serial, 'old changes are removed, but none of a policy, and neve
   t.is((await changes.list(100, null)).length, 5);
 });
 
-eachEngine(test.serial, 'a replica that is behind while changes are removed knows of every one of them', async (t, at) => {
+eachEngine(test.serial, 'a replica that is behind while changes are removed does not miss any of them', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const { knex } = database;
   let time = NOW - 100 * DAY;

@@ -181,7 +181,7 @@ async function runJob(
   return { code, log, outputs: Object.fromEntries(results.map(([name, value]) => [name, filled(value, outputs)])) };
 }
 
-test.serial('the workflow is pinned, may do nothing, and has the secret where nothing but main can come', (t) => {
+test.serial('the workflow pins its actions, may only read the repository, and has the secret only on main', (t) => {
   const workflow = readWorkflow(join(ROOT, 'docs/policies-workflow.yml'));
   t.deepEqual(workflow.permissions, { contents: 'read' });
   t.deepEqual(workflow.on, { pull_request: null, push: { branches: ['main'] } });
@@ -194,7 +194,7 @@ test.serial('the workflow is pinned, may do nothing, and has the secret where no
     for (const { uses, with: given, run } of job.steps) {
       if (uses !== undefined) t.regex(uses, /^actions\/(checkout|upload-artifact)@[0-9a-f]{40}$/);
       if (uses?.startsWith('actions/checkout@')) t.false(given?.['persist-credentials']);
-      // What others wrote comes as a variable, and is no part of the script.
+      // Texts of other people come as variables and are never part of the script.
       if (run !== undefined) t.notRegex(run, /\$\{\{/);
     }
   }
@@ -206,7 +206,7 @@ test.serial('the workflow is pinned, may do nothing, and has the secret where no
 
 const hasTools = ['curl', 'git'].every((tool) => spawnSync(tool, ['--version']).error === undefined);
 
-test.serial('every command of the walkthrough works in its order, and prints what the page shows', async (t) => {
+test.serial('the commands of the walkthrough work in order, and print what the page shows', async (t) => {
   if (!hasTools) {
     t.log('NOT RUN: the walkthrough needs curl and git');
     return;

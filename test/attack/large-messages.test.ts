@@ -1,4 +1,4 @@
-/** Large messages of one caller or target: they are refused before they are read, read in turns, and cost the others nothing. */
+/** Large messages of one caller or target are refused before they are read, are read in turns, and do not delay others. */
 import { connect, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits/limits.ts';
@@ -98,13 +98,13 @@ test.serial('an ordinary call passes the gate once, one with a large body twice'
   t.is(await admissionsOf(keys(50_000)), 2);
 });
 
-test.serial('a client that sends its whole body first gets the refusal all the same', async (t) => {
+test.serial('a client that sends its whole body before it reads still gets the refusal', async (t) => {
   const { gateway } = await start(t);
   gateway.revoked.add('alice');
   for (let i = 0; i < 5; i++) {
     const size = 8 * 1024 * 1024;
     const socket = begin(gateway, `Content-Length: ${size}`);
-    // It reads nothing before it has sent everything.
+    // The client reads nothing before it has sent everything.
     socket.pause();
     const written = new Promise<void>((resolve, reject) => {
       socket.on('error', reject);
@@ -115,20 +115,23 @@ test.serial('a client that sends its whole body first gets the refusal all the s
   }
 });
 
-test.serial('bodies under way have a limit for each principal, and a slow sender over it is refused', async (t) => {
-  const { gateway, bob } = await start(t, { bodyBytesOfPrincipal: 3_000_000 });
-  const slow = [0, 1, 2].map(() => begin(gateway, 'Content-Length: 4000000'));
-  const answers = slow.map(rest);
-  for (const socket of slow) socket.write('x'.repeat(1_500_000));
-  const refused = await Promise.race(answers);
-  t.regex(refused, /^HTTP\/1\.1 429 [\s\S]*Retry-After[\s\S]*bodies of requests of yours: the limit is 3000000/i);
-  const reply = await send(gateway, inSession(bob, toolCall(keys(50_000)), { user: 'bob' }));
-  t.is(reply.status, 200, 'another principal has its own');
-  for (const socket of slow) socket.destroy();
-  await Promise.allSettled(answers);
-});
+test.serial(
+  'the bytes of bodies in flight are limited for each principal, and a slow sender above the limit is refused',
+  async (t) => {
+    const { gateway, bob } = await start(t, { bodyBytesOfPrincipal: 3_000_000 });
+    const slow = [0, 1, 2].map(() => begin(gateway, 'Content-Length: 4000000'));
+    const answers = slow.map(rest);
+    for (const socket of slow) socket.write('x'.repeat(1_500_000));
+    const refused = await Promise.race(answers);
+    t.regex(refused, /^HTTP\/1\.1 429 [\s\S]*Retry-After[\s\S]*bodies of requests of yours: the limit is 3000000/i);
+    const reply = await send(gateway, inSession(bob, toolCall(keys(50_000)), { user: 'bob' }));
+    t.is(reply.status, 200, 'a different principal has its own limit');
+    for (const socket of slow) socket.destroy();
+    await Promise.allSettled(answers);
+  },
+);
 
-test.serial('a caller without budget of values waits before the next large body, not before small ones', async (t) => {
+test.serial('a caller whose budget of values is used up must wait with large bodies, but not with small ones', async (t) => {
   const { gateway, alice, bob } = await start(t, { readingOfPrincipal: { perSecond: 1, burst: 100_000 } });
   const medium = toolCall(`[${'0,'.repeat(30_000)}0]`);
   t.true(medium.length < 64 * 1024);
@@ -142,7 +145,7 @@ test.serial('a caller without budget of values waits before the next large body,
   t.is((await send(gateway, inSession(bob, medium, { user: 'bob' }))).status, 200);
 });
 
-/** Small calls of bob until the promise is settled: how many were answered. */
+/** Makes small calls of bob until the promise is settled, and returns how many were answered. */
 async function servedWhile(world: World, pending: Promise<unknown>): Promise<number> {
   let over = false;
   const settled = pending.finally(() => {
@@ -188,7 +191,7 @@ test.serial('others are served while an answer of a million members is read, and
   t.true(served >= 30, `${served} calls`);
 });
 
-test.serial('others are served while such an answer comes through the endpoint for all targets', async (t) => {
+test.serial('others are served while an answer of a million members passes the aggregate endpoint', async (t) => {
   const content = `{"content":[{"type":"resource_link","uri":"x:1","name":"x"}],"structuredContent":${keys(500_000)}}`;
   const world = await start(t, {}, answerOf(content));
   const path = '/mcp';
@@ -216,9 +219,9 @@ for (const [what, result, refusal] of [
     `{"content":[{"type":"resource_link","uri":"secret:x","name":"x","_meta":${keys(30_000)}}]}`,
     true,
   ],
-  ['a list that is no list', `{"content":{"0":${keys(30_000)}}}`, true],
+  ['a list that is not an array', `{"content":{"0":${keys(30_000)}}}`, true],
 ] as const) {
-  test.serial(`a large answer is judged like a small one: ${what}`, async (t) => {
+  test.serial(`a large answer gets the same verdict as a small one: ${what}`, async (t) => {
     const world = await start(t, {}, answerOf(result));
     world.gateway.rights.set('alice', ({ resource_type }) => resource_type === 'tool');
     const reply = await send(world.gateway, inSession(world.alice, toolCall('{"large":true}')));
@@ -243,7 +246,7 @@ test.serial('invalid UTF-8 at the very end of a large body is found', async (t) 
   t.regex(reply.text, /not valid UTF-8/);
 });
 
-test('the defaults let one principal send its largest body, and leave room for others', (t) => {
+test('with the default limits one principal can send the largest body, and others still have room', (t) => {
   const { bodyBytes, bodyBytesOfPrincipal, bodyBytesOfAll } = DEFAULT_LIMITS;
   t.true(bodyBytesOfPrincipal >= 2 * bodyBytes && bodyBytesOfAll >= 4 * bodyBytesOfPrincipal);
 });

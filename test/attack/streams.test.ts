@@ -43,7 +43,7 @@ for (const [what, lose] of [
   ['its target is gone', (gateway: TestGateway) => void gateway.targets.delete('t')],
   ['policy takes its target', (gateway: TestGateway) => void gateway.rights.delete('alice')],
 ] as const) {
-  test.serial(`a standing stream on which nothing is sent ends when ${what}`, async (t) => {
+  test.serial(`a standalone stream on which nothing is sent ends when ${what}`, async (t) => {
     const { gateway } = await setUp(t, { watchMs: 50 });
     const req = standing(gateway, await open(gateway));
     const [res] = await once(req, 'response');
@@ -54,7 +54,7 @@ for (const [what, lose] of [
 }
 
 for (const isModern of [false, true]) {
-  test.serial(`a call under way is ended by a revoked token, ${isModern ? '2026-07-28' : 'in a session'}`, async (t) => {
+  test.serial(`a revoked token ends a call in flight, ${isModern ? '2026-07-28' : 'in a session'}`, async (t) => {
     const { gateway, calls } = await setUp(t, { watchMs: 50 }, isModern);
     const raw = isModern
       ? modern('tools/call', { name: 'ok' })
@@ -73,7 +73,7 @@ for (const isModern of [false, true]) {
   });
 }
 
-test.serial('a target that has moved gets no session id of where it was', async (t) => {
+test.serial('a target that has moved gets nothing for sessions with its old address', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const session = await open(gateway);
   const elsewhere = await startRecording(byMethod({ 'tools/list': { tools: [] } }));
@@ -84,7 +84,7 @@ test.serial('a target that has moved gets no session id of where it was', async 
   t.deepEqual(elsewhere.seen(), []);
 });
 
-test.serial('a list too long to be decided in one go is no answer', async (t) => {
+test.serial('a list that is too long to be decided at once is refused', async (t) => {
   const tools = Array.from({ length: 10_001 }, (_, i) => ({ name: `t${i}` }));
   const upstream = await startRecording(byMethod({ 'tools/list': { tools } }));
   const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true } });
@@ -97,7 +97,7 @@ test.serial('a list too long to be decided in one go is no answer', async (t) =>
 
 const NO_RULES = { ended: new Set<string>(), epochOf: () => 0 };
 
-test.serial('clients that leave while they are admitted hold no places', async (t) => {
+test.serial('clients that disconnect during admission hold no slots', async (t) => {
   const admitting = async (sub: string): Promise<Admission> => {
     await new Promise((resolve) => setTimeout(resolve, 50));
     const allow = { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'p', priority: 1 } } as const;
@@ -151,7 +151,7 @@ test.serial('clients that leave while they are admitted hold no places', async (
   t.is(status, 200);
 });
 
-test.serial('a principal with too many calls under way is refused; however a call ends, its slot is free again', async (t) => {
+test.serial('a principal with too many calls in flight is refused, and a slot is free again however its call ends', async (t) => {
   const { gateway, calls } = await setUp(t, { callsPerPrincipal: 2 });
   const session = await open(gateway);
   const ok = (id: number) => inSession(session, call('tools/call', { name: 'ok' }, id));

@@ -2,7 +2,7 @@ import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { PASSWORD, startRest } from '../support/rest.ts';
 
-eachEngine(test.serial, 'of many first registrations at once exactly one becomes administrator', async (t, database) => {
+eachEngine(test.serial, 'exactly one of many simultaneous first registrations becomes administrator', async (t, database) => {
   const rest = await startRest(t, database.url);
   const answers = await Promise.all(
     Array.from({ length: 50 }, (_, i) =>
@@ -16,7 +16,7 @@ eachEngine(test.serial, 'of many first registrations at once exactly one becomes
 
 eachEngine(
   test.serial,
-  'registration shows the user and no secret; an e-mail is taken in any letter case',
+  'registration answers with the user and no secret, and an e-mail is unique in any letter case',
   async (t, database) => {
     const rest = await startRest(t, database.url);
     const { status, body, text } = await rest.call('POST', '/api/auth/register', {
@@ -38,7 +38,7 @@ eachEngine(
   },
 );
 
-/** A blank that is a letter, fillers, a variation selector, a private character, one that no Unicode has. */
+/** A blank that counts as a letter, fillers, variation selectors, invisible, private and unassigned characters. */
 const UNSEEN = [
   '\u2800',
   '\u3164',
@@ -54,22 +54,26 @@ const UNSEEN = [
   '\u{1d159}',
 ];
 
-eachEngine(test.serial, 'no e-mail looks like one that is there and has a character more', async (t, database) => {
-  const rest = await startRest(t, database.url);
-  const { token } = await rest.account('ann@example.com');
-  for (const unseen of UNSEEN) {
-    for (const email of [`ann${unseen}@example.com`, `ann@${unseen}example.com`, `${unseen}ann@example.com`]) {
-      const body = { email, password: PASSWORD };
-      const registered = await rest.call('POST', '/api/auth/register', { body });
-      t.deepEqual([registered.status, registered.body.errors?.[0]?.path], [400, 'email'], JSON.stringify(email));
-      t.is((await rest.call('POST', '/api/users', { token, body })).status, 400, JSON.stringify(email));
+eachEngine(
+  test.serial,
+  'an e-mail that adds an invisible or unassigned character to an existing one is refused',
+  async (t, database) => {
+    const rest = await startRest(t, database.url);
+    const { token } = await rest.account('ann@example.com');
+    for (const unseen of UNSEEN) {
+      for (const email of [`ann${unseen}@example.com`, `ann@${unseen}example.com`, `${unseen}ann@example.com`]) {
+        const body = { email, password: PASSWORD };
+        const registered = await rest.call('POST', '/api/auth/register', { body });
+        t.deepEqual([registered.status, registered.body.errors?.[0]?.path], [400, 'email'], JSON.stringify(email));
+        t.is((await rest.call('POST', '/api/users', { token, body })).status, 400, JSON.stringify(email));
+      }
     }
-  }
-  const seen = { email: 'ann\u00e9\u4e00@ex\u00e4mple.com', password: PASSWORD };
-  t.is((await rest.call('POST', '/api/auth/register', { body: seen })).status, 201);
-});
+    const seen = { email: 'ann\u00e9\u4e00@ex\u00e4mple.com', password: PASSWORD };
+    t.is((await rest.call('POST', '/api/auth/register', { body: seen })).status, 201);
+  },
+);
 
-eachEngine(test.serial, 'no e-mail is drawn like another one', async (t, database) => {
+eachEngine(test.serial, 'an e-mail that is drawn like an existing one is refused', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { token } = await rest.account('ren\u00e9\uac00@example.com');
   for (const email of ['rene\u0301\uac00@example.com', 'ren\u00e9\u1100\u1161@example.com']) {
@@ -80,7 +84,7 @@ eachEngine(test.serial, 'no e-mail is drawn like another one', async (t, databas
   }
 });
 
-eachEngine(test.serial, 'a user whose e-mail could not be registered any more can still sign in', async (t, database) => {
+eachEngine(test.serial, 'a user whose e-mail would be refused today can still sign in', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { id } = await rest.account('ann@example.com');
   const email = 'ann\u3164@example.com';
@@ -88,7 +92,7 @@ eachEngine(test.serial, 'a user whose e-mail could not be registered any more ca
   t.is((await rest.call('POST', '/api/auth/login', { body: { email, password: PASSWORD } })).status, 200);
 });
 
-eachEngine(test.serial, 'racing registrations of one e-mail make one user', async (t, database) => {
+eachEngine(test.serial, 'simultaneous registrations of one e-mail make one user', async (t, database) => {
   const rest = await startRest(t, database.url);
   const answers = await Promise.all(
     Array.from({ length: 10 }, () => rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } })),
@@ -97,7 +101,7 @@ eachEngine(test.serial, 'racing registrations of one e-mail make one user', asyn
   t.is(answers.find((answer) => answer.status === 201)?.body.role, 'admin');
 });
 
-eachEngine(test.serial, 'closed registration lets in the first alone', async (t, database) => {
+eachEngine(test.serial, 'closed registration accepts only the first user', async (t, database) => {
   const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });
   t.is((await rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } })).body.role, 'admin');
   const second = await rest.call('POST', '/api/auth/register', { body: { email: 'c@d', password: PASSWORD } });
@@ -105,7 +109,7 @@ eachEngine(test.serial, 'closed registration lets in the first alone', async (t,
   t.is(second.body.code, 'registration_closed');
 });
 
-eachEngine(test.serial, 'closed registration lets in one alone also when many are first', async (t, database) => {
+eachEngine(test.serial, 'closed registration accepts only one of many simultaneous first users', async (t, database) => {
   const rest = await startRest(t, database.url, { REGISTRATION: 'closed' });
   const answers = await Promise.all(
     Array.from({ length: 12 }, (_, i) =>
@@ -117,19 +121,23 @@ eachEngine(test.serial, 'closed registration lets in one alone also when many ar
   t.is(users.length, 1);
 });
 
-eachEngine(test.serial, 'beyond loopback the first registration needs the setup code, later ones do not', async (t, database) => {
-  const rest = await startRest(t, database.url, { HOST: '0.0.0.0', ALLOWED_HOSTS: '127.0.0.1' });
-  const register = (email: string, headers: Record<string, string> = {}) =>
-    rest.call('POST', '/api/auth/register', { body: { email, password: PASSWORD }, headers });
-  for (const code of [undefined, '', 'wrong', rest.setupCode.slice(0, -1)]) {
-    const refused = await register('a@b', code === undefined ? {} : { 'Portcullis-Setup-Code': code });
-    t.is(refused.status, 403);
-    t.is(refused.body.code, 'setup_code_required');
-    t.false(refused.text.includes(rest.setupCode));
-  }
-  t.is((await register('a@b', { 'Portcullis-Setup-Code': rest.setupCode })).body.role, 'admin');
-  t.is((await register('c@d')).body.role, 'user');
-});
+eachEngine(
+  test.serial,
+  'if the gateway listens beyond loopback, the first registration needs the setup code, and later ones do not',
+  async (t, database) => {
+    const rest = await startRest(t, database.url, { HOST: '0.0.0.0', ALLOWED_HOSTS: '127.0.0.1' });
+    const register = (email: string, headers: Record<string, string> = {}) =>
+      rest.call('POST', '/api/auth/register', { body: { email, password: PASSWORD }, headers });
+    for (const code of [undefined, '', 'wrong', rest.setupCode.slice(0, -1)]) {
+      const refused = await register('a@b', code === undefined ? {} : { 'Portcullis-Setup-Code': code });
+      t.is(refused.status, 403);
+      t.is(refused.body.code, 'setup_code_required');
+      t.false(refused.text.includes(rest.setupCode));
+    }
+    t.is((await register('a@b', { 'Portcullis-Setup-Code': rest.setupCode })).body.role, 'admin');
+    t.is((await register('c@d')).body.role, 'user');
+  },
+);
 
 eachEngine(test.serial, 'unknown e-mail, wrong password and disabled user get the same answer', async (t, database) => {
   const rest = await startRest(t, database.url);
@@ -173,7 +181,7 @@ test.serial('an unknown e-mail takes the time of a wrong password', async (t) =>
   t.true(apart() < 2, `${unknown} ms and ${wrong} ms`);
 });
 
-test.serial('more passwords than can wait are refused', async (t) => {
+test.serial('passwords are refused when too many wait to be checked', async (t) => {
   const { createPasswords } = await import('../../src/auth/passwords.ts');
   for (const [cores, refusals] of [
     [4, 4],
@@ -186,83 +194,91 @@ test.serial('more passwords than can wait are refused', async (t) => {
     const refused = settled.filter((one) => one.status === 'rejected');
     t.is(refused.length, refusals);
     t.true(refused.every((one) => one.reason.code === 'too_many_requests' && one.reason.retryAfter > 0));
-    t.false(await passwords.verify(null, 'x'), 'and those that come later are served');
+    t.false(await passwords.verify(null, 'x'), 'later passwords are checked');
   }
-});
-
-eachEngine(test.serial, 'me, logout, and a new password that ends the other logins', async (t, database) => {
-  const rest = await startRest(t, database.url);
-  const { id, token } = await rest.account('a@example.com');
-  const me = async (bearer: unknown) => (await rest.call('GET', '/api/auth/me', { token: String(bearer) })).status;
-  t.is((await rest.call('GET', '/api/auth/me', { token })).body.id, id);
-
-  const login = async (password: string) =>
-    (await rest.call('POST', '/api/auth/login', { body: { email: 'a@example.com', password } })).body.token;
-  const second = await login(PASSWORD);
-  const third = await login(PASSWORD);
-  const { body: made } = await rest.call('POST', '/api/auth/tokens', { token, body: { name: 'ci' } });
-  t.is((await rest.call('POST', '/api/auth/logout', { token: third })).status, 204);
-  t.is(await me(third), 401);
-  t.is(await me(second), 200);
-
-  const change = (body: object, bearer = token) => rest.call('PUT', '/api/auth/password', { token: bearer, body });
-  const wrong = await change({ current_password: 'not this one', new_password: 'another password' });
-  t.is(wrong.status, 400);
-  t.is(wrong.body.errors?.[0]?.path, 'current_password');
-  t.is((await change({ current_password: PASSWORD, new_password: 'short' })).body.errors?.[0]?.path, 'new_password');
-  t.is((await change({ current_password: PASSWORD, new_password: 'another password' }, String(made.token))).status, 403);
-  t.is((await change({ current_password: PASSWORD, new_password: 'another password' })).status, 204);
-  t.is(await me(token), 200);
-  t.is(await me(second), 401);
-  t.is(await me(made.token), 200, 'API tokens have their own revocation');
-  t.is(await login(PASSWORD), undefined);
-  t.truthy(await login('another password'));
-});
-
-eachEngine(test.serial, 'API tokens: made with a login, shown once, limited, revoked at once', async (t, database) => {
-  const rest = await startRest(t, database.url, { API_TOKEN_LIMIT: '3' });
-  const { token } = await rest.account('admin@example.com');
-  const user = await rest.account('user@example.com');
-  const create = (bearer: string | undefined, name: unknown = 'ci') =>
-    rest.call('POST', '/api/auth/tokens', { token: bearer, body: { name } });
-
-  const made = await create(user.token);
-  t.is(made.status, 201);
-  t.deepEqual(Object.keys(made.body), ['api_token', 'token']);
-  const shown = made.body['api_token'] as { id: string };
-  t.deepEqual(Object.keys(shown), ['id', 'name', 'created_at']);
-  const listed = await rest.call('GET', '/api/auth/tokens', { token: made.body.token });
-  t.deepEqual(listed.body as unknown, [shown]);
-
-  t.is((await create(made.body.token)).status, 403);
-  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token: made.body.token })).status, 403);
-  t.is((await rest.call('POST', '/api/auth/logout', { token: made.body.token })).status, 403);
-
-  const racing = await Promise.all(Array.from({ length: 5 }, () => create(user.token)));
-  t.deepEqual(racing.map((answer) => answer.status).sort(), [201, 201, 409, 409, 409]);
-
-  // Others see and end them only as administrators.
-  const other = await rest.account('other@example.com');
-  t.is((await rest.call('GET', `/api/auth/tokens?user_id=${user.id}`, { token: other.token })).status, 403);
-  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token: other.token })).status, 404);
-  t.is((await rest.call('GET', `/api/auth/tokens?user_id=${user.id}`, { token })).body['length'], 3);
-  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token })).status, 204);
-  t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token })).status, 404);
-  const refused = await rest.call('GET', '/api/auth/me', { token: made.body.token });
-  t.is(refused.status, 401);
-  t.is(refused.body.code, 'invalid_token');
-  t.is((await rest.call('GET', '/api/auth/tokens?user=x', { token })).status, 400);
-  t.is((await rest.call('GET', '/api/auth/tokens?user_id=x', { token })).status, 400);
-
-  const [change] = await rest.changes.list(1, null);
-  t.is(change?.action, 'token.revoke');
-  t.is(change?.object_id, shown.id);
-  t.true((await create(user.token)).status === 201, 'a revoked token makes room');
 });
 
 eachEngine(
   test.serial,
-  'a user who makes many API tokens is told to wait, can revoke them nevertheless, and hinders nobody else',
+  'users can read their own account, log out, and end their other logins with a new password',
+  async (t, database) => {
+    const rest = await startRest(t, database.url);
+    const { id, token } = await rest.account('a@example.com');
+    const me = async (bearer: unknown) => (await rest.call('GET', '/api/auth/me', { token: String(bearer) })).status;
+    t.is((await rest.call('GET', '/api/auth/me', { token })).body.id, id);
+
+    const login = async (password: string) =>
+      (await rest.call('POST', '/api/auth/login', { body: { email: 'a@example.com', password } })).body.token;
+    const second = await login(PASSWORD);
+    const third = await login(PASSWORD);
+    const { body: made } = await rest.call('POST', '/api/auth/tokens', { token, body: { name: 'ci' } });
+    t.is((await rest.call('POST', '/api/auth/logout', { token: third })).status, 204);
+    t.is(await me(third), 401);
+    t.is(await me(second), 200);
+
+    const change = (body: object, bearer = token) => rest.call('PUT', '/api/auth/password', { token: bearer, body });
+    const wrong = await change({ current_password: 'not this one', new_password: 'another password' });
+    t.is(wrong.status, 400);
+    t.is(wrong.body.errors?.[0]?.path, 'current_password');
+    t.is((await change({ current_password: PASSWORD, new_password: 'short' })).body.errors?.[0]?.path, 'new_password');
+    t.is((await change({ current_password: PASSWORD, new_password: 'another password' }, String(made.token))).status, 403);
+    t.is((await change({ current_password: PASSWORD, new_password: 'another password' })).status, 204);
+    t.is(await me(token), 200);
+    t.is(await me(second), 401);
+    t.is(await me(made.token), 200, 'API tokens have their own revocation');
+    t.is(await login(PASSWORD), undefined);
+    t.truthy(await login('another password'));
+  },
+);
+
+eachEngine(
+  test.serial,
+  'an API token needs a login, is shown once, counts against a limit, and is revoked at once',
+  async (t, database) => {
+    const rest = await startRest(t, database.url, { API_TOKEN_LIMIT: '3' });
+    const { token } = await rest.account('admin@example.com');
+    const user = await rest.account('user@example.com');
+    const create = (bearer: string | undefined, name: unknown = 'ci') =>
+      rest.call('POST', '/api/auth/tokens', { token: bearer, body: { name } });
+
+    const made = await create(user.token);
+    t.is(made.status, 201);
+    t.deepEqual(Object.keys(made.body), ['api_token', 'token']);
+    const shown = made.body['api_token'] as { id: string };
+    t.deepEqual(Object.keys(shown), ['id', 'name', 'created_at']);
+    const listed = await rest.call('GET', '/api/auth/tokens', { token: made.body.token });
+    t.deepEqual(listed.body as unknown, [shown]);
+
+    t.is((await create(made.body.token)).status, 403);
+    t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token: made.body.token })).status, 403);
+    t.is((await rest.call('POST', '/api/auth/logout', { token: made.body.token })).status, 403);
+
+    const racing = await Promise.all(Array.from({ length: 5 }, () => create(user.token)));
+    t.deepEqual(racing.map((answer) => answer.status).sort(), [201, 201, 409, 409, 409]);
+
+    // Others see and end them only as administrators.
+    const other = await rest.account('other@example.com');
+    t.is((await rest.call('GET', `/api/auth/tokens?user_id=${user.id}`, { token: other.token })).status, 403);
+    t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token: other.token })).status, 404);
+    t.is((await rest.call('GET', `/api/auth/tokens?user_id=${user.id}`, { token })).body['length'], 3);
+    t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token })).status, 204);
+    t.is((await rest.call('DELETE', `/api/auth/tokens/${shown.id}`, { token })).status, 404);
+    const refused = await rest.call('GET', '/api/auth/me', { token: made.body.token });
+    t.is(refused.status, 401);
+    t.is(refused.body.code, 'invalid_token');
+    t.is((await rest.call('GET', '/api/auth/tokens?user=x', { token })).status, 400);
+    t.is((await rest.call('GET', '/api/auth/tokens?user_id=x', { token })).status, 400);
+
+    const [change] = await rest.changes.list(1, null);
+    t.is(change?.action, 'token.revoke');
+    t.is(change?.object_id, shown.id);
+    t.true((await create(user.token)).status === 201, 'a revoked token makes room');
+  },
+);
+
+eachEngine(
+  test.serial,
+  'a user who makes many API tokens must wait, can still revoke them, and does not affect others',
   async (t, database) => {
     const rest = await startRest(t, database.url, { CHANGE_RATE_LIMIT: '3' });
     const user = await rest.account('user@example.com');
@@ -296,19 +312,23 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'a disabled user has no valid token, and has them again when enabled', async (t, database) => {
-  const rest = await startRest(t, database.url);
-  const admin = await rest.account('admin@example.com');
-  const user = await rest.account('user@example.com');
-  const api = (await rest.call('POST', '/api/auth/tokens', { token: user.token, body: { name: 'x' } })).body.token;
-  const enable = (enabled: boolean) => rest.call('PUT', `/api/users/${user.id}`, { token: admin.token, body: { enabled } });
-  const statuses = () =>
-    Promise.all([user.token, api].map(async (token) => (await rest.call('GET', '/api/auth/me', { token })).status));
-  t.is((await enable(false)).status, 200);
-  t.deepEqual(await statuses(), [401, 401]);
-  t.is((await enable(true)).status, 200);
-  t.deepEqual(await statuses(), [200, 200]);
-});
+eachEngine(
+  test.serial,
+  'the tokens of a disabled user are refused, and valid again when the user is enabled',
+  async (t, database) => {
+    const rest = await startRest(t, database.url);
+    const admin = await rest.account('admin@example.com');
+    const user = await rest.account('user@example.com');
+    const api = (await rest.call('POST', '/api/auth/tokens', { token: user.token, body: { name: 'x' } })).body.token;
+    const enable = (enabled: boolean) => rest.call('PUT', `/api/users/${user.id}`, { token: admin.token, body: { enabled } });
+    const statuses = () =>
+      Promise.all([user.token, api].map(async (token) => (await rest.call('GET', '/api/auth/me', { token })).status));
+    t.is((await enable(false)).status, 200);
+    t.deepEqual(await statuses(), [401, 401]);
+    t.is((await enable(true)).status, 200);
+    t.deepEqual(await statuses(), [200, 200]);
+  },
+);
 
 eachEngine(test.serial, 'login tokens end after 12 hours, API tokens do not', async (t, database) => {
   const rest = await startRest(t, database.url);
@@ -323,7 +343,7 @@ eachEngine(test.serial, 'login tokens end after 12 hours, API tokens do not', as
   t.is(await status(api), 200);
 });
 
-eachEngine(test.serial, 'no login with the old password outlives the change of it', async (t, database) => {
+eachEngine(test.serial, 'a change of the password ends every login with the old one', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { token } = await rest.account('a@example.com');
   const login = () => rest.call('POST', '/api/auth/login', { body: { email: 'a@example.com', password: PASSWORD } });

@@ -9,7 +9,7 @@ async function pair(t: ExecutionContext, url: string): Promise<[TestGateway, Tes
   return [one, url.startsWith('sqlite:') ? one : await startGateway(t, url)];
 }
 
-eachEngine(test.serial, 'revocation, role, groups and the switch of a user hold everywhere at once', async (t, database) => {
+eachEngine(test.serial, 'a change of a token, role, group or user applies at every replica at once', async (t, database) => {
   const [one, two] = await pair(t, database.url);
   const admin = await person(one, 'admin@example.com');
   const user = await person(two, 'user@example.com');
@@ -45,7 +45,7 @@ eachEngine(test.serial, 'first registrations at two replicas make one administra
   t.is(answers.filter(({ body }) => body.role === 'admin').length, 1);
 });
 
-eachEngine(test.serial, 'a token of a rotated key holds at the replica that did not rotate', async (t, database) => {
+eachEngine(test.serial, 'a token under a new key is valid at the replica that did not make the key', async (t, database) => {
   const [one, two] = await pair(t, database.url);
   const admin = await person(one, 'admin@example.com');
   const { body } = await one.rest<{ kid: string }>(201, 'POST', '/api/keys/rotate', { token: admin.token });

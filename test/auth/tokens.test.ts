@@ -1,4 +1,4 @@
-/** Good and forged tokens, held against both readers: `verify.ts` (for /mcp) and express-jwt (for /api). */
+/** Valid and forged tokens, each checked by both readers: `verify.ts` (for /mcp) and express-jwt (for /api). */
 import { createHmac, createPublicKey, createSign, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { v7 as uuidv7 } from 'uuid';
@@ -64,8 +64,8 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'scheme in upper case, two spaces': `BEARER  ${good}`,
     'signed again': `Bearer ${make({})}`,
     'within the tolerance of clocks': `Bearer ${make({ exp: seconds - 1, iat: seconds + 1 })}`,
-    'ours among several audiences': `Bearer ${make({ aud: ['another', 'portcullis'] })}`,
-    'audience and issuer untouched, unknown claims added': `Bearer ${make({ extra: { deep: [1] } })}`,
+    'our audience among several': `Bearer ${make({ aud: ['another', 'portcullis'] })}`,
+    'unknown claims added': `Bearer ${make({ extra: { deep: [1] } })}`,
   };
   const refused: Record<string, string> = {
     'no scheme': good,
@@ -79,10 +79,10 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'five parts, as JWE has': `Bearer ${good}.${h}.${p}`,
     padding: `Bearer ${good}=`,
     'not base64url': `Bearer ${h}.${p}+/.${s}`,
-    'header is no JSON': `Bearer ${part('x')}.${p}.${s}`,
+    'header is not JSON': `Bearer ${part('x')}.${p}.${s}`,
     'header is null': `Bearer ${part('null')}.${p}.${s}`,
     'header is a list': `Bearer ${part('[]')}.${p}.${s}`,
-    'payload is no JSON': `Bearer ${signed(header, 'x', key)}`,
+    'payload is not JSON': `Bearer ${signed(header, 'x', key)}`,
     'payload is null': `Bearer ${signed(header, 'null', key)}`,
     'payload is a list': `Bearer ${signed(header, '[]', key)}`,
     'payload is a string': `Bearer ${signed(header, '"x"', key)}`,
@@ -98,7 +98,7 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'signature changed': `Bearer ${h}.${p}.${s.startsWith('A') ? 'B' : 'A'}${s.slice(1)}`,
     'signature of zeros': `Bearer ${h}.${p}.${part(Buffer.alloc(64).toString('latin1'))}`,
     'signature empty after base64url': `Bearer ${h}.${p}.A`,
-    'another key under our kid': `Bearer ${signed(header, claims, other.privateKey)}`,
+    'a different key under our kid': `Bearer ${signed(header, claims, other.privateKey)}`,
     'unknown kid': `Bearer ${signed({ ...header, kid: 'unknown' }, claims, other.privateKey)}`,
     'unknown kid with our key': `Bearer ${make({}, { kid: 'x' })}`,
     'kid is a path': `Bearer ${make({}, { kid: '../../dev/null' })}`,
@@ -106,9 +106,9 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'kid of the sealing key': `Bearer ${make({}, { kid: 'sealing' })}`,
     'no kid': `Bearer ${make({}, { kid: undefined })}`,
     'no typ': `Bearer ${make({}, { typ: undefined })}`,
-    'typ of something else': `Bearer ${make({}, { typ: 'at+jwt' })}`,
+    'typ of a different kind of token': `Bearer ${make({}, { typ: 'at+jwt' })}`,
     'typ in lower case': `Bearer ${make({}, { typ: 'jwt' })}`,
-    'brings its key (jwk)': `Bearer ${signed({ ...header, jwk }, claims, other.privateKey)}`,
+    'contains its key (jwk)': `Bearer ${signed({ ...header, jwk }, claims, other.privateKey)}`,
     'names its key (jku)': `Bearer ${signed({ ...header, jku: 'https://evil.example/jwks.json' }, claims, other.privateKey)}`,
     'x5u, signed by us': `Bearer ${make({}, { x5u: 'https://evil.example/x' })}`,
     'crit, signed by us': `Bearer ${make({}, { crit: ['b64'], b64: true })}`,
@@ -124,7 +124,7 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'wrong audience': `Bearer ${make({ aud: 'another' })}`,
     'other audiences': `Bearer ${make({ aud: ['another', 'portcullis-2'] })}`,
     'an empty list of audiences': `Bearer ${make({ aud: [] })}`,
-    'a list of audiences with what is none': `Bearer ${make({ aud: ['portcullis', 1] })}`,
+    'a list of audiences with a number': `Bearer ${make({ aud: ['portcullis', 1] })}`,
     'no audience': `Bearer ${without('aud')}`,
     'no issuer': `Bearer ${without('iss')}`,
     'no sub': `Bearer ${without('sub')}`,
@@ -166,12 +166,12 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
   t.is(bare.status, 401);
   t.is(bare.body.code, 'unauthenticated');
 
-  // A token of another user's record, one without record, and one without exp that is no API token.
+  // The token of another user's record, a token without a record, and a login token without exp.
   const stranger = await rest.account('b@example.com');
   for (const change of [{ sub: stranger.id }, { jti: uuidv7() }, { exp: undefined }, { sub: uuidv7() }]) {
     t.is((await rest401(`Bearer ${make(change)}`)).status, 401, JSON.stringify(change));
   }
-  // What the claims say of role and groups decides nothing (law 7).
+  // The role and groups in the claims decide nothing (law 7).
   const { body } = await rest401(
     `Bearer ${signed(header, { ...JSON.parse(Buffer.from(stranger.token.split('.')[1] ?? '', 'base64url').toString()), role: 'admin' }, key)}`,
   );
@@ -206,7 +206,7 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
   const { token } = await rest.account('admin@example.com');
   const user = await rest.account('user@example.com');
   const api = (await rest.call('POST', '/api/auth/tokens', { token, body: { name: 'x' } })).body.token;
-  // Another replica, where the database takes one; and one that has not heard of the rotation in any case.
+  // A second replica if the database accepts one, otherwise a second key ring. It does not know of the rotation yet.
   const replica =
     engine === 'sqlite' ? await createKeyRing(rest.database.knex, rest.vault) : (await startRest(t, database.url)).keys;
   const verify = createVerifier(replica, rest.rules);
@@ -237,9 +237,9 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
     keys.map((key: { kid: string }) => key.kid),
     [rotated.body['kid'], before],
   );
-  t.deepEqual(Object.keys(keys[0]), ['kty', 'crv', 'x', 'y', 'kid', 'alg', 'use'], 'public members alone');
+  t.deepEqual(Object.keys(keys[0]), ['kty', 'crv', 'x', 'y', 'kid', 'alg', 'use'], 'only public members');
 
-  // The old key is good for what it signed, and after the overlap for API tokens alone.
+  // The old key verifies only the tokens that it signed, and after the overlap only API tokens.
   const record = await tokenStore(rest.database.knex).find(
     JSON.parse(Buffer.from(fresh.split('.')[1] ?? '', 'base64url').toString()).jti,
   );
@@ -249,7 +249,7 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
   const stolen = createPrivateKey({ key: rest.vault.open(`signing:${before}`, old.sealed), format: 'der', type: 'pkcs8' });
   const claims = JSON.parse(Buffer.from(fresh.split('.')[1] ?? '', 'base64url').toString());
   const forged = signed({ alg: 'ES256', typ: 'JWT', kid: before }, claims, stolen);
-  t.is((await rest.call('GET', '/api/auth/me', { token: forged })).status, 401, 'its record names the other key');
+  t.is((await rest.call('GET', '/api/auth/me', { token: forged })).status, 401, 'its record names the new key');
   rest.pass(13 * 3_600_000);
   const forever = signed({ alg: 'ES256', typ: 'JWT', kid: before }, { ...claims, exp: claims.exp * 2 }, stolen);
   t.true(isRefusal(await verify(`Bearer ${forever}`)));

@@ -45,7 +45,7 @@ test('a stock never exceeds its limits, whatever is taken and given back', (t) =
   );
 });
 
-test('those who wait for room get it in their order, one key does not wait for another, and nothing is lost', async (t) => {
+test('waiters of one key are served in order, keys do not wait for each other, and nothing is lost', async (t) => {
   const step = fc.record({ key: fc.constantFrom('a', 'b'), amount: fc.integer({ min: 1, max: 60 }), leaves: fc.boolean() });
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
@@ -105,7 +105,7 @@ test('the debt of a flow shrinks with time, and `wait` returns it in seconds', (
   t.is(flow.wait('ann'), 0);
 });
 
-test('only keys that used much wait for the common debt', (t) => {
+test('only keys that used much wait until the shared debt is paid', (t) => {
   const flow = createFlow({ perKey: { perSecond: 10, burst: 100 }, all: { perSecond: 10, burst: 100 } }, () => 0);
   flow.charge('ann', 90);
   flow.charge('bob', 40);

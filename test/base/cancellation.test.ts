@@ -1,7 +1,7 @@
 import test from 'ava';
 import { createCancellation, signalOf } from '../../src/base/cancellation.ts';
 
-test('each listener is called once with the first reason, and not after it has left or when it came too late', (t) => {
+test('each listener is called once with the first reason, and not after it was removed', (t) => {
   const call = createCancellation();
   const heard: string[] = [];
   const leaver = (): void => void heard.push('leaver');

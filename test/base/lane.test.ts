@@ -38,7 +38,7 @@ function work(steps: number, each: () => void): () => boolean {
   };
 }
 
-test('owners of long work take turns, slice by slice, however much one of them has', async (t) => {
+test('owners of long work take turns, slice by slice, however much work one of them has', async (t) => {
   const time = manualClock();
   const lane = createLane(time.clock);
   const order: string[] = [];
@@ -72,7 +72,7 @@ test('long work leaves two thirds of the time to others', async (t) => {
   t.true(rested >= 2 * 1_500 - 4);
 });
 
-test('no slice is longer than its time and one step', async (t) => {
+test('a slice takes at most its time and one more step', async (t) => {
   const time = manualClock();
   const slices: number[] = [];
   const lane = createLane({
@@ -93,7 +93,7 @@ test('no slice is longer than its time and one step', async (t) => {
   t.true(slices.length > 10 && slices.every((took) => took < 2 + 0.75));
 });
 
-test('short work is over at once while the lane is free', async (t) => {
+test('short work ends at once while the lane is free', async (t) => {
   const time = manualClock();
   const lane = createLane(time.clock);
   let over = false;
@@ -106,7 +106,7 @@ test('short work is over at once while the lane is free', async (t) => {
   t.true(over);
 });
 
-test('work that throws ends with its cause, and others go on', async (t) => {
+test('work that throws rejects with its error, and other work continues', async (t) => {
   const time = manualClock();
   const lane = createLane(time.clock);
   const failing = lane.run('a', () => {

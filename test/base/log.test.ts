@@ -1,7 +1,7 @@
 import test from 'ava';
 import { createLog } from '../../src/base/log.ts';
 
-test('a full disk is one line a minute, and other failures are a line each', (t) => {
+test('a full disk is logged once a minute, and each other failure is logged', (t) => {
   const lines: Record<string, unknown>[] = [];
   const log = createLog('info', { write: (line: string) => void lines.push(JSON.parse(line)) });
   const failed = (code: string) => Object.assign(new Error(code), { code });

@@ -37,7 +37,7 @@ async function start(t: ExecutionContext) {
   };
 }
 
-test.serial('plan, apply, history, diff, show, rollback and export: a day with policies in git', async (t) => {
+test.serial('plan, apply, history, diff, show, rollback and export work together on policies in git', async (t) => {
   const { gateway, admin, token, run, ran, rest } = await start(t);
   await addTarget(gateway, admin.token, 'everything');
   const dir = join(folder(t), 'policies');
@@ -310,7 +310,7 @@ test.serial('a server that is not a gateway cannot make the command write outsid
   t.deepEqual(readdirSync(root), []);
 });
 
-test.serial('as a process: output, exit code, and --json', async (t) => {
+test.serial('a process of the command has the right output, exit code and JSON', async (t) => {
   const { gateway, token } = await start(t);
   const dir = folder(t);
   writeFileSync(join(dir, 'a.yaml'), file());

@@ -86,7 +86,7 @@ test.serial('tests run without a gateway, and a failure names file, position and
   t.regex(pattern.err, /unused\.yaml:3:1: resource_pattern is refused\. /);
 });
 
-test.serial('lint needs no gateway, and fails where asked to', async (t) => {
+test.serial('lint needs no gateway, and fails at the given severity', async (t) => {
   const dir = folder(t);
   writeFileSync(join(dir, 'a.yaml'), file({ name: 'A', effect: 'deny', priority: 20 }));
   writeFileSync(join(dir, 'b.yaml'), file({ name: 'B' }));
@@ -102,7 +102,7 @@ test.serial('lint needs no gateway, and fails where asked to', async (t) => {
   t.regex(one.out, /\n1 finding in 1 policy\.\n$/);
 });
 
-test.serial('the gateway is asked why, what if, who and what', async (t) => {
+test.serial('explain, simulate, who-can and what-can ask the gateway', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const { token } = await apiToken(gateway, admin);

@@ -127,7 +127,7 @@ test('secrets are read from files, as Docker and Kubernetes mount them', (t) => 
   t.regex(String(mistakesOf(t, { MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
 });
 
-test('an address that others can reach asks for the setup code, unless that is waived', (t) => {
+test('the setup code is required at an address that others can reach, unless it is waived', (t) => {
   t.true(readConfig({ HOST: '0.0.0.0' }).setupCodeRequired);
   t.true(readConfig({ HOST: '10.1.2.3' }).setupCodeRequired);
   t.true(readConfig({ HOST: '127.evil.example' }).setupCodeRequired);

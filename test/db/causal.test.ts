@@ -25,7 +25,7 @@ test('a single server gets no settings, and neither does a server with Galera th
   t.deepEqual(await told({ wsrep_on: 'OFF' }), []);
 });
 
-test('a node of Galera waits for what the cluster has committed, and answers nothing without the others', async (t) => {
+test('a Galera node is set to wait for the commits of the cluster, and to answer nothing without a majority', async (t) => {
   t.deepEqual(await told({ wsrep_on: 'ON' }), ['set session wsrep_sync_wait = 1', 'set session wsrep_dirty_reads = OFF']);
 });
 
@@ -58,7 +58,7 @@ async function attempts(error: Error): Promise<number> {
   return tried;
 }
 
-test('what a cluster rolled back is run again, and nothing else', async (t) => {
+test('a transaction that a cluster rolled back is retried, and no other one is', async (t) => {
   const coded = (code: string, message = code): Error => Object.assign(new Error(message), { code });
   for (const code of ['ER_LOCK_DEADLOCK', 'ER_TRANSACTION_ROLLBACK_DURING_COMMIT', 'ER_CHECKREAD'])
     t.is(await attempts(coded(code)), 2);

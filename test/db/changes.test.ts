@@ -65,7 +65,7 @@ eachEngine(test.serial, 'changes move the counter by one each, in the same trans
 
 eachEngine(
   test.serial,
-  'the feed tells what was changed between two positions, and says so where it cannot tell all of it',
+  'the feed returns the changes between two positions, or says that it cannot tell all of them',
   async (t, at) => {
     const database = await open(t, at);
     const { knex } = database;
@@ -124,7 +124,7 @@ eachEngine(test.serial, 'changes of one actor do not wait behind all those of an
   t.is((await changes.position()).sequence, 103);
 });
 
-eachServer(test.serial, 'changes that wait hold no connection, and one that fails does not hold up the next', async (t, at) => {
+eachServer(test.serial, 'waiting changes hold no connection, and a failed change does not block the next', async (t, at) => {
   const database = await open(t, at);
   const changes = await createChanges(database, Date.now);
   let release = (): void => undefined;
@@ -145,7 +145,7 @@ eachServer(test.serial, 'changes that wait hold no connection, and one that fail
   t.is((await results).filter(({ status }) => status === 'fulfilled').length, 15);
 });
 
-eachEngine(test.serial, 'a transaction is one revision, however many policies it changes, and says why', async (t, at) => {
+eachEngine(test.serial, 'a transaction is one revision with a reason, however many policies it changes', async (t, at) => {
   const database = await open(t, at);
   let time = 0;
   const changes = await createChanges(database, () => ++time);
@@ -177,7 +177,7 @@ eachEngine(test.serial, 'a transaction is one revision, however many policies it
 
 eachEngine(
   test.serial,
-  'thousands of changes in one transaction are each a row, in their order, in few statements',
+  'thousands of changes in one transaction are stored as rows in order, in few statements',
   async (t, at) => {
     const database = await open(t, at);
     const { knex } = database;
@@ -222,7 +222,7 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'changes that race run one at a time, through however many replicas', async (t, at) => {
+eachEngine(test.serial, 'simultaneous changes run one at a time, also at several replicas', async (t, at) => {
   const database = await open(t, at);
   const other = database.kind === 'sqlite' ? database : await open(t, at);
   const writers = [
@@ -265,7 +265,7 @@ eachServer(test.serial, 'a snapshot does not see what is committed after its fir
 
 eachEngine(
   test.serial,
-  'a probe writes; however many ask at once, one is under way; and it fails where the table cannot be written',
+  'a probe writes to a table, is shared by simultaneous callers, and fails if the table cannot be written',
   async (t, at) => {
     const database = await open(t, at);
     let writes = 0;
@@ -316,7 +316,7 @@ eachEngine(test.serial, 'replicas that start at once migrate once, and a second 
   for (let i = 0; i < made.length; i += 2) t.is(made[i]?.slice(3), made[i + 1]?.slice(4), 'one at a time');
 });
 
-test.serial('a SQLite file serves one process, also when that process is killed', async (t) => {
+test.serial('a SQLite file serves one process at a time, and is free when that process is killed', async (t) => {
   const { createSqlite } = await import('../support/databases/sqlite.ts');
   const at = await createSqlite();
   t.teardown(at.drop);
@@ -334,7 +334,7 @@ test.serial('a SQLite file serves one process, also when that process is killed'
   t.truthy(await open(t, at));
 });
 
-test.serial('a server that is not there is a clear refusal', async (t) => {
+test.serial('a missing database server gets a clear error', async (t) => {
   const error = await t.throwsAsync(
     () => openDatabase(readConfig({ DATABASE_URL: 'mysql://root:hunter2@127.0.0.1:1/x' }).database, makeCounter),
     { instanceOf: AppError },

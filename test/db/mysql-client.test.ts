@@ -5,7 +5,7 @@ import { eachServer } from '../support/databases/engines.ts';
 
 eachServer(
   test.serial,
-  'what a server does not answer in time fails, and takes neither its connection nor the next with it',
+  'a statement without an answer in time fails, and neither its connection nor the next statement is affected',
   async (t, at) => {
     const db = knex({ client: boundedMysql(2_000), connection: at.url, pool: { min: 0, max: 1 } });
     t.teardown(() => db.destroy());

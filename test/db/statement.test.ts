@@ -32,7 +32,7 @@ const text = fc.oneof(
   fc.string({ unit: fc.constantFrom("'", '\\', '"', '%', '?', '-', '*', '/', '\n', 'a', '\u{1f600}') }),
 );
 
-eachEngine(test.serial, 'a literal is the value that it is of, byte for byte', async (t, at) => {
+eachEngine(test.serial, 'a literal stands for its value, byte for byte', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   await knex.schema.createTable('things', (table) => {
     table.integer('id').primary();
@@ -58,7 +58,7 @@ eachEngine(test.serial, 'a literal is the value that it is of, byte for byte', a
   await fc.assert(fc.asyncProperty(values, same), { numRuns: 40 });
 });
 
-eachEngine(test.serial, 'nothing that a literal says ends its statement', async (t, at) => {
+eachEngine(test.serial, 'no value of a literal can end its statement', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   await knex.schema.createTable('things', (table) => {
     table.text('value');
@@ -70,7 +70,7 @@ eachEngine(test.serial, 'nothing that a literal says ends its statement', async 
   t.deepEqual((await knex('things').where('after', 'after')).length, values.length);
 });
 
-eachEngine(test.serial, 'faults are those of knex, and so are transactions', async (t, at, engine) => {
+eachEngine(test.serial, 'errors and transactions of statements are those of knex', async (t, at, engine) => {
   const { knex } = await openTestDatabase(t, at);
   await knex.schema.createTable('things', (table) => {
     table.integer('id').primary();
@@ -104,12 +104,12 @@ eachEngine(test.serial, 'faults are those of knex, and so are transactions', asy
   await t.throwsAsync(statement(ended.trx, insert(4, 'four')), { message: /ended/ });
   t.is((await knex('things')).length, 1);
   if (engine === 'sqlite') return;
-  // As many at once as the pool has connections, and more.
+  // More statements at once than the pool has connections.
   await Promise.all(Array.from({ length: 40 }, (_, i) => statement(knex, insert(10 + i, 'many'))));
   t.is((await knex('things')).length, 41);
 });
 
-eachServer(test.serial, 'a connection that died is not used again', async (t, at) => {
+eachServer(test.serial, 'a broken connection is not used again', async (t, at) => {
   const { knex, reader } = await openTestDatabase(t, at);
   const current = async (): Promise<number> => {
     const [[{ id }]] = (await statement(reader, 'select connection_id() as id')) as [[{ id: number }]];
@@ -127,7 +127,7 @@ eachServer(test.serial, 'a connection that died is not used again', async (t, at
   t.is(mode, 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION');
 });
 
-eachServer(test.serial, 'placeholders go on to be filled where there are values, and nowhere else', async (t, at) => {
+eachServer(test.serial, 'placeholders are filled only in statements with values', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const [[row]] = (await knex.raw('select ? as a, ? as c, ?? from (select 1 as d) t', ["it's \\ ?", 7, 'd'])) as [[object]];
   t.deepEqual({ ...row }, { a: "it's \\ ?", c: 7, d: 1 });
@@ -135,37 +135,33 @@ eachServer(test.serial, 'placeholders go on to be filled where there are values,
   t.deepEqual({ ...none }, { a: '?', b: '??' });
 });
 
-eachServer(
-  test.serial,
-  'no charset or sql_mode that the server gives new connections changes what a literal says',
-  async (t, at) => {
-    const user = `init_${process.pid}_${Date.now()}`;
-    const inits = ['set names gbk', 'set names latin1', "set session sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"];
-    await withAdmin(at, async (admin) => {
-      await admin.query(`create user '${user}'@'%' identified by 'a password of a test'`);
-      await admin.query(`grant all on \`${new URL(at.url).pathname.slice(1)}\`.* to '${user}'@'%'`);
-      t.teardown(() => withAdmin(at, (again) => again.query(`drop user '${user}'@'%'`)));
-      // It counts for those alone who have no right to change it.
-      const url = new URL(at.url);
-      url.username = user;
-      url.password = encodeURIComponent('a password of a test');
-      const values = [...HOSTILE, "\u7f1e' or 1=1", '\u0410\u0411', '\u0412\u0413'];
-      for (const init of inits) {
-        await admin.query('set global init_connect = ?', [init]);
-        try {
-          const { knex } = await openTestDatabase(t, { ...at, url: url.href });
-          await knex.schema.createTable('things', (table) => {
-            table.integer('id').primary();
-            table.text('value').notNullable();
-          });
-          const literal = literalOf(knex);
-          await statement(knex, `insert into things values ${values.map((value, id) => `(${id},${literal(value)})`).join()}`);
-          t.deepEqual(await knex('things').orderBy('id').pluck('value'), values, init);
-          await knex.schema.dropTable('things');
-        } finally {
-          await admin.query("set global init_connect = ''");
-        }
+eachServer(test.serial, 'no default charset or sql_mode of the server changes the meaning of a literal', async (t, at) => {
+  const user = `init_${process.pid}_${Date.now()}`;
+  const inits = ['set names gbk', 'set names latin1', "set session sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"];
+  await withAdmin(at, async (admin) => {
+    await admin.query(`create user '${user}'@'%' identified by 'a password of a test'`);
+    await admin.query(`grant all on \`${new URL(at.url).pathname.slice(1)}\`.* to '${user}'@'%'`);
+    t.teardown(() => withAdmin(at, (again) => again.query(`drop user '${user}'@'%'`)));
+    // It counts for those alone who have no right to change it.
+    const url = new URL(at.url);
+    url.username = user;
+    url.password = encodeURIComponent('a password of a test');
+    const values = [...HOSTILE, "\u7f1e' or 1=1", '\u0410\u0411', '\u0412\u0413'];
+    for (const init of inits) {
+      await admin.query('set global init_connect = ?', [init]);
+      try {
+        const { knex } = await openTestDatabase(t, { ...at, url: url.href });
+        await knex.schema.createTable('things', (table) => {
+          table.integer('id').primary();
+          table.text('value').notNullable();
+        });
+        const literal = literalOf(knex);
+        await statement(knex, `insert into things values ${values.map((value, id) => `(${id},${literal(value)})`).join()}`);
+        t.deepEqual(await knex('things').orderBy('id').pluck('value'), values, init);
+        await knex.schema.dropTable('things');
+      } finally {
+        await admin.query("set global init_connect = ''");
       }
-    });
-  },
-);
+    }
+  });
+});

@@ -29,7 +29,7 @@ test('one read runs at a time, and owners take turns', async (t) => {
   t.is(await inTurn('c', async () => 'free again'), 'free again');
 });
 
-test('a read that fails gives its turn to the next', async (t) => {
+test('a failed read passes its turn to the next', async (t) => {
   const inTurn = createTurns();
   const failing = inTurn('a', () => Promise.reject(new Error('lost')));
   const next = inTurn('b', async () => 'read');

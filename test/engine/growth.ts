@@ -1,4 +1,4 @@
-/** Does the process grow with the decisions that it makes? `--decisions=n`, one at a time and then as many in lists. */
+/** Measures whether many decisions make the process grow. `--decisions=n` decisions are made one by one, and as many in lists. */
 import { parseArgs } from 'node:util';
 import type { NamedObject } from '../../src/engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
@@ -9,11 +9,11 @@ const decisions = Number(values.decisions);
 const MOST_MIB = 40;
 const POLICIES = 300;
 const LIST = 500;
-/** By then every heap has been filled and rewound. */
+/** After this many decisions, every heap has been filled and rewound. */
 const WARM_UP = 300_000;
 const ANN = { sub: 'ann', role: 'dev', groups: ['a'] };
 
-/** 200 of them stay regexes, so that three instances hold them; the rest are prefixes. */
+/** 200 of the patterns stay regular expressions, so that three instances hold them. The others are prefixes. */
 const policies = Array.from({ length: POLICIES }, (_, n) =>
   policyWith({
     id: `p${n}`,

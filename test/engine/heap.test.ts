@@ -4,7 +4,7 @@ import { createEngine, type LoadedEngine, loadPolicyModule } from '../../src/eng
 import { layOut, MAX_PATTERNS } from '../../src/engine/partition.ts';
 import { policyWith } from './support.ts';
 
-/** OPA's regex cache breaks at 100 patterns on one heap: see MAX_PATTERNS. */
+/** OPA's regex cache fails with 100 patterns on one heap (see MAX_PATTERNS). */
 const module = await loadPolicyModule();
 const ANN = { sub: 'ann', role: 'dev', groups: ['a'] };
 

@@ -13,7 +13,7 @@ const NOW = Date.now();
 const OLD = NOW - 100 * DAY;
 const LONG_MS = 60_000;
 
-/** A gateway on a database that has the rows of `fill`. Timers of a minute and longer go off soon. */
+/** Starts a gateway on a database with the rows of `fill`. Timers of a minute and longer end soon. */
 async function startOn(
   t: ExecutionContext,
   url: string,
@@ -56,8 +56,8 @@ eachEngine(test.serial, 'the gateway deletes tokens that ended long ago, and kee
     ]);
   });
   const ids = async (): Promise<string[]> => knex('tokens').orderBy('id').pluck('id');
-  await until('a token is forgotten', async () => (await ids()).length < 4);
-  await until('the other one, too', async () => (await ids()).length < 3);
+  await until('a token is deleted', async () => (await ids()).length < 4);
+  await until('the second one is deleted', async () => (await ids()).length < 3);
   t.deepEqual(await ids(), ['in force', 'revoked lately']);
 });
 
@@ -86,8 +86,8 @@ eachEngine(test.serial, 'the gateway removes old changes, but no change of a pol
     '30',
   );
   const ids = async (): Promise<string[]> => knex('changes').orderBy('sequence').pluck('object_id');
-  await until('one is removed', async () => (await ids()).length < 4);
-  await until('the other one, too', async () => (await ids()).length < 3);
+  await until('one change is removed', async () => (await ids()).length < 4);
+  await until('the second one is deleted', async () => (await ids()).length < 3);
   t.deepEqual(await ids(), ['old policy', 'young']);
 });
 
@@ -99,12 +99,12 @@ test.serial('the gateway deletes old sessions in batches, so that requests do no
     const rows = Array.from({ length: 1_200 }, (_, n) => ({ ...session, id: `old ${n}`, created_at: OLD, seen_at: OLD }));
     await db.batchInsert('sessions', rows, 100);
     await db.raw('create table deleted (at text not null)');
-    // Throughout one statement of SQLite, 'now' is the same.
+    // In SQLite, 'now' has the same value throughout one statement.
     await db.raw(
       "create trigger deletion after delete on sessions begin insert into deleted values (strftime('%J', 'now')); end",
     );
   });
-  await until('they are deleted', async () => (await knex('sessions').first('id')) === undefined);
+  await until('the sessions are deleted', async () => (await knex('sessions').first('id')) === undefined);
   const statements: { rows: number }[] = await knex('deleted').groupBy('at').count({ rows: '*' });
   t.is(
     statements.reduce((sum, { rows }) => sum + rows, 0),

@@ -63,21 +63,21 @@ for (const [path, prefix] of [
       t.is(connected.asked, n);
     }
 
-    await until('the stream is there', () => [...target.sessions.values()].some(({ stream }) => stream !== null));
+    await until('the stream is open', () => [...target.sessions.values()].some(({ stream }) => stream !== null));
     for (let n = 0; n < 3; n++) target.say('notifications/message', { level: 'info', data: n });
-    await until('what the target said has come', () => connected.logged.length === 3);
+    await until('the messages of the target have arrived', () => connected.logged.length === 3);
     t.deepEqual(connected.logged, [0, 1, 2]);
 
     for (let n = 0; n < 2; n++) {
       const cancel = new AbortController();
       const before = target.seen().filter((method) => method === 'tools/call').length;
       const slow = client.callTool({ name: `${prefix}slow`, arguments: {} }, undefined, { signal: cancel.signal });
-      await until('the call is there', () => target.seen().filter((method) => method === 'tools/call').length > before);
+      await until('the call has arrived', () => target.seen().filter((method) => method === 'tools/call').length > before);
       const asked = target.received.findLast(({ message }) => message?.method === 'tools/call')?.message?.id;
       cancel.abort('enough');
       await t.throwsAsync(slow);
       const cancelled = () => target.received.findLast(({ message }) => message?.method === 'notifications/cancelled');
-      await until('the target is told', () => cancelled()?.message?.params?.['requestId'] === asked);
+      await until('the target gets the cancellation', () => cancelled()?.message?.params?.['requestId'] === asked);
     }
 
     const session = transport.sessionId;
@@ -86,9 +86,9 @@ for (const [path, prefix] of [
     t.is(renewed.size, 1);
     t.not([...renewed][0], [...answers][0]);
     t.is(transport.sessionId, session);
-    await until('the stream is with the new one', () => [...target.sessions.values()].at(-1)?.stream != null);
+    await until('the stream uses the new upstream session', () => [...target.sessions.values()].at(-1)?.stream != null);
     target.say('notifications/message', { level: 'info', data: 'again' });
-    await until('it is heard', () => connected.logged.includes('again'));
+    await until('the message arrives', () => connected.logged.includes('again'));
     t.true(
       balanced.counts.every((count) => count > 5),
       String(balanced.counts),
@@ -97,7 +97,7 @@ for (const [path, prefix] of [
     await transport.terminateSession();
     for (const url of [w.gateway.url, other.url]) {
       const { status } = await post(`${url}${path}`, w.token, call(`${prefix}echo`), { 'mcp-session-id': session ?? '' });
-      t.is(status, 404, 'its end is known everywhere');
+      t.is(status, 404, 'every replica knows that the session has ended');
     }
   });
 }
@@ -110,7 +110,7 @@ interface Replicas {
   api<T>(method: string, path: string, body?: unknown): Promise<T>;
 }
 
-/** Two replicas as processes of their own, one target of each kind, everything allowed. */
+/** Starts two replicas as processes, with these targets and a policy that allows everything. */
 async function processes(t: ExecutionContext, databaseUrl: string, targets: Readonly<Record<string, string>>): Promise<Replicas> {
   const environment = {
     DATABASE_URL: databaseUrl,
@@ -146,7 +146,7 @@ const echoIn = async (url: string, token: string, session: string) => {
   return message;
 };
 
-eachServer(test.serial, 'another replica takes a session over when its owner is killed', async (t, at) => {
+eachServer(test.serial, 'a replica takes over the sessions of a killed owner', async (t, at) => {
   t.timeout(120_000);
   const target = await startStateful();
   t.teardown(() => target.stop());
@@ -159,7 +159,7 @@ eachServer(test.serial, 'another replica takes a session over when its owner is 
   const session = await openSession(`${holder.url}/mcp`, replicas.token);
   const served = await openSession(`${holder.url}/mcp/modern`, replicas.token);
   const callServed = () => post(`${other.url}/mcp/modern`, replicas.token, call('echo'), { 'mcp-session-id': served });
-  t.truthy((await callServed()).message?.result, 'it is passed on to the replica that serves it');
+  t.truthy((await callServed()).message?.result, 'the request is forwarded to the owner');
   let answered = 0;
   let failed = 0;
   let over = false;
@@ -171,19 +171,19 @@ eachServer(test.serial, 'another replica takes a session over when its owner is 
     }
   };
   const callers = Array.from({ length: 4 }, caller);
-  await until('there is traffic', () => answered > 50);
+  await until('calls are answered', () => answered > 50);
   t.is(failed, 0);
   holder.child.kill('SIGKILL');
   await holder.ended;
   const before = answered;
-  await until('the other goes on', () => answered > before + 50);
+  await until('the other replica answers', () => answered > before + 50);
   over = true;
   await Promise.all(callers);
-  t.true(failed <= 8, `${failed} requests failed: those under way, and no more`);
+  t.true(failed <= 8, `${failed} requests failed, more than were in flight`);
   t.regex(textOf((await echoIn(`${other.url}/mcp`, replicas.token, session))?.result ?? {}), /^up-/);
-  t.truthy((await callServed()).message?.result, 'one that the gateway serves by itself goes on, too');
+  t.truthy((await callServed()).message?.result, 'a session of the bridge also continues');
   const { body } = await rest<{ id: string }[]>(other.url, 'GET', '/api/sessions', { token: replicas.admin });
-  t.is(body.length, 2, 'they are the same sessions');
+  t.is(body.length, 2, 'no new session was made');
 });
 
 eachServer(test.serial, 'a client of 2026-07-28 only has to retry when a replica is killed', async (t, at) => {
@@ -203,12 +203,12 @@ eachServer(test.serial, 'a client of 2026-07-28 only has to retry when a replica
   for (let n = 0; n < 4; n++) t.is(textOf(await echo().catch(echo)), 'ok');
 });
 
-/** Takes a quarter of a minute, because that long a replica may be silent. */
+/** These tests take 15 s, because a replica may be silent for that long. */
 const frozen = process.env['PORTCULLIS_TEST_FROZEN'] === 'true' ? eachServer : () => undefined;
 
 frozen(
   test.serial,
-  'a replica that stands still is replaced, and what it held is not its any more when it goes on',
+  'the sessions of a frozen replica are taken over, and it does not own them when it continues',
   async (t, at) => {
     t.timeout(180_000);
     const target: Stateful = await startStateful();
@@ -222,13 +222,13 @@ frozen(
     holder.child.kill('SIGSTOP');
     const began = performance.now();
     const during = await echoIn(`${other.url}/mcp`, replicas.token, session);
-    t.is(during?.error?.code, -32603, 'nobody knows what became of it');
+    t.is(during?.error?.code, -32603, 'the fate of the call is unknown');
     t.true(performance.now() - began < 30_000);
     const after = await echoIn(`${other.url}/mcp`, replicas.token, session);
     t.regex(textOf(after?.result ?? {}), /^up-/);
     holder.child.kill('SIGCONT');
     const again = textOf((await echoIn(`${holder.url}/mcp`, replicas.token, session))?.result ?? {});
-    t.is(again, textOf(after?.result ?? {}), 'it passes the request on to who has the session now');
+    t.is(again, textOf(after?.result ?? {}), 'it forwards the request to the new owner');
     t.truthy(held);
   },
 );

@@ -24,7 +24,7 @@ const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: 
 const post = (path: string, body: string): string =>
   `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 
-test('a request that is sent ahead begins when the one before it is answered', async (t) => {
+test('a pipelined request starts when the one before it is answered', async (t) => {
   const begun: string[] = [];
   let underWay = 0;
   const socket = await listening(t, async (req, res) => {
@@ -68,14 +68,14 @@ test('requests that wait behind an answer that ends the connection do not start'
   t.deepEqual(begun, ['/1']);
 });
 
-test('a request of a connection that has broken does not begin', (t) => {
+test('a request on a broken connection does not start', (t) => {
   const begun: unknown[] = [];
   const take = inTurn((req) => begun.push(req));
   take({ socket: { writable: false } } as IncomingMessage, new EventEmitter() as ServerResponse);
   t.deepEqual(begun, []);
 });
 
-test('a packet of a thousand requests is no more work than one', async (t) => {
+test('the gateway handles only a few of a thousand requests in one packet', async (t) => {
   const { url, rest } = await startGateway(t);
   const { host, port, hostname } = new URL(url);
   const socket = connect(Number(port), hostname);
@@ -87,5 +87,5 @@ test('a packet of a thousand requests is no more work than one', async (t) => {
   await rest(200, 'GET', '/health/live');
   const metrics = await (await fetch(`${url}/metrics`)).text();
   const answered = /route="\/"[^}]*\} (\d+)/.exec(metrics)?.[1];
-  t.true(Number(answered ?? 0) <= 33, `${answered} were worked on`);
+  t.true(Number(answered ?? 0) <= 33, `${answered} requests were handled`);
 });

@@ -24,7 +24,7 @@ function pool(t: ExecutionContext, url: string, over: Partial<Knex.Config> = {})
   return db;
 }
 
-eachServer(test.serial, 'what a server does to a statement is 503', async (t, at, engine) => {
+eachServer(test.serial, 'an interruption of a statement by the server is a 503', async (t, at, engine) => {
   const admin = pool(t, at.url);
   const db = pool(t, at.url);
   const idOf = async (): Promise<number> => (await db.raw('select connection_id() as id'))[0][0].id;
@@ -60,7 +60,7 @@ eachServer(test.serial, 'what a server does to a statement is 503', async (t, at
   t.is(codeOf(refused), 'unavailable', refused.message);
 });
 
-eachServer(test.serial, 'a pool with none left, or none to be had, is 503', async (t, at) => {
+eachServer(test.serial, 'a pool without a free or a possible connection is a 503', async (t, at) => {
   // In this time the one that holds it must have its connection made.
   const busy = pool(t, at.url, { acquireConnectionTimeout: 2_000 });
   const holding = await busy.transaction();
@@ -76,7 +76,7 @@ eachServer(test.serial, 'a pool with none left, or none to be had, is 503', asyn
   t.is(codeOf(await failure(t, pool(t, elsewhere.href).raw('select 1'))), 'unavailable');
 });
 
-eachServer(test.serial, 'a statement that is wrong is a fault of the gateway', async (t, at) => {
+eachServer(test.serial, 'a wrong statement is a fault of the gateway', async (t, at) => {
   const db = pool(t, at.url);
   await db.raw('create table t (a int primary key)');
   await db.raw('insert into t values (1)');
@@ -85,7 +85,7 @@ eachServer(test.serial, 'a statement that is wrong is a fault of the gateway', a
   }
 });
 
-test.serial('what SQLite says of its files is 503', async (t) => {
+test.serial('a file error of SQLite is a 503', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
   const { knex: db } = await openTestDatabase(t, at);

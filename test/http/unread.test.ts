@@ -43,7 +43,7 @@ async function read(socket: Socket, until: number): Promise<number> {
   return bytes;
 }
 
-test('a client that takes nothing of its answer for a while is closed, and the log says so', async (t) => {
+test('a client that reads nothing of its answer for a while is disconnected, and the log says so', async (t) => {
   const streamed: RequestListener = (_, res) => {
     res.write(LARGE);
   };
@@ -57,7 +57,7 @@ test('a client that takes nothing of its answer for a while is closed, and the l
   }
 });
 
-test('a client that takes its answer slowly, or waits for it, gets all of it', async (t) => {
+test('a client that reads its answer slowly, or waits for it, gets all of it', async (t) => {
   const { ask, said, waiting } = await serve(t, (_, res) => void setTimeout(() => res.end(LARGE), 1_000), { stallMs: 500 });
   const socket = ask('a');
   let bytes = 0;
@@ -72,7 +72,7 @@ test('a client that takes its answer slowly, or waits for it, gets all of it', a
   t.is(waiting.taken, 0);
 });
 
-test('the bytes that wait for one are bounded, a single large answer is sent, and others are served', async (t) => {
+test('the bytes that wait for one client are limited, a single large answer is sent, and others are served', async (t) => {
   const { ask, closed, said } = await serve(t, (_, res) => void res.end(LARGE), { perKey: 16 * MIB });
   const waits = [ask('a'), ask('a')];
   const end = once(closed, 'closed');

@@ -487,8 +487,8 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'a revoked token ends everything that is open within five seconds, and nothing comes after (case 43)',
         ],
         'attack/streams.test.ts': [
-          'a call under way is ended by a revoked token, in a session',
-          'a call under way is ended by a revoked token, 2026-07-28',
+          'a revoked token ends a call in flight, in a session',
+          'a revoked token ends a call in flight, 2026-07-28',
         ],
       },
     },
@@ -524,7 +524,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'Policy changes between two pages of a list, two batches, or two rounds of an exchange.',
       shownBy: {
         'sessions/streams.test.ts': [
-          'each page of a list and each batch is decided with the policy of its moment (case 46)',
+          'each page of a list and each batch is decided with the policies of its time (case 46)',
           'each round of an exchange gets its own decision (case 46)',
         ],
       },
@@ -590,7 +590,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       shownBy: {
         [HTTP]: ['the gateway reads only JSON in UTF-8 without a content encoding'],
         [MESSAGES]: refused('a byte order mark'),
-        'base/json/json.test.ts': ['refuses bytes that are not UTF-8'],
+        'base/json/json.test.ts': ['the reader refuses bytes that are not UTF-8'],
       },
     },
   ],
@@ -662,7 +662,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'a storm of reconnecting clients gets the free slots, and holds none of them when it is over',
         ],
         [GATEWAY]: ['a user who sends too many requests has to wait, and other users at the same address do not'],
-        'attack/streams.test.ts': ['clients that leave while they are admitted hold no places'],
+        'attack/streams.test.ts': ['clients that disconnect during admission hold no slots'],
       },
     },
   ],

@@ -195,7 +195,7 @@ test.serial('a connection that breaks off is reported neither as a timeout nor a
   t.like(fault(), { kind: 'broken_off' });
 });
 
-test.serial('successes are noted, too', async (t) => {
+test.serial('successful answers are also recorded', async (t) => {
   const health = createHealth(Date.now);
   const url = await upstreamOf(t, (received, res) =>
     received.message?.method === 'tools/call'

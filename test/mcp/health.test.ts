@@ -102,7 +102,7 @@ test('a principal waits only once for timeouts that others met', (t) => {
   t.true(isRefused(health, by('e')));
 });
 
-test('a list that hangs is left alone on its own: a session that opens says nothing of it', (t) => {
+test('a hanging list is suspended on its own, and a session that opens does not end that', (t) => {
   const { health } = setUp();
   const recovered: string[] = [];
   health.onRecovered((id) => recovered.push(id));
@@ -118,7 +118,7 @@ test('a list that hangs is left alone on its own: a session that opens says noth
   t.deepEqual(recovered, [target.id]);
 });
 
-test('whoever missed a target because it could not be reached once is told when it can', async (t) => {
+test('an unreachable target is reported once when it can be reached again', async (t) => {
   const { health } = setUp();
   const recovered: string[] = [];
   health.onRecovered((id) => recovered.push(id));

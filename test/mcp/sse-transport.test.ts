@@ -1,4 +1,4 @@
-/** Targets of HTTP with SSE behind the port that the gateway has for targets. */
+/** Targets of HTTP with SSE, used through the interface `Upstream`. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -191,11 +191,11 @@ test.serial('the server gets only headers of the gateway', async (t) => {
 });
 
 for (const [what, endpoint] of [
-  ['another origin', 'http://evil.test/messages'],
-  ['another host', '//evil.test/messages'],
-  ['another port', 'http://127.0.0.1:1/messages'],
+  ['a different origin', 'http://evil.test/messages'],
+  ['a different host', '//evil.test/messages'],
+  ['a different port', 'http://127.0.0.1:1/messages'],
   ['a user', 'http://me:secret@HOST/messages'],
-  ['another scheme', 'file:///etc/passwd'],
+  ['a different scheme', 'file:///etc/passwd'],
   ['no address', 'http://'],
 ] as const) {
   test.serial(`an endpoint event that names ${what} is refused`, async (t) => {
@@ -311,7 +311,7 @@ for (const status of [302, 307, 400, 401, 404, 429, 500]) {
   });
 }
 
-test.serial('a GET with another answer is reported', async (t) => {
+test.serial('a GET with an unexpected answer is reported', async (t) => {
   for (const status of [302, 401, 405]) {
     const server = createServer((_, res) => void res.writeHead(status, { location: '/other' }).end());
     server.listen(0, '127.0.0.1');
@@ -358,7 +358,7 @@ test.serial('an unused session is closed, and a session with an open stream is k
   const [target, driver] = await scripted(t, {}, { idleMs: 3_000 });
   await driver.open();
   const standing = succeeded(await driver.send({ method: 'GET' }));
-  // Opened later, so its time ends later.
+  // This session is opened later, so it is closed later.
   const unused = driverOf(t, target.url, { idleMs: 3_000 });
   await unused.open();
   t.is(target.open.size, 2);
@@ -384,7 +384,7 @@ test.serial('one target has at most its share of the connections, and its own un
     () => `session-${++next}`,
   );
   t.teardown(() => upstream.close());
-  // Each is of another user, so that no user has too many.
+  // Each session has a different user, so that no user has too many.
   const of = (id: string) => drive(upstream, { ...httpTarget('sse', target.url), id }, { ...ACCESS, user: `user ${++next}` });
   const opening = (id: string) => of(id).post({ id: 1, method: 'initialize', params: {} });
   const other = of('other');
@@ -394,7 +394,7 @@ test.serial('one target has at most its share of the connections, and its own un
   const drivers = Array.from({ length: 249 }, () => of('busy'));
   await Promise.all(drivers.map((driver) => driver.open()));
   for (const driver of drivers) t.is(succeeded(await driver.send({ method: 'GET' })).status, 200);
-  // The unused one of the same target goes, though that of the other is older.
+  // The unused session of the same target is closed, although that of the other target is older.
   const last = of('busy');
   await last.open();
   t.is(statusOf(await idle.post({ id: 2, method: 'ping' })), 404);
@@ -402,7 +402,7 @@ test.serial('one target has at most its share of the connections, and its own un
   t.like(await opening('busy'), { fault: 'busy' });
   t.is(statusOf(await other.post({ method: 'notifications/initialized' })), 202);
   t.is(statusOf(await opening('third')), 200);
-  // Those that are being opened have their places already.
+  // Sessions that are being opened count, too.
   const answers = await Promise.all(Array.from({ length: 251 }, () => opening('fourth')));
   t.deepEqual(
     answers.filter((answer) => isFault(answer)),
@@ -457,7 +457,7 @@ test.serial('a slow client slows down the target', async (t) => {
   const [connection] = target.open;
   if (connection === undefined) return t.fail();
   let sent = 0;
-  // Far more than sockets and the session hold: at some point nothing is taken any more.
+  // This is far more than sockets and the session hold, so at some point the gateway stops reading.
   for (let taken = true; taken && sent < 2_000; sent++) {
     if (connection.write(message({ method: 'notifications/message', params: { text, sent } }))) continue;
     const patience = new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 300));

@@ -24,7 +24,7 @@ const MASTER_KEY = Buffer.alloc(32, 7);
 const silent = createLog('silent');
 const STATE = { sequence: 3, revision: 2, engine_hash: 'e'.repeat(64) };
 
-eachServer(test.serial, 'a replica is there as long as it says so, by the clock of the server', async (t, at) => {
+eachServer(test.serial, 'a replica is live while it announces itself, by the clock of the database server', async (t, at) => {
   const store = replicaStore((await openTestDatabase(t, at)).knex);
   const id = randomUUID();
   t.is(await store.find(id), null);
@@ -41,7 +41,7 @@ eachServer(test.serial, 'a replica is there as long as it says so, by the clock 
   t.is(await store.find(id), null);
 });
 
-eachServer(test.serial, 'what a replica has not said itself leads nowhere', async (t, at) => {
+eachServer(test.serial, 'requests go only to addresses that replicas have announced', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const vault = createVault(MASTER_KEY);
   const [here, there] = [randomUUID(), randomUUID()];
@@ -77,7 +77,7 @@ eachServer(test.serial, 'what a replica has not said itself leads nowhere', asyn
     [here],
   );
   await other.stop();
-  t.is(await rows.clone().where({ id: there }).first(), undefined, 'who leaves says so');
+  t.is(await rows.clone().where({ id: there }).first(), undefined, 'a replica that stops removes its row');
 });
 
 eachServer(
@@ -160,7 +160,7 @@ async function exchange(t: ExecutionContext): Promise<Exchange> {
   });
 }
 
-test.serial('a request that is passed on is known for what it is, and for nothing else', async (t) => {
+test.serial('a forwarded request is recognised by its signature, and only for that request', async (t) => {
   const e = await exchange(t);
   const arrived = await e.pass();
   t.is(arrived?.headers['x-other'], 'goes on');
@@ -170,28 +170,28 @@ test.serial('a request that is passed on is known for what it is, and for nothin
   t.true(e.judge({ peer }));
   const [time = '', mac = ''] = peer.split('.');
   for (const [what, changes] of Object.entries({
-    'another path': { peer, url: '/mcp/u?x=1' },
-    'another query': { peer, url: '/mcp/t' },
-    'another method': { peer, method: 'DELETE' },
-    'another token': { peer, authorization: 'Bearer other' },
+    'a different path': { peer, url: '/mcp/u?x=1' },
+    'a different query': { peer, url: '/mcp/t' },
+    'a different method': { peer, method: 'DELETE' },
+    'a different token': { peer, authorization: 'Bearer other' },
     'no token': { peer, authorization: '' },
-    'another time': { peer: [Number(time) + 1, mac].join('.') },
-    'a cut one': { peer: peer.slice(0, -1) },
-    'a longer one': { peer: `${peer}A` },
-    'two of them': { peer: `${peer}, ${peer}` },
-    nothing: {},
-    'an empty one': { peer: '' },
+    'a different time': { peer: [Number(time) + 1, mac].join('.') },
+    'a signature that is cut off': { peer: peer.slice(0, -1) },
+    'a signature that is too long': { peer: `${peer}A` },
+    'two signatures': { peer: `${peer}, ${peer}` },
+    'no signature': {},
+    'an empty signature': { peer: '' },
   })) {
     t.false(e.judge(changes), what);
   }
   e.now += 31_000;
-  t.false(e.judge({ peer }), 'an old one');
+  t.false(e.judge({ peer }), 'an old signature');
   e.now -= 62_000;
-  t.false(e.judge({ peer }), 'one of the future');
+  t.false(e.judge({ peer }), 'a signature of the future');
   const foreign = createPeers({ vault: createVault(Buffer.alloc(32, 8)), now: () => e.now + 31_000, log: silent });
   t.teardown(() => foreign.close());
   const again = { url: '/mcp/t?x=1', method: 'POST', headers: { authorization: 'Bearer token', 'portcullis-peer': peer } };
-  t.false(foreign.isFromPeer(again as unknown as IncomingMessage), 'of a different master key');
+  t.false(foreign.isFromPeer(again as unknown as IncomingMessage), 'a signature under a different master key');
 });
 
 test.serial('a peer that cannot be reached, a different replica and a peer that fails get different results', async (t) => {
@@ -238,7 +238,7 @@ test.serial('a peer that cannot be reached, a different replica and a peer that 
 
 const forgery = (mac = 'A'.repeat(43)): string => `${Date.now()}.${mac}`;
 
-test.serial('who says to be a replica is checked like everybody', async (t) => {
+test.serial('a request that only claims to come from a replica is checked like any other', async (t) => {
   const w = await world(t, null, null, { MCP_RATE_LIMIT: '5' });
   await w.allow({ name: 'all' });
   const { port } = new URL(w.gateway.url);
@@ -276,12 +276,12 @@ test.serial('who says to be a replica is checked like everybody', async (t) => {
 
 eachServer(
   test.serial,
-  'a replica at the address of another refuses what is not meant for it, and the session goes on',
+  'a forwarded request that reaches the wrong replica is refused, and the session continues',
   async (t, at) => {
     const w = await world(t, at.url);
     await w.allow({ name: 'all' });
     const session = await openSession(`${w.gateway.url}/mcp`, w.token);
-    // As behind a mistaken REPLICA_URL: the one that holds the session says that it is where the other is.
+    // As with a wrong REPLICA_URL: the owner of the session announces the address of the other replica.
     const other = await startGateway(t, at.url);
     const config = readConfig({ DATABASE_URL: at.url });
     const database = await openDatabase(config.database, async () => undefined);

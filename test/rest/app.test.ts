@@ -2,7 +2,7 @@ import test from 'ava';
 import { homePage } from '../../src/rest/home.ts';
 import { PASSWORD, sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
 
-test.serial('every answer has an id and its headers, every refusal is a problem', async (t) => {
+test.serial('every answer has a request id and the security headers, and every refusal is a problem document', async (t) => {
   const rest = await start(t);
   const answers = [
     await rest.call('GET', '/health/live'),
@@ -35,7 +35,7 @@ test.serial('every answer has an id and its headers, every refusal is a problem'
   t.not(own.headers['x-request-id'], 'chosen-by-the-caller');
 });
 
-test.serial('paths have one spelling, methods are those that a route has', async (t) => {
+test.serial('each path has one spelling, and each route has only its own methods', async (t) => {
   const rest = await start(t);
   const { token } = await rest.account('a@example.com');
   for (const path of [
@@ -199,7 +199,7 @@ test.serial('behind a trusted proxy, only the address that it wrote counts', asy
   t.is(await login('2001:db8:0:1::3'), 401);
 });
 
-test.serial('health tells whether to send requests', async (t) => {
+test.serial('the health routes tell whether to send requests', async (t) => {
   const rest = await start(t);
   t.deepEqual((await rest.call('GET', '/health/ready')).body as unknown, {
     ready: true,
@@ -245,7 +245,7 @@ test.serial('the address of the gateway is a page for browsers and JSON for prog
   t.true(homePage('https://x/"><script>').includes('https://x/&#34;&#62;&#60;script&#62;/mcp'));
 });
 
-test.serial('metrics are for this host and for administrators', async (t) => {
+test.serial('only this host and administrators may read metrics', async (t) => {
   const rest = await start(t);
   const { token } = await rest.account('admin@example.com');
   const user = await rest.account('user@example.com');
@@ -262,33 +262,30 @@ test.serial('metrics are for this host and for administrators', async (t) => {
   t.is((await remote(token)).status, 200);
 });
 
-test.serial(
-  'a scraper with METRICS_TOKEN or the token of an administrator is answered under any Host, and nobody else',
-  async (t) => {
-    const scrape = 'the-token-of-prometheus';
-    const rest = await start(t, { METRICS_TOKEN: scrape });
-    const { token } = await rest.account('admin@example.com');
-    const user = await rest.account('user@example.com');
-    const ask = (bearer?: string, path = '/metrics', headers: Record<string, string> = {}) =>
-      rest.call('GET', path, { token: bearer, headers: { host: '10.0.0.7:8080', ...headers } });
-    const elsewhere = { 'x-forwarded-for': '192.0.2.1' };
-    t.is((await ask(scrape)).status, 200);
-    t.is((await ask(scrape, '/metrics', elsewhere)).status, 200);
-    t.is((await ask(token, '/metrics', elsewhere)).status, 200);
-    t.is((await ask(user.token)).status, 403);
-    t.is((await ask()).status, 403, 'without a token the Host is checked, on loopback too');
-    // What a page could send that reaches loopback under a name of its own.
-    t.is((await ask('made-up-by-a-page')).status, 401);
-    t.is((await ask(`${scrape}x`)).status, 401);
-    t.is((await ask(scrape, '/health/ready')).status, 403, 'other routes keep the check');
-    t.is((await ask(scrape, '/metrics', { origin: 'https://evil.example' })).status, 403);
-    const other = await rest.call('GET', '/api/users', { token: scrape });
-    t.is(other.status, 401, 'the token opens nothing else');
-    t.false(rest.logged().includes(scrape));
-  },
-);
+test.serial('only a scraper with METRICS_TOKEN or the token of an administrator may use any Host', async (t) => {
+  const scrape = 'the-token-of-prometheus';
+  const rest = await start(t, { METRICS_TOKEN: scrape });
+  const { token } = await rest.account('admin@example.com');
+  const user = await rest.account('user@example.com');
+  const ask = (bearer?: string, path = '/metrics', headers: Record<string, string> = {}) =>
+    rest.call('GET', path, { token: bearer, headers: { host: '10.0.0.7:8080', ...headers } });
+  const elsewhere = { 'x-forwarded-for': '192.0.2.1' };
+  t.is((await ask(scrape)).status, 200);
+  t.is((await ask(scrape, '/metrics', elsewhere)).status, 200);
+  t.is((await ask(token, '/metrics', elsewhere)).status, 200);
+  t.is((await ask(user.token)).status, 403);
+  t.is((await ask()).status, 403, 'without a token the Host is checked, on loopback too');
+  // What a page could send that reaches loopback under a name of its own.
+  t.is((await ask('made-up-by-a-page')).status, 401);
+  t.is((await ask(`${scrape}x`)).status, 401);
+  t.is((await ask(scrape, '/health/ready')).status, 403, 'other routes keep the check');
+  t.is((await ask(scrape, '/metrics', { origin: 'https://evil.example' })).status, 403);
+  const other = await rest.call('GET', '/api/users', { token: scrape });
+  t.is(other.status, 401, 'the token opens nothing else');
+  t.false(rest.logged().includes(scrape));
+});
 
-test.serial('without METRICS_TOKEN no text is a scrape token', async (t) => {
+test.serial('if METRICS_TOKEN is not set, no bearer token is a scrape token', async (t) => {
   const rest = await start(t);
   for (const bearer of ['null', 'undefined', '']) {
     const { status } = await rest.call('GET', '/metrics', { headers: { authorization: `Bearer ${bearer}` } });
@@ -296,7 +293,7 @@ test.serial('without METRICS_TOKEN no text is a scrape token', async (t) => {
   }
 });
 
-test.serial('the answer to a fault has no details, and its log line no secret', async (t) => {
+test.serial('the answer to a fault contains no details, and its log line contains no secret', async (t) => {
   const rest = await start(t);
   const password = 'a very secret passphrase';
   const { token } = await rest.account('a@example.com', password);
@@ -334,7 +331,7 @@ test.serial('the answer to a fault has no details, and its log line no secret', 
   t.is(logged.match(new RegExp(String(broken.body['request_id']), 'g'))?.length, 2, 'the failure and the request, once each');
 });
 
-test.serial('a database out of reach is 503, never a 500 and never an allow', async (t) => {
+test.serial('an unreachable database is a 503, never a 500 and never an allow', async (t) => {
   const rest = await start(t);
   const { token } = await rest.account('a@example.com');
   await rest.database.close();

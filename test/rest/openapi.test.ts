@@ -56,7 +56,7 @@ test.serial('the contract marks the open routes, and no other route answers with
   }
 });
 
-test.serial('the administration of an empty gateway conforms, refusals too', async (t) => {
+test.serial('answers and refusals of the administration match the contract', async (t) => {
   const gateway = await startGateway(t);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');
@@ -101,7 +101,7 @@ test.serial('the administration of an empty gateway conforms, refusals too', asy
   t.is((await call('GET', '/api/auth/me', user.token)).status, 401);
 });
 
-test.serial('each path answers methods that it does not have with 405, and the Allow that the contract has', async (t) => {
+test.serial('each path answers unknown methods with 405 and the Allow of the contract', async (t) => {
   const gateway = await startGateway(t);
   const methods = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH'];
   for (const [path, operations] of Object.entries(document.paths)) {
@@ -120,7 +120,7 @@ test.serial('each path answers methods that it does not have with 405, and the A
   }
 });
 
-test.serial('each operation has a name of its own', (t) => {
+test.serial('each operation has its own name', (t) => {
   const operations = Object.values(document.paths).flatMap((path) => Object.values(path)) as { operationId?: string }[];
   const ids = operations.map(({ operationId }) => operationId ?? '');
   for (const id of ids) t.regex(id, /^[a-z][A-Za-z]+$/);
@@ -166,7 +166,7 @@ test.serial('each name of a schema is given in one place', (t) => {
   t.deepEqual(given.sort(), Object.keys(document.components.schemas).sort());
 });
 
-test.serial('every schema that the contract refers to is there', (t) => {
+test.serial('every schema that the contract refers to exists', (t) => {
   const names = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/([^"]*)"/g)].map(([, name = '']) => name);
   t.true(names.length > 100);
   t.deepEqual(

@@ -5,7 +5,7 @@ import { createTimings } from '../../src/rest/timings.ts';
 const bounds = [0.01, 0.1, 1];
 const seconds = [0, 0.005, 0.01, 0.010_1, 0.1, 0.5, 1, 1.5, 300];
 
-test('a histogram says to Prometheus what one of prom-client says', async (t) => {
+test('a histogram has the same output as one of prom-client', async (t) => {
   const [own, theirs] = [new Registry(), new Registry()];
   const described = { name: 'a_seconds', help: 'What it is' };
   const timings = createTimings(own, { ...described, bounds, labels: ['method', 'error'] });
@@ -38,14 +38,14 @@ test('a histogram says to Prometheus what one of prom-client says', async (t) =>
   t.deepEqual(await lines(own), await lines(theirs));
 });
 
-test('a histogram without labels is there before anything is observed', async (t) => {
+test('a histogram without labels is listed before anything is observed', async (t) => {
   const registry = new Registry();
   createTimings(registry, { name: 'b_seconds', help: 'b', bounds });
   t.regex(await registry.metrics(), /^b_seconds_count 0$/m);
   t.regex(await registry.metrics(), /^b_seconds_bucket\{le="\+Inf"\} 0$/m);
 });
 
-test('however many values a label has, the number of series stays bounded', async (t) => {
+test('the number of series is limited, however many values a label has', async (t) => {
   const registry = new Registry();
   const timings = createTimings(registry, { name: 'c_seconds', help: 'c', bounds, labels: ['target'] });
   for (let n = 0; n < 5_000; n++) timings.observe(1, `target-${n}`);

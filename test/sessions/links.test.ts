@@ -126,7 +126,7 @@ function staysAlive(t: ExecutionContext): void {
 const aborted = ({ signal }: UpstreamRequest): Promise<object> =>
   new Promise((resolve) => signal?.addEventListener('abort', () => resolve({ fault: 'aborted' }), { once: true }));
 
-test.serial('a target that takes a session and then says nothing holds its requests up for a bounded time', async (t) => {
+test.serial('a target that opens a session and then hangs delays its requests for a limited time', async (t) => {
   staysAlive(t);
   const f = await fixture();
   for (let n = 0; n < 50; n++) await f.sessions.set(session.id, 'id-of-t', { key: `k${n}`, value: `file:///${n}` }, n);
@@ -139,7 +139,7 @@ test.serial('a target that takes a session and then says nothing holds its reque
   t.is('fault' in failed && failed.fault, 'timeout');
 });
 
-test.serial('a database that fails or hangs is a fault in bounded time, and the next request tries again', async (t) => {
+test.serial('a database that fails or hangs is a fault in limited time, and the next request tries again', async (t) => {
   staysAlive(t);
   let state: 'fails' | 'hangs' | 'works' = 'fails';
   const f = await fixture((store) => ({
@@ -158,7 +158,7 @@ test.serial('a database that fails or hangs is a fault in bounded time, and the 
   t.deepEqual(await f.links.current(f.place(1)), { upstreamId: 'up-1', revision: '2025-11-25' });
 });
 
-test.serial('what was opened and cannot be kept is ended at the target', async (t) => {
+test.serial('an upstream session that was opened and cannot be stored is ended at the target', async (t) => {
   const f = await fixture(() => ({ insertUpstream: () => Promise.reject(new Error('the database is down')) }));
   t.true(isUpstreamSessionFailure(await f.links.current(f.place(1))));
   const last = f.sent.at(-1);
@@ -186,7 +186,7 @@ test.serial('an upstream session is used only with the binding that it was opene
   t.is(f.links.open({ ...f.place(1), access: { ...access, binding: 'other credentials' } }), null);
 });
 
-test.serial('what a target says of itself is not kept beyond measure', async (t) => {
+test.serial('very large capabilities of a target are not remembered', async (t) => {
   const f = await fixture();
   const large = Object.fromEntries(Array.from({ length: 2_000 }, (_, n) => [`capability-${n}`, {}]));
   await f.links.current(f.place(1));
@@ -208,7 +208,7 @@ test.serial('what a target says of itself is not kept beyond measure', async (t)
   t.is(f.links.helloOf(session, 'id-of-t'), null);
 });
 
-test.serial('a merged stream takes from its sources what its reader takes, and finishes them when it leaves', async (t) => {
+test.serial('a merged stream reads from its sources as fast as its reader, and ends them when the reader leaves', async (t) => {
   const merged = createMerge<number>();
   let made = 0;
   let finished = 0;
@@ -222,7 +222,7 @@ test.serial('a merged stream takes from its sources what its reader takes, and f
   const added = [merged.add(source()), merged.add(source())];
   t.is((await merged.items.next()).value, 1);
   await new Promise((resolve) => setImmediate(resolve));
-  t.true(made <= 3, 'nobody runs ahead');
+  t.true(made <= 3, 'no source runs ahead of the reader');
   await merged.items.return(undefined);
   await Promise.all(added);
   t.is(finished, 2);
@@ -230,7 +230,7 @@ test.serial('a merged stream takes from its sources what its reader takes, and f
   t.true((await merged.items.next()).done);
 });
 
-test.serial('what a slow reader has not heard yet is not said twice', async (t) => {
+test.serial('a notification that a slow reader has not read yet is not queued again', async (t) => {
   const merged = createMerge<string>();
   for (let n = 0; n < 1_000; n++) for (const kind of ['tools', 'prompts']) merged.push(kind, kind);
   merged.end();
@@ -268,7 +268,7 @@ test.serial('a change without a listener is delivered to the first listener', (t
   t.is(told.length, 2);
 });
 
-test.serial('a stream is examined again when something of its own has changed, and not when other users have', async (t) => {
+test.serial('a stream is checked again when its own caller has changed, and not when other users have', async (t) => {
   const parts = { engine: {}, targets: new Map(), sessions: {} };
   const groups: string[] = [];
   let admission = { snapshot: { sequence: 1, ...parts }, principal: { role: 'user', groups } } as unknown as Admission;
@@ -295,7 +295,7 @@ test.serial('a stream is examined again when something of its own has changed, a
     const { snapshot, principal } = admission;
     admission = { snapshot: { ...snapshot, ...now }, principal: { ...principal, ...who } } as Admission;
     const before = admitted;
-    await until('it has looked twice', () => admitted >= before + 2);
+    await until('the stream was checked twice', () => admitted >= before + 2);
     const found = examined;
     examined = 0;
     return found;
@@ -355,6 +355,6 @@ test.serial('a stream ends when its token expires, and a call in flight continue
   await until('the end', () => ended.length > 0);
   leave();
   const before = admitted;
-  await until('it has looked twice', () => admitted >= before + 4);
+  await until('the stream was checked twice', () => admitted >= before + 4);
   t.deepEqual([...new Set(ended)], ['a stream']);
 });

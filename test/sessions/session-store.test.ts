@@ -78,7 +78,7 @@ eachStore('sessions are listed in the order of their ids, filtered, without ende
   t.true((await ids(since, { user_id: 'alice' }, null, null)).includes(everywhere?.id ?? ''));
 });
 
-eachStore('of replicas that take a session over at once, one has it', async (t, store) => {
+eachStore('one of several replicas that take over a session at the same time becomes its owner', async (t, store) => {
   const session = row({ holder: 'a' });
   await store.insert(session);
   const taken = await Promise.all(['b', 'c', 'd'].map((to) => store.adopt(session.id, 'a', to)));
@@ -100,7 +100,7 @@ eachStore('each cause has one upstream session, whichever replica opens it first
   t.true(await store.insertUpstream('s', 'Cause', half('four'), NOW), 'compared byte for byte');
 });
 
-eachStore('settings are of a session and a target, or of every target', async (t, store) => {
+eachStore('a setting belongs to a session and one target, or to every target', async (t, store) => {
   await store.set('s', 't', { key: 'a', value: 'file:///ä' }, NOW);
   await store.set('s', 't', { key: 'level', value: 'info' }, NOW + 1);
   await store.set('s', 't', { key: 'level', value: 'debug' }, NOW + 2);
@@ -122,7 +122,7 @@ eachStore('settings are of a session and a target, or of every target', async (t
   t.is((await store.settings('s', 'v')).filter(({ key }) => key === 'level').length, 1);
 });
 
-eachStore('a session keeps a thousand settings, and no more', async (t, store, knex) => {
+eachStore('a session stores at most a thousand settings', async (t, store, knex) => {
   const rows = Array.from({ length: 999 }, (_, i) => ({
     session_id: 's',
     target_id: `t${i % 3}`,

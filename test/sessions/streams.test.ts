@@ -98,63 +98,63 @@ eachEngine(
   },
 );
 
+test.serial('listeners learn of a change of policy for the kinds that were acknowledged, under their subscription', async (t) => {
+  const listened = await startListened(t);
+  const w = await world(t);
+  const modern = await addTarget(w, 'modern', listened.upstream.url);
+  await w.allow({ name: 'all' });
+  const subscription = await subscribe(t, modern, w.token, {
+    toolsListChanged: true,
+    resourcesListChanged: true,
+    resourceSubscriptions: ['file:///a'],
+  });
+  t.is((await subscription.next()).method, 'notifications/subscriptions/acknowledged');
+  await w.allow({ name: 'one more', resource_type: 'prompt' });
+  const told = [await subscription.next(), await subscription.next()];
+  t.deepEqual(told.map(({ method }) => method).sort(), [
+    'notifications/resources/list_changed',
+    'notifications/tools/list_changed',
+  ]);
+  for (const { params } of told) t.deepEqual(params, { _meta: { [ID]: 'sub' } });
+
+  const other = await subscribe(t, modern, w.token, { toolsListChanged: true });
+  await other.next();
+  await w.allow({ name: 'not this', resource_type: 'resource', resource_pattern: '^file:///a$', effect: 'deny', priority: 99 });
+  t.deepEqual(await subscription.next(), {
+    jsonrpc: '2.0',
+    id: 'sub',
+    result: { resultType: 'complete', _meta: { [ID]: 'sub' } },
+  } as object);
+  await subscription.ended;
+  t.is((await other.next()).method, 'notifications/tools/list_changed', 'it had nothing to lose');
+  await until('the target is left', () => listened.streams[0]?.closed === true);
+  t.false(listened.streams[1]?.closed);
+  t.is(subscription.heard.length, 4);
+});
+
 test.serial(
-  'a change of policy is told to listeners, of the kinds that were acknowledged, under their subscription',
+  'a subscription ends when the credentials of its caller change, and the next one uses the new credentials',
   async (t) => {
     const listened = await startListened(t);
     const w = await world(t);
     const modern = await addTarget(w, 'modern', listened.upstream.url);
     await w.allow({ name: 'all' });
-    const subscription = await subscribe(t, modern, w.token, {
-      toolsListChanged: true,
-      resourcesListChanged: true,
-      resourceSubscriptions: ['file:///a'],
+    const { body: targets } = await w.gateway.rest<{ id: string; name: string }[]>(200, 'GET', '/api/targets', {
+      token: w.admin.token,
     });
-    t.is((await subscription.next()).method, 'notifications/subscriptions/acknowledged');
-    await w.allow({ name: 'one more', resource_type: 'prompt' });
-    const told = [await subscription.next(), await subscription.next()];
-    t.deepEqual(told.map(({ method }) => method).sort(), [
-      'notifications/resources/list_changed',
-      'notifications/tools/list_changed',
-    ]);
-    for (const { params } of told) t.deepEqual(params, { _meta: { [ID]: 'sub' } });
-
-    const other = await subscribe(t, modern, w.token, { toolsListChanged: true });
-    await other.next();
-    await w.allow({ name: 'not this', resource_type: 'resource', resource_pattern: '^file:///a$', effect: 'deny', priority: 99 });
-    t.deepEqual(await subscription.next(), {
-      jsonrpc: '2.0',
-      id: 'sub',
-      result: { resultType: 'complete', _meta: { [ID]: 'sub' } },
-    } as object);
-    await subscription.ended;
-    t.is((await other.next()).method, 'notifications/tools/list_changed', 'it had nothing to lose');
-    await until('the target is left', () => listened.streams[0]?.closed === true);
-    t.false(listened.streams[1]?.closed);
-    t.is(subscription.heard.length, 4);
+    const id = targets.find(({ name }) => name === 'modern')?.id;
+    const first = await subscribe(t, modern, w.token, { toolsListChanged: true });
+    await first.next();
+    const credential = { type: 'bearer', value: 'new' };
+    await w.gateway.rest(201, 'PUT', `/api/targets/${id}/credentials/default`, { token: w.admin.token, body: credential });
+    t.is((await first.next()).result?.['resultType'], 'complete');
+    const second = await subscribe(t, modern, w.token, { toolsListChanged: true });
+    await second.next();
+    t.is(listened.upstream.received.at(-1)?.headers.authorization, 'Bearer new');
   },
 );
 
-test.serial('a subscription ends when other credentials are the caller’s, and the next one is made with them', async (t) => {
-  const listened = await startListened(t);
-  const w = await world(t);
-  const modern = await addTarget(w, 'modern', listened.upstream.url);
-  await w.allow({ name: 'all' });
-  const { body: targets } = await w.gateway.rest<{ id: string; name: string }[]>(200, 'GET', '/api/targets', {
-    token: w.admin.token,
-  });
-  const id = targets.find(({ name }) => name === 'modern')?.id;
-  const first = await subscribe(t, modern, w.token, { toolsListChanged: true });
-  await first.next();
-  const credential = { type: 'bearer', value: 'new' };
-  await w.gateway.rest(201, 'PUT', `/api/targets/${id}/credentials/default`, { token: w.admin.token, body: credential });
-  t.is((await first.next()).result?.['resultType'], 'complete');
-  const second = await subscribe(t, modern, w.token, { toolsListChanged: true });
-  await second.next();
-  t.is(listened.upstream.received.at(-1)?.headers.authorization, 'Bearer new');
-});
-
-test.serial('the official client listens on through a change of its rights', async (t) => {
+test.serial('the official client continues to listen when its rights change', async (t) => {
   const listened = await startListened(t);
   const w = await world(t, null, listened.upstream.url);
   await w.allow({ name: 'all' });
@@ -171,7 +171,7 @@ test.serial('the official client listens on through a change of its rights', asy
 
 eachEngine(
   test.serial,
-  'each page of a list and each batch is decided with the policy of its moment (case 46)',
+  'each page of a list and each batch is decided with the policies of its time (case 46)',
   async (t, at) => {
     const target = await startStateful();
     t.teardown(() => target.stop());

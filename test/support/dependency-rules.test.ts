@@ -4,7 +4,7 @@ import { readSources, violations } from './dependency-rules.ts';
 
 const root = join(import.meta.dirname, '../..');
 
-test.serial('this repository keeps the rules', (t) => {
+test.serial('the imports of this repository follow the rules', (t) => {
   t.deepEqual(violations(readSources(root)), []);
 });
 
@@ -39,7 +39,7 @@ const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegE
 ];
 
 for (const [title, files, expected] of BROKEN) {
-  test.serial(`found: ${title}`, (t) => {
+  test.serial(`the rules find ${title}`, (t) => {
     const found = violations(new Map(Object.entries(files)));
     t.is(found.length, 1, found.join('\n'));
     t.regex(found[0] ?? '', expected);

@@ -11,7 +11,7 @@ function count(report: string, status: number | string = 1) {
 const PASSED =
   '  ✔ a\n  ✔ b › c (101ms)\n    ℹ ✔ what a test logs\n      ✘ and its second line\n  - [skip] d\n  ─\n\n  2 tests passed';
 
-test('a clean report', (t) => {
+test('a report without failures passes', (t) => {
   t.is(count(PASSED, 0), '2 passed, 0 failed');
 });
 
@@ -21,11 +21,11 @@ test('skipped tests are named, and count neither as passed nor as failed', (t) =
   t.deepEqual(tally.skipped, ['d']);
 });
 
-test('colours do not matter', (t) => {
+test('colours in a report are ignored', (t) => {
   t.is(count('  \u001B[32m✔\u001B[39m a\n  \u001B[31m✘ [fail]:\u001B[39m b'), '1 passed, 1 failed');
 });
 
-test('what follows the separator repeats what was counted', (t) => {
+test('the lines after the separator are not counted again', (t) => {
   t.is(count('  ✘ [fail]: a\n  ─\n\n  a\n\n  ✔ in a message\n  ─\n\n  1 test failed'), '0 passed, 1 failed');
 });
 
@@ -38,7 +38,7 @@ test('crashes, early ends and pending tests count', (t) => {
   );
 });
 
-test('no report is no success', (t) => {
+test('a missing report counts as a failure', (t) => {
   t.is(count('', 0), '0 passed, 1 failed');
   t.is(count('', 'SIGKILL'), '0 passed, 1 failed');
   t.is(count('  ✔ a', 1), '1 passed, 1 failed');

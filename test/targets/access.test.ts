@@ -84,7 +84,7 @@ test('the most specific credential wins for each name, whatever the order of row
   );
 });
 
-test('the binding differs exactly where another credential wins', (t) => {
+test('the binding differs exactly if a different credential wins', (t) => {
   const principals = fc.record({ sub: words, role: words, groups: fc.uniqueArray(words, { maxLength: 3 }) });
   fc.assert(
     fc.property(rowsOf, principals, principals, (specs, one, other) => {
@@ -126,7 +126,7 @@ test('a value of a user that names a host goes only with other values of that us
   t.like(accessor(stdio, [token, chosen])(alice).credentials, { env: { TOKEN: 'of all', GITHUB_HOST: 'chosen' } });
 });
 
-test('a bearer and a header of its name are one place', (t) => {
+test('a bearer credential and a header named authorization replace each other', (t) => {
   const rows = [
     held(['default', ''], 'authorization', 'Basic eA=='),
     held(['user', 'alice'], 'authorization', 'mine', { type: 'bearer' }),
@@ -164,7 +164,7 @@ test('a target without credentials is reached in the same way by everybody', (t)
   t.like(accessOf(alice), { credentials: { headers: [], env: {} }, scope: null });
 });
 
-test('who shares a process', (t) => {
+test('the isolation of a target decides which callers share a process', (t) => {
   const scopes = (isolation: StdioTarget['isolation'], who = alice) => accessor({ ...stdio, isolation }, [])(who).scope;
   t.deepEqual(
     ISOLATIONS.map((isolation) => scopes(isolation)),

@@ -1,4 +1,4 @@
-/** Credentials from their setting to the target: who may set which, what is told of them, and whose calls they go with. */
+/** Who may set which credentials, what the API shows of them, and with which calls they are sent. */
 import { Writable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../src/base/log.ts';
@@ -55,7 +55,7 @@ async function setUp(
   return { gateway, admin, user, target, seen, as };
 }
 
-eachEngine(test.serial, 'credentials are for everybody, roles, groups and users, of any name', async (t, at) => {
+eachEngine(test.serial, 'credentials can be set for everybody, roles, groups and users of any name', async (t, at) => {
   const { admin, target, as } = await setUp(t, at.url);
   const call = as(admin);
   const path = `/targets/${target.id}/credentials`;
@@ -96,7 +96,7 @@ eachEngine(test.serial, 'credentials are for everybody, roles, groups and users,
   for (const nowhere of ['group', 'group/', 'group/a/b', 'everyone/x', 'default/x', 'Group/a', 'tenant/a', '%67roup/a']) {
     await call(404, 'PUT', `${path}/${nowhere}`, { type: 'bearer', value: 'v' });
   }
-  // The two keys of one subject go one by one, or together.
+  // The two credentials of one subject can be deleted one by one, or together.
   for (const [name, left] of [
     ['?name=x-a', 1],
     ['', 0],
@@ -109,7 +109,7 @@ eachEngine(test.serial, 'credentials are for everybody, roles, groups and users,
   }
 });
 
-eachEngine(test.serial, 'users supply their own values, where they may use the target and it takes them', async (t, at) => {
+eachEngine(test.serial, 'users supply their own values if they may use the target and it accepts such values', async (t, at) => {
   const { gateway, admin, user, target, as } = await setUp(t, at.url);
   const [mine, theirs] = [as(user), as(admin)];
   const path = `/targets/${target.id}`;
@@ -129,7 +129,7 @@ eachEngine(test.serial, 'users supply their own values, where they may use the t
   t.deepEqual(
     (await theirs<OwnCredentialJson[]>(200, 'GET', '/credentials')).map((one) => one.set),
     [false, false],
-    'what one has set is of nobody else',
+    'the value of one user does not belong to another',
   );
 
   for (const name of ['x-other', 'X-Team', 'Authorization', '__proto__', 'constructor', 'x-team%20', 'TOKEN']) {
@@ -142,7 +142,7 @@ eachEngine(test.serial, 'users supply their own values, where they may use the t
   await mine(403, 'PUT', `${path}/credentials/user/${user.id}`, { type: 'bearer', value: 'v' });
   await mine(403, 'GET', `${path}/credentials`);
 
-  // A key that is taken from the list counts no more; put back, it does.
+  // A value is unusable while its key is not in the list of the target.
   await theirs(200, 'PUT', path, { user_credentials: [KEYS[1]] });
   t.false((await theirs<CredentialJson[]>(200, 'GET', `${path}/credentials`))[0]?.usable);
   await mine(404, 'PUT', '/credentials/one/authorization', { value: 'v' });
@@ -151,14 +151,14 @@ eachEngine(test.serial, 'users supply their own values, where they may use the t
   await mine(204, 'DELETE', '/credentials/one/authorization');
   t.deepEqual(await theirs(200, 'GET', `${path}/credentials`), []);
 
-  // What an administrator has chosen for a user the user cannot trade for what is next.
+  // A user cannot replace or delete a value that an administrator has set for the user.
   await theirs(201, 'PUT', `${path}/credentials/user/${user.id}`, { type: 'bearer', value: 'chosen' });
   t.true((await own())[0]?.set);
   await mine(403, 'PUT', '/credentials/one/authorization', { value: 'v' });
   await mine(403, 'DELETE', '/credentials/one/authorization');
 });
 
-eachEngine(test.serial, 'a target that is not there, is off, or is not for the caller answers the same', async (t, at) => {
+eachEngine(test.serial, 'a missing, a disabled and a forbidden target get the same answer', async (t, at) => {
   const { gateway, admin, user, target, as } = await setUp(t, at.url);
   const call = as(admin);
   const make = async (name: string) =>
@@ -196,7 +196,7 @@ eachEngine(test.serial, 'a target that is not there, is off, or is not for the c
     (await as(user)<OwnCredentialJson[]>(200, 'GET', '/credentials')).map((one) => one.target),
     ['one', 'one'],
   );
-  // The right to the target goes, and with it all of it, on the next request.
+  // When the right to the target is lost, the next request shows none of its credentials.
   const denied = policyBody({
     name: 'no',
     effect: 'deny',
@@ -210,7 +210,7 @@ eachEngine(test.serial, 'a target that is not there, is off, or is not for the c
   t.is(await raw('PUT', '/one/authorization', '{"value":"v"}'), await raw('PUT', '/missing/authorization', '{"value":"v"}'));
 });
 
-test.serial('without a token there is nothing to see', async (t) => {
+test.serial('a caller without a token sees no credentials', async (t) => {
   const { gateway } = await setUp(t);
   await gateway.rest(401, 'GET', '/api/credentials');
   await gateway.rest(401, 'PUT', '/api/credentials/one/authorization', { body: { value: 'v' } });
@@ -254,32 +254,36 @@ eachEngine(test.serial, 'no value is ever answered, recorded as a change, or log
   t.false(seen.join('\n').includes(SECRET));
 });
 
-eachEngine(test.serial, 'two administrators who set one credential leave one of theirs, whole', async (t, at) => {
-  const { gateway, admin, target, as } = await setUp(t, at.url);
-  const call = as(admin);
-  const path = `/targets/${target.id}/credentials`;
-  const bodies = Array.from({ length: 8 }, (_, i) =>
-    i % 2 === 0 ? { type: 'bearer', value: `v${i}` } : { type: 'header', name: 'authorization', value: `v${i}` },
-  );
-  const statuses = await Promise.all(
-    bodies.map(async (body) => {
-      const headers = { authorization: `Bearer ${admin.token}`, 'content-type': 'application/json' };
-      return (await fetch(`${gateway.url}/api${path}/default`, { method: 'PUT', headers, body: JSON.stringify(body) })).status;
-    }),
-  );
-  t.deepEqual(statuses.sort(), [200, 200, 200, 200, 200, 200, 200, 201]);
-  const ofDefault = (await call<CredentialJson[]>(200, 'GET', path)).filter(({ subject_type }) => subject_type === 'default');
-  t.is(ofDefault.length, 1);
-  t.true(ofDefault[0]?.usable);
-});
+eachEngine(
+  test.serial,
+  'when administrators set the same credential at the same time, exactly one of their values is stored',
+  async (t, at) => {
+    const { gateway, admin, target, as } = await setUp(t, at.url);
+    const call = as(admin);
+    const path = `/targets/${target.id}/credentials`;
+    const bodies = Array.from({ length: 8 }, (_, i) =>
+      i % 2 === 0 ? { type: 'bearer', value: `v${i}` } : { type: 'header', name: 'authorization', value: `v${i}` },
+    );
+    const statuses = await Promise.all(
+      bodies.map(async (body) => {
+        const headers = { authorization: `Bearer ${admin.token}`, 'content-type': 'application/json' };
+        return (await fetch(`${gateway.url}/api${path}/default`, { method: 'PUT', headers, body: JSON.stringify(body) })).status;
+      }),
+    );
+    t.deepEqual(statuses.sort(), [200, 200, 200, 200, 200, 200, 200, 201]);
+    const ofDefault = (await call<CredentialJson[]>(200, 'GET', path)).filter(({ subject_type }) => subject_type === 'default');
+    t.is(ofDefault.length, 1);
+    t.true(ofDefault[0]?.usable);
+  },
+);
 
-/** What the target got with the last message. */
+/** Returns the credentials that the target got with the last call. */
 const lastHeaders = (w: Awaited<ReturnType<typeof world>>) => {
   const { headers } = w.target.recorder.received.filter(({ message }) => message?.method === 'tools/call').at(-1) ?? {};
   return { authorization: headers?.authorization, team: headers?.['x-team'] };
 };
 
-eachEngine(test.serial, 'the next request carries what is most specific then', async (t, at) => {
+eachEngine(test.serial, 'the next request carries the credential that is most specific at that time', async (t, at) => {
   const w = await world(t, at.url);
   await w.allow({ name: 'all' });
   const admin = (expected: number, method: string, path: string, body?: unknown) =>
@@ -291,7 +295,7 @@ eachEngine(test.serial, 'the next request carries what is most specific then', a
     await client.callTool({ name: 'echo', arguments: { message: 'x' } });
     t.is(lastHeaders(w).authorization, expected && `Bearer ${expected}`, why);
   };
-  await carries(undefined, 'none is set');
+  await carries(undefined, 'no credential is set');
   await admin(201, 'PUT', `${path}/credentials/default`, bearer('default'));
   await admin(201, 'PUT', `${path}/credentials/default`, { type: 'header', name: 'x-team', value: 'nobody' });
   await carries('default', 'only the default');
@@ -300,12 +304,12 @@ eachEngine(test.serial, 'the next request carries what is most specific then', a
   await admin(201, 'PUT', `${path}/credentials/group/b`, bearer('b'));
   await admin(201, 'PUT', `${path}/credentials/group/a`, { type: 'header', name: 'x-team', value: 'a' });
   await admin(201, 'PUT', `${path}/credentials/group/%C3%A4`, bearer('umlaut'));
-  await carries('role', 'of no group');
+  await carries('role', 'the user is in no group');
   await admin(200, 'PUT', `/users/${w.user.id}`, { groups: ['ä', 'b', 'a'] });
   await carries('b', 'the first group that has the key, in byte order');
-  t.is(lastHeaders(w).team, 'a', 'each name on its own');
+  t.is(lastHeaders(w).team, 'a', 'each name is chosen separately');
   await admin(200, 'PUT', `/users/${w.user.id}`, { groups: ['ä'] });
-  await carries('umlaut', 'the group was taken away');
+  await carries('umlaut', 'the user left the group');
   t.is(lastHeaders(w).team, 'nobody');
   await admin(200, 'PUT', path, { user_credentials: [{ type: 'bearer' }] });
   await w.gateway.rest(201, 'PUT', '/api/credentials/everything/authorization', { token: w.user.token, body: { value: 'own' } });
@@ -314,43 +318,47 @@ eachEngine(test.serial, 'the next request carries what is most specific then', a
     token: w.user.token,
     body: { value: 'own 2' },
   });
-  await carries('own 2', 'another value');
+  await carries('own 2', 'a new value of the user');
   await admin(200, 'PUT', path, { user_credentials: [] });
-  await carries('umlaut', 'no more taken from users');
+  await carries('umlaut', 'the target no longer accepts values of users');
   await admin(201, 'PUT', `${path}/credentials/user/${NOBODY}`, bearer('of another'));
-  await carries('umlaut', 'of another user');
+  await carries('umlaut', 'a value of another user is not used');
   await admin(204, 'DELETE', `${path}/credentials/group/%C3%A4`);
-  await carries('role', 'deleted');
+  await carries('role', 'the credential of the group is deleted');
 });
 
-eachEngine(test.serial, 'a credential does not follow a target that moves, nor wait for it to come back', async (t, at) => {
-  const w = await world(t, at.url);
-  await w.allow({ name: 'all' });
-  const elsewhere = await world(t);
-  const admin = (expected: number, method: string, path: string, body?: unknown) =>
-    w.gateway.rest(expected, method, `/api${path}`, { token: w.admin.token, ...(body === undefined ? {} : { body }) });
-  const path = `/targets/${w.target.id}`;
-  await admin(201, 'PUT', `${path}/credentials/default`, { type: 'bearer', value: 'of all' });
-  await admin(201, 'PUT', `${path}/credentials/role/user`, { type: 'bearer', value: 'of the role' });
-  const call = async () => (await sessionClient(t, w.mcp, w.token)).callTool({ name: 'echo', arguments: { message: 'x' } });
-  await call();
-  t.is(lastHeaders(w).authorization, 'Bearer of the role');
-  const before = w.target.recorder.received.length;
-  await admin(200, 'PUT', path, { url: elsewhere.target.recorder.url });
-  await t.throwsAsync(call());
-  await admin(200, 'PUT', path, { url: w.target.recorder.url });
-  await t.throwsAsync(call());
-  // The less specific one is not used in the place of the one that wins.
-  await admin(200, 'PUT', `${path}/credentials/default`, { type: 'bearer', value: 'of all' });
-  await t.throwsAsync(call());
-  t.is(w.target.recorder.received.length, before);
-  t.deepEqual(elsewhere.target.recorder.received, []);
-  await admin(200, 'PUT', `${path}/credentials/role/user`, { type: 'bearer', value: 'again' });
-  await call();
-  t.is(lastHeaders(w).authorization, 'Bearer again');
-});
+eachEngine(
+  test.serial,
+  'a credential is not sent after its target has moved, nor after the target has moved back',
+  async (t, at) => {
+    const w = await world(t, at.url);
+    await w.allow({ name: 'all' });
+    const elsewhere = await world(t);
+    const admin = (expected: number, method: string, path: string, body?: unknown) =>
+      w.gateway.rest(expected, method, `/api${path}`, { token: w.admin.token, ...(body === undefined ? {} : { body }) });
+    const path = `/targets/${w.target.id}`;
+    await admin(201, 'PUT', `${path}/credentials/default`, { type: 'bearer', value: 'of all' });
+    await admin(201, 'PUT', `${path}/credentials/role/user`, { type: 'bearer', value: 'of the role' });
+    const call = async () => (await sessionClient(t, w.mcp, w.token)).callTool({ name: 'echo', arguments: { message: 'x' } });
+    await call();
+    t.is(lastHeaders(w).authorization, 'Bearer of the role');
+    const before = w.target.recorder.received.length;
+    await admin(200, 'PUT', path, { url: elsewhere.target.recorder.url });
+    await t.throwsAsync(call());
+    await admin(200, 'PUT', path, { url: w.target.recorder.url });
+    await t.throwsAsync(call());
+    // A less specific credential does not replace the one that wins.
+    await admin(200, 'PUT', `${path}/credentials/default`, { type: 'bearer', value: 'of all' });
+    await t.throwsAsync(call());
+    t.is(w.target.recorder.received.length, before);
+    t.deepEqual(elsewhere.target.recorder.received, []);
+    await admin(200, 'PUT', `${path}/credentials/role/user`, { type: 'bearer', value: 'again' });
+    await call();
+    t.is(lastHeaders(w).authorization, 'Bearer again');
+  },
+);
 
-test.serial('a target that the configuration no longer allows can be switched off, not given another command', async (t) => {
+test.serial('a target that the configuration no longer allows can be disabled, but not get a different command', async (t) => {
   const database = await createSqlite();
   t.teardown(() => database.drop());
   const first = await startGateway(t, database.url, { STDIO_ALLOWED: '/bin/server' });
@@ -384,7 +392,7 @@ eachEngine(test.serial, 'the master key is replaced, and nothing that it sealed 
   await t.throwsAsync(startGateway(t, at.url, { MASTER_KEY: key(8), MASTER_KEY_PREVIOUS: key(9) }), {
     message: /a different master key/,
   });
-  // What only opens leaves all as it is.
+  // A previous key only decrypts, so everything stays under the current key.
   await runs({ MASTER_KEY: key(7), MASTER_KEY_PREVIOUS: key(8) });
   await runs({ MASTER_KEY: key(7) });
   await runs({ MASTER_KEY: key(8), MASTER_KEY_PREVIOUS: `${key(9)},${key(7)}` });

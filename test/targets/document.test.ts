@@ -112,7 +112,7 @@ test('an error names each wrong member of a target', (t) => {
   );
 });
 
-test('members are of the transport', (t) => {
+test('each transport has its own members', (t) => {
   const stdio = (over: object = {}) => ({ name: 'local', transport: 'stdio', command: '/bin/server', ...over });
   t.like(readTarget(target({ transport: 'sse' })), { transport: 'sse', url: 'https://mcp.example.com/mcp' });
   for (const [body, wrong] of [
@@ -151,7 +151,7 @@ test('members are of the transport', (t) => {
   t.like(readTarget(whole), whole);
 });
 
-test('options have limits', (t) => {
+test('each option has its limits', (t) => {
   const method = (over: object = {}) => ({ method: 'acme/run', resource_type: 'tool', param: 'name', ...over });
   t.like(readTarget(target({ denials: 'hidden', may_ask: [], extension_methods: [method()] })), {
     denials: 'hidden',
@@ -191,7 +191,7 @@ test('options have limits', (t) => {
   }
 });
 
-test('users may supply nothing that steers a process', (t) => {
+test('users cannot supply a variable that steers a process', (t) => {
   const supplied = (type: string, name?: string) =>
     readTarget(
       type === 'env'
@@ -227,7 +227,7 @@ test('users may supply nothing that steers a process', (t) => {
   t.is(paths(() => readTarget(target({ user_credentials: both }))).join(), 'user_credentials.1');
 });
 
-test('a change keeps what is omitted, and changes the transport with its members alone', (t) => {
+test('an update keeps omitted members, and changes the transport only together with its members', (t) => {
   const times = { created_at: 1, updated_at: 2 };
   const http: Target = { ...readTarget(target({ user_credentials: [{ type: 'bearer' }] })), id: 'x', ...times };
   const process = { name: 'local', transport: 'stdio', command: '/bin/a', args: ['x'], env: { A: 'b' }, cwd: '/srv' };
@@ -268,7 +268,7 @@ test('a change keeps what is omitted, and changes the transport with its members
   }
 });
 
-test('credentials have a place', (t) => {
+test('a credential is a bearer, a header or a variable of the right transport', (t) => {
   t.deepEqual(readCredential({ type: 'bearer', value: 'abc' }), { type: 'bearer', name: 'authorization', value: 'abc' });
   t.deepEqual(readCredential({ type: 'header', name: 'X-API-Key', value: 'a b~' }), {
     type: 'header',
@@ -289,7 +289,7 @@ for (const name of [
   ...['Content-Type', 'content-length', 'Mcp-Session-Id', 'mcp-anything', 'Cookie', 'set-cookie', 'Origin', 'accept'],
   ...['X-Forwarded-For', 'Last-Event-ID', 'a b', 'a:b', 'é', '', 'a\r\nb', 'x'.repeat(257)],
 ]) {
-  test(`no credential in ${JSON.stringify(name).slice(0, 40)}`, (t) =>
+  test(`no credential may be set for ${JSON.stringify(name).slice(0, 40)}`, (t) =>
     t.deepEqual(
       paths(() => readCredential({ type: 'header', name, value: 'v' })),
       ['name'],

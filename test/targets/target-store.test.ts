@@ -183,7 +183,7 @@ eachEngine(test.serial, 'a credential belongs to its target, subject and name, b
   );
 });
 
-eachEngine(test.serial, 'the request path gets enabled targets with what each caller reaches them with', async (t, at) => {
+eachEngine(test.serial, 'the request path gets the enabled targets with the credentials of each caller', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = targetStore(knex);
   const [a, b, c] = [target('a'), target('b'), target('c')];
@@ -200,7 +200,7 @@ eachEngine(test.serial, 'the request path gets enabled targets with what each ca
   t.like(routed.get('target-c'), c);
 });
 
-eachEngine(test.serial, 'what a user supplied counts while the target takes it', async (t, at) => {
+eachEngine(test.serial, 'a value of a user is used as long as the target accepts such values', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = targetStore(knex);
   const a = target('a', { user_credentials: [{ type: 'bearer', name: 'authorization' }] });
@@ -215,7 +215,7 @@ eachEngine(test.serial, 'what a user supplied counts while the target takes it',
     await store.update({ ...a, user_credentials });
     t.like(await reached(), { headers: [['authorization', 'Bearer secret']] });
   }
-  // Whoever can write to the table does not make it an administrator's.
+  // A change in the table does not turn a value of a user into one of an administrator.
   await store.putCredential({ ...own, supplied_by: 'administrator' });
   t.is(await reached(), 'unusable');
   await store.putCredential(sealCredential(vault, a, setting({ subject, credential: { ...bearer, value: 'given' } })));
@@ -326,7 +326,7 @@ for (const cutShort of [false, true]) {
   eachEngine(test.serial, `credentials of the first schema are kept ${when}`, (t, at) => migrated(t, at, cutShort));
 }
 
-eachEngine(test.serial, 'under a different master key what a previous one sealed is sealed again', async (t, at) => {
+eachEngine(test.serial, 'values that are sealed under a previous master key are sealed again', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
   const store = targetStore(knex);
   const [a, b] = [target('a'), stdio('b')];
@@ -367,7 +367,7 @@ function formerRow(one: HttpTarget | StdioTarget, value: string, over: Partial<C
 
 eachEngine(
   test.serial,
-  'credentials of before are bound once, at the upgrade, to the targets as they are stored',
+  'credentials of an older version are bound once, at the upgrade, to their stored targets',
   async (t, at) => {
     const first = await openTestDatabase(t, at);
     const whole = stdio('a', { env: { GITHUB_HOST: 'git.example', LD_PRELOAD: '/lib.so' } });

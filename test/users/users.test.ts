@@ -4,7 +4,7 @@ import { type Body, PASSWORD, startRest } from '../support/rest.ts';
 
 const paths = (body: Body) => body.errors?.map(({ path }) => path);
 
-eachEngine(test.serial, 'users are for administrators', async (t, database) => {
+eachEngine(test.serial, 'only administrators may use the user routes', async (t, database) => {
   const rest = await startRest(t, database.url);
   const admin = await rest.account('admin@example.com');
   const user = await rest.account('user@example.com');
@@ -76,7 +76,7 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'bad members are named by their paths, and nothing of them is stored', async (t, database) => {
+eachEngine(test.serial, 'bad members are named by their paths, and nothing is stored', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { token, id } = await rest.account('admin@example.com');
   const path = `/api/users/${id}`;
@@ -144,7 +144,7 @@ eachEngine(test.serial, 'bad members are named by their paths, and nothing of th
   );
 });
 
-eachEngine(test.serial, 'ids name one user or none', async (t, database) => {
+eachEngine(test.serial, 'an id names one user or none', async (t, database) => {
   const rest = await startRest(t, database.url);
   const { token, id } = await rest.account('admin@example.com');
   for (const path of ['x', '00000000-0000-0000-0000-000000000000', id.toUpperCase(), `${id}%20`, `${id}/`, '%2e', `${id}%00`]) {
@@ -153,7 +153,7 @@ eachEngine(test.serial, 'ids name one user or none', async (t, database) => {
   }
 });
 
-eachEngine(test.serial, 'the last administrator that is enabled stays, also when two go at once', async (t, database) => {
+eachEngine(test.serial, 'the last enabled administrator stays, also if two are removed at the same time', async (t, database) => {
   const rest = await startRest(t, database.url);
   const first = await rest.account('first@example.com');
   const put = (id: string, token: string, body: object) => rest.call('PUT', `/api/users/${id}`, { token, body });
@@ -177,7 +177,7 @@ eachEngine(test.serial, 'the last administrator that is enabled stays, also when
   t.is((left.body as unknown as { role: string }[]).filter(({ role }) => role === 'admin').length, 1);
 });
 
-eachEngine(test.serial, 'a right lost after admission is found out in the transaction', async (t, database) => {
+eachEngine(test.serial, 'a caller who loses the right after admission is refused in the transaction', async (t, database) => {
   const rest = await startRest(t, database.url);
   const admin = await rest.account('admin@example.com');
   const second = await rest.account('second@example.com');

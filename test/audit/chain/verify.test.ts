@@ -364,7 +364,7 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'no record hides behind another record with its number at the end of a page', async (t, at) => {
+eachEngine(test.serial, 'a record with the number of another record is found at the end of a page', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const writer = quietWriter(database);
   for (let n = 0; n < 450; n++) await writer.decision(decision());

@@ -5,7 +5,7 @@ import { type JsonReading, readJson, readJsonText } from '../../../src/base/json
 const read = (text: string, rules = {}): JsonReading => readJson(Buffer.from(text, 'utf8'), rules);
 const reason = (reading: JsonReading): string => (reading.ok ? `accepted ${reading.text.slice(0, 60)}` : reading.reason);
 
-test('accepts what JSON.parse accepts and has one reading, with the same value', (t) => {
+test('the reader accepts what JSON.parse accepts if it has one reading, and returns the same value', (t) => {
   fc.assert(
     fc.property(fc.json({ noUnicodeString: false }), (text) => {
       const reading = read(text);
@@ -18,7 +18,7 @@ test('accepts what JSON.parse accepts and has one reading, with the same value',
   t.true(read(' {"a" : [1, -2.5e3, true, null, "x\\u00e9"]}\n').ok);
 });
 
-test('refuses whatever JSON.parse refuses', (t) => {
+test('the reader refuses everything that JSON.parse refuses', (t) => {
   const mutated = fc
     .tuple(fc.json(), fc.nat(), fc.constantFrom('', ',', '"', '}', '\\', '\u0001', '0', 'tru'))
     .map(([text, at, junk]) => {
@@ -66,7 +66,7 @@ for (const [what, text, expected] of [
   test(`refuses ${what}`, (t) => t.regex(reason(read(text)), expected));
 }
 
-test('a member that its object has twice is named by its path, no other fault is', (t) => {
+test('the path of a repeated member is reported, and other faults have no path', (t) => {
   const repeated = (text: string) => {
     const reading = read(text);
     return reading.ok ? 'accepted' : reading.repeated;
@@ -79,18 +79,18 @@ test('a member that its object has twice is named by its path, no other fault is
   t.is(repeated('{"__proto__":1}'), null);
 });
 
-test('refuses bytes that are not UTF-8', (t) => {
+test('the reader refuses bytes that are not UTF-8', (t) => {
   t.regex(reason(readJson(Buffer.from([0x22, 0xc3, 0x28, 0x22]))), /UTF-8/);
   t.regex(reason(readJson(Buffer.from([0x22, 0xed, 0xa0, 0x80, 0x22]))), /UTF-8/);
 });
 
-test('accepts numbers that a double holds, however they are written', (t) => {
+test('the reader accepts numbers that a double holds, however they are written', (t) => {
   for (const text of ['0', '-0', '1.0', '1.50', '1e20', '1E+2', '0.1', '9007199254740991', '123456789012345678e-17', '5e-324']) {
     t.true(read(text).ok === (text !== '123456789012345678e-17'), text);
   }
 });
 
-test('without exactness numbers and surrogates of any kind pass', (t) => {
+test('the reader accepts any number and surrogate if exactness is not required', (t) => {
   t.true(read('[12345678901234567890, "\\ud800", 1e400]', { exact: false }).ok);
   t.false(read('{"a":1,"a":2}', { exact: false }).ok);
 });
@@ -102,7 +102,7 @@ test('depth and number of values are bounded, without a deep stack', (t) => {
   t.regex(reason(read(`[${'0,'.repeat(200_000)}0]`)), /more than 200000 values/);
 });
 
-test('spans say where values stand, down to the given depth', (t) => {
+test('spans give the positions of values, down to the given depth', (t) => {
   const text = ' {"a": {"b": [1, {"c":2}] }, "d":"x"} ';
   const reading = readJsonText(text, { spanDepth: 2 });
   if (!reading.ok) return t.fail(reading.reason);
@@ -115,7 +115,7 @@ test('spans say where values stand, down to the given depth', (t) => {
   t.is(at(reading.span.members?.get('d')), '"x"');
 });
 
-test('a refusal repeats nothing of the content but a member name', (t) => {
+test('a refusal repeats only a member name from the text', (t) => {
   const reading = read('{"password":"hunter2","password":"hunter3"}');
   t.notRegex(reason(reading), /hunter/);
 });

@@ -10,7 +10,7 @@ const zeros = `{"values":[${'0,'.repeat(30_000)}0]}`;
 
 const { selection: _, ...RULES } = CLIENT_RULES;
 
-test('other work runs while texts are read that are short, but have many values', async (t) => {
+test('other work runs while short texts with many values are read', async (t) => {
   t.true(zeros.length <= LARGE_TEXT);
   let turns = 0;
   let isOver = false;

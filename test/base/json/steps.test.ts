@@ -84,7 +84,7 @@ test('a text that is read in steps has the same verdict, value and spans as one 
   );
 });
 
-test('repeated names are found among many names as among few, also with escapes and in nested objects', (t) => {
+test('repeated names are found among few and many names, with escapes and in nested objects', (t) => {
   const named = (count: number, last: string) =>
     `{"outer":{${Array.from({ length: count }, (_, i) => `"${i % 7 === 0 ? '\\u006b' : 'k'}${i}":{"k${i}":0}`).join()},"${last}":0},"outer2":0}`;
   for (const count of [7, 8, 9, 63, 64, 65, 130, 5_000, 40_000]) {
@@ -169,7 +169,7 @@ test('a value that was not built cannot be mistaken for an empty one', (t) => {
   t.true(Array.isArray(items));
 });
 
-test('a text of which too much would have to be built is refused', (t) => {
+test('a text with too many values that must be built is refused', (t) => {
   const text = `{"result":{"content":[${'0,'.repeat(200)}0]}}`;
   const reading = inSteps(text, {}, 1_000, { ...ALL, builtValues: 100 });
   t.false(reading.ok);

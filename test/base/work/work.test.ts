@@ -38,7 +38,7 @@ test('a job that takes too long is ended', async (t) => {
   t.is(await codeOf(run('a', 'spin')), 'too_large');
 });
 
-test('an abort ends a job that is running, and one that waits', async (t) => {
+test('an abort ends a running job and a waiting job', async (t) => {
   const { run } = start(t, { atOnce: 1 });
   const [running, waiting] = [new AbortController(), new AbortController()];
   const started = gate();
@@ -54,7 +54,7 @@ test('an abort ends a job that is running, and one that waits', async (t) => {
   t.is(await third, 'done');
 });
 
-test('callers take turns, each has one job running, and more than may wait are refused', async (t) => {
+test('callers take turns with one running job each, and jobs are refused when too many wait', async (t) => {
   const { run } = start(t, { atOnce: 2, waitingOfCaller: 3, waiting: 5 });
   const order: string[] = [];
   const held = gate();
@@ -92,7 +92,7 @@ test('callers take turns, each has one job running, and more than may wait are r
   t.true(order.indexOf('c1') < order.indexOf('a3') && order.indexOf('d1') < order.indexOf('a4'), order.join());
 });
 
-test('many items go both ways, and errors keep what they say', async (t) => {
+test('many items pass in both directions, and errors keep their messages', async (t) => {
   const { work, run } = start(t);
   const items: unknown[] = [];
   const host: Host = {
@@ -141,7 +141,7 @@ test('a job for which a transaction is open does not wait for a turn, and takes 
   await second;
 });
 
-test('closing ends what runs and what waits', async (t) => {
+test('close ends running and waiting jobs', async (t) => {
   const { work, run } = start(t, { atOnce: 1 });
   const started = gate();
   const host = { hold: () => new Promise<void>(() => started.open()) };

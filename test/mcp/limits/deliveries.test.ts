@@ -1,4 +1,4 @@
-/** Messages that targets send on their own: how many are decided and read, and whose limit they use. */
+/** Limits for messages that targets send without being asked: how many are decided and read, and whose limit they use. */
 import test, { type ExecutionContext } from 'ava';
 import { createDeliveries } from '../../../src/mcp/limits/deliveries.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../../src/mcp/limits/limits.ts';
@@ -9,7 +9,7 @@ import { call, inSession, open, send } from '../raw.ts';
 
 type Limits = McpLimits['deliveries'];
 
-/** Next to nothing comes back while a test runs. */
+/** The budget hardly recovers while a test runs. */
 const rate = (burst: number) => ({ perSecond: 0.001, burst });
 const rates = (pair: number, target = 1_000, all = 10_000) => ({ pair: rate(pair), target: rate(target), all: rate(all) });
 const UPDATES = 40;
@@ -62,7 +62,7 @@ test.serial('too many updates for one user are dropped undecided, and the answer
     t.deepEqual([gateway.delivered.length - before[0], dropped() - before[1]], [10, UPDATES - 10], user);
   }
   const told = gateway.logged.filter((line) => /dropped undecided/.test(JSON.stringify(line)));
-  t.is(told.length, 1, 'once a minute and target');
+  t.is(told.length, 1, 'one line per minute and target');
 });
 
 test.serial('the updates of one target do not use up the share of another', async (t) => {
@@ -80,7 +80,7 @@ test.serial('a target that sends too many messages is read more slowly, and none
   t.true(gateway.logged.some((line) => /read more slowly/.test(JSON.stringify(line))));
 });
 
-test.serial('events without a message count, too', async (t) => {
+test.serial('events without a message also count', async (t) => {
   const plain = byMethod({});
   const upstream = await startRecording((received, res) => {
     if (received.message?.method !== 'tools/call') return plain(received, res);
@@ -141,7 +141,7 @@ test.serial('a target that does not read refusals gets only a few', async (t) =>
   const plain = byMethod({});
   const upstream = await startRecording((received, res) => {
     const { message } = received;
-    // A refusal, which is left without an answer.
+    // The target does not answer this refusal.
     if (message?.error !== undefined) return;
     if (message?.method !== 'tools/call') return plain(received, res);
     res.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -159,7 +159,7 @@ test.serial('a target that does not read refusals gets only a few', async (t) =>
   await flood(gateway, 'alice');
   t.true(await flood(gateway, 'alice').then((text) => /"result"/.test(text)));
   const refused = () => upstream.received.filter(({ message }) => message?.error !== undefined).length;
-  await until('the refusals are there', () => refused() >= 32);
+  await until('the refusals have arrived', () => refused() >= 32);
   t.is(refused(), 32);
 });
 
@@ -191,7 +191,7 @@ test.serial('a target that sends to many principals does not exceed its own rate
   });
   const target = { id: 't', name: 't' };
   const principals = Array.from({ length: 50 }, (_, i) => `user${i}`);
-  // The target always has one more message for everybody, who takes it as soon as it may.
+  // The target always has one more message for each principal, which is read as soon as the limits allow.
   const free = new Map(principals.map((name) => [name, 0]));
   let read = 0;
   let decided = 0;

@@ -185,7 +185,7 @@ test.serial('a subscription that cannot be recorded is refused', async (t) => {
   t.is(upstream.received.length, 0);
 });
 
-test.serial('a client that leaves before its subscription is read holds no place for a stream', async (t) => {
+test.serial('a client that disconnects before its subscription is read holds no slot for a stream', async (t) => {
   const { gateway, streams } = await setUp(t, { streamsPerPrincipal: 1 });
   const padded = (notifications: unknown): Raw => {
     const raw = listenRequest(notifications);

@@ -56,7 +56,7 @@ const body = fc.oneof(
   fc.constantFrom<unknown>(null, 1, 'x', {}),
 );
 
-test('classifies every generated request like the SDK', (t) => {
+test('the gateway classifies every generated request like the SDK', (t) => {
   const seen = new Set<string>();
   fc.assert(
     fc.property(body, version, fc.option(method, { nil: undefined }), (message, header, methodHeader) => {

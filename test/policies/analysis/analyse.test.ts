@@ -237,7 +237,7 @@ const CASES: readonly (readonly [what: string, policies: readonly Policy[], find
 ];
 
 for (const [what, policies, findings, known] of CASES) {
-  test(`found: ${what}`, (t) => t.deepEqual(said(policies, known).sort(), [...findings].sort()));
+  test(`the analysis finds: ${what}`, (t) => t.deepEqual(said(policies, known).sort(), [...findings].sort()));
 }
 
 test('a finding shows a request, and its answers with and without the policy', (t) => {

@@ -47,7 +47,7 @@ const plan = (files: ReadonlyMap<string, ParsedPolicyFile>, policies: readonly S
 };
 
 const id = fc.uuid();
-/** Names that come to the same file name, or to that of another with its id. */
+/** Names that lead to the same file name, or to the file name of another policy with its id. */
 const name = fc.constantFrom(
   'a',
   'A',

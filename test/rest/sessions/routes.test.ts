@@ -1,4 +1,4 @@
-/** What administrators see of sessions, and how they end and recycle them. */
+/** Administrators list, end and recycle sessions. */
 import test from 'ava';
 import { eachEngine } from '../../support/databases/engines.ts';
 import { apiToken, person, rest } from '../../support/gateway.ts';
@@ -17,7 +17,7 @@ interface Session {
 
 eachEngine(
   test.serial,
-  'sessions are listed by page and filter, and say nothing that would let anybody use them',
+  'sessions are listed in pages and with filters, without anything that would let a reader use them',
   async (t, at) => {
     const w = await world(t, at.url);
     await w.allow({ name: 'all' });
@@ -72,7 +72,7 @@ eachEngine(
 
 eachEngine(
   test.serial,
-  'an ended session: the next request finds none, its stream ends, and it is written who did it',
+  'if an administrator ends a session, its next request finds no session, its stream ends, and the change is recorded',
   async (t, at) => {
     const target = await startStateful();
     t.teardown(() => target.stop());
@@ -124,7 +124,7 @@ test.serial('a session with all targets ends like any other', async (t) => {
   await stream.ended;
 });
 
-test.serial('a session that its client has ended is gone on every way to it', async (t) => {
+test.serial('a session that its client has ended can be neither used nor ended again', async (t) => {
   const target = await startStateful();
   t.teardown(() => target.stop());
   const w = await world(t, null, target.url);
@@ -140,7 +140,7 @@ test.serial('a session that its client has ended is gone on every way to it', as
   t.is(target.sessions.size, 0);
 });
 
-test.serial('recycling answers how many sessions it concerns, and refuses what it does not understand', async (t) => {
+test.serial('recycling answers the number of sessions, and refuses an unknown body', async (t) => {
   const w = await world(t);
   await w.allow({ name: 'all' });
   const { token } = w.admin;
@@ -202,7 +202,7 @@ test.serial('a recycle without a body does not mean every session', async (t) =>
   t.deepEqual(refused.body.errors, [{ path: '', message }]);
 });
 
-test.serial('sessions are for administrators', async (t) => {
+test.serial('only administrators may use the session routes', async (t) => {
   const w = await world(t);
   await w.gateway.rest(200, 'PUT', `/api/users/${w.user.id}`, { token: w.admin.token, body: { role: 'auditor' } });
   for (const [method, path] of [

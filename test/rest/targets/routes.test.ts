@@ -19,7 +19,7 @@ const caller =
     return answer;
   };
 
-eachEngine(test.serial, 'a target lives: registered, read, changed, deleted once no policy names it', async (t, at) => {
+eachEngine(test.serial, 'a target can be registered, read and changed, and deleted when no policy names it', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const call = caller(gateway, await person(gateway, 'admin@example.com'));
   const url = 'http://127.0.0.1:9/mcp';
@@ -80,7 +80,7 @@ eachEngine(test.serial, 'a target lives: registered, read, changed, deleted once
   );
 });
 
-eachEngine(test.serial, 'a credential is set and never seen again; another place disables it', async (t, at) => {
+eachEngine(test.serial, 'a credential can be set but never read, and a change of the address disables it', async (t, at) => {
   const gateway = await startGateway(t, at.url);
   const seen: string[] = [];
   const call = caller(gateway, await person(gateway, 'admin@example.com'), seen);
@@ -167,7 +167,7 @@ test.serial('only administrators see the health of a target, as the replica that
   await user(403, 'GET', `/targets/${made.id}/health`);
 });
 
-test.serial('a target has no denied address, unless an operator allows it', async (t) => {
+test.serial('a target with a denied address is refused, unless an operator allows the address', async (t) => {
   const gateway = await startGateway(t, null, { UPSTREAM_ALLOWED_ADDRESSES: '100.100.100.200' });
   const call = caller(gateway, await person(gateway, 'admin@example.com'));
   for (const host of [
@@ -260,7 +260,7 @@ eachEngine(test.serial, 'a policy and the deletion of its target cannot both suc
   }
 });
 
-test.serial('only administrators, only with a token', async (t) => {
+test.serial('only administrators with a token may use the target routes', async (t) => {
   const gateway = await startGateway(t);
   await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');

@@ -3,7 +3,7 @@ import test from 'ava';
 import { createConnection } from 'mysql2/promise';
 import { eachEngine, engines } from './engines.ts';
 
-eachEngine(test.serial, 'a database is fresh, and its own', async (t, database, engine) => {
+eachEngine(test.serial, 'each test gets a new database of its own', async (t, database, engine) => {
   if (engine === 'sqlite') {
     t.regex(database.url, /^sqlite:\/.*\/portcullis\.db$/);
     t.false(existsSync(database.url.slice('sqlite:'.length)));
@@ -22,25 +22,29 @@ eachEngine(test.serial, 'a database is fresh, and its own', async (t, database, 
   t.is(server?.sync, 1);
 });
 
-eachEngine(test.serial, 'a binary collation tells apart what the default does not', async (t, database, engine) => {
-  if (engine === 'sqlite') {
-    t.pass();
-    return;
-  }
-  const connection = await createConnection(database.url);
-  t.teardown(() => connection.end());
-  const binary = engine === 'mariadb' ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
-  await connection.query(`create table names (exact varchar(9) collate ${binary} primary key, loose varchar(9))`);
-  for (const name of ['a', 'A', 'a ']) await connection.query('insert into names values (?, ?)', [name, name]);
-  const count = async (column: 'exact' | 'loose') => {
-    const [rows] = await connection.query(`select count(*) as n from names where ${column} = 'a'`);
-    return (rows as { n: number }[])[0]?.n;
-  };
-  t.is(await count('exact'), 1);
-  t.true(((await count('loose')) ?? 0) > 1);
-});
+eachEngine(
+  test.serial,
+  'a binary collation distinguishes texts that the default collation does not',
+  async (t, database, engine) => {
+    if (engine === 'sqlite') {
+      t.pass();
+      return;
+    }
+    const connection = await createConnection(database.url);
+    t.teardown(() => connection.end());
+    const binary = engine === 'mariadb' ? 'utf8mb4_nopad_bin' : 'utf8mb4_0900_bin';
+    await connection.query(`create table names (exact varchar(9) collate ${binary} primary key, loose varchar(9))`);
+    for (const name of ['a', 'A', 'a ']) await connection.query('insert into names values (?, ?)', [name, name]);
+    const count = async (column: 'exact' | 'loose') => {
+      const [rows] = await connection.query(`select count(*) as n from names where ${column} = 'a'`);
+      return (rows as { n: number }[])[0]?.n;
+    };
+    t.is(await count('exact'), 1);
+    t.true(((await count('loose')) ?? 0) > 1);
+  },
+);
 
-test.serial('a dropped database leaves nothing', async (t) => {
+test.serial('a dropped database leaves nothing behind', async (t) => {
   for (const engine of engines()) {
     const database = await engine.create();
     await database.drop();

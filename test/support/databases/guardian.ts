@@ -1,6 +1,7 @@
 /**
- * Everything that the runner starts, it starts through a guardian: a small process of its own session that learns the ids and
- * folders over a pipe. When the pipe closes, by `close()` or because the runner died in whatever way, it kills and removes them.
+ * The runner starts every process through a guardian. The guardian is a small process in a session of its own, which gets the
+ * process ids and folders over a pipe. When the pipe closes, by `close()` or because the runner has died, the guardian kills the
+ * processes and removes the folders.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,19 +15,19 @@ interface StartOptions {
 }
 
 export interface Guardian {
-  /** A folder of this run, traversable for other users because servers started by root drop their rights. */
+  /** A folder of this run. Other users may enter it, because servers that root starts drop their rights. */
   readonly folder: string;
-  /** Starts a process in a group of its own, so that a Ctrl+C in the terminal reaches the runner alone. */
+  /** Starts a process in a group of its own, so that Ctrl+C in the terminal reaches only the runner. */
   start(command: string, args: readonly string[], options?: StartOptions): ChildProcess;
-  /** Runs to the end and answers what was printed; throws with the last lines if it fails or takes too long. */
+  /** Runs a command to its end and returns its output. Throws with the last lines if it fails or takes too long. */
   run(command: string, args: readonly string[], options: StartOptions & { readonly timeoutMs: number }): Promise<string>;
-  /** Has a further folder removed in the end. */
+  /** Removes this folder, too, when the guardian closes. */
   removeLater(folder: string): void;
-  /** Kills what still runs, removes the folders, and resolves when that is done. */
+  /** Kills the processes that still run, removes the folders, and resolves when that is done. */
   close(): Promise<void>;
 }
 
-// Plain JavaScript on purpose: it must start fast and depend on nothing that the run could break.
+// This is plain JavaScript, because it must start fast and depend on nothing that the run could break.
 const KEEPER = `
 import { createInterface } from 'node:readline';
 import { rmSync } from 'node:fs';
@@ -65,7 +66,7 @@ export function createGuardian(): Guardian {
   const gone = once(keeper, 'exit');
   const tell = (word: 'group' | 'ended' | 'folder', value: number | string) =>
     keeper.stdin.write(`${JSON.stringify([word, value])}\n`);
-  // Killed from outside it can keep nothing: the run goes on without its protection.
+  // If somebody kills the guardian, the run continues without its protection.
   keeper.stdin.on('error', () => undefined);
   tell('folder', folder);
 
@@ -73,7 +74,7 @@ export function createGuardian(): Guardian {
     const child = spawn(command, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
     const { pid } = child;
     if (pid !== undefined) tell('group', pid);
-    // A group may outlive its first process, and `ended` is only for numbers that may be given to strangers.
+    // A group may outlive its first process. Report `ended` only when the system may reuse the number.
     child.once('exit', () => pid !== undefined && !groupLives(pid) && tell('ended', pid));
     return child;
   };
@@ -93,7 +94,7 @@ export function createGuardian(): Guardian {
       if (child.pid !== undefined) killGroup(child.pid, 'SIGKILL');
     }, timeoutMs);
     try {
-      // Rejects by itself when the command cannot be started.
+      // This rejects if the command cannot be started.
       const [code] = await once(child, 'close');
       if (late) throw new Error(`${command} took more than ${timeoutMs / 1000} s`);
       if (code !== 0) throw new Error(`${command} failed: ${lastLines(output, 3)}`);
@@ -128,6 +129,6 @@ export function killGroup(group: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-group, signal);
   } catch {
-    // It has ended meanwhile.
+    // The group has already ended.
   }
 }

@@ -1,4 +1,4 @@
-/** A target as the request path sees it, and an upstream used without a gateway before it. */
+/** A target as the request path sees it, and an upstream that is used without a gateway. */
 
 import { readAll } from '../../../src/mcp/upstream/http.ts';
 import {
@@ -53,9 +53,9 @@ export interface Driver {
   upstreamId: string | null;
   send(request: Partial<UpstreamRequest>): Promise<UpstreamAnswer | UpstreamFault>;
   post(message: object, more?: Partial<UpstreamRequest>): Promise<UpstreamAnswer | UpstreamFault>;
-  /** Initializes; the answer. */
+  /** Initializes the session and returns the answer. */
   open(capabilities?: object): Promise<Message>;
-  /** The answer to a request, whatever came before it. */
+  /** Sends a request and returns its answer, without the messages that came before it. */
   ask(method: string, params?: object, more?: Partial<UpstreamRequest>): Promise<Message>;
 }
 
@@ -122,7 +122,7 @@ async function finalOf(answer: UpstreamAnswer): Promise<Message> {
   return last;
 }
 
-/** Reads on when told to. */
+/** Reads the messages of an answer one by one. */
 export function reader(answer: UpstreamAnswer): { next(): Promise<Message> } {
   const messages = messagesOf(answer);
   return {
