@@ -143,9 +143,11 @@ export function chainStore(db: Connection) {
      * what a header under `key` names counts, because an attacker could name a head in a forged header to hide it.
      */
     async openHeads(key: ChainKey): Promise<Head[]> {
-      // The headers are read last, so that none of these chains lacks its own.
+      // The headers are read last, so that none of these chains lacks its own. A chain that began in between is not among the heads,
+      // so the heads that it names must be.
       const ends = await extents();
-      const rows = await chains();
+      const known = new Set(ends.map(({ chain_id }) => chain_id));
+      const rows = (await chains()).filter(({ chain_id }) => known.has(chain_id));
       const named = new Map<string, number>();
       for (const row of rows) {
         if (chainMac(key, row) !== row.mac) continue;
