@@ -33,7 +33,6 @@ const SEVERITIES = {
   unknown_user: 'warning',
   unknown_role: 'warning',
   unknown_group: 'warning',
-  matches_no_known_tool: 'warning',
   matches_no_uri: 'warning',
   no_subjects: 'warning',
   tie: 'info',
@@ -67,8 +66,6 @@ export interface Known {
   readonly groups?: ReadonlySet<string>;
   /** User ids. */
   readonly users?: ReadonlySet<string>;
-  /** Tool names by target. A target that is left out may have any tools. */
-  readonly tools?: ReadonlyMap<string, readonly string[]>;
 }
 
 export interface Report {
@@ -145,8 +142,6 @@ function stated(view: View, world: World): AnalysisFinding[] {
     for (const value of missing) add(`unknown_${kind}`, `${quote(view)} names an unknown ${kind}: ${JSON.stringify(value)}.`);
   }
   if (subjects.length === 0) add('no_subjects', `${quote(view)} applies to no caller: it has no subjects.`);
-  if (fitsNoKnownTool(view, known))
-    add('matches_no_known_tool', `The pattern of ${quote(view)} matches no known tool of its targets.`);
   const namesakes = (byName.get(view.policy.name) ?? []).filter((other) => other !== view);
   // Report this once, for the first of the policies.
   if (namesakes.length > 0 && namesakes.every(({ rank }) => rank > view.rank))
@@ -156,14 +151,6 @@ function stated(view: View, world: World): AnalysisFinding[] {
       namesakes,
     );
   return findings;
-}
-
-function fitsNoKnownTool({ policy, names }: View, { targets, tools }: Known): boolean {
-  if (policy.pattern === null || policy.type !== 'tool' || tools === undefined) return false;
-  const covered = policy.target === null ? targets && [...targets] : [policy.target];
-  if (covered === undefined || covered.length === 0) return false;
-  const offered = covered.map((target) => tools.get(target));
-  return offered.every((each) => each?.some((name) => names.has(name)) === false);
 }
 
 /** Findings that follow from the policy together with the other policies. */

@@ -219,20 +219,7 @@ const CASES: readonly (readonly [what: string, policies: readonly Policy[], find
       roles: new Set(['r']),
       groups: new Set(['g']),
       users: new Set(['u']),
-      tools: new Map([['t', ['w', 'x']]]),
     },
-  ],
-  [
-    'no such tool',
-    [policyWith({ id: 'a', target_id: 't', ...named('^x$') }), policyWith({ id: 'b', target_id: 't', ...named('^y$') })],
-    ['matches_no_known_tool a'],
-    { tools: new Map([['t', ['y']]]) },
-  ],
-  [
-    'no such tool of any target, but one target may have any',
-    [policyWith({ id: 'a', ...named('^x$') })],
-    [],
-    { targets: new Set(['t', 'u']), tools: new Map([['t', ['y']]]) },
   ],
 ];
 
