@@ -4,11 +4,11 @@ import { type AuthRefusal, isRefusal, type TokenClaims, type VerifyToken } from 
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { LEFT_UNREAD, type Outbox } from '../http/outbox.ts';
+import { type Answer, problem, problemUnavailable } from '../protocol/answer.ts';
+import { accepts, isJsonContent, type McpHeaders, readHeaders } from '../protocol/headers.ts';
 import type { Admission, Admit } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { principalKey } from './limits/slots.ts';
-import { type Answer, problem, problemUnavailable } from './protocol/answer.ts';
-import { accepts, isJsonContent, type McpHeaders, readHeaders } from './protocol/headers.ts';
 import { AGGREGATE } from './sessions/sessions.ts';
 
 export interface ArrivalDeps {

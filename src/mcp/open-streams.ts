@@ -2,11 +2,11 @@
 import type { ServerResponse } from 'node:http';
 import type { Cancellation } from '../base/cancellation.ts';
 import { AppError } from '../base/errors.ts';
+import { type Answer, problem } from '../protocol/answer.ts';
 import { type Admission, mayUseTarget } from '../state/admission.ts';
 import { tooMany } from './arrival.ts';
 import type { Caller } from './context/context.ts';
 import type { McpLimits } from './limits/limits.ts';
-import { type Answer, problem } from './protocol/answer.ts';
 import { AGGREGATE, fingerprintOf } from './sessions/sessions.ts';
 import type { Work } from './work.ts';
 

@@ -3,8 +3,8 @@ import type { ServerResponse } from 'node:http';
 import { laneOnce } from '../base/lane.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
-import type { Answer, OutEvent } from './protocol/answer.ts';
-import { formatEvent, KEEP_ALIVE } from './protocol/sse.ts';
+import type { Answer, OutEvent } from '../protocol/answer.ts';
+import { formatEvent, KEEP_ALIVE } from '../protocol/sse.ts';
 
 export interface ReplyContext extends ProblemContext {
   readonly keepAliveMs: number;

@@ -1,10 +1,8 @@
 /** Reads a request and tells what is to be done, or answers it. Pure: its caller is admitted, and decided on, afterwards. */
 import { AppError } from '../base/errors.ts';
 import type { JsonReading, JsonSpan, JsonValue } from '../base/json/json.ts';
-import { type Plan, planRequest } from './aggregate/route.ts';
-import type { ClaimedSession, ClientRequest, SessionMessage } from './context/context.ts';
-import { ACCEPTED, type Answer, noSession, problem, refuse } from './protocol/answer.ts';
-import { checkStatelessHeaders, type McpHeaders } from './protocol/headers.ts';
+import { ACCEPTED, type Answer, noSession, problem, refuse } from '../protocol/answer.ts';
+import { checkStatelessHeaders, type McpHeaders } from '../protocol/headers.ts';
 import {
   CODES,
   type Rejection,
@@ -14,7 +12,7 @@ import {
   type RpcRequest,
   type RpcResponse,
   readMessage,
-} from './protocol/message.ts';
+} from '../protocol/message.ts';
 import {
   BATCH_REVISION,
   classifyMode,
@@ -23,9 +21,11 @@ import {
   SESSION_REVISIONS,
   STATELESS_REVISION,
   unsupportedVersion,
-} from './protocol/mode.ts';
-import { isForwardedNotification, isRequestMethod, readOperation } from './protocol/operation.ts';
-import type { Located } from './protocol/rebuild.ts';
+} from '../protocol/mode.ts';
+import { isForwardedNotification, isRequestMethod, readOperation } from '../protocol/operation.ts';
+import type { Located } from '../protocol/rebuild.ts';
+import { type Plan, planRequest } from './aggregate/route.ts';
+import type { ClaimedSession, ClientRequest, SessionMessage } from './context/context.ts';
 import type { Session } from './sessions/sessions.ts';
 
 /** `id`: of the request, for the refusal of a caller who is not admitted. undefined: the refusal has no id. */

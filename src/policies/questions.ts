@@ -3,7 +3,7 @@ import { createPause } from '../base/slices.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { DecidingPolicy, DecisionReason, Engine } from '../engine/decision.ts';
 import type { Question } from '../engine/explain.ts';
-import { isDecidableResource } from '../mcp/protocol/uri.ts';
+import { isDecidableResource } from '../protocol/uri.ts';
 
 export interface Answered {
   readonly effect: Effect;

@@ -4,8 +4,8 @@ import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
 import { asTimestamp, checked, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
 import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
-import { ASKABLE, type Askable } from '../mcp/protocol/capabilities.ts';
-import { type ExtensionMethod, isRequestMethod } from '../mcp/protocol/operation.ts';
+import { ASKABLE, type Askable } from '../protocol/capabilities.ts';
+import { type ExtensionMethod, isRequestMethod } from '../protocol/operation.ts';
 import { fitsTransport, suppliedKey, variableProblem } from './credential-document.ts';
 import {
   type ArgumentCapture,

@@ -1,8 +1,8 @@
 /** The type of a target, as the request path uses it. */
 
 import type { Principal } from '../auth/principal.ts';
-import { ASKABLE, type Askable } from '../mcp/protocol/capabilities.ts';
-import type { ExtensionMethod } from '../mcp/protocol/operation.ts';
+import { ASKABLE, type Askable } from '../protocol/capabilities.ts';
+import type { ExtensionMethod } from '../protocol/operation.ts';
 
 export const TRANSPORTS = ['streamable-http', 'sse', 'stdio'] as const;
 export type Transport = (typeof TRANSPORTS)[number];

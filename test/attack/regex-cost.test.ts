@@ -1,8 +1,8 @@
 /** No text of a caller may keep the event loop: what was quadratic here stopped the gateway for hours with one request. */
 import test from 'ava';
 import { readJsonText } from '../../src/base/json/json.ts';
-import { readHeaders } from '../../src/mcp/protocol/headers.ts';
-import { isCanonicalUri } from '../../src/mcp/protocol/uri.ts';
+import { readHeaders } from '../../src/protocol/headers.ts';
+import { isCanonicalUri } from '../../src/protocol/uri.ts';
 import { sendRaw, startRestOnSqlite } from '../support/rest.ts';
 
 /** Of the processor: what others do on the machine costs nothing here. */

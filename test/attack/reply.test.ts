@@ -4,8 +4,8 @@ import { createServer, get } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { createLog } from '../../src/base/log.ts';
-import type { OutEvent } from '../../src/mcp/protocol/answer.ts';
 import { writeAnswer, writeProblem } from '../../src/mcp/reply.ts';
+import type { OutEvent } from '../../src/protocol/answer.ts';
 
 async function* breaking(): AsyncGenerator<OutEvent> {
   yield { data: '{}' };

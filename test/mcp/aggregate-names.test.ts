@@ -14,7 +14,7 @@ import {
   splitUri,
 } from '../../src/mcp/aggregate/names.ts';
 import { planRequest } from '../../src/mcp/aggregate/route.ts';
-import type { RpcRequest } from '../../src/mcp/protocol/message.ts';
+import type { RpcRequest } from '../../src/protocol/message.ts';
 
 const targetName = fc.stringMatching(/^[a-z][a-z0-9-]{0,62}$/);
 const anyText = fc.oneof(

@@ -2,13 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { JsonObject } from '../../src/base/json/json.ts';
-import {
-  ASKABLE,
-  type Askable,
-  isWithheldError,
-  mayBeAsked,
-  reduceClientCapabilities,
-} from '../../src/mcp/protocol/capabilities.ts';
+import { ASKABLE, type Askable, isWithheldError, mayBeAsked, reduceClientCapabilities } from '../../src/protocol/capabilities.ts';
 import { answerJson, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway } from './gateway.ts';
 import { call, inSession, MODERN, modern, open, send } from './raw.ts';

@@ -33,7 +33,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A member is a protocol member only to readers that fold case, in ASCII or beyond.',
       shownBy: {
         [MESSAGES]: refused('Name beside name', 'paramſ', 'a Kelvin sign', 'Method', '__proto__'),
-        'mcp/protocol/message.test.ts': ['names that a case-insensitive receiver takes for protocol names are refused'],
+        'protocol/message.test.ts': ['names that a case-insensitive receiver takes for protocol names are refused'],
       },
     },
   ],
@@ -160,7 +160,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
           'completions for denied, unknown and non-canonical references get the same answer',
           'an argument of a prompt is treated as data, even if it looks like a URI',
         ],
-        'mcp/protocol/listen.test.ts': ['the target gets only the allowed part of a listening filter, and that part is recorded'],
+        'protocol/listen.test.ts': ['the target gets only the allowed part of a listening filter, and that part is recorded'],
       },
     },
   ],
@@ -311,7 +311,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'Updates come of a resource that may not be read, or no longer, or that lies below the one subscribed to.',
       shownBy: {
         [SESSIONS]: ['each update of a resource is decided, and delivered only while the resource may be read'],
-        'mcp/protocol/listen.test.ts': [
+        'protocol/listen.test.ts': [
           'a listening stream carries only its own requested notifications, about resources that the caller may read now',
         ],
         'mcp/clients.test.ts': ['an update of a resource is decided when it is delivered'],
@@ -378,7 +378,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A target writes lines of the event stream into its texts, or cuts its stream where a reader stumbles.',
       shownBy: {
         [UPSTREAM]: ['each event to the client holds exactly one message, whatever the target writes into its stream'],
-        'mcp/protocol/sse.test.ts': [
+        'protocol/sse.test.ts': [
           'the events are the same wherever the bytes are split',
           'a written message is read as one event with the same JSON, whatever it holds',
         ],

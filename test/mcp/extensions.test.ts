@@ -1,6 +1,6 @@
 /** Methods beyond the protocol's: what an administrator has listed is decided and forwarded, all else is unknown. */
 import test, { type ExecutionContext } from 'ava';
-import type { ExtensionMethod } from '../../src/mcp/protocol/operation.ts';
+import type { ExtensionMethod } from '../../src/protocol/operation.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway } from './gateway.ts';
 import { call, inSession, modern, open, type Raw, type Reply, send } from './raw.ts';

@@ -4,7 +4,7 @@ import { isObject, type JsonObject, readJsonText } from '../../src/base/json/jso
 import { atOnce } from '../../src/base/slices.ts';
 import { filterInSteps, filterResult, RESULT_SPAN_DEPTH } from '../../src/mcp/filter/filter.ts';
 import type { FilteredResult, ResultContext } from '../../src/mcp/filter/filter-parts.ts';
-import { readOperation } from '../../src/mcp/protocol/operation.ts';
+import { readOperation } from '../../src/protocol/operation.ts';
 
 const uri = fc.constantFrom('x:ok', 'x:denied', 'x:other', 'X:not canonical', 'file:///a');
 const meta = fc.record({ ui: fc.record({ resourceUri: uri }) }, { requiredKeys: [] });

@@ -12,10 +12,10 @@ import type { Decision, Engine, NamedObject } from '../../src/engine/decision.ts
 import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
 import { createBodies } from '../../src/mcp/limits/intake.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits/limits.ts';
-import { ASKABLE } from '../../src/mcp/protocol/capabilities.ts';
 import { createSeal } from '../../src/mcp/sessions/seal.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import { createPace, MONOTONIC } from '../../src/mcp/upstream/pace.ts';
+import { ASKABLE } from '../../src/protocol/capabilities.ts';
 import type { Access, Credentials, RoutedTarget } from '../../src/targets/target.ts';
 import { memorySessions, memoryTasks } from './stores.ts';
 

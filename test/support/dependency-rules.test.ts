@@ -21,10 +21,10 @@ const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegE
   [
     'a server behind a pure module',
     {
-      'src/mcp/protocol/operation.ts': `import {\n  a,\n} from './helper.ts';`,
-      'src/mcp/protocol/helper.ts': `export { x } from 'express';`,
+      'src/protocol/operation.ts': `import {\n  a,\n} from './helper.ts';`,
+      'src/protocol/helper.ts': `export { x } from 'express';`,
     },
-    /operation\.ts -> src\/mcp\/protocol\/helper\.ts -> express/,
+    /operation\.ts -> src\/protocol\/helper\.ts -> express/,
   ],
   [
     'an import that runs back',

@@ -32,7 +32,7 @@ const ORDER: readonly string[] = [
   'src/db', // connections, migrations, the counter of changes
   'src/engine/compile', // policies to Rego data
   'src/engine', // the WASM module and its one decision function
-  'src/mcp/protocol', // the protocol, without I/O
+  'src/protocol', // MCP as the specification says it, without I/O
   'src/users',
   'src/auth', // tokens, keys, the vault
   'src/targets',
@@ -95,7 +95,7 @@ const PURE = [
   'src/policies/files/yaml.ts',
   'src/policies/analysis/analyse.ts',
   'src/policies/analysis/compare.ts',
-  'src/mcp/protocol/operation.ts',
+  'src/protocol/operation.ts',
   'src/mcp/filter/filter.ts',
   'src/mcp/work.ts',
   'src/engine/decision.ts',

@@ -1,7 +1,7 @@
 /** An event stream of the gateway as a test reads it: message by message, until it ends. */
 import { request } from 'node:http';
 import type { ExecutionContext } from 'ava';
-import { createSseReader } from '../../src/mcp/protocol/sse.ts';
+import { createSseReader } from '../../src/protocol/sse.ts';
 
 export interface Heard {
   readonly id?: string | number;

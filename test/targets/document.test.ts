@@ -1,6 +1,6 @@
 import test from 'ava';
 import { AppError } from '../../src/base/errors.ts';
-import { ASKABLE } from '../../src/mcp/protocol/capabilities.ts';
+import { ASKABLE } from '../../src/protocol/capabilities.ts';
 import { isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
 import { changedDocument, extensionMethodProblem, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
 import type { Target } from '../../src/targets/target.ts';

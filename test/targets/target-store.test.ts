@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { createVault } from '../../src/auth/vault.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
-import { ASKABLE } from '../../src/mcp/protocol/capabilities.ts';
+import { ASKABLE } from '../../src/protocol/capabilities.ts';
 import { DEFAULT_SUBJECT } from '../../src/targets/credential-document.ts';
 import {
   hasMoved,

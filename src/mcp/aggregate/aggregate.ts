@@ -3,16 +3,16 @@
  * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
  */
 
+import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
+import { mergeServerCapabilities } from '../../protocol/capabilities.ts';
+import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../../protocol/message.ts';
+import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import type { Caller, SessionMessage } from '../context/context.ts';
 import { sessionAt, settingOf } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
-import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../protocol/answer.ts';
-import { mergeServerCapabilities } from '../protocol/capabilities.ts';
-import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../protocol/message.ts';
-import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../protocol/mode.ts';
 import { handleRequest } from '../requests/handle-request.ts';
 import { answersNothing, handleNotification, handleResponse } from '../requests/session-messages.ts';
 import { keepSession } from '../requests/session-requests.ts';

@@ -14,11 +14,11 @@ import {
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES, TARGET_RULES } from '../../base/json/selection.ts';
 import { unlessUnread } from '../../base/json/steps.ts';
+import { applyEdits, type Edit } from '../../protocol/draft.ts';
+import type { RpcNotification, RpcRequest } from '../../protocol/message.ts';
+import type { Located } from '../../protocol/rebuild.ts';
+import { POINTERS } from '../../protocol/visible.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
-import { applyEdits, type Edit } from '../protocol/draft.ts';
-import type { RpcNotification, RpcRequest } from '../protocol/message.ts';
-import type { Located } from '../protocol/rebuild.ts';
-import { POINTERS } from '../protocol/visible.ts';
 import { RELATED_TASK } from '../sessions/tasks.ts';
 
 export interface TargetAndName {

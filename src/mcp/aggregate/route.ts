@@ -1,6 +1,6 @@
 /** Plans a request at the aggregate endpoint: which targets get it, and under which names. Pure. */
-import { CODES, type Rejection, type RpcRequest } from '../protocol/message.ts';
-import { methodNotFound, type Operation, readOperation } from '../protocol/operation.ts';
+import { CODES, type Rejection, type RpcRequest } from '../../protocol/message.ts';
+import { methodNotFound, type Operation, readOperation } from '../../protocol/operation.ts';
 import { forTarget } from './names.ts';
 
 export type Plan =

@@ -3,6 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
+import { type Answer, type OutEvent, problem, problemUnavailable } from '../../protocol/answer.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
@@ -11,7 +12,6 @@ import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
-import { type Answer, type OutEvent, problem, problemUnavailable } from '../protocol/answer.ts';
 import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
 import { sendTo } from '../requests/session-requests.ts';
 import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';

@@ -2,12 +2,12 @@
 
 import { signalOf } from '../../base/cancellation.ts';
 import { deferred } from '../../base/promises.ts';
+import type { RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import { type Caller, REVOKED, type SessionMessage } from '../context/context.ts';
 import { askedAt, type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
-import type { RpcRequest } from '../protocol/message.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';

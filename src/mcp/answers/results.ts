@@ -4,6 +4,9 @@ import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
+import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
+import { type RpcId, resultMessage } from '../../protocol/message.ts';
+import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
 import { decideListed } from '../context/authorize.ts';
 import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
@@ -12,9 +15,6 @@ import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
 import { filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
-import { declaresTasks, isWithheldError } from '../protocol/capabilities.ts';
-import { type RpcId, resultMessage } from '../protocol/message.ts';
-import { type Located, rebuildResponse } from '../protocol/rebuild.ts';
 import { fingerprintOf, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 

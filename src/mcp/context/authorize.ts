@@ -4,9 +4,9 @@ import { captureArguments } from '../../audit/arguments.ts';
 import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
+import type { Operation } from '../../protocol/operation.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import type { Operation } from '../protocol/operation.ts';
 import type { Caller } from './context.ts';
 
 export interface Question {

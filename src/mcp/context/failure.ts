@@ -2,15 +2,15 @@
 
 import { isObject } from '../../base/json/json.ts';
 import type { NamedObject } from '../../engine/decision.ts';
+import { type Answer, noTarget, refuse, rpcError } from '../../protocol/answer.ts';
+import { isWithheldError } from '../../protocol/capabilities.ts';
+import { CODES, type RpcId, type RpcRequest } from '../../protocol/message.ts';
+import { type Mode, unsupportedVersion } from '../../protocol/mode.ts';
+import type { Operation } from '../../protocol/operation.ts';
+import { rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Access, Target } from '../../targets/target.ts';
 import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
-import { type Answer, noTarget, refuse, rpcError } from '../protocol/answer.ts';
-import { isWithheldError } from '../protocol/capabilities.ts';
-import { CODES, type RpcId, type RpcRequest } from '../protocol/message.ts';
-import { type Mode, unsupportedVersion } from '../protocol/mode.ts';
-import type { Operation } from '../protocol/operation.ts';
-import { rebuildResponse } from '../protocol/rebuild.ts';
 import { isTaskMethod, TASK_NOT_FOUND } from '../sessions/tasks.ts';
 import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
 import { hideSecrets } from '../upstream/stdio/stderr.ts';

@@ -2,7 +2,7 @@
  * In-flight requests of sessions at the aggregate endpoint: the target of each, so that later messages about it go there, too.
  */
 import { isObject, type JsonObject } from '../../base/json/json.ts';
-import type { RpcId, RpcRequest } from '../protocol/message.ts';
+import type { RpcId, RpcRequest } from '../../protocol/message.ts';
 
 export type InFlightRequests = ReturnType<typeof createInFlightRequests>;
 

@@ -8,9 +8,9 @@
 import { createHash } from 'node:crypto';
 import { keep } from '../../base/kept.ts';
 import { deferred, inTime } from '../../base/promises.ts';
+import { isSessionRevision } from '../../protocol/mode.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
-import { isSessionRevision } from '../protocol/mode.ts';
 import type { Seal } from '../sessions/seal.ts';
 import { AGGREGATE, bindingOf, fingerprintOf, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';

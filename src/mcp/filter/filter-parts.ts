@@ -5,12 +5,12 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
-import { type Askable, declaredCapabilities, isOffered, reduceClientCapabilities } from '../protocol/capabilities.ts';
-import { applyEdits, type Draft, replaceMember, setMember } from '../protocol/draft.ts';
-import { imitationOf } from '../protocol/message.ts';
-import type { Mode } from '../protocol/mode.ts';
-import type { Operation } from '../protocol/operation.ts';
-import { type Located, type MemberTexts, withMembers } from '../protocol/rebuild.ts';
+import { type Askable, declaredCapabilities, isOffered, reduceClientCapabilities } from '../../protocol/capabilities.ts';
+import { applyEdits, type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
+import { imitationOf } from '../../protocol/message.ts';
+import type { Mode } from '../../protocol/mode.ts';
+import type { Operation } from '../../protocol/operation.ts';
+import { type Located, type MemberTexts, withMembers } from '../../protocol/rebuild.ts';
 import {
   changedPointers,
   look,
@@ -21,7 +21,7 @@ import {
   visibleBlock,
   visibleError,
   visibleHolder,
-} from '../protocol/visible.ts';
+} from '../../protocol/visible.ts';
 import { isTaskMethod, RELATED_TASK, relatedTask, type Task, upstreamTaskId } from '../sessions/tasks.ts';
 
 export interface ResultContext {

@@ -5,15 +5,15 @@
 
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
-import { reduceServerCapabilities } from '../protocol/capabilities.ts';
-import { type Draft, replaceMember, setMember } from '../protocol/draft.ts';
-import { imitationOf } from '../protocol/message.ts';
-import { isSessionRevision, SESSION_REVISIONS, STATELESS_REVISION } from '../protocol/mode.ts';
-import { itemObject } from '../protocol/operation.ts';
-import type { Located } from '../protocol/rebuild.ts';
-import { readTemplate } from '../protocol/template.ts';
-import { isCanonicalUri, resourceOf } from '../protocol/uri.ts';
-import { look, MAX_AT_ONCE, MAX_DECIDED, visibleContents, visibleHolder, visibleMessage } from '../protocol/visible.ts';
+import { reduceServerCapabilities } from '../../protocol/capabilities.ts';
+import { type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
+import { imitationOf } from '../../protocol/message.ts';
+import { isSessionRevision, SESSION_REVISIONS, STATELESS_REVISION } from '../../protocol/mode.ts';
+import { itemObject } from '../../protocol/operation.ts';
+import type { Located } from '../../protocol/rebuild.ts';
+import { readTemplate } from '../../protocol/template.ts';
+import { isCanonicalUri, resourceOf } from '../../protocol/uri.ts';
+import { look, MAX_AT_ONCE, MAX_DECIDED, visibleContents, visibleHolder, visibleMessage } from '../../protocol/visible.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import {
   COMMON,

@@ -11,9 +11,9 @@ import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import { bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
+import { type Answer, problem } from '../../protocol/answer.ts';
+import { OPAQUE } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
-import { type Answer, problem } from '../protocol/answer.ts';
-import { OPAQUE } from '../protocol/rebuild.ts';
 import type { McpLimits } from './limits.ts';
 
 export interface Intake {

@@ -1,16 +1,16 @@
 /** Handles the request of an admitted caller: decide, record, forward, filter, answer. */
 
 import type { Outcome } from '../../audit/records.ts';
+import { type Answer, refuse, tooManyCalls, unavailable } from '../../protocol/answer.ts';
+import { LISTEN } from '../../protocol/listen.ts';
+import type { Rejection } from '../../protocol/message.ts';
+import { methodNotFound, type Operation, readExtension } from '../../protocol/operation.ts';
 import { mayUseTarget } from '../../state/admission.ts';
 import { forwardAnswer } from '../answers/upstream-messages.ts';
 import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClientRequest, contextOf, type RequestContext } from '../context/context.ts';
 import { denied, forwardFailure } from '../context/failure.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
-import { type Answer, refuse, tooManyCalls, unavailable } from '../protocol/answer.ts';
-import { LISTEN } from '../protocol/listen.ts';
-import type { Rejection } from '../protocol/message.ts';
-import { methodNotFound, type Operation, readExtension } from '../protocol/operation.ts';
 import { openTask, type Task, toolOf } from '../sessions/tasks.ts';
 import { listeningStream } from './listening.ts';
 import { prepare } from './prepare.ts';

@@ -3,17 +3,17 @@
  * caller's rights change.
  */
 import type { JsonObject } from '../../base/json/json.ts';
+import { type Answer, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
+import { declaresTasks, MISSING_TASKS } from '../../protocol/capabilities.ts';
+import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../../protocol/listen.ts';
+import { CODES, type RpcId, resultMessage } from '../../protocol/message.ts';
+import { resourceOf } from '../../protocol/uri.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import { authorize, decideListed } from '../context/authorize.ts';
 import type { Caller, RequestContext, UpstreamContext } from '../context/context.ts';
-import { type Answer, type OutEvent, refuse, unavailable } from '../protocol/answer.ts';
-import { declaresTasks, MISSING_TASKS } from '../protocol/capabilities.ts';
-import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../protocol/listen.ts';
-import { CODES, type RpcId, resultMessage } from '../protocol/message.ts';
-import { resourceOf } from '../protocol/uri.ts';
 import { openTask, type Task, type TaskScope, toolOf } from '../sessions/tasks.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { bindingNow, onRightsChanged } from './standalone-stream.ts';

@@ -2,18 +2,18 @@
 
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
+import { type Answer, noSession, refuse, rpcError } from '../../protocol/answer.ts';
+import { declaresTasks, reduceClientCapabilities } from '../../protocol/capabilities.ts';
+import { nameHeader } from '../../protocol/headers.ts';
+import { CODES, type RpcRequest } from '../../protocol/message.ts';
+import { isSessionRevision, META_KEYS, SESSION_REVISIONS } from '../../protocol/mode.ts';
+import { methodNotFound } from '../../protocol/operation.ts';
+import { rebuildCall } from '../../protocol/rebuild.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { ClientMode, ClientRequest, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
-import { type Answer, noSession, refuse, rpcError } from '../protocol/answer.ts';
-import { declaresTasks, reduceClientCapabilities } from '../protocol/capabilities.ts';
-import { nameHeader } from '../protocol/headers.ts';
-import { CODES, type RpcRequest } from '../protocol/message.ts';
-import { isSessionRevision, META_KEYS, SESSION_REVISIONS } from '../protocol/mode.ts';
-import { methodNotFound } from '../protocol/operation.ts';
-import { rebuildCall } from '../protocol/rebuild.ts';
 import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session, stateBinding } from '../sessions/sessions.ts';
 import { inwardMeta, isTaskMethod, TASK_NOT_FOUND, TASKS_REVISION, type TaskScope } from '../sessions/tasks.ts';
 import { type Listened, listenFor, missingTasks } from './listening.ts';

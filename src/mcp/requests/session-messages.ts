@@ -4,11 +4,6 @@ import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import { isObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
-import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
-import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type SessionMessage } from '../context/context.ts';
-import { taskScopeAt } from '../context/tasks-of-caller.ts';
-import { sessionAt } from '../context/upstream-opening.ts';
-import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import {
   ACCEPTED,
   type Answer,
@@ -19,10 +14,15 @@ import {
   refuse,
   tooManyCalls,
   unavailable,
-} from '../protocol/answer.ts';
-import { CODES, type RpcNotification, type RpcResponse } from '../protocol/message.ts';
-import { readOperation } from '../protocol/operation.ts';
-import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../protocol/rebuild.ts';
+} from '../../protocol/answer.ts';
+import { CODES, type RpcNotification, type RpcResponse } from '../../protocol/message.ts';
+import { readOperation } from '../../protocol/operation.ts';
+import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
+import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
+import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type SessionMessage } from '../context/context.ts';
+import { taskScopeAt } from '../context/tasks-of-caller.ts';
+import { sessionAt } from '../context/upstream-opening.ts';
+import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import {
   fingerprintOf,
   isSessionAt,

@@ -1,14 +1,14 @@
 /** Requests in stateful mode: the first one opens the session, all others use the upstream session at the target. */
 import { type Cancellable, createCancellation, onAbort } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { type Answer, finalOf, noSession, unavailable } from '../../protocol/answer.ts';
+import { CODES, errorMessage, type RpcId } from '../../protocol/message.ts';
+import { isSessionRevision } from '../../protocol/mode.ts';
 import type { ClientHello } from '../../sessions/session-store.ts';
 import { type Caller, REVOKED, type RequestContext } from '../context/context.ts';
 import { isLostSession, upstreamFault } from '../context/failure.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
-import { type Answer, finalOf, noSession, unavailable } from '../protocol/answer.ts';
-import { CODES, errorMessage, type RpcId } from '../protocol/message.ts';
-import { isSessionRevision } from '../protocol/mode.ts';
 import {
   bindingOf,
   fingerprintOf,

@@ -4,6 +4,7 @@
  */
 
 import { type Cancellable, onAbort, signalOf } from '../../base/cancellation.ts';
+import type { OutEvent } from '../../protocol/answer.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
@@ -11,7 +12,6 @@ import { forwardStream } from '../answers/upstream-messages.ts';
 import type { Caller, UpstreamContext } from '../context/context.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
-import type { OutEvent } from '../protocol/answer.ts';
 import { bindingOf, type ListKind, type SessionPair } from '../sessions/sessions.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { sendInSession } from './session-requests.ts';

@@ -1,10 +1,10 @@
 /** Requests in stateless mode (2026-07-28), and what the gateway learns of the mode of their target. */
 
+import { type Answer, refuse } from '../../protocol/answer.ts';
+import type { RpcId } from '../../protocol/message.ts';
+import { SESSION_REVISIONS, STATELESS_REVISION, unsupportedVersion } from '../../protocol/mode.ts';
 import type { ClientMode, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
-import { type Answer, refuse } from '../protocol/answer.ts';
-import type { RpcId } from '../protocol/message.ts';
-import { SESSION_REVISIONS, STATELESS_REVISION, unsupportedVersion } from '../protocol/mode.ts';
 import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
 import { isFault } from '../upstream/upstream.ts';

@@ -5,10 +5,10 @@
 import { createHash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { keep } from '../../base/kept.ts';
+import type { RpcId } from '../../protocol/message.ts';
+import type { SessionRevision } from '../../protocol/mode.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
 import { type Access, addressOf, type Target } from '../../targets/target.ts';
-import type { RpcId } from '../protocol/message.ts';
-import type { SessionRevision } from '../protocol/mode.ts';
 import type { Seal } from './seal.ts';
 import { type Owner, ofTarget } from './tasks.ts';
 

@@ -6,8 +6,8 @@
 import { createHash } from 'node:crypto';
 import type { Principal } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import type { SessionRevision } from '../protocol/mode.ts';
-import type { Operation } from '../protocol/operation.ts';
+import type { SessionRevision } from '../../protocol/mode.ts';
+import type { Operation } from '../../protocol/operation.ts';
 import type { Seal } from './seal.ts';
 
 /** The only session revision that has tasks. */

@@ -1,5 +1,5 @@
 /** Builds answers as Streamable HTTP would give them, for targets that have no HTTP response of their own. */
-import type { SseEvent } from '../protocol/sse.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
 import type { UpstreamAnswer } from './upstream.ts';
 
 const HEAD = { retryAfter: null, discard: () => undefined };

@@ -11,8 +11,8 @@ import { TARGET_RULES } from '../../base/json/selection.ts';
 import { unlessUnread } from '../../base/json/steps.ts';
 import { keep } from '../../base/kept.ts';
 import { deferred } from '../../base/promises.ts';
-import { isId, type RpcId, type RpcRequest } from '../protocol/message.ts';
-import type { SseEvent } from '../protocol/sse.ts';
+import { isId, type RpcId, type RpcRequest } from '../../protocol/message.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
 import { createEventQueue } from './events.ts';
 import type { UnreadAccount } from './unread.ts';
 

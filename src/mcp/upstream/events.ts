@@ -1,5 +1,5 @@
 /** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
-import type { SseEvent } from '../protocol/sse.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
 import { chargeEvents, turnOf } from './turns.ts';
 
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */

@@ -1,8 +1,8 @@
 /** Reads the JSON-RPC error with which a target answers a request. A failure of a proxy in between is not such an error. */
 import { isObject, type JsonObject, readJson } from '../../base/json/json.ts';
-import { CODES, type RpcId, readMessage } from '../protocol/message.ts';
-import { SESSION_REVISIONS, STATELESS_REVISION } from '../protocol/mode.ts';
-import type { Located } from '../protocol/rebuild.ts';
+import { CODES, type RpcId, readMessage } from '../../protocol/message.ts';
+import { SESSION_REVISIONS, STATELESS_REVISION } from '../../protocol/mode.ts';
+import type { Located } from '../../protocol/rebuild.ts';
 import { readAll } from './http.ts';
 import { isFault, type UpstreamAnswer } from './upstream.ts';
 

@@ -3,7 +3,7 @@
  * repeated in headers, according to the tool's schema, and with which values. Pure.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import { encodeHeaderValue } from '../protocol/headers.ts';
+import { encodeHeaderValue } from '../../protocol/headers.ts';
 import type { StatelessHeaders } from './upstream.ts';
 
 export interface ParamHeader {

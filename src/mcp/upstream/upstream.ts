@@ -5,9 +5,9 @@
  */
 
 import type { Cancellable } from '../../base/cancellation.ts';
+import type { SessionRevision } from '../../protocol/mode.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
 import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
-import type { SessionRevision } from '../protocol/mode.ts';
-import type { SseEvent } from '../protocol/sse.ts';
 
 export interface Upstream {
   /** Sends a request. Never rejects. */

@@ -2,12 +2,12 @@
  * The names that a request can contain, and which of them a pattern matches.
  *
  * A tool or prompt has a name of 1 to 256 characters. A resource has a canonical URI, or a template, of 1 to 2,048 bytes.
- * src/mcp/protocol/operation.ts refuses names with control characters.
+ * src/protocol/operation.ts refuses names with control characters.
  */
 import { lower, type Shape, screen } from '../../engine/compile/lower.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { parse } from '../../engine/compile/re2.ts';
-import { isDecidableResource } from '../../mcp/protocol/uri.ts';
+import { isDecidableResource } from '../../protocol/uri.ts';
 import { type Automaton, type Budget, type Domain, patternAutomaton, textsAutomaton } from './automaton.ts';
 
 const PLAIN = [

@@ -1,6 +1,6 @@
 /** The one question behind all findings and comparisons: does a name exist that some policies match and others do not? */
 import type { Rank } from '../../engine/compile/compile.ts';
-import { isTemplateText } from '../../mcp/protocol/uri.ts';
+import { isTemplateText } from '../../protocol/uri.ts';
 import { type Budget, spend, TooLarge, textsAutomaton } from './automaton.ts';
 import { areApart, canBeAsked, type Names } from './names.ts';
 import { callersOf, commonTarget, firstFit, type Index, type Key, type Question, type Side, type View } from './requests.ts';

@@ -1,9 +1,9 @@
 /**
  * The names that a request can contain, as regular languages. A resource has a canonical URI, or it is a URI template, whose text
- * is listed and completed. src/mcp/protocol/uri.ts decides what is canonical.
+ * is listed and completed. src/protocol/uri.ts decides what is canonical.
  */
 import type { ResourceType } from '../../engine/compile/policy.ts';
-import { isCanonicalUri } from '../../mcp/protocol/uri.ts';
+import { isCanonicalUri } from '../../protocol/uri.ts';
 import { type Automaton, type Budget, shortestName, TooLarge, textsAutomaton } from './automaton.ts';
 import { createLibrary, domainOf } from './names.ts';
 

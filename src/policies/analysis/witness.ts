@@ -2,7 +2,7 @@
 import type { ReadPolicy } from '../../engine/compile/compile.ts';
 import type { Effect, ResourceType, SubjectType } from '../../engine/compile/policy.ts';
 import type { PrincipalFacts } from '../../engine/decision.ts';
-import { isTemplateText } from '../../mcp/protocol/uri.ts';
+import { isTemplateText } from '../../protocol/uri.ts';
 import { firstFit, type Index, type Key, type View } from './requests.ts';
 import type { Request } from './search.ts';
 

@@ -3,9 +3,9 @@ import { isObject, type JsonObject, readJsonText } from '../../../src/base/json/
 import { atOnce } from '../../../src/base/slices.ts';
 import { filterInSteps, filterResult, isLongList, RESULT_SPAN_DEPTH } from '../../../src/mcp/filter/filter.ts';
 import { type ResultContext, taskIdsIn } from '../../../src/mcp/filter/filter-parts.ts';
-import { ASKABLE, type Askable } from '../../../src/mcp/protocol/capabilities.ts';
-import { readOperation } from '../../../src/mcp/protocol/operation.ts';
 import type { Task } from '../../../src/mcp/sessions/tasks.ts';
+import { ASKABLE, type Askable } from '../../../src/protocol/capabilities.ts';
+import { readOperation } from '../../../src/protocol/operation.ts';
 
 interface Case extends Partial<Pick<ResultContext, 'mode' | 'params' | 'mayAsk' | 'sealTask' | 'tasks'>> {
   readonly method: string;

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { type ClientRequest, request, type ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import { createSseReader } from '../../../src/mcp/protocol/sse.ts';
+import { createSseReader } from '../../../src/protocol/sse.ts';
 import { byMethod, type Message, type Script, startRecording } from '../../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from '../gateway.ts';
 import { call, inSession, MODERN, modern, open, type Raw, type Reply, send } from '../raw.ts';

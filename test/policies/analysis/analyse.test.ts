@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
-import { isCanonicalUri } from '../../../src/mcp/protocol/uri.ts';
 import { type AnalysisFinding, analyseInSteps, type FindingCode, type Known } from '../../../src/policies/analysis/analyse.ts';
 import { createLibrary } from '../../../src/policies/analysis/names.ts';
 import type { Progress } from '../../../src/policies/analysis/search.ts';
 import { URI_LIKE, URIS } from '../../../src/policies/analysis/uris.ts';
 import { parsePolicyFile } from '../../../src/policies/files/yaml.ts';
+import { isCanonicalUri } from '../../../src/protocol/uri.ts';
 import { policyWith } from '../../engine/support.ts';
 import { analyse, compare } from './whole.ts';
 

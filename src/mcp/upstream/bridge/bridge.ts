@@ -5,8 +5,8 @@
 
 import { errors } from 'undici';
 import { onAbort } from '../../../base/cancellation.ts';
-import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../protocol/message.ts';
-import { LOG_LEVELS } from '../../protocol/mode.ts';
+import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../../protocol/message.ts';
+import { LOG_LEVELS } from '../../../protocol/mode.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import type { UpstreamModes } from '../modes.ts';
 import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamRequest } from '../upstream.ts';

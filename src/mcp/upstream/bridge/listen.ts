@@ -3,8 +3,8 @@
  * wants to hear. It is opened again when that changes, and when the target ends it.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
-import { ACKNOWLEDGED, isHeard, LISTEN } from '../../protocol/listen.ts';
-import { STATELESS_REVISION } from '../../protocol/mode.ts';
+import { ACKNOWLEDGED, isHeard, LISTEN } from '../../../protocol/listen.ts';
+import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { isFault, type Reach } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';

@@ -5,7 +5,7 @@ import { BRIDGE_RULES } from '../../../base/json/selection.ts';
 import { isUnread, unlessUnread } from '../../../base/json/steps.ts';
 import { laneSteps } from '../../../base/lane.ts';
 import { atOnce } from '../../../base/slices.ts';
-import { isOffered, reduceServerCapabilities } from '../../protocol/capabilities.ts';
+import { isOffered, reduceServerCapabilities } from '../../../protocol/capabilities.ts';
 import {
   CODES,
   errorMessage,
@@ -14,10 +14,10 @@ import {
   type RpcRequest,
   readMessage,
   resultMessage,
-} from '../../protocol/message.ts';
-import { isSessionRevision, META_KEYS, SESSION_REVISIONS, STATELESS_REVISION } from '../../protocol/mode.ts';
-import { type Located, memberText, rebuildResponse } from '../../protocol/rebuild.ts';
-import type { SseEvent } from '../../protocol/sse.ts';
+} from '../../../protocol/message.ts';
+import { isSessionRevision, META_KEYS, SESSION_REVISIONS, STATELESS_REVISION } from '../../../protocol/mode.ts';
+import { type Located, memberText, rebuildResponse } from '../../../protocol/rebuild.ts';
+import type { SseEvent } from '../../../protocol/sse.ts';
 import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
 
 export type Reading = JsonReading & { readonly ok: true };

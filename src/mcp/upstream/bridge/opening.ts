@@ -1,8 +1,8 @@
 /** Opens sessions of the bridge. That happens only if the target refuses a session of its own and speaks 2026-07-28. */
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../../base/json/json.ts';
+import { CODES, type RpcRequest, resultMessage } from '../../../protocol/message.ts';
+import { SESSION_REVISIONS } from '../../../protocol/mode.ts';
 import { addressOf } from '../../../targets/target.ts';
-import { CODES, type RpcRequest, resultMessage } from '../../protocol/message.ts';
-import { SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { jsonAnswer } from '../answers.ts';
 import { readAll } from '../http.ts';
 import { discoversStateless, type UpstreamModes } from '../modes.ts';

@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errors } from 'undici';
 import { unlessAborted } from '../../../base/cancellation.ts';
-import type { RpcId } from '../../protocol/message.ts';
-import type { SseEvent } from '../../protocol/sse.ts';
+import type { RpcId } from '../../../protocol/message.ts';
+import type { SseEvent } from '../../../protocol/sse.ts';
 import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from './messages.ts';
 
 /** The replies as JSON text (null if nothing was asked), or why there are none. */

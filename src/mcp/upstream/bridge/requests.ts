@@ -2,9 +2,9 @@
 
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
-import { nameHeader } from '../../protocol/headers.ts';
-import type { RpcRequest } from '../../protocol/message.ts';
-import { STATELESS_REVISION } from '../../protocol/mode.ts';
+import { nameHeader } from '../../../protocol/headers.ts';
+import type { RpcRequest } from '../../../protocol/message.ts';
+import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { faultOf, readAll } from '../http.ts';
 import type { Unread } from '../unread.ts';
 import {

@@ -2,8 +2,8 @@
 
 import { signalOf } from '../../../base/cancellation.ts';
 import { unlessUnread } from '../../../base/json/steps.ts';
-import { CODES, errorMessage } from '../../protocol/message.ts';
-import type { SseEvent } from '../../protocol/sse.ts';
+import { CODES, errorMessage } from '../../../protocol/message.ts';
+import type { SseEvent } from '../../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { paramHeaders } from '../param-headers.ts';
 import {

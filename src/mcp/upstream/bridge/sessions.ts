@@ -2,7 +2,7 @@
 
 import { errors } from 'undici';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
-import type { RpcId } from '../../protocol/message.ts';
+import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
 import { bindingKey } from '../health.ts';
 import { type Reach, silenceOf } from '../upstream.ts';

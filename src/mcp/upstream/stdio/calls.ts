@@ -6,9 +6,9 @@
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { keep } from '../../../base/kept.ts';
-import type { RpcId, RpcNotification, RpcRequest } from '../../protocol/message.ts';
-import { type Located, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
-import { SseFault, TooLarge } from '../../protocol/sse.ts';
+import type { RpcId, RpcNotification, RpcRequest } from '../../../protocol/message.ts';
+import { type Located, rebuildCall, rebuildResponse } from '../../../protocol/rebuild.ts';
+import { SseFault, TooLarge } from '../../../protocol/sse.ts';
 import type { EventQueue } from '../events.ts';
 import { ProcessFault, type UpstreamFault } from '../upstream.ts';
 import type { Line } from './lines.ts';

@@ -3,8 +3,8 @@ import { isObject, type JsonReading, type JsonValue, readJsonText } from '../../
 import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
 import { UnreadFault, unlessUnread } from '../../../base/json/steps.ts';
-import { isId, type RpcId, type RpcMessage, readMessage } from '../../protocol/message.ts';
-import type { Located } from '../../protocol/rebuild.ts';
+import { isId, type RpcId, type RpcMessage, readMessage } from '../../../protocol/message.ts';
+import type { Located } from '../../../protocol/rebuild.ts';
 
 /** A line that was too large to keep. */
 export interface Skipped {

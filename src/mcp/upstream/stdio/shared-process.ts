@@ -19,9 +19,9 @@ import {
   type RpcNotification,
   type RpcRequest,
   resultMessage,
-} from '../../protocol/message.ts';
-import { isSessionRevision, SESSION_REVISIONS } from '../../protocol/mode.ts';
-import type { Located } from '../../protocol/rebuild.ts';
+} from '../../../protocol/message.ts';
+import { isSessionRevision, SESSION_REVISIONS } from '../../../protocol/mode.ts';
+import type { Located } from '../../../protocol/rebuild.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { createEventQueue, type EventQueue } from '../events.ts';
 import { faultOf } from '../http.ts';

@@ -1,9 +1,9 @@
 import { classifyInboundRequest } from '@modelcontextprotocol/server';
 import test from 'ava';
 import fc from 'fast-check';
-import { checkStatelessHeaders, nameHeader } from '../../../src/mcp/protocol/headers.ts';
-import { readMessage } from '../../../src/mcp/protocol/message.ts';
-import { classifyMode, META_KEYS } from '../../../src/mcp/protocol/mode.ts';
+import { checkStatelessHeaders, nameHeader } from '../../src/protocol/headers.ts';
+import { readMessage } from '../../src/protocol/message.ts';
+import { classifyMode, META_KEYS } from '../../src/protocol/mode.ts';
 
 const MODERN = '2026-07-28';
 

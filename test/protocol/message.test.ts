@@ -1,6 +1,6 @@
 import test from 'ava';
-import type { JsonValue } from '../../../src/base/json/json.ts';
-import { readMessage } from '../../../src/mcp/protocol/message.ts';
+import type { JsonValue } from '../../src/base/json/json.ts';
+import { readMessage } from '../../src/protocol/message.ts';
 
 const kind = (value: JsonValue) => readMessage(value).kind;
 const call = (changes: { [name: string]: JsonValue }) => kind({ jsonrpc: '2.0', id: 1, method: 'tools/call', ...changes });

@@ -1,5 +1,5 @@
 /** Removes from the capabilities of clients and targets all that the gateway would not carry between them. Pure. */
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 import { CODES, isImitated } from './message.ts';
 import { META_KEYS, type Mode } from './mode.ts';
 

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { readJsonText } from '../../../src/base/json/json.ts';
-import { readMessage } from '../../../src/mcp/protocol/message.ts';
-import { rebuildAsked, rebuildCall, rebuildResponse } from '../../../src/mcp/protocol/rebuild.ts';
+import { readJsonText } from '../../src/base/json/json.ts';
+import { readMessage } from '../../src/protocol/message.ts';
+import { rebuildAsked, rebuildCall, rebuildResponse } from '../../src/protocol/rebuild.ts';
 
 function parse(text: string) {
   const reading = readJsonText(text, { spanDepth: 2 });

@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { createSseReader, formatEvent, type SseEvent, SseFault } from '../../../src/mcp/protocol/sse.ts';
+import { createSseReader, formatEvent, type SseEvent, SseFault } from '../../src/protocol/sse.ts';
 
 const event = (data: string, id?: string, retry?: number): SseEvent => ({ data, id, retry });
 const read = (text: string): SseEvent[] => createSseReader(1000).push(Buffer.from(text));

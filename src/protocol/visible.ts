@@ -3,8 +3,8 @@
  * nothing changes, and undefined if nothing of it may be shown. Pure.
  */
 
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import type { NamedObject } from '../../engine/decision.ts';
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
+import type { NamedObject } from '../engine/decision.ts';
 import { imitationOf } from './message.ts';
 import { isCanonicalUri, resourceOf } from './uri.ts';
 

@@ -1,8 +1,8 @@
 /** Maps a method and its parameters to what must be decided: a table of all methods that the gateway serves. Pure. */
 
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import type { ResourceType } from '../../engine/compile/policy.ts';
-import type { NamedObject } from '../../engine/decision.ts';
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
+import type { ResourceType } from '../engine/compile/policy.ts';
+import type { NamedObject } from '../engine/decision.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
 import { CODES, imitationOf, isImitated, type Rejection } from './message.ts';
 import type { Mode } from './mode.ts';

@@ -1,6 +1,6 @@
 /** The answer to a request, before it is written to the client. The request handler decides it, `reply.ts` writes it. */
-import { AppError } from '../../base/errors.ts';
-import type { JsonObject, JsonValue } from '../../base/json/json.ts';
+import { AppError } from '../base/errors.ts';
+import type { JsonObject, JsonValue } from '../base/json/json.ts';
 import { CODES, errorMessage, type Rejection, type RpcId } from './message.ts';
 
 export interface OutEvent {

@@ -3,7 +3,7 @@
  * its body. Pure. The body decides, as in the SDKs: `initialize`, or no per-request envelope, means a session revision
  * (stateful); an envelope in `params._meta` means 2026-07-28 (stateless). Headers may only agree.
  */
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 import { CODES, type Rejection, type RpcMessage } from './message.ts';
 
 export const STATELESS_REVISION = '2026-07-28';

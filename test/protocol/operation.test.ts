@@ -1,7 +1,7 @@
 import test from 'ava';
-import type { JsonObject, JsonValue } from '../../../src/base/json/json.ts';
-import type { ExtensionMethod } from '../../../src/mcp/protocol/operation.ts';
-import { itemObject, readExtension, readOperation } from '../../../src/mcp/protocol/operation.ts';
+import type { JsonObject, JsonValue } from '../../src/base/json/json.ts';
+import type { ExtensionMethod } from '../../src/protocol/operation.ts';
+import { itemObject, readExtension, readOperation } from '../../src/protocol/operation.ts';
 
 const code = (mode: 'stateful' | 'stateless', method: string, params = {}) => {
   const operation = readOperation(mode, method, params);

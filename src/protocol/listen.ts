@@ -1,7 +1,7 @@
 /** `subscriptions/listen` of 2026-07-28: the requested filter, the part that the caller may have, and the messages. Pure. */
 
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import type { NamedObject } from '../../engine/decision.ts';
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
+import type { NamedObject } from '../engine/decision.ts';
 import { CODES, type Rejection, type RpcId } from './message.ts';
 import { isCanonicalUri, MAX_URI_BYTES, resourceOf } from './uri.ts';
 

@@ -1,5 +1,5 @@
 /** Collects edits of a result and applies them together. All other text of the result stays as it is. Pure. */
-import type { JsonObject, JsonSpan, JsonValue } from '../../base/json/json.ts';
+import type { JsonObject, JsonSpan, JsonValue } from '../base/json/json.ts';
 
 export interface Edit {
   readonly start: number;

@@ -4,11 +4,11 @@ import { request } from 'node:http';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
-import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
-import { createSseReader } from '../../../src/mcp/protocol/sse.ts';
-import { byMethod, startRecording } from '../../support/upstreams/recording.ts';
-import { routed, startGateway, type TestGateway } from '../gateway.ts';
-import { modern, type Raw, send } from '../raw.ts';
+import type { McpLimits } from '../../src/mcp/limits/limits.ts';
+import { createSseReader } from '../../src/protocol/sse.ts';
+import { routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
+import { modern, type Raw, send } from '../mcp/raw.ts';
+import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 
 const ID = 'io.modelcontextprotocol/subscriptionId';
 const PUBLIC = ['file:///public/a', 'file:///public/b'];

@@ -1,5 +1,5 @@
 /** Whether a resource URI has only one reading. Pure. */
-import type { NamedObject } from '../../engine/decision.ts';
+import type { NamedObject } from '../engine/decision.ts';
 
 export const MAX_URI_BYTES = 2048;
 

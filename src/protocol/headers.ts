@@ -2,7 +2,7 @@
  * Reads request headers as they were sent. Repeated headers, which Node would join or drop silently, are refused. Checks and
  * writes the headers that repeat members of a message (2026-07-28). Pure.
  */
-import type { JsonObject } from '../../base/json/json.ts';
+import type { JsonObject } from '../base/json/json.ts';
 import type { Rejection } from './message.ts';
 import { mismatch, type ProtocolHeaders } from './mode.ts';
 

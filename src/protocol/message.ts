@@ -1,5 +1,5 @@
 /** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 
 export type RpcId = string | number;
 

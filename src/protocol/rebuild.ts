@@ -2,7 +2,7 @@
  * Builds the message that leaves the gateway from the members that were checked. Members that were read for the decision are
  * serialized from the decided values. Members that the gateway did not read keep their text. Pure.
  */
-import type { JsonObject, JsonSpan } from '../../base/json/json.ts';
+import type { JsonObject, JsonSpan } from '../base/json/json.ts';
 import type { RpcId, RpcNotification, RpcRequest } from './message.ts';
 
 /** A message and its position in the text from which it was read. Spans reach the members of `params`. */

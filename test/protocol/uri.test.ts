@@ -1,5 +1,5 @@
 import test from 'ava';
-import { isCanonicalUri } from '../../../src/mcp/protocol/uri.ts';
+import { isCanonicalUri } from '../../src/protocol/uri.ts';
 
 for (const uri of [
   'file:///public/a.txt',
