@@ -9,7 +9,7 @@ import test from 'ava';
 const ROOT = join(import.meta.dirname, '..');
 
 test('a second build of the same source writes nothing', async (t) => {
-  // A copy, because other tests run what is in `dist`.
+  // Build a copy, because other tests run the files in `dist`.
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-build-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   for (const name of ['package.json', 'tsconfig.json', 'tsconfig.build.json', 'src']) {

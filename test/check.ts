@@ -1,4 +1,4 @@
-/** `npm run check`: what a machine can say about the sources without running them. With `CI=true` nothing is left out. */
+/** `npm run check`: every check of the sources that does not run them. With `CI=true` no check may be left out. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';

@@ -4,7 +4,7 @@ import test from 'ava';
 
 test('the image runs as a numbered user that is not root', (t) => {
   const lines = readFileSync(join(import.meta.dirname, '../Dockerfile'), 'utf8').split('\n');
-  // What a stage before the last one runs as does not matter.
+  // The user of earlier stages does not matter.
   const last = lines.slice(lines.findLastIndex((line) => line.startsWith('FROM ')));
   // Kubernetes refuses a name under `runAsNonRoot`, because it cannot tell whether the name is that of root.
   t.regex(last.findLast((line) => line.startsWith('USER ')) ?? '', /^USER [1-9]\d*(:[1-9]\d*)?$/);

@@ -10,7 +10,7 @@ import { dataDir, runGateway } from './support/process.ts';
 const ROOT = join(import.meta.dirname, '..');
 const QUICKSTART = '## From nothing to a call';
 const LOCAL_SERVER = '## Put a local server behind it';
-/** Stands alone on a line before the output of each block. */
+/** The test prints this line before the output of each block. */
 const MARK = 'next block of the tour';
 
 function blocksOf(heading: string): string[] {
@@ -35,7 +35,7 @@ test.serial('the commands of the tour lead from an empty gateway to a working ca
     const here = block.replace(/8080|3001/g, (written) => (written === '8080' ? port : targetPort));
     return `printf '\\n${MARK}\\n'\n${here}`;
   });
-  // A group of its own, which ends together with the target that the commands start in the background.
+  // A separate process group, so that the target that the commands start in the background ends, too.
   const shell = spawn('sh', ['-eu'], { cwd: ROOT, env: { PATH: process.env['PATH'] }, detached: true });
   const end = (): void => {
     try {

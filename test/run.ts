@@ -1,7 +1,7 @@
 /**
- * `npm test`: the databases that can be had here, then ava on everything in `test/`. Arguments go to ava: `npm test -- test/auth/*.test.ts`.
- * `PORTCULLIS_TEST_DATABASES=sqlite,mariadb` leaves servers out. With `CI=true` at least one of MariaDB and MySQL is mandatory.
- * The report ends with what was left out, what failed, and `N passed, N failed`.
+ * `npm test` starts the available databases, and then ava on everything in `test/`. Arguments go to ava:
+ * `npm test -- test/auth/*.test.ts`. `PORTCULLIS_TEST_DATABASES=sqlite,mariadb` leaves servers out. With `CI=true` at least one of
+ * MariaDB and MySQL is mandatory. The report ends with the tests that were left out, those that failed, and `N passed, N failed`.
  */
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ const ava = join(import.meta.dirname, '../node_modules/ava/entrypoints/cli.mjs')
 const inCi = process.env.CI === 'true';
 const NOT_RUN = 'not run: ';
 const notRun: string[] = [];
-/** Prints a line; what it says is not run is repeated at the end, where it is not lost among thousands of results. */
+/** Prints a line. Lines about tests that do not run are repeated at the end, where thousands of results do not hide them. */
 const say = (line: string) => {
   if (line.startsWith(NOT_RUN)) notRun.push(line.slice(NOT_RUN.length));
   console.log(line);
@@ -34,7 +34,7 @@ async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>
   if (pid === undefined || stdout === null) throw new Error('ava did not start');
   avaRuns = true;
   interrupted.addEventListener('abort', () => {
-    // ava names the tests that were running; what it does not end by itself is ended.
+    // ava names the tests that were running. After a while, processes that it has not ended are killed.
     killGroup(pid, 'SIGINT');
     setTimeout(() => killGroup(pid, 'SIGKILL'), INTERRUPT_GRACE_MS).unref();
   });
@@ -51,7 +51,7 @@ async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>
   return tally;
 }
 
-/** Tests that start the gateway as a process start what users do. */
+/** Builds the gateway, so that tests start the same files as users. */
 const build = (guardian: Guardian): Promise<string> => guardian.run('npm', ['run', '--silent', 'build'], { timeoutMs: 300_000 });
 
 function leftOut(skipped: readonly string[]): string[] {

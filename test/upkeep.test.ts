@@ -122,7 +122,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
 
   await set('a', { role: 'first' });
   t.deepEqual([await roleOf('a'), await roleOf('b')], ['first', 'user']);
-  // Of what the replica has not seen, the newest alone is left, and it is of somebody else.
+  // Of the changes that the replica has not seen, only the newest is left, and it concerns a different user.
   await set('a', { enabled: false });
   await set('b', { role: 'second' });
   await runOn(database, 30);
@@ -130,7 +130,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
   t.deepEqual([await roleOf('a'), await roleOf('b')], [null, 'second']);
   t.deepEqual(loads, ['everything', 'everything']);
 
-  // What it has seen itself is there, and what came next is not: clocks of replicas differ.
+  // The change that the replica has seen is stored, but the next one was removed, because clocks of replicas differ.
   time = NOW;
   await set('b', { role: 'third' });
   t.is(await roleOf('b'), 'third');
@@ -142,7 +142,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
   t.deepEqual([await roleOf('a'), await roleOf('b')], ['third', null]);
   t.deepEqual(loads, ['everything', 'everything', 'everything']);
 
-  // Nothing is missing between what it knows and what there is.
+  // No change is missing between the position of the replica and the newest one.
   await set('a', { role: 'fourth' });
   await removeChanges(knex, NOW - 200 * DAY, 500);
   t.deepEqual([await roleOf('a'), await roleOf('b')], ['fourth', null]);

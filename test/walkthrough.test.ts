@@ -1,4 +1,4 @@
-/** docs/walkthrough.md from its first command to its last, and the workflow that it hands out, as a reader and GitHub run them. */
+/** Runs docs/walkthrough.md from its first command to its last, and the workflow that it offers, as GitHub would. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,11 +16,11 @@ const IMAGE = `registry.example.com/portcullis@sha256:${'0'.repeat(64)}`;
 
 interface Block {
   readonly commands: string;
-  /** What the page says that they print; null: it does not say. */
+  /** The output that the page shows for the commands; null: it shows none. */
   readonly shown: string | null;
 }
 
-/** In the order of the page. */
+/** Returns the blocks in the order of the page. */
 function blocks(): Block[] {
   const fences = [...readFileSync(join(ROOT, 'docs/walkthrough.md'), 'utf8').matchAll(/^```(\w*)\n(.*?)^```$/gms)];
   return fences.flatMap(([, language, text = ''], at) => {
@@ -31,7 +31,7 @@ function blocks(): Block[] {
   });
 }
 
-/** Blocks that are not run here, and why; all others are. */
+/** Returns why a block is not run here; null: it is run. */
 function notRun(commands: string): string | null {
   if (commands === 'npm ci && npm run build\n') return 'npm has installed and built already';
   if (!commands.startsWith('opa ')) return null;
@@ -39,20 +39,20 @@ function notRun(commands: string): string | null {
   return 'missing' in opa ? opa.missing : null;
 }
 
-/** What differs from run to run, as the page writes it. */
+/** Replaces values that differ from run to run with the placeholders of the page. */
 const placeholders = (text: string): string =>
   text
     .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<id>')
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, '<time>')
     .replace(/\d+(?= bytes)/g, '<bytes>');
 
-/** Where a test runs alone nothing was built for it. */
+/** If a test runs alone, nothing was built for it. */
 const builtForThisRun = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
 const CLI = builtForThisRun
   ? [join(ROOT, 'dist/cli/portcullis.js')]
   : [`--import=${import.meta.resolve('ts-blank-space/register')}`, join(ROOT, 'src/cli/portcullis.ts')];
 
-/** Runs what `docker run` would run in the image, with no more environment than it hands over. */
+/** A replacement for `docker`. It runs the command of `docker run`, with only the variables that are passed on. */
 const DOCKER = `#!${process.execPath}
 const { spawnSync } = require('node:child_process');
 const [verb, ...words] = process.argv.slice(2);
@@ -92,7 +92,7 @@ function startShell(t: ExecutionContext, cwd: string, env: NodeJS.ProcessEnv) {
     await closed;
   });
   return {
-    /** What it printed to standard output. Throws where a command fails, and where one complains. */
+    /** Runs the commands and returns their standard output. Throws if one fails or writes to standard error. */
     async run(commands: string): Promise<string> {
       [output, errors] = ['', ''];
       child.stdin.write(`${commands}\nprintf '\\n${MARK}\\n'\n`);
@@ -146,7 +146,7 @@ interface JobRun {
   readonly outputs: Readonly<Record<string, string>>;
 }
 
-/** Runs the commands of a job in a checkout of its own, until one fails. Actions are not run. */
+/** Runs the commands of a job in a new checkout, until one fails. Actions are not run. */
 async function runJob(
   { defaults, env: common }: Workflow,
   job: Job,
@@ -228,7 +228,7 @@ test.serial('the commands of the walkthrough work in order, and print what the p
   const [bin, source, remote] = [join(home, 'bin'), join(home, 'source'), join(home, 'policies.git')];
   mkdirSync(bin);
   writeFileSync(join(bin, 'docker'), DOCKER, { mode: 0o755 });
-  // The folder beside which the repository is made; what is taken from the source is taken from the source.
+  // The repository is made beside this folder, which takes the place of the source.
   mkdirSync(source);
   const opa = findOpa();
   const path = [bin, dirname(process.execPath), process.env['PATH'], 'path' in opa ? dirname(opa.path) : ''].join(delimiter);
@@ -256,7 +256,7 @@ test.serial('the commands of the walkthrough work in order, and print what the p
       .replace('node "$SOURCE/dist/cli/portcullis.js"', `node ${CLI.map((word) => `'${word}'`).join(' ')}`);
 
   let pushes = 0;
-  /** What GitHub does with a push to a branch. */
+  /** Does what GitHub would do after a push to a branch. */
   const pushed = (branch: string) => {
     const cwd = join(home, `runner-${++pushes}`, 'work');
     git('clone', '-q', '--branch', branch, remote, cwd);
@@ -279,7 +279,7 @@ test.serial('the commands of the walkthrough work in order, and print what the p
     };
   };
 
-  /** What happens elsewhere once a block has run, by a line of it. */
+  /** What GitHub does after a block, by a line of the block. */
   const elsewhere: Record<string, () => Promise<void>> = {
     'git push -q -u origin tiny-images': async () => {
       const { code, log } = await pushed('tiny-images')('check');
@@ -293,7 +293,7 @@ test.serial('the commands of the walkthrough work in order, and print what the p
       t.is(plan.code, 0, plan.log);
       t.regex(plan.log, /^Revision 2 would become:\n[\s\S]*1 to create, 1 to update, 0 to adopt, 0 to delete/m);
       t.deepEqual(plan.outputs, { revision: '2', changes: '2' });
-      // Of another revision than the one that was planned nothing is applied, although tests pass on it.
+      // If the revision differs from the planned one, nothing is applied, although the tests pass.
       const stale = await job('apply', { 'needs.plan.outputs.revision': '1' });
       t.is(stale.code, 1, stale.log);
       t.regex(stale.log, /revision/);

@@ -1,4 +1,4 @@
-/** Inputs that were taken for something else than they are. */
+/** Inputs that the gateway once read as something else. */
 import test from 'ava';
 import { readCredential } from '../../src/targets/credential-document.ts';
 import { email } from '../../src/users/document.ts';

@@ -1,4 +1,4 @@
-/** Names chosen to be read in two ways: what a list shows is what a call is allowed, and the audit log says which it was. */
+/** For names that can be read in two ways, list, call and audit log agree on one of them. */
 import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { openSession, post } from '../support/mcp.ts';

@@ -1,11 +1,11 @@
-/** No text of a caller may keep the event loop: what was quadratic here stopped the gateway for hours with one request. */
+/** No text of a caller may block the event loop. Quadratic time here once stopped the gateway for hours with one request. */
 import test from 'ava';
 import { readJsonText } from '../../src/base/json/json.ts';
 import { readHeaders } from '../../src/protocol/headers.ts';
 import { isCanonicalUri } from '../../src/protocol/uri.ts';
 import { sendRaw, startRestOnSqlite } from '../support/rest.ts';
 
-/** Of the processor: what others do on the machine costs nothing here. */
+/** Milliseconds of processor time, so that other work on the machine does not count. */
 function milliseconds(work: () => unknown): number {
   const began = process.cpuUsage();
   work();

@@ -1,4 +1,4 @@
-/** A fault in the middle of a stream ends that stream, not the process: nobody catches what `serve` throws. */
+/** A fault in the middle of a stream ends the stream and not the process, although no caller catches the errors of `serve`. */
 import { once } from 'node:events';
 import { createServer, get } from 'node:http';
 import type { AddressInfo } from 'node:net';

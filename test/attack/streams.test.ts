@@ -1,4 +1,4 @@
-/** What is under way when a right ends, and what clients that come and go leave behind. */
+/** What happens to calls and streams when a right ends, and what disconnected clients leave behind. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { type ClientRequest, request } from 'node:http';
@@ -139,7 +139,7 @@ test.serial('clients that disconnect during admission hold no slots', async (t) 
     await new Promise((resolve) => setTimeout(resolve, 25));
     req.destroy();
   }
-  // Those that left are noticed at some time; places that nobody leaves would be held for ever.
+  // The gateway notices a disconnected client after a while. Without that, its slot would be held for ever.
   let status: number | undefined;
   for (const deadline = performance.now() + 10_000; status !== 200 && performance.now() < deadline; ) {
     const req = standing(gateway, session);

@@ -1,4 +1,4 @@
-/** Arguments in the audit log: masking and cutting, storage and proof, and that nothing is stored unless the target is set to. */
+/** Arguments in the audit log: how they are masked, cut, stored and chained. They are stored only if the target captures them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -23,7 +23,7 @@ const captured = (value: JsonValue, mask: readonly string[] = []): CapturedArgum
   return JSON.parse(text) as CapturedArguments;
 };
 const maskedOf = (value: JsonValue, mask: readonly string[] = []): JsonValue => captured(value, mask).value;
-/** Which of these names are masked. */
+/** Returns those of the names that are masked. */
 const hidden = (names: readonly string[], mask: readonly string[] = []): string[] =>
   names.filter((name) => (maskedOf({ [name]: 'S' }, mask) as Record<string, unknown>)[name] === '***');
 
@@ -174,7 +174,7 @@ eachEngine(test.serial, 'captured arguments are covered by the chain, and can be
   const writer = quietWriter(database);
   const plain = decision({ user_id: 'bob' });
   const some = [decision({ user_id: 'ann', arguments: ARGUMENTS }), decision({ user_id: 'bob', arguments: ARGUMENTS })];
-  // In one statement, and each kind alone.
+  // All kinds are removed in one statement, and then each kind by itself.
   await Promise.all([plain, ...some].map((record) => writer.decision(record)));
   await writer.decision(decision({ user_id: 'ann' }));
   await writer.decision(decision({ user_id: 'ann', arguments: '{"value":null,"cut":true}' }));
@@ -324,7 +324,7 @@ test.serial('arguments are stored only if the target captures them, and with its
     after: { capture_arguments: { mask: ['pin'] } },
   });
 
-  // The session goes on, and the next call is recorded as the target asks now.
+  // The session continues, and the next call is recorded as the target is set up now.
   await echo({ password: `${MARKER}-secret`, deep: [{ PIN: `${MARKER}-secret` }] });
   await t.throwsAsync(client.callTool({ name: 'get-env', arguments: { pin: `${MARKER}-secret`, why: 'not' } }));
   await client.getPrompt({ name: 'simple-prompt', arguments: {} }).catch(() => undefined);

@@ -1,4 +1,4 @@
-/** Pages of a large log: found by an index in their order, and bounded where no index finds them. */
+/** Pages of a large log are read from an index in order. Without an index, the search for a page is limited. */
 import test from 'ava';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
 import { type AuditPage, auditStore, LOOKED_AT } from '../../src/audit/decision-store.ts';
@@ -42,10 +42,10 @@ const indexed: readonly (readonly [filter: LogFilter, index: RegExp])[] = [
   [{ effect: 'deny', target_name: 'target-10', before: firstIdOf(8_000) }, /audit_decisions_target\b/],
 ];
 
-/** Pages that look at everything. */
+/** The number of pages of a search without an index. */
 const WHOLE = (BASE * BLOCKS) / LOOKED_AT;
 
-/** How many pages of a thousand it takes at least and at most: where one condition is rare, no more than there are rows for. */
+/** The least and the largest number of pages of a thousand rows. If one condition is rare, its rows limit the number. */
 const paged: readonly (readonly [filter: LogFilter, fewest: number, most: number])[] = [
   [{ method: 'rare' }, 1, 1],
   [{ effect: 'allow', resource_type: 'tool', method: 'rare' }, 1, 1],
@@ -101,7 +101,7 @@ eachEngine(
     );
     const base = records.map(chain.decision);
     await store.insertDecisions(base);
-    // A copy to read from: of its own table, a server would select into a file first.
+    // Read from a copy, because a server that selects from the table that it inserts into writes a temporary file first.
     await knex.raw('create table audit_base as select * from audit_decisions');
     const columns = Object.keys(base[0]?.row ?? {}).filter((name) => name !== 'id');
     for (let block = 1; block < BLOCKS; block++) {

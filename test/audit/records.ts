@@ -37,7 +37,7 @@ export function decision(over: Partial<DecisionRecord> = {}): DecisionRecord {
 
 export const KEY = createChainKey(Buffer.alloc(32, 9));
 
-/** Stamps what a store is given, as the writer does. */
+/** Stamps the records for a store, as the writer does. */
 export function stamper(chain_id = uuidv7()) {
   let head: Head = { chain_id, seq: 0, mac: 'begin' };
   const stamp = <R extends object>(kind: RecordKind, { row, bytes }: Stored<R>): Chained<R> => {

@@ -1,4 +1,4 @@
-/** An attacker who can write every table, but has no key, tries to make the gateway remove young records. */
+/** An attacker who can write to every table, but has no key, tries to make the gateway remove young records. */
 import test from 'ava';
 import { createChainKey, retentionSignature } from '../../src/audit/chain/chain.ts';
 import { chainStore } from '../../src/audit/chain/chain-store.ts';
@@ -67,7 +67,7 @@ async function macs(knex: Connection): Promise<Map<string, string>> {
 interface Victim {
   /** Records 1 to 6 were removed, 7 to 9 are 50 days old, 10 to 15 are five days and one. */
   readonly mixed: string;
-  /** Young records alone. */
+  /** This chain has only young records. */
   readonly young: string;
   /** The record of a removal from `mixed` as it was before the last one. */
   readonly earlier: Record<string, unknown>;
@@ -249,7 +249,7 @@ for (const [name, { noticed, do: attack }] of Object.entries(attacks)) {
     await run();
     const after = await macs(database.knex);
     const removed = [...before].filter(([mac]) => !after.has(mac)).map(([, id]) => id);
-    // Nothing but what was written 50 days ago.
+    // Only records that were written 50 days ago may be removed.
     for (const id of removed) t.is(Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16), OLD);
     t.false((await verified(database)).intact);
     t.is(errors.length, noticed ? 1 : 0);
@@ -274,7 +274,7 @@ eachEngine(test.serial, 'records are removed up to the first altered one, and th
   t.like((await verified(database)).problems, [{ problem: 'altered', chain, seq: 7 }]);
   t.is((await retentionOf(database.knex, other))['newest'], NOW - 60 * DAY);
 
-  // Put back, it goes as well, and nothing is said any more.
+  // When the record is restored, it is removed, too, and no error is reported.
   await database.knex('audit_decisions').where({ chain_id: chain, chain_seq: 7 }).update({ effect: 'deny' });
   const later = keeperOf(database);
   t.is(await later.run(), 6);
@@ -316,7 +316,7 @@ eachEngine(test.serial, 'a record that was inserted among the removed ones stops
   t.like(keeper.errors, [{ kept: [{ chain, seq: 1, why: 'records were added or removed in the meantime' }] }]);
 });
 
-/** As the version before signed it. */
+/** The record of a removal, signed as the previous version did it. */
 async function removedByVersion1(knex: Connection, chain: string, seq: number, removed_at: number): Promise<void> {
   for (const table of TABLES) {
     const last = await knex(table).where({ chain_id: chain, chain_seq: seq }).first('mac');

@@ -1,4 +1,4 @@
-/** Verification from a checkpoint on: what it reads, what it finds, and what it leaves to a verification of the whole log. */
+/** Verification from a checkpoint: which records it reads, what it finds, and what only a verification of the whole log finds. */
 import test, { type ExecutionContext } from 'ava';
 import { chainStore } from '../../src/audit/chain/chain-store.ts';
 import { type Checkpoint, checkpointMac } from '../../src/audit/chain/checkpoint.ts';
@@ -27,7 +27,7 @@ async function since(knex: Connection, checkpoint: Checkpoint) {
   return { ...verification.finish().report, read: verification.taken() };
 }
 
-/** A chain that ended and was found by the next, one that goes on after the checkpoint, and one that began after it. */
+/** Three chains: one that ended and that the next one names, one that continues after the checkpoint, and one that began later. */
 async function logOf(t: ExecutionContext, at: TestDatabase) {
   const database = await openTestDatabase(t, at);
   const write = async (writer: ReturnType<typeof quietWriter>, count: number, time: number) => {

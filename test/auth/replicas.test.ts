@@ -1,9 +1,9 @@
-/** Law 4 for callers: what one replica answered, the other one knows. */
+/** Law 4 for callers: a change that one replica has answered applies at the other. */
 import test, { type ExecutionContext } from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';
 
-/** SQLite takes one process, which then is its own replica. */
+/** Starts two replicas. SQLite serves one process, so there both are the same gateway. */
 async function pair(t: ExecutionContext, url: string): Promise<[TestGateway, TestGateway]> {
   const one = await startGateway(t, url);
   return [one, url.startsWith('sqlite:') ? one : await startGateway(t, url)];

@@ -20,7 +20,7 @@ function signed(header: object, payload: unknown, key: KeyObject): string {
   return `${input}.${createSign('sha256').update(input).sign({ key, dsaEncoding: 'ieee-p1363' }, 'base64url')}`;
 }
 
-/** The gateway's own private key, so that a test can sign what the gateway never would. */
+/** Returns the gateway's private key, so that a test can sign tokens that the gateway would never sign. */
 async function stolenKey(rest: Rest): Promise<{ kid: string; key: KeyObject }> {
   const row = await rest.database.knex('secret_keys').where({ purpose: 'signing' }).first();
   const { createPrivateKey } = await import('node:crypto');

@@ -17,7 +17,7 @@ function manualClock() {
     spend: (ms: number) => {
       time += ms;
     },
-    /** Lets everything happen that waits; returns what was rested. */
+    /** Runs everything that waits, and returns how long the lane rested. */
     settle() {
       let rested = 0;
       for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {

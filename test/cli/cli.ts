@@ -14,7 +14,7 @@ export interface Ran {
   readonly err: string;
 }
 
-/** A process whose environment is `environment` alone. */
+/** Runs the command as a process that gets only the variables in `environment`. */
 export async function portcullis(environment: Record<string, string>, ...args: string[]): Promise<Ran> {
   const child = spawn(process.execPath, [...program('cli/portcullis'), ...args], {
     env: { PATH: process.env['PATH'], ...environment },

@@ -1,4 +1,4 @@
-/** What holds for every command, as a process of its own. */
+/** Behaviour that every command has, tested as a process. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { file } from '../policies/sets.ts';
 import { program } from '../support/process.ts';
 import { folder, portcullis } from './cli.ts';
 
-/** Those that no other test asks for their help. */
+/** The commands whose help no other test prints. */
 const HELPED = ['user', 'user reset-password', 'setup-code', 'audit verify'];
 const VERSIONED = ['', 'user reset-password', 'policies plan'];
 const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');

@@ -83,7 +83,7 @@ test('editors accept exactly the policy files that the gateway accepts', (t) => 
 test('editors accept exactly the test files that the gateway accepts', (t) => {
   const accepts = new Ajv({ strict: true, strictTypes: false, strictRequired: false }).compile(TEST_FILE_SCHEMA);
   t.true(accepts(parseYaml(inPolicies('tests/starter.yaml'))));
-  /** Parts of a good file, by where they are; `p` and `r` are the names that it gives. */
+  /** The parts of a valid file by their place. `p` and `r` are names that the file defines. */
   const good = {
     target: 'everything',
     principals: { p: { role: 'a', groups: ['b'], user: 'c' } },

@@ -194,7 +194,7 @@ test.serial('an error in a file names file, line and column, for people and prog
   t.like(error, { code: 'invalid_request', errors: [{ file: 'a.yaml', line: 2, column: 1 }] });
   t.deepEqual(await rest.policies(), []);
 
-  // A link to what is in the folder is one of its files: so are folders mounted.
+  // A link to a file within the folder counts as a file of it, because Kubernetes mounts folders that way.
   rmSync(join(dir, 'a.yaml'));
   mkdirSync(join(dir, '..data'));
   writeFileSync(join(dir, '..data', 'a.yaml'), file({ name: 'linked' }));

@@ -21,7 +21,7 @@ test.serial('tests run without a gateway, and a failure names file, position and
   t.deepEqual([passed.code, passed.err], [0, '']);
   t.is(passed.out, '53 passed, 0 failed. 6 of 6 policies decide a case (100%).\n');
 
-  // A policy that lets too much through: no test names what it lets through.
+  // A policy allows too much, and no test names the requests that it allows.
   writeFileSync(
     join(dir, 'developers-call-harmless-tools.yaml'),
     file({ name: 'Wide', target: 'everything', resource_pattern: '^echo' }),

@@ -17,7 +17,7 @@ const root = join(here, '../..');
 const email = 'clients@example.com';
 const password = 'a long passphrase';
 
-/** Resolves with whether the command ran and ended with 0. Shows what it prints. */
+/** Runs a command and shows its output. Resolves with whether it ended with 0. */
 async function run(command: string, args: readonly string[], env: Record<string, string> = {}, cwd = here): Promise<boolean> {
   const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'inherit', 'inherit'] });
   // Rejects where the command is not there.

@@ -1,4 +1,7 @@
-/** A gateway, as `src/main.ts` runs it. With the kind of the cluster as argument it reads its state as the servers have it where nobody asks for more. */
+/**
+ * A gateway, as `src/main.ts` runs it. With the kind of the cluster as argument, it reads its state without the setting that makes reads
+ * causal.
+ */
 
 import { createLog } from '../../src/base/log.ts';
 import { readConfig } from '../../src/config/config.ts';

@@ -120,8 +120,8 @@ async function logIn(url: string, email: string): Promise<string> {
 }
 
 /**
- * Runs `work` while large transactions of somebody else, on each node in turn, keep the others busy: what was committed on one
- * node is then applied on another some time later, as in clusters that have more to do than this one.
+ * Runs `work` while large transactions of a different program keep the nodes busy, on each node in turn. A commit on one node is then
+ * applied on another some time later, as in busy clusters.
  */
 async function amongOthers<T>(databaseUrls: readonly string[], work: () => Promise<T>): Promise<T> {
   const [first = ''] = databaseUrls;
@@ -221,7 +221,7 @@ async function killAndReturn(
     check(await flowing([0, 1], 50, 60_000), 'the others go on');
     console.log(`     ${((performance.now() - beforeOthers) / 1_000).toFixed(1)} s until 50 more calls had passed at each`);
 
-    // What is taken away while a node is gone is gone when it is back.
+    // A right that is removed while a node is down must be gone when the node is back.
     let revoked = false;
     for (let tried = 0; tried < 20 && !revoked; tried++) {
       revoked = (await asAdmin('PUT', `/api/policies/${policy.id}`, { resource_pattern: '^load-[0-9]' })).status === 200;
@@ -251,7 +251,7 @@ async function killAndReturn(
   }
 }
 
-/** A node that was frozen until the others went on without it does not know that it is no longer one of them. */
+/** Freezes a node until the others continue without it. When it continues, it does not know yet that it was excluded. */
 async function freezeAndThaw(cluster: Cluster, urls: readonly string[], admin: string): Promise<void> {
   const upstream = await startRecording(byMethod({ 'tools/call': () => ({ content: [] }) }));
   try {
@@ -296,7 +296,10 @@ async function freezeAndThaw(cluster: Cluster, urls: readonly string[], admin: s
   }
 }
 
-/** What is left of a cluster without a majority cannot know what the others commit. Until it has noticed that it is alone, there is nothing to know. */
+/**
+ * Kills two of three nodes. The last one cannot know what the others commit, so it must refuse as soon as it notices that it is alone.
+ * Until then the others commit nothing.
+ */
 async function leaveAlone(cluster: Cluster, [first = '']: readonly string[], admin: string): Promise<void> {
   await Promise.all([cluster.nodes[1]?.kill(), cluster.nodes[2]?.kill()]);
   const began = performance.now();

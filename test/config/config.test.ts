@@ -122,7 +122,7 @@ test('secrets are read from files, as Docker and Kubernetes mount them', (t) => 
     'DATABASE_URL_FILE must name a file that the gateway can read (ENOENT)',
     'PORT must be a number from 1 to 65535',
   ]);
-  // A key that counts as unset would be made anew.
+  // If this key counted as unset, the gateway would make a new one.
   t.deepEqual(mistakesOf(t, { MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must name a file that is not empty']);
   t.regex(String(mistakesOf(t, { MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
 });

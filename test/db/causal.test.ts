@@ -1,10 +1,10 @@
-/** What a connection is told, by what its server says of itself. `npm run test:cluster` has the real ones. */
+/** Which settings a connection gets for the variables of its server. `npm run test:cluster` tests real servers. */
 import test from 'ava';
 import { AppError } from '../../src/base/errors.ts';
 import { makeCausal } from '../../src/db/causal.ts';
 import { transact } from '../../src/db/transact.ts';
 
-/** Statements after the question of what the server is. `state` null: it has no such member. */
+/** Returns the statements that follow the questions to the server. `state` null: the group has no such member. */
 async function told(variables: Record<string, string>, state: string | Error | null = null): Promise<string[]> {
   const statements: string[] = [];
   await makeCausal(async (sql) => {
@@ -48,7 +48,7 @@ test('a server with the plugin and without a group is a server by itself', async
   t.deepEqual(await told(plain, 'OFFLINE'), ["set session group_replication_consistency = 'BEFORE'"]);
 });
 
-/** What `transact` does with a first attempt that fails so. */
+/** Returns how often `transact` runs the work if the first attempt fails with this error. */
 async function attempts(error: Error): Promise<number> {
   let tried = 0;
   const transaction = async (): Promise<void> => {

@@ -229,7 +229,7 @@ eachEngine(test.serial, 'simultaneous changes run one at a time, also at several
     await createChanges(database, Date.now),
     ...(other === database ? [] : [await createChanges(other, Date.now)]),
   ];
-  // Each adds one to what it read: a lost update would show.
+  // Each change adds one to the number that it has read, so a lost update would show.
   await database.knex('audit_sets').insert({ hash: 'sum', names: '0' });
   await Promise.all(
     Array.from({ length: 40 }, (_, i) =>

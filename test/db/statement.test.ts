@@ -142,7 +142,7 @@ eachServer(test.serial, 'no default charset or sql_mode of the server changes th
     await admin.query(`create user '${user}'@'%' identified by 'a password of a test'`);
     await admin.query(`grant all on \`${new URL(at.url).pathname.slice(1)}\`.* to '${user}'@'%'`);
     t.teardown(() => withAdmin(at, (again) => again.query(`drop user '${user}'@'%'`)));
-    // It counts for those alone who have no right to change it.
+    // init_connect applies only to users without administrative rights.
     const url = new URL(at.url);
     url.username = user;
     url.password = encodeURIComponent('a password of a test');

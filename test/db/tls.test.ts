@@ -1,4 +1,4 @@
-/** What the gateway gives to a server that has not shown that it is the one of DATABASE_URL. */
+/** What the gateway sends to a server that has not proved to be the one in DATABASE_URL. */
 import { writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { createTurns, eachInTurn } from '../../src/db/turns.ts';
 
-/** Work that ends when it is told to, and says when it begins. */
+/** Makes work that reports when it begins, and that the test ends. */
 function manualWork(begun: string[]) {
   const ends = new Map<string, () => void>();
   return {

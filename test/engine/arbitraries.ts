@@ -1,4 +1,4 @@
-/** Policy sets and requests that meet: names come from the patterns, callers and targets from the policies. */
+/** Random policy sets and requests that match: names come from the patterns, callers and targets from the policies. */
 import fc from 'fast-check';
 import { EFFECTS, type Policy, type PolicySubject, RESOURCE_TYPES } from '../../src/engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
@@ -60,7 +60,7 @@ const special = fc.constantFrom(
   piece('\\z', '', '$'),
 );
 
-/** JavaScript tries every way to divide a name among repetitions within repetitions, and that can take longer than we live. */
+/** Repeats a part without an upper bound, unless its length varies: JavaScript could then backtrack almost without end. */
 function unbounded(part: Pattern, times: string, sample: string): Pattern {
   const varies = /[*+?{|]/.test(part.js.replaceAll('(?:', '('));
   return around('(?:', part, varies ? ')?' : `)${times}`, varies ? part.sample : sample);
@@ -87,7 +87,7 @@ const { tree } = fc.letrec<{ tree: Pattern; atom: Pattern; sequence: Pattern }>(
   ),
 }));
 
-/** Parts between an anchor and a text: some match any text, others only look as if they did. */
+/** Parts between an anchor and a text. Some match any text, and others only seem to. */
 const filler = fc.constantFrom(
   piece('.*', '', `${DOT}*`),
   piece('(?s:.*)', 'x\ny', '[^]*'),
@@ -103,7 +103,7 @@ const filler = fc.constantFrom(
 const FOLDED = piece('(?i)', '', '(?i)');
 const anyText = fc.array(word, { minLength: 1, maxLength: 3 }).map((parts) => join(parts));
 
-/** Patterns as people write them, then arbitrary ones. */
+/** Typical patterns, and arbitrary ones. */
 export const pattern: fc.Arbitrary<Pattern> = fc
   .oneof(
     { arbitrary: anyText.map((part) => around('^', part, '$')), weight: 3 },
@@ -135,7 +135,7 @@ export const pattern: fc.Arbitrary<Pattern> = fc
 
 const isAscii = (text: string): boolean => [...text].every((character) => character <= '\u007f');
 
-/** JavaScript's reading of generated patterns. */
+/** Matches generated patterns with the regular expressions of JavaScript. */
 export function matcher(patterns: readonly Pattern[]): Matches {
   const compiled = new Map(
     patterns.map(({ re2, js }) => [re2, new RegExp(js.replaceAll('(?i)', ''), js.includes('(?i)') ? 'iu' : 'u')] as const),

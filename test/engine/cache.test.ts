@@ -5,7 +5,7 @@ import type { Decision, Engine, NamedObject } from '../../src/engine/decision.ts
 const ANN = { sub: 'ann', role: 'dev', groups: ['a', 'b'] };
 const tool = (resource_name: string): NamedObject => ({ resource_type: 'tool', resource_name });
 
-/** Answers with what it was asked, and counts. */
+/** Makes an engine that repeats the question in its answer, and counts the questions. */
 function spy(dataHash = 'h', reason: Decision['reason'] = 'matched'): Engine & { asked: number } {
   const answer = (...asked: unknown[]): Decision => {
     engine.asked++;

@@ -44,7 +44,7 @@ test('the explanation names the policy that the engine names, and why each earli
               : engine.decide(principal, targetId, question.object);
           const found: Answer = { effect: policy?.effect ?? 'deny', policyId: policy?.id ?? null };
           same(found, answerOf(decision), question);
-          // Taken by itself, and mended in the member that is named and those after it alone, it would not misfit before.
+          // By itself the policy does not match. If the named member and those after it are made to match, it matches.
           for (const { policy: passed, misfit } of passedOver) {
             misfits.set(misfit, (misfits.get(misfit) ?? 0) + 1);
             const alone = (over: Partial<Policy>): Answer => {

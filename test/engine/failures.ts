@@ -1,4 +1,4 @@
-/** Findings of differential tests, as cases in the form of `cases/`: copy those worth keeping there. */
+/** Saves findings of differential tests in the form of `cases/`. Copy the useful ones there. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { stringify } from 'yaml';

@@ -51,7 +51,7 @@ function replica(database: Database): Replica {
   };
 }
 
-/** Everything that can be known of a state. */
+/** Returns everything that a caller can learn about a state. */
 async function pictureOf(current: Current, { accounts, tokens, targetIds }: Administration): Promise<object> {
   const callers: Record<string, unknown> = {};
   for (const claims of tokens) {
@@ -131,7 +131,7 @@ eachEngine(test.serial, 'after any changes a replica that followed the feed equa
   t.log(`${(await readPosition(database.knex)).sequence} changes, ${made.tokens.length} tokens, ${broken} breaks`);
 });
 
-/** Damage to the feed by retention, a failover or a restore, with a change that the feed does not hold. */
+/** Damages the feed as retention, a failover or a restore would, and makes a change that the feed does not contain. */
 async function breakHistory(database: Database, random: () => number, { accounts, change }: Administration): Promise<void> {
   const { knex } = database;
   const { id } = accounts[Math.floor(random() * accounts.length)] ?? { id: '' };

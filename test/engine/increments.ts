@@ -1,4 +1,4 @@
-/** Administrative changes of every kind, as callers make them, in random order: what the state of a replica must follow. */
+/** Administrative changes of every kind in random order. The state of a replica must follow them. */
 import { randomUUID } from 'node:crypto';
 import { createPasswords } from '../../src/auth/passwords.ts';
 import type { TokenClaims } from '../../src/auth/principal.ts';
@@ -27,7 +27,7 @@ export interface Administration {
   readonly targetIds: ReadonlySet<string>;
 }
 
-/** Pseudo-random numbers below 1 that a seed repeats (mulberry32). */
+/** Returns a generator of random numbers below 1 (mulberry32). The same seed gives the same numbers. */
 export function randomFrom(seed: number): () => number {
   let at = seed;
   return () => {
@@ -101,7 +101,7 @@ export async function administration(
     apiTokens.push({ id: token.api_token.id, login });
   }
 
-  /** At one of two places: moving away and back disables credentials. */
+  /** Returns one of two addresses, because moving a target away and back disables its credentials. */
   const place = (): string => `http://127.0.0.1:${pick([9, 19])}/mcp`;
   async function newTarget(): Promise<void> {
     const user_credentials = some(HEADERS).map((name) => ({ type: 'header', name }));
@@ -188,7 +188,7 @@ export async function administration(
     const body = { current_password: account.password, new_password };
     if ((await api('PUT', '/auth/password', body, account.login)) !== null) account.password = new_password;
   }
-  /** As `portcullis user reset-password` does it on the host. */
+  /** Does what `portcullis user reset-password` does on the host. */
   async function resetPassword(): Promise<void> {
     const account = pick(accounts);
     const { id } = account;

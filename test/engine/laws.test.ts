@@ -1,4 +1,4 @@
-/** Changes that must not change an answer, whatever the answer is. */
+/** Changes of a policy set that must not change any answer. */
 import test from 'ava';
 import fc from 'fast-check';
 import type { Policy } from '../../src/engine/compile/policy.ts';

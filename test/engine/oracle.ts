@@ -9,7 +9,7 @@ export interface Answer {
   readonly policyId: string | null;
 }
 
-/** Does RE2 find the pattern in the name? */
+/** Whether RE2 finds the pattern in the name. */
 export type Matches = (pattern: string, name: string) => boolean;
 
 export function decide(

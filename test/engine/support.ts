@@ -1,4 +1,4 @@
-/** What the tests of the decision engine share. */
+/** Helpers that the tests of the decision engine share. */
 
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import type { Decision, NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
@@ -33,7 +33,7 @@ export function loadDocument(module: PolicyModule, json: string, heapCeiling = 0
   }
 }
 
-/** An enabled allow of every tool for everyone, but for what is given. */
+/** Returns a policy that allows everyone every tool, changed by the given members. */
 export function policyWith(given: Partial<Policy> & { readonly id: string }): Policy {
   return {
     name: `policy ${given.id}`,

@@ -15,7 +15,7 @@ import { smallDisk } from '../support/small-disk.ts';
 
 /** The gate waits 5 s, a record 10 s and a statement 15 s, a connection for it 5 s; the rest is for a busy machine. */
 const BOUND_MS = 25_000;
-/** How long the fault goes on after the first refusal. */
+/** How long the fault lasts after the first refusal, in milliseconds. */
 const HOLD_MS = Number(process.env['PORTCULLIS_TEST_FAULT_MS'] ?? 500);
 /** The time that a gateway may take for its shutdown after its open requests have ended. */
 const RELEASE_MS = 8_000;
@@ -49,7 +49,7 @@ function own(engine: Server): Promise<OwnServer> {
   return starting;
 }
 
-/** Servers that this run has; what is done to them is done one after the other. */
+/** The servers of this run. Faults are caused one after the other. */
 function eachOwnServer(
   title: string,
   run: (t: ExecutionContext, server: OwnServer, database: OwnDatabase) => Promise<void>,
@@ -146,14 +146,14 @@ faultOnServers('read-only', (_t, server) => ({
   lift: () => withAdmin(server, async (admin) => void (await admin.query('set global read_only = 0'))),
 }));
 
-/** Others hold as many connections as there may be, and the gateway loses those that it had. */
+/** Other clients take all connections of the server, and the gateway loses its own. */
 function crowded(
   limit: (admin: Connection, user: string, connections: number) => Promise<unknown>,
   isOwnUser: boolean,
 ): MakeFault {
   return (_t, server, { url, user }) => {
     const others: Connection[] = [];
-    // It counts, too: the gateway must not get what it would leave.
+    // The connection of the administrator counts, too. If it were closed, the gateway could use its place.
     let admin: Connection | undefined;
     const take = async (theirs: string): Promise<boolean> => {
       const other = await createConnection(theirs).catch(() => null);

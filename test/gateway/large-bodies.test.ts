@@ -1,4 +1,4 @@
-/** Large bodies of REST and of `/mcp` take from one budget. */
+/** Large bodies of REST and of `/mcp` share one budget. */
 import { type IncomingMessage, request } from 'node:http';
 import test from 'ava';
 import { world } from '../support/world.ts';

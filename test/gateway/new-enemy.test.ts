@@ -1,4 +1,4 @@
-/** Law 4: when the API has answered that a right is gone, no replica allows what it allowed. */
+/** Law 4: when the API has answered the removal of a right, no replica allows a call by that right. */
 import test, { type ExecutionContext } from 'ava';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
@@ -7,7 +7,7 @@ import { newEnemy, type Score, scoreLine } from './new-enemy.ts';
 
 const ROUNDS = Number(process.env['PORTCULLIS_TEST_REVOCATIONS'] ?? 20);
 const REPLICAS = (process.env['PORTCULLIS_TEST_REPLICAS'] ?? '2').split(',').map(Number);
-/** With the gate left open a round takes as long as replicas may lag, and fewer show what there is to show. */
+/** Without the gate, a round takes as long as replicas may lag behind, and fewer rounds are enough to find stale allows. */
 const OPEN_ROUNDS = Math.min(40, Math.ceil(ROUNDS / 5));
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
 

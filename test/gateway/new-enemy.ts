@@ -1,6 +1,6 @@
 /**
- * The new-enemy test of law 4: a right is taken away through one replica, and as soon as that is answered its former owner
- * calls every replica, each over a connection of its own and without a second try. No call may get through.
+ * The new-enemy test of law 4: a right is taken away through one replica, and as soon as that is answered its former owner calls every
+ * replica, each over a separate connection and without a retry. Every call must be refused.
  */
 import http from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,7 +15,7 @@ export interface Battle {
   readonly admin: string;
   /** Revocations of each kind. */
   readonly rounds: number;
-  /** Callers that never stop, at each replica. Default 2. */
+  /** The number of callers at each replica that call all the time (default: 2). */
   readonly traffic?: number;
 }
 
@@ -29,7 +29,7 @@ export interface Score {
   readonly staleOf: Readonly<Record<Kind, number>>;
   /** Calls after a revocation that were neither allowed nor denied: 503, a lost connection. */
   readonly errors: number;
-  /** Changes that were answered with an error, and made again. */
+  /** The number of changes that got an error and were repeated. */
   readonly refusedChanges: number;
   /** Calls right after an answered grant that were denied: the same law, seen from its harmless side. */
   readonly lateAllows: number;
@@ -51,13 +51,13 @@ export type Kind = (typeof KINDS)[number];
 
 export type Answer = 'allowed' | 'denied' | 'error';
 
-/** How the ticket of a call ends that must not get through. */
+/** The end of the ticket of a call that must be refused. */
 const AFTER = ' after';
 const PASSWORD = 'a long passphrase of the enemy';
-/** A right that was given back must hold everywhere in this time, or the run is no test. */
+/** A restored right must apply everywhere within this time. Otherwise the run proves nothing. */
 const RESTORE_MS = 60_000;
 
-/** One POST over a connection of its own. */
+/** Sends one POST over a new connection. */
 function send(url: string, headers: http.OutgoingHttpHeaders, body: object): Promise<{ status: number; text: string }> {
   const text = JSON.stringify(body);
   return new Promise((resolve, reject) => {
@@ -87,7 +87,10 @@ function send(url: string, headers: http.OutgoingHttpHeaders, body: object): Pro
 
 const MODERN = '2026-07-28';
 
-/** A call to a target's address, in a session, or with `session` null as 2026-07-28 has it. A 401 and what the gateway says in band deny; all else is an error. */
+/**
+ * Calls a target once: in a session, or with `session` null as in 2026-07-28. A 401 and a JSON-RPC error of the gateway count as denied,
+ * everything else except a result as an error.
+ */
 export const callOnce = (mcp: string, token: string, session: string | null, tool: string, ticket: string): Promise<Answer> =>
   ask(mcp, token, session, toolCall(tool, { ticket }));
 
@@ -139,7 +142,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
     },
     'tools/list': { tools: ['ok', 'no'].map((name) => ({ name, inputSchema: { type: 'object' } })) },
   };
-  /** For sessions, and for 2026-07-28: the gateway offers what a target speaks. */
+  /** One target for sessions and one for 2026-07-28, because the gateway offers the mode that a target speaks. */
   const upstreams = await Promise.all(
     [false, true].map(async (modern) => {
       const answer = byMethod(results, { modern });
@@ -154,7 +157,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
 
   const replica = (n: number): string => urls[n % urls.length] ?? '';
   let refusedChanges = 0;
-  /** Until it is answered with success, or an attempt whose end nobody knows turns out to have deleted what is to be deleted. */
+  /** Repeats a change until it succeeds. A delete without an answer has also succeeded if the object is gone afterwards. */
   async function change<T>(at: string, method: string, path: string, token: string, body?: object): Promise<T> {
     let unknown = false;
     for (let tried = 1; ; tried++) {
@@ -189,7 +192,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
     return { token: made.token, tokenId: made.api_token.id };
   }
 
-  /** Nothing of an earlier run on the same database has this name. */
+  /** A new name, so that this run finds nothing of earlier runs on the same database. */
   const own = `enemy-${crypto.randomUUID()}`;
   const mcp = (url: string, modern: boolean): string => `${url}/mcp/${own}${modern ? '-modern' : ''}`;
   for (const [n, { url }] of upstreams.entries()) {
@@ -210,7 +213,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
   const only = ({ id }: Enemy): object => ({ subject_type: 'user', subject_value: id });
   const put = (at: string, { id }: Enemy, body: object) => asAdmin(at, 'PUT', `/api/users/${id}`, body);
 
-  /** How a right is taken, and given back. */
+  /** How a right is removed and restored. */
   interface Right {
     revoke(at: string): Promise<unknown>;
     restore(at: string): Promise<unknown>;

@@ -1,4 +1,4 @@
-/** The hourly removal of rows that are no longer needed. The long timers of the gateway are short here. */
+/** The hourly removal of rows that are no longer needed. In these tests the long timers of the gateway are short. */
 import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../src/config/config.ts';
 import { createChanges, makeCounter } from '../../src/db/changes.ts';

@@ -1,4 +1,4 @@
-/** A caller's rights, credentials or target change, and the client's session goes on (laws 4 and 7). */
+/** When a caller's rights, credentials or target change, the client's session continues (laws 4 and 7). */
 import test, { type ExecutionContext } from 'ava';
 import { eachEngine, eachServer } from '../support/databases/engines.ts';
 import { startGateway } from '../support/gateway.ts';

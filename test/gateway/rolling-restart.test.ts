@@ -81,7 +81,7 @@ eachServer(test.serial, 'a rolling restart behind a load balancer refuses no req
   t.true(answered > 1000, String(answered));
 });
 
-/** The status and the `Connection` header of the answer, on a connection of its own that the client would keep. */
+/** Returns the status and the `Connection` header of an answer on a new connection that the client would keep. */
 function head(url: string): Promise<{ status: number; connection: string | undefined }> {
   return new Promise((resolve, reject) => {
     const req = request(url, { headers: { connection: 'keep-alive' } }, (res) => {

@@ -1,4 +1,4 @@
-/** Requests that a client sends ahead on one connection. */
+/** Pipelined requests on one connection. */
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';

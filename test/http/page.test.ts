@@ -5,7 +5,7 @@ import { sendPage } from '../../src/http/page.ts';
 
 const ITEMS = Array.from({ length: 40 }, (_, i) => ({ id: `é${i}` }));
 
-/** Answers with the items, and gives what was sent. */
+/** Answers with a page of the items, and returns the answer. */
 async function sent(limit: number | null, items: readonly { id: string }[], show: (item: { id: string }) => object) {
   const headers: Record<string, string> = {};
   let text = '';

@@ -1,4 +1,4 @@
-/** What the database does to a request is never told as a fault of the gateway. */
+/** A failure of the database is never reported as a fault of the gateway. */
 import test, { type ExecutionContext } from 'ava';
 import knex, { type Knex } from 'knex';
 import type { Log } from '../../src/base/log.ts';
@@ -99,7 +99,7 @@ test.serial('a file error of SQLite is a 503', async (t) => {
   t.is(codeOf(await failure(t, db.raw('select * from nowhere'))), 'internal');
 });
 
-/** As the drivers give them; some need a machine to fail, or a cluster. */
+/** Errors as the drivers report them. Some of them need a failing machine or a cluster. */
 const MADE: readonly (readonly [over: object, code: string])[] = [
   [{ code: 'EE_DELETE', errno: 6, sqlState: 'HY000' }, 'unavailable'],
   [{ code: undefined, errno: 1927, sqlState: '70100' }, 'unavailable'],

@@ -34,7 +34,7 @@ test.serial('the rest of a refused body is discarded slowly, and its sender gets
     endAnswer(res, 'refused');
   });
   t.true((await send(port, 8 * 1024 * 1024)).endsWith('refused'));
-  // Without pauses it takes a few milliseconds. Zero: the gateway has given it up after two seconds.
+  // Without pauses this would take a few milliseconds. Zero means that the gateway gave up after two seconds.
   t.true(took === 0 || took > 200, `${took} ms`);
   t.true(took > 0 || performance.now() - began > 1_900, 'the body was read, or given up in time');
 });

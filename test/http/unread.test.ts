@@ -1,4 +1,4 @@
-/** Clients of REST that do not take their answers. */
+/** Clients of the REST API that do not read their answers. */
 import { EventEmitter, once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
@@ -6,11 +6,11 @@ import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../src/base/log.ts';
 import { createUnreadLimits, limitUnread } from '../../src/http/unread.ts';
 
-/** More than the buffers of the machine take by themselves. */
+/** More bytes than the buffers of the operating system hold. */
 const LARGE = Buffer.alloc(16 * 1024 * 1024, 'x');
 const MIB = 1024 * 1024;
 
-/** Answers each request as `answer` does. `said`: what the log has been told. */
+/** Starts a server that answers each request with `answer`. `said`: the lines of its log. */
 async function serve(t: ExecutionContext, answer: RequestListener, { stallMs = 60_000, perKey = 64 * MIB } = {}) {
   const limits = createUnreadLimits({ waitingBytesOfPrincipal: perKey, waitingBytesOfAll: 4 * perKey, stallMs });
   const closed = new EventEmitter();

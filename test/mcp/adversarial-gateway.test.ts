@@ -53,7 +53,7 @@ const HELLO = {
   params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } },
 };
 
-/** A database whose signing key a test has, so that it can sign what the gateway never would. */
+/** A database whose signing key the test has, so that it can sign tokens that the gateway would never sign. */
 async function stolenKey(t: ExecutionContext): Promise<{ url: string; kid: string; key: KeyObject }> {
   const { url, drop } = await createSqlite();
   t.teardown(drop);
@@ -152,7 +152,7 @@ test.serial('a forged, foreign, early or late token is refused as such, and leav
   t.deepEqual(upstream.received, []);
   t.deepEqual(await rows(), [], 'nobody was authenticated, so there is nobody to write a row about');
 
-  // The same hand signs what is good, so that each of the above is refused for what it says.
+  // A correct token by the same signer is accepted, so each of the above was refused for its content.
   t.is((await post(w.mcp, make({}), HELLO)).status, 200);
   t.is((await post(w.mcp, w.token, HELLO)).status, 200, 'an API token, which has no exp');
   t.is(claimsOf(w.token)['exp'], undefined);
@@ -204,7 +204,7 @@ test.serial('a token stops working at once when it, its user or its password is 
   }
 });
 
-/** Everything that is answered to this text until the gateway closes the connection. */
+/** Sends this text, and returns everything that the gateway answers until it closes the connection. */
 function exchange(port: number, text: string): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1', () => socket.write(text));

@@ -107,7 +107,7 @@ test.serial('a body above the limit is refused, with or without Content-Length, 
     inSession(session, large, { without: ['content-length'], headers: ['transfer-encoding', 'chunked'] }),
   );
   t.is(chunked.status, 413);
-  // A body of unknown length is read only for a caller who is admitted.
+  // A body of unknown length is read only if its caller is admitted.
   t.deepEqual(traces(), [before[0], before[1], before[2] + 1]);
   t.is((await send(gateway, inSession(session, OK))).status, 200);
 });

@@ -1,4 +1,6 @@
-/** Callers who ask for more than their share: of memory, time, streams, or of knowledge by the clock. Others notice nothing. */
+/**
+ * Callers who try to get more than their share of memory, time or streams, or to learn secrets from timing. Other callers are not affected.
+ */
 import http, { type ServerOptions, type ServerResponse } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
 import { connect } from 'node:net';
@@ -27,7 +29,7 @@ interface Setup {
   readonly gateway: TestGateway;
   readonly upstream: RecordingUpstream;
   readonly session: string;
-  /** Requests at the target, rows, and states read since the session of alice was opened. */
+  /** The numbers of requests at the target, audit rows, and states read since alice's session was opened. */
   traces(): readonly [number, number, number];
 }
 
@@ -72,7 +74,7 @@ async function servedMeanwhile(t: ExecutionContext, gateway: TestGateway): Promi
   };
 }
 
-/** Far above what any of this costs, far below what a stack or a quadratic scan would. */
+/** A limit far above the time of these requests, and far below the time of a deep recursion or a quadratic scan. */
 const PATIENCE_MS = 5_000;
 
 /** The head of a POST of alice, written by hand. */
@@ -86,7 +88,7 @@ const head = (port: number, lines: readonly string[]): string =>
     '\r\n',
   ].join('\r\n');
 
-/** Writes parts until the server has answered, and gives what it said before it closed the connection. */
+/** Writes parts until the server has answered, and returns its answer from before it closed the connection. */
 function pour(port: number, first: string, part: string, parts: number): Promise<{ text: string; poured: number }> {
   return new Promise((resolve) => {
     let text = '';
@@ -329,7 +331,7 @@ test.serial('a denied request takes as long as one for an unknown target, so tha
         t.deepEqual([after[0] - before[0], after[1] - before[1], after[2] - before[2]], [0, 1, 1], what);
       }
     }
-    // One state, one row and nothing at the target are what a request costs; the clock is looked at for what that leaves out.
+    // Each request reads one state, writes one row and asks no target. The clock shows differences that these counts miss.
     const [a = 0, b = 0] = took.map((times) => times.sort((x, y) => x - y)[times.length / 2]);
     t.true(Math.abs(a - b) < Math.min(a, b) + 2, `${what}: ${a} and ${b} ms`);
   }

@@ -1,4 +1,4 @@
-/** Messages that mean one thing to the gateway and another to the target, if it let them. */
+/** Messages that the target could read differently from the gateway. */
 import test from 'ava';
 import { answerJson, byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';

@@ -10,11 +10,11 @@ interface Setup {
   readonly gateway: TestGateway;
   readonly upstream: RecordingUpstream;
   ask(method: string, params: object): Promise<Reply>;
-  /** What the target saw and what was recorded since the session was opened. */
+  /** What the target received and what was recorded since the session was opened. */
   since(): { readonly seen: string[]; readonly audited: string[]; readonly shown: object[] };
 }
 
-/** alice may use what is called ok, and read what is public. */
+/** alice may use objects that are called ok, and read public resources. */
 async function setUp(t: ExecutionContext, results: Results, allowed = /^(ok|(file|ui):\/\/\/?public\/.*)$/): Promise<Setup> {
   const upstream = await startRecording(byMethod(results));
   const gateway = await startGateway({

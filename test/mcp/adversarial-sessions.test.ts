@@ -1,4 +1,4 @@
-/** Handles in the wrong hands: sessions, events, questions and states of one principal used by another, or elsewhere. */
+/** Callers who use sessions, event ids, request ids and states of another principal or another target. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { request } from 'node:http';
@@ -115,7 +115,7 @@ test.serial('a request without its session id, or with an unknown version, is re
     405,
   );
   t.is(upstream.received.length, seen);
-  // Without a session a GET is decided on its target first, so that it says nothing of targets that are not the caller's.
+  // A GET without a session is first decided for its target, so that it reveals nothing about forbidden targets.
   t.deepEqual(gateway.audited().slice(decided), ['GET allow']);
 });
 
@@ -497,7 +497,7 @@ test.serial('a request state is accepted only for the request that it belongs to
   ]);
   t.is((await send(gateway, modern('tools/call', retry))).code, undefined);
   t.is(upstream.received.at(-1)?.message?.params?.requestState, 'of the target');
-  // Without a state it is a call like any other.
+  // A call without a request state is an ordinary call.
   const { requestState: _, ...fresh } = retry;
   await send(gateway, modern('tools/call', fresh));
   t.deepEqual(upstream.received.at(-1)?.message?.params?.inputResponses, retry.inputResponses);

@@ -1,4 +1,4 @@
-/** Targets that misbehave, parts of the gateway that are down, and what a caller can learn from either. */
+/** Targets misbehave, or parts of the gateway are down; a caller learns nothing that it should not know. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { request } from 'node:http';
@@ -440,7 +440,7 @@ async function until(condition: () => boolean): Promise<void> {
   for (let waited = 0; !condition() && waited < 10_000; waited += 20) await new Promise((resolve) => setTimeout(resolve, 20));
 }
 
-/** Sends a request and goes away once the target has it; says whether the target's connection was closed. */
+/** Sends a request, disconnects when the target has it, and returns whether the target's connection was closed. */
 async function leave(
   setup: Setup,
   headers: readonly string[],

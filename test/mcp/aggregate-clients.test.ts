@@ -40,7 +40,7 @@ test.before(async () => {
 });
 test.after.always(() => everything?.stop());
 
-/** `everything` over HTTP, `files` a process, `dual` of both modes, `modern` of 2026-07-28 alone. */
+/** `everything` is reached over HTTP, `files` is a process, `dual` speaks both modes, `modern` speaks only 2026-07-28. */
 async function all(t: ExecutionContext): Promise<All> {
   const w = await world(t, null, everything.url, { STDIO_ALLOWED: process.execPath });
   const [dual, modern] = [await startDualEra(), await startModernOnly()];
@@ -313,7 +313,7 @@ test.serial('a target that is down is named only to callers that may use it', as
   await w.allow({ name: 'not modern', effect: 'deny', priority: 99, target_id: w.ids['modern'] ?? '', subjects });
   const clients = [await sessionClient(t, w.everywhere, w.token), await sessionClient(t, w.everywhere, token)] as const;
   await w.modern.stop();
-  // One after the other: a session that waits alone has slow targets in its list, too.
+  // Ask one after the other: if only one session waits, its list includes slow targets.
   const named = await clients[0].listTools();
   const silent = await clients[1].listTools();
   t.deepEqual(named._meta, { 'portcullis/unavailable': ['modern'] });

@@ -1,4 +1,4 @@
-/** All targets at once, when one of them hangs: who waits, how often, and what is said. */
+/** The aggregate endpoint when a target hangs: who waits, how often, and what clients learn. */
 import test from 'ava';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import { createPace } from '../../src/mcp/upstream/pace.ts';
@@ -147,11 +147,11 @@ test.serial('a list that hangs is not requested again when other sessions open',
   t.is(lists(), 1);
 });
 
-/** No time passes in these tests but what they say, so nothing in them ends because somebody has waited for long enough. */
+/** The tests set the clock, so no wait ends because real time has passed. */
 const LATE_MS = 100;
 const limits = { lateMs: LATE_MS, joinMs: 600_000, openMs: 600_000 };
 
-/** `hangs`: what the target does not answer before `answer` is called. */
+/** `hangs`: the methods that the target does not answer before `answer` is called. */
 async function setUpLate(t: Parameters<typeof everywhere>[0], hangs: (method: string) => boolean) {
   const clock = manualClock();
   let answer: () => void = () => undefined;

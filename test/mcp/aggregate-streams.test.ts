@@ -11,7 +11,7 @@ interface Standing {
   readonly script: Script;
   /** The streams that are open, newest last, by session. */
   readonly streams: { readonly session: string; readonly lastEventId: string | undefined; readonly res: ServerResponse }[];
-  /** GETs, refused ones too. */
+  /** The number of GETs, including refused ones. */
   asked: number;
   /** Answers a GET instead of the default. */
   status: number;
@@ -210,7 +210,7 @@ test.serial('a target that was down joins the open stream when it is back', asyn
   const at = await everywhere(t, { a: script }, { deps: { health: createHealth(() => Date.now() + ahead) } });
   const session = await openEverywhere(at);
   const stream = await listen(at.gateway, session);
-  // When the session was opened, when the stream was, and later: then it is left alone for longer than the test waits.
+  // The gateway tries when the session is opened, when the stream is opened, and later. Then it pauses longer than the test.
   await until(() => tries >= 4);
   down = false;
   ahead = 60_000;

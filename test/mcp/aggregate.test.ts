@@ -74,7 +74,7 @@ test.serial('a cursor is valid only for its caller, its session and its method',
     at.ask(session, 'prompts/list', { cursor: nextCursor }),
     at.ask(other, 'tools/list', { cursor: nextCursor }),
     at.ask(bobs, 'tools/list', { cursor: nextCursor }, { user: 'bob' }),
-    // A session id is no cursor either.
+    // A session id is not a cursor either.
     at.ask(session, 'tools/list', { cursor: session }),
   ]);
   for (const { error } of codes) t.is(error.code, -32602);
@@ -110,7 +110,7 @@ test.serial('a page on which everything is denied is empty and has a next page',
   );
 });
 
-// Alone: those that are well must not be slow because of everything else here.
+// This test runs alone, so that load of other tests does not make healthy targets slow.
 test.serial(
   'targets that are down, slow or malformed are left out and named, and targets without such a list are not named',
   async (t) => {
@@ -432,7 +432,7 @@ test.serial('DELETE reaches neither a server that has replaced the target nor on
   t.deepEqual(at.upstreams.elsewhere.received, []);
 });
 
-/** Answers calls with a stream that a test goes on with. */
+/** Answers calls with a stream that the test continues. */
 function streaming(results: Parameters<typeof target>[0] = {}) {
   const calls: { readonly id: Posted['id']; readonly res: Parameters<ReturnType<typeof target>>[1] }[] = [];
   const plain = target(results);
@@ -469,7 +469,7 @@ test.serial('two targets that use the same request id each get their own answer'
   const answer = (id: unknown, who: string) =>
     at.send(inSession(session, { jsonrpc: '2.0', id, result: { action: 'accept', content: { who } } }));
   const seen = [at.upstreams.a.received.length, at.upstreams.b.received.length];
-  // Under the other's name, without one, for a target that is not there, and as the target calls it.
+  // Ids with the name of the other target, without a name, with the name of a missing target, and as the target sent them.
   for (const id of [ids[0]?.replace('a__', 'b__'), ids[0]?.slice(3), ids[0]?.replace('a__', 'zz__'), 'a__0', 0]) {
     t.is((await answer(id, 'mallory')).status, 400, String(id));
   }
@@ -478,7 +478,7 @@ test.serial('two targets that use the same request id each get their own answer'
   t.is((await at.send(inSession(bobs, { jsonrpc: '2.0', id: ids[0], result: {} }, { user: 'bob' }))).status, 400);
   t.is((await at.send(inSession(other, { jsonrpc: '2.0', id: ids[0], result: {} }))).status, 400);
   t.false([at.upstreams.a, at.upstreams.b].some((upstream) => upstream.seen().includes('response')));
-  // Progress on what was asked, under the token that was given out.
+  // Progress of the request, with the progress token that the client got.
   const token = streams[1].messages()[0]?.params._meta.progressToken;
   await at.send(
     inSession(session, { jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken: token, progress: 1 } }),

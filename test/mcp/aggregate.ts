@@ -1,4 +1,4 @@
-/** The endpoint for all targets in front of targets that do what a test tells them to. */
+/** The aggregate endpoint in front of targets that a test scripts. */
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { ExecutionContext } from 'ava';
@@ -14,7 +14,7 @@ type Results = Parameters<typeof byMethod>[0];
 export interface Everywhere<Names extends string> {
   readonly gateway: TestGateway;
   readonly upstreams: Readonly<Record<Names, RecordingUpstream>>;
-  /** On `/mcp`. */
+  /** Sends a request to `/mcp`. */
   send(raw: Raw): Promise<Reply>;
   ask(session: string, method: string, params?: object, more?: Raw & { readonly id?: unknown }): Promise<Message>;
 }
@@ -33,7 +33,7 @@ export interface Message {
 interface More {
   readonly rights?: Readonly<Record<string, Right>>;
   readonly limits?: Partial<McpLimits>;
-  /** Targets without an upstream of the test's. */
+  /** Further targets, for which the test starts no server. */
   readonly targets?: readonly RoutedTarget[];
   readonly deps?: Partial<McpDeps>;
 }
@@ -71,7 +71,7 @@ export async function everywhere<Names extends string>(
   };
 }
 
-/** Each session has an id of its own at the target, as with real servers. */
+/** Each session has its own id at the target, as with real servers. */
 export function target(results: Results): Script {
   const script = byMethod(results);
   let sessions = 0;

@@ -1,4 +1,4 @@
-/** Which requests have their arguments in the record of their decision, on every way to a target. */
+/** The arguments of which requests are recorded with their decision, over every transport and mode. */
 import test, { type ExecutionContext } from 'ava';
 import { startSdkSse } from '../support/upstreams/legacy-sse.ts';
 import { startModernOnly } from '../support/upstreams/modern-only.ts';

@@ -1,4 +1,4 @@
-/** Requests that targets may send to their clients: what is announced, what reaches the client, and what does not. */
+/** Requests that targets may send to their clients: which are announced, and which reach the client. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { JsonObject } from '../../src/base/json/json.ts';
@@ -41,7 +41,7 @@ test.serial('a target does not learn of client capabilities that it may not use'
   t.deepEqual(Object.keys(told(EVERYTHING, without('sampling'))), ['elicitation', 'roots', 'experimental']);
   t.deepEqual(told(EVERYTHING, without('elicitation_url')).elicitation, { form: {} });
   t.deepEqual(told(EVERYTHING, without('elicitation')).elicitation, { url: {} });
-  // Without a mode the client means forms: nothing may be left of one that offers another mode alone.
+  // A capability without a mode means forms. If a client offers only URLs and these are forbidden, the capability is removed.
   t.deepEqual(told({ elicitation: { url: {} } }, without('elicitation_url')), {});
   t.deepEqual(told({ elicitation: {} }, without('elicitation_url')), { elicitation: {} });
   t.deepEqual(told({ elicitation: {} }, without('elicitation')), {});
@@ -142,7 +142,7 @@ for (const [what, may_ask, asked] of [
   );
 }
 
-/** Waits for what the gateway answers the target. */
+/** Waits for the answer of the gateway to the target. */
 async function answerTo(upstream: Awaited<ReturnType<typeof startRecording>>, id: string): Promise<object> {
   for (;;) {
     const found = upstream.received.find(({ message }) => message?.id === id && message.method === undefined);

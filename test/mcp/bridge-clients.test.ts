@@ -1,4 +1,4 @@
-/** A client that speaks sessions, through the gateway, to a server that speaks 2026-07-28 alone. */
+/** A session client uses a server that speaks only 2026-07-28 through the gateway. */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';

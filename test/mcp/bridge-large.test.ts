@@ -1,4 +1,4 @@
-/** Large messages of targets that the bridge translates: they are read in steps, and never as a whole. */
+/** The bridge reads large messages of targets in steps, never as a whole. */
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
@@ -49,7 +49,7 @@ async function start(t: ExecutionContext, padding: number, tools: readonly unkno
   return { driver: drive(bridge, httpTarget('streamable-http', target.url)), modes, url: target.url };
 }
 
-/** The longest text that was parsed as a whole meanwhile. */
+/** Returns the length of the longest text that was parsed as a whole during the work. */
 async function longestParsed(work: () => Promise<unknown>): Promise<number> {
   const { parse } = JSON;
   let longest = 0;

@@ -1,4 +1,4 @@
-/** Sessions in front of a target that has none, driven through the port for targets. */
+/** The bridge offers sessions for a target that has none, used through the interface `Upstream`. */
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../src/mcp/upstream/bridge/bridge.ts';
 import { createHttpUpstream } from '../../src/mcp/upstream/http.ts';
@@ -56,7 +56,7 @@ async function scripted(
   return { target, bridge, driver: drive(bridge, httpTarget('streamable-http', target.url)) };
 }
 
-/** Sooner than anything that is merely left over would time out. */
+/** Waits for a condition, and gives up before anything idle would time out. */
 const until = async (what: () => boolean): Promise<void> => {
   const deadline = Date.now() + LIMITS.idleMs - 1_000;
   while (!what() && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 5));
@@ -659,7 +659,7 @@ test.serial('a session id that the bridge did not make is not accepted', async (
   driver.upstreamId = 'portcullis-bridge.unknown';
   t.is(statusOf(await driver.post({ id: 1, method: 'prompts/list' })), 404);
   t.is(target.received.length, before);
-  // A target that gives out such an id harms itself alone.
+  // A target that uses such an id harms only itself.
   const { driver: forger } = await scripted(t, (received, res) => {
     const { id, method } = received.message ?? {};
     const result = { protocolVersion: '2025-11-25', capabilities: {}, serverInfo: { name: 'f', version: '1' } };
@@ -684,7 +684,7 @@ test.serial('an unused session is forgotten after a day', async (t) => {
   t.is(statusOf(await driver.post({ id: 1, method: 'ping' })), 404);
 });
 
-/** A target of 2026-07-28 alone with these results. */
+/** Returns the script of a target that speaks only 2026-07-28, with these results. */
 function modernScript(results: Parameters<typeof byMethod>[0]): Script {
   const capabilities = { tools: {}, resources: { subscribe: true } };
   const answer = byMethod(

@@ -19,7 +19,7 @@ test.before(async () => {
 });
 test.after.always(() => everything?.stop());
 
-/** May use everything that is called public, and the test's own tools. */
+/** Allows every object that is called public, and the tools of the test. */
 const PUBLIC = ({ resource_name }: NamedObject): boolean =>
   !resource_name.includes('secret') && !resource_name.includes('get-sum');
 

@@ -1,4 +1,4 @@
-/** Methods beyond the protocol's: what an administrator has listed is decided and forwarded, all else is unknown. */
+/** Methods outside the protocol: those that an administrator has listed are decided and forwarded, and others are unknown. */
 import test, { type ExecutionContext } from 'ava';
 import type { ExtensionMethod } from '../../src/protocol/operation.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';

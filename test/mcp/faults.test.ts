@@ -1,4 +1,4 @@
-/** When a target fails, caller and administrator each learn what they may: the cause, the limit and its setting. */
+/** When a target fails, the caller learns the kind, the limit and its setting, and the administrator also the details. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { McpLimits } from '../../src/mcp/limits/limits.ts';

@@ -28,7 +28,7 @@ export interface TestGateway {
   readonly rights: Map<string, Right>;
   readonly targets: Map<string, RoutedTarget>;
   readonly decisions: DecisionRecord[];
-  /** Those of the decisions that were made on what targets sent on their own. */
+  /** The decisions about messages that targets sent without being asked. */
   readonly delivered: DecisionRecord[];
   readonly shown: ShownRecord[];
   readonly outcomes: OutcomeRecord[];
@@ -85,13 +85,13 @@ interface Setup {
   readonly deps?: Partial<McpDeps>;
 }
 
-/** A fake of the engine's contract: `rights` stand for policies. */
+/** Makes a fake engine. `rights` take the place of policies. */
 function fakeEngine(gateway: TestGateway): Engine {
   const decision = (allowed: boolean): Decision =>
     allowed
       ? { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } }
       : { effect: 'deny', reason: 'default', policy: null };
-  // An engine never throws: it denies what it cannot decide.
+  // An engine never throws. It denies a request that it cannot decide.
   const unlessDown = (allowed: boolean): Decision =>
     gateway.engineDown ? { effect: 'deny', reason: 'error', policy: null } : decision(allowed);
   const decide: Engine['decide'] = ({ sub }, targetId, object) =>

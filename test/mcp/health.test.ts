@@ -1,4 +1,4 @@
-/** Which targets are left alone, for whom and for how long. */
+/** Which targets are suspended, for whom and for how long. */
 import test from 'ava';
 import { type Asked, createHealth, type Health } from '../../src/mcp/upstream/health.ts';
 import type { UpstreamAnswer, UpstreamFault, UpstreamRequest } from '../../src/mcp/upstream/upstream.ts';

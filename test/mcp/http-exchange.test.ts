@@ -77,7 +77,7 @@ for (const count of [64, 300, 10_000]) {
       else socket.write(UNTIL_THE_END, () => socket.end(EVENT.repeat(count)));
     });
     const answer = await send();
-    // As long as all this takes, the stream and its end could come.
+    // During these requests, the stream and its end have time to arrive.
     for (let round = 0; round < 20; round++) await (await send()).discard();
     let read = 0;
     for await (const events of eventsOf(answer)) read += events.length;

@@ -1,4 +1,4 @@
-/** One caller of a target takes as much of it as it can get. The others are served as before. */
+/** One caller takes as much of a target as it can get, and other callers are still served. */
 import { connect } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import type { McpLimits } from '../../src/mcp/limits/limits.ts';

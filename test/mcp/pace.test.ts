@@ -85,7 +85,7 @@ test('a target has three times as long as its last answer took, and never more t
   t.deepEqual([await first(), await second()], ['waiting', 'waiting']);
   pass(1);
   t.deepEqual([await first(), await second()], [null, null]);
-  // Nobody would wait for that, so it says nothing of how long to wait.
+  // No session waits that long, so this time does not change the limit.
   answerAfter(JOIN_MS + 1);
   pace.begin(by('a'), OPEN);
   const [third, fourth] = [waiter(), waiter()];

@@ -1,4 +1,4 @@
-/** Requests as an attacker writes them, without a client library in between. */
+/** Sends raw requests without a client library, as an attacker would. */
 import { request } from 'node:http';
 import type { TestGateway } from './gateway.ts';
 
@@ -19,7 +19,7 @@ export interface Raw {
   readonly user?: string | null;
   /** Name and value in turn, as they go over the wire; later ones do not replace the usual ones. */
   readonly headers?: readonly string[];
-  /** Leaves usual headers out. */
+  /** The names of usual headers that are left out. */
   readonly without?: readonly string[];
   readonly body?: string | Buffer | object;
 }

@@ -1,4 +1,4 @@
-/** Every place in the messages of a target where a URI of a resource, or a name of an object, stands, and what a client gets. */
+/** What a client gets for each member of a target's message that holds the URI of a resource or the name of an object. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { JsonObject } from '../../src/base/json/json.ts';
@@ -28,14 +28,14 @@ interface Place {
   readonly params?: JsonObject;
   /** The result that holds the URI, or the name. */
   readonly result: (uri: string) => object;
-  /** Instead of a URI. */
+  /** The name of an object, if the member holds a name instead of a URI. */
   readonly named?: readonly [open: string, secret: string];
 }
 
 const READ = { uri: OPEN };
 const COMPLETE: JsonObject = { ref: { type: 'ref/resource', uri: '{+uri}' }, argument: { name: 'uri', value: '' } };
 
-/** In results of every revision. */
+/** Members of results in every revision. */
 const RESULTS: readonly Place[] = [
   { where: 'tools[].name', method: 'tools/list', named: ['ok', 'hidden'], result: (name) => ({ tools: [{ name }] }) },
   { where: 'prompts[].name', method: 'prompts/list', named: ['ok', 'hidden'], result: (name) => ({ prompts: [{ name }] }) },

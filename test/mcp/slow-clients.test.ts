@@ -1,4 +1,4 @@
-/** Clients that do not take the answers and streams that they asked for, and clients that leave before the end. */
+/** Clients that do not read their answers and streams, and clients that disconnect before the end. */
 import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
@@ -14,10 +14,10 @@ const LARGE = 'x'.repeat(14 * 1024 * 1024);
 
 interface World {
   readonly gateway: TestGateway;
-  /** Tells of each response of the target that was closed, as `closed`. */
+  /** Emits `closed` for each response of the target that was closed. */
   readonly target: EventEmitter;
   readonly session: string;
-  /** Tells of each request that has ended at the gateway, as `ended`. */
+  /** Emits `ended` for each request that has ended at the gateway. */
   readonly requests: EventEmitter;
 }
 
@@ -156,7 +156,7 @@ for (const [what, meta] of [
   });
 }
 
-/** A response for which `waits` bytes wait until it is told that they were taken. */
+/** A response for which `waits` bytes wait until the test says that they were read. */
 function response(waits: number): ServerResponse {
   const socket = Object.assign(new EventEmitter(), {
     destroyed: false,

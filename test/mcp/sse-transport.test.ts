@@ -116,7 +116,7 @@ test.serial('messages without a reader wait for the standalone stream, and their
   t.is((await reader(second).next()).method, 'notifications/prompts/list_changed');
 });
 
-/** When the ping has been answered, everything written before it has arrived. */
+/** Waits for the answer to a ping: everything that was written before it has then arrived. */
 async function settled(target: ScriptedSse, id: string): Promise<void> {
   target.write(message({ id, method: 'ping' }));
   while (!target.posted.some((posted) => posted.id === id)) await new Promise((resolve) => setImmediate(resolve));

@@ -5,7 +5,7 @@ import { initialize, isAlive, type LogLine, open, outcomeOf, placeFor, startStdi
 const MIB = 1024 * 1024;
 const startedPids = (logged: readonly LogLine[]) =>
   logged.filter(({ message }) => message.endsWith('process started')).map(({ about }) => about['pid'] as number);
-/** However long a process takes to end here, whoever waits for its place waits on. */
+/** A clock that stands still: a session that waits for a slot does not give up, however long a process takes to end. */
 const stopped = () => 0;
 const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
 
@@ -73,7 +73,7 @@ test.serial('a client that gives up on a starting process ends that process', as
   await until(() => startedPids(logged).every((pid) => !isAlive(pid)), 'its end');
 });
 
-// Alone: it looks at the memory of this process, and at how soon others have their turn.
+// This test runs alone, because it measures the memory of the process and how soon other work runs.
 test.serial('an unread flood of messages waits in the process, and continues when it is read', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
@@ -182,7 +182,7 @@ test.serial('there are never more processes than allowed', async (t) => {
   t.is(outcomeOf((await first?.post(ping)) ?? { fault: 'aborted' }), 404);
   t.is(startedPids(logged).filter(isAlive).length, 3);
   t.is(outcomeOf(await initialize(upstream, placeFor())), 'busy');
-  // `late` was used last, but the others have a stream open: that of a ping, and the standalone stream.
+  // `late` was used last, but the other two have a stream open: one of a ping, and a standalone stream.
   pass(31_000);
   await open(upstream, placeFor());
   t.is(outcomeOf(await late.post(ping)), 404);

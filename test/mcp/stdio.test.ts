@@ -24,7 +24,7 @@ import {
 
 const bin = (name: string) => fileURLToPath(import.meta.resolve(`@modelcontextprotocol/${name}/dist/index.js`));
 const factsOf = (message: Message) => message.result as { env: object; cwd: string; pid: number; args: string[] };
-/** An abort is no native error, which ava insists on. */
+/** Returns the name of the error. `t.throwsAsync` cannot be used, because an abort is not a native error. */
 const failureOf = (promise: Promise<unknown>) =>
   promise.then(
     () => null,
@@ -53,7 +53,7 @@ test.serial('the environment holds only the variables of the target and the cred
 test.serial('a process gets three file descriptors only, whatever the gateway itself has open', async (t) => {
   const file = openSync(fileURLToPath(import.meta.url), 'r');
   const script = fileURLToPath(new URL('../support/upstreams/stdio-descriptors.ts', import.meta.url));
-  // node keeps descriptors from its children where they follow on one another, so one stands alone.
+  // node hides consecutive descriptors from its children, so this one comes after a gap.
   const stdio: StdioOptions = ['ignore', 'pipe', 'inherit', ...Array<'ignore'>(27).fill('ignore'), file];
   const child = spawn(process.execPath, ['--import=ts-blank-space/register', script], { stdio });
   t.deepEqual(JSON.parse(await text(child.stdout as Readable)), { own: true, childs: ['0', '1', '2'] });

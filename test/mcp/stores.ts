@@ -1,4 +1,4 @@
-/** Stores in memory; the contract suites of those in tables hold them to the same. */
+/** Stores in memory. They pass the same contract tests as the stores in the database. */
 import type { TaskStore } from '../../src/mcp/sessions/task-store.ts';
 import { TASK_LIFETIME_MS } from '../../src/mcp/sessions/tasks.ts';
 import {

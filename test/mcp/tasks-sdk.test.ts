@@ -1,4 +1,4 @@
-/** Tasks between an official client and an official server (SDK 1.x), neither of which knows of the gateway; and their table. */
+/** Tasks between an official client and an official server (SDK 1.x) through the gateway, and the table of tasks. */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -33,7 +33,7 @@ interface TaskServer {
   stop(): Promise<void>;
 }
 
-/** All sessions share one store: the server tells its users apart by their sessions alone. */
+/** All sessions share one store, so the server can tell its users apart only by their sessions. */
 async function startTaskServer(): Promise<TaskServer> {
   const made: string[] = [];
   const tasks = new InMemoryTaskStore();

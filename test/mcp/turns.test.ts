@@ -10,7 +10,7 @@ import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
 import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
 import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 
-/** More than the source may use in a minute. */
+/** Charges the source with more than it may use in a minute. */
 const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
 
 test.serial('a source above its limit waits for its turn, and others do not', async (t) => {

@@ -1,4 +1,4 @@
-/** Files that are applied only if their tests pass on exactly what is applied. */
+/** Files are applied only if their tests pass on exactly the set that is applied. */
 import test from 'ava';
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Caller } from '../../src/auth/caller.ts';
@@ -100,7 +100,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
   const here = { id: uuidv7(), name: 'everything' };
   const there = { id: uuidv7(), name: 'there' };
   let targets: readonly TargetName[] = [here, there];
-  /** At each trial of a set: when the tests are to be run, and before the lock is taken. */
+  /** Called at each trial of a set: before the tests run, and before the lock is taken. */
   let meanwhile: (() => unknown)[] = [];
   const sets = createPolicySets({
     ...parts,
@@ -136,7 +136,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
   await apply('first');
   await late('another policy before the tests', deny);
   await late('another policy before the lock', () => undefined, deny);
-  // The revision does not move with targets, and what a file says is then another policy.
+  // A change of targets does not change the revision, but the same file then describes a different policy.
   const swap = () => {
     targets = [
       { ...here, name: 'there' },
@@ -152,7 +152,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     await late('another target before the lock', () => undefined, change);
     targets = [here, there];
   }
-  // One more is no matter.
+  // An additional target changes nothing.
   meanwhile = [() => (targets = [here, there, { id: uuidv7(), name: 'more' }])];
   await apply('second');
   t.deepEqual(await names(), ['first', 'second']);

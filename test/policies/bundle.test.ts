@@ -69,10 +69,7 @@ async function begin(t: ExecutionContext): Promise<Scene> {
   return { gateway, admin: administrator.token, environment: { PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token } };
 }
 
-/**
- * Decisions of random callers with random policies. Nothing needs to be forwarded: the session is unknown, and is refused after the
- * decision.
- */
+/** Makes decisions of random callers with random policies. The sessions are unknown, so each call is refused after its decision. */
 async function decideAtRandom(t: ExecutionContext, { gateway, admin }: Scene, decisions: number): Promise<LogJson[]> {
   const seed = Number(process.env['PORTCULLIS_TEST_SEED'] ?? Date.now());
   t.log(`seed ${seed}`);

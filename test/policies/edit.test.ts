@@ -110,7 +110,7 @@ eachEngine(test.serial, 'every kind of edit checks target and pattern together',
     'target_id',
     'resource_pattern',
   ]);
-  // Switched off is no way in either: it could be switched on.
+  // A disabled policy is refused, too, because it could be enabled later.
   t.deepEqual(
     fields(
       await refused(t, edits.update(caller, result.id, readPolicyUpdate({ resource_pattern: 'bad', enabled: false }), undefined)),
@@ -149,7 +149,7 @@ eachEngine(
 
 eachEngine(test.serial, 'one of two simultaneous edits is refused if both together exceed a limit', async (t, at) => {
   const { edits, store } = await start(t, at);
-  // 16 times 3602 is more than one bucket may hold; each of them alone is admitted.
+  // 16 times 3602 is more than one bucket may hold, but each pattern alone is admitted.
   const results = await Promise.allSettled(
     Array.from({ length: 16 }, (_, i) =>
       edits.create(caller, readPolicy(policyBody({ resource_pattern: `${i}[a-z]{900}[0-9]{900}` }))),

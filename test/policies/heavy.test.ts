@@ -1,4 +1,4 @@
-/** Heavy work of administrators over REST: refused if it takes too much, ended if its client disconnects. */
+/** Heavy work of administrators over REST is refused if it takes too much, and ends if its client disconnects. */
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import express from 'express';

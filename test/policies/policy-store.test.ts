@@ -123,7 +123,7 @@ eachEngine(test.serial, 'thousands of changes are made in few statements of limi
   await store.change(made.map((after) => ({ before: null, after })));
   t.deepEqual(await store.all(), made);
 
-  // A third each goes, changes, and stays; in those that change one subject takes the place of another.
+  // One third is deleted, one third stays, and one third changes, with one subject replacing another.
   const changes = made.map((before, i) => {
     if (i % 3 === 0) return { before, after: null };
     if (i % 3 === 1) return { before, after: before };

@@ -228,7 +228,7 @@ eachEngine(test.serial, 'the access report lists exactly what each user can call
   t.deepEqual((await rows('?who=group:g')).sort(), ['group g: everything', 'group g: other']);
   t.deepEqual(await rows('?who=everyone'), []);
 
-  // Pages of one user each have what one page has.
+  // Pages with one user each have the same rows as a single page.
   const all = await rows('');
   const paged: string[] = [];
   let pages = 0;

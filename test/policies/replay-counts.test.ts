@@ -108,7 +108,7 @@ const ECHO = policy('11111111-1111-7111-8111-111111111111', {
 });
 const DRAFT = 'tighter';
 
-/** Replicas that evaluate one draft, which denies everything that is allowed now. */
+/** Starts replicas that shadow one draft, which denies everything that is allowed now. */
 async function shadowed(t: ExecutionContext, database: Database) {
   let clock = Date.now();
   const store = shadowStore(database.knex);
@@ -170,7 +170,7 @@ eachEngine(test.serial, 'each decision is put to a shadowed draft once, whicheve
   await holding.follow();
   t.like((await store.find(DRAFT))?.progress.counts, { decisions: recorded, refuses: recorded, grants: 0 });
 
-  // One that has ended is waited for, and then another goes on where it was. A writer begins after that.
+  // When a replica stops, another one continues at its position after a while. A new writer begins after that.
   await holding.stop();
   const late = quietWriter(database);
   await record(30);

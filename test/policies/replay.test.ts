@@ -1,4 +1,4 @@
-/** Drafts put to what was recorded: replays, and shadows that follow the log. */
+/** Drafts are evaluated against recorded decisions: by replays, and by shadows that follow the log. */
 import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { person, startGateway } from '../support/gateway.ts';

@@ -1,4 +1,4 @@
-/** Policies as a whole over REST, for tests: what is asked of `/api/policies/plan` and its like. */
+/** Helpers for tests of the whole policy set over REST: `/api/policies/plan` and similar routes. */
 
 import { formatPolicyFile, type PolicyFile } from '../../src/policies/files/yaml.ts';
 import type { PolicyJson } from '../../src/policies/schema.ts';
@@ -70,7 +70,7 @@ export function policySets(gateway: TestGateway, token: string) {
       (await call<{ owner: string; files: Files }>(200, 'GET', `/export?owner=${owner}`)).body.files,
     plan: async (files: Files, more: object = {}) => (await call<PlanAnswer>(200, 'POST', '/plan', { files, ...more })).body,
     apply: async (files: Files, more: object = {}) => (await call<PlanAnswer>(200, 'POST', '/apply', { files, ...more })).body,
-    /** How `plan` and `apply` refuse, which must be the same. */
+    /** Returns the refusal of `plan` and `apply`, which must be the same. */
     refused: async (status: number, files: Files, more: object = {}): Promise<ProblemAnswer> => {
       const planned = (await call<ProblemAnswer>(status, 'POST', '/plan', { files, ...more })).body;
       const applied = (await call<ProblemAnswer>(status, 'POST', '/apply', { files, ...more })).body;

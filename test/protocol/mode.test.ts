@@ -7,7 +7,7 @@ import { classifyMode, META_KEYS } from '../../src/protocol/mode.ts';
 
 const MODERN = '2026-07-28';
 
-/** Both classifiers on one request, in one vocabulary. */
+/** Translates the answer of the gateway's classifier into the words of the SDK's. */
 function ours(body: unknown, version: string | undefined, method: string | undefined): string {
   const message = readMessage(body as never);
   if (message.kind === 'invalid') return 'refused -32600';

@@ -1,4 +1,4 @@
-/** How replicas find each other, and what nobody else gets by pretending to be one. */
+/** How replicas find each other, and why a client gains nothing by pretending to be a replica. */
 import { randomUUID } from 'node:crypto';
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -107,7 +107,7 @@ interface Exchange {
   readonly peers: Peers;
   /** Sends a request through `forward` and returns what arrived. */
   pass(changes?: { address?: string }): Promise<IncomingMessage | undefined>;
-  /** What a request with these parts is taken for. */
+  /** Returns whether a request with these parts counts as one of a replica. */
   judge(changes: { url?: string; method?: string; authorization?: string; peer?: string | string[] }): boolean;
   now: number;
 }

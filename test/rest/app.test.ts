@@ -164,7 +164,7 @@ test.serial('passwords are limited by address, whatever the e-mail', async (t) =
   t.true(Number(refused.headers['retry-after']) > 0 && Number(refused.headers['retry-after']) <= 60);
   const register = await rest.call('POST', '/api/auth/register', { body: { email: 'a@b', password: PASSWORD } });
   t.is(register.status, 429);
-  // A header that anybody can write makes nobody another caller.
+  // A header that any client can write does not change the address of the caller.
   const forwarded = await rest.call('POST', '/api/auth/login', {
     body: { email: 'a@b', password: PASSWORD },
     headers: { 'x-forwarded-for': '192.0.2.1' },
@@ -275,7 +275,7 @@ test.serial('only a scraper with METRICS_TOKEN or the token of an administrator 
   t.is((await ask(token, '/metrics', elsewhere)).status, 200);
   t.is((await ask(user.token)).status, 403);
   t.is((await ask()).status, 403, 'without a token the Host is checked, on loopback too');
-  // What a page could send that reaches loopback under a name of its own.
+  // A web page that reaches loopback under its own host name could send this.
   t.is((await ask('made-up-by-a-page')).status, 401);
   t.is((await ask(`${scrape}x`)).status, 401);
   t.is((await ask(scrape, '/health/ready')).status, 403, 'other routes keep the check');

@@ -117,7 +117,7 @@ async function fixture(changes: (store: SessionStore) => Partial<SessionStore> =
   return Object.assign(made, { links });
 }
 
-/** What the gateway waits for does not keep a process alive that has nothing else to do. */
+/** Keeps the process of the test alive: the gateway's own timers do not. */
 function staysAlive(t: ExecutionContext): void {
   const timer = setInterval(() => undefined, 1_000);
   t.teardown(() => clearInterval(timer));

@@ -1,4 +1,4 @@
-/** One contract for the rows of sessions on every engine, and for the store in memory that tests use in their place. */
+/** The session store passes the same tests on every database, and so does the store in memory that other tests use. */
 import test, { type ExecutionContext } from 'ava';
 import { v7 as uuid } from 'uuid';
 import type { Connection } from '../../src/db/database.ts';

@@ -1,4 +1,4 @@
-/** What is under way while tokens, rights and policies change: cases 43, 46 and 47, and `subscriptions/listen`. */
+/** Calls and streams while tokens, rights and policies change: cases 43, 46 and 47, and `subscriptions/listen`. */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';

@@ -28,12 +28,12 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
   const w = {
     position: { sequence: 1, nonce: 'a', revision: 1 } as Position,
     history: new Map<number, string>([[1, 'a']]),
-    /** By sequence, what was changed; a user where nothing is said. */
+    /** The changed object by sequence. If there is none, the change is of the user `u`. */
     objects: new Map<number, { object_type: string; object_id: string }>(),
     identity: identity('user'),
     /** Identities of users other than `u`, by token. */
     others: new Map<string, Identity>(),
-    /** By id. */
+    /** The targets by id. */
     targets: new Map<string, RoutedTarget>(),
     /** The parts that each load has read, except the position. */
     read: [] as string[],
@@ -46,7 +46,7 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     readGate: null as Promise<void> | null,
     buildGate: null as Promise<void> | null,
     failReads: false,
-    /** How far the clock is ahead. */
+    /** How far the clock is ahead, in milliseconds. */
     passedMs: 0,
     /** A change of policies, of the user, or of something else. */
     move(policies: boolean, object = { object_type: policies ? 'policy' : 'user', object_id: 'u' }) {
@@ -59,7 +59,7 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
       w.objects.set(w.position.sequence, object);
     },
   };
-  // Stands for knex: `counter` gives the position, `changes` the rows of the feed.
+  // This replaces knex: `counter` returns the position, `changes` the rows of the feed.
   const feed = ([from, to]: readonly [number, number]) =>
     [...w.history].flatMap(([sequence, nonce]) => {
       const object = w.objects.get(sequence) ?? { object_type: 'user', object_id: 'u' };
@@ -372,7 +372,7 @@ test('a change of a target makes a replica read only that target again, and olde
   const names = async () => [...(await current.fresh()).targets].map(([name, { id }]) => `${id} ${name}`).join();
   t.is(await names(), '1 one,2 two,3 three');
 
-  // Two targets exchange their names, and one comes and one goes.
+  // Two targets exchange their names, one target is added, and one is removed.
   w.targets = new Map([
     ['0', target('0', 'zero')],
     ['1', target('1', 'two')],

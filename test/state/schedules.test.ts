@@ -8,16 +8,16 @@ import { createCurrent } from '../../src/state/live-state.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
 import { randomFrom } from '../engine/increments.ts';
 
-/** Everything that a replica reads, as it is at one moment. */
+/** Everything that a replica can read at one moment. */
 interface Moment {
   readonly position: Position;
   readonly feed: readonly { sequence: number; nonce: string; object_type: string; object_id: string }[];
   readonly policies: number;
   readonly sessions: number;
-  /** By id: when the target was last changed; absent: it is not there. */
+  /** When each target was last changed, by id. A missing id means that the target does not exist. */
   readonly targets: ReadonlyMap<string, number>;
   readonly users: ReadonlyMap<string, { readonly at: number; readonly enabled: boolean }>;
-  /** By id: whether it is revoked. */
+  /** Whether each token is revoked, by id. */
   readonly tokens: ReadonlyMap<string, boolean>;
 }
 
@@ -69,7 +69,7 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
     tokens: new Map(TOKENS.slice(0, 4).map((id) => [id, false])),
   });
 
-  /** One transaction of one or more changes. */
+  /** Makes one transaction with one or more changes. */
   function change(): void {
     const before = now();
     const users = new Map(before.users);

@@ -9,7 +9,7 @@ import type { ExecutionContext } from 'ava';
 
 export interface Balancer {
   readonly url: string;
-  /** Requests that a replica did not answer, by the code of the error, and those that came when no replica was ready. */
+  /** The error codes of requests that no replica answered, also because none was ready. */
   readonly failures: string[];
   isReady(replica: string): boolean;
 }

@@ -1,4 +1,4 @@
-/** A TCP way to a server that can be cut and mended: what a client sees when a database goes away and comes back. */
+/** A TCP proxy that can be cut and restored, so that a client sees a database disappear and come back. */
 import { connect, createServer, type Socket } from 'node:net';
 import type { ExecutionContext } from 'ava';
 
@@ -7,7 +7,7 @@ export interface Cuttable {
   readonly url: string;
   /** Ends every connection and refuses new ones. */
   cut(): void;
-  /** Lets nothing through, and ends nothing. */
+  /** Stops all traffic, but keeps the connections open. */
   freeze(): void;
   mend(): void;
 }

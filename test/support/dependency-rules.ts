@@ -1,4 +1,4 @@
-/** Who may import what (docs: design, "Layout"), read from the sources themselves. `npm run check` applies it. */
+/** The rules on imports (docs/architecture.md, "Where things are"), checked on the sources. `npm run check` runs them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 
@@ -7,7 +7,7 @@ export type Sources = ReadonlyMap<string, string>;
 
 interface Import {
   readonly name: string;
-  /** Erased before it runs. */
+  /** Whether the import exists only for types, and is erased before the file runs. */
   readonly typeOnly: boolean;
 }
 
@@ -85,7 +85,7 @@ function rankOf(file: string): number {
   }
 }
 
-/** Functions from values to values: they, and what they pull in, touch no server, database, engine, or file. */
+/** Pure files. They and everything that they import use no server, database, engine or file. */
 const PURE = [
   'src/engine/compile/compile.ts',
   'src/policies/sets/offline.ts',
@@ -117,7 +117,7 @@ export function readSources(root: string): Sources {
   return new Map(files.map((name) => [`src/${name.replaceAll('\\', '/')}`, readFileSync(join(root, 'src', name), 'utf8')]));
 }
 
-/** Good enough for formatted code: comments that hold a whole import statement at the start of a line would be taken for one. */
+/** Finds the imports of formatted code. A comment line that begins with a whole import statement would count as one. */
 function importsOf(text: string): Import[] {
   const statements = text.matchAll(/^(?:import|export)\s+(type\s)?(?:[^'";]*?\sfrom\s*)?['"]([^'"]+)['"]/gm);
   const calls = text.matchAll(/\b(?:import|require)\(\s*['"]([^'"]+)['"]/g);
@@ -149,7 +149,7 @@ function impureChains(sources: Sources, file: string): string[] {
   return found;
 }
 
-/** One line for each violation. */
+/** Returns one line for each violation. */
 export function violations(sources: Sources): string[] {
   const found: string[] = [];
   for (const [file, text] of sources) {

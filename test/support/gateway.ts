@@ -1,4 +1,4 @@
-/** The real gateway for tests: a free port, a database of its own, and REST calls that say what they expect. */
+/** The real gateway for tests, with a free port, a new database, and REST calls that check the status. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -50,7 +50,7 @@ export async function rest<T>(
   return { status: answer.status, headers: answer.headers, body: (text === '' ? undefined : JSON.parse(text)) as T };
 }
 
-/** `databaseUrl` null: a SQLite file of its own. Everything ends with the test. */
+/** Starts a gateway that ends with the test. `databaseUrl` null: it uses a new SQLite file. */
 export async function startGateway(
   t: ExecutionContext,
   databaseUrl: string | null = null,

@@ -13,7 +13,7 @@ export interface Heard {
 
 export interface Listener {
   readonly status: number;
-  /** Everything that came. */
+  /** The events that have arrived. */
   readonly heard: Heard[];
   /** The first message, of those not yet asked for, that fits. Rejects when the stream ends first. */
   next(fits?: (message: Heard) => boolean): Promise<Heard>;
@@ -91,7 +91,7 @@ export function listen(t: ExecutionContext, url: string, token: string, listened
   });
 }
 
-/** Until it holds, which it must within `ms`: long enough for a machine that is busy with other tests. */
+/** Waits until the condition holds. It must hold within `ms`, which is enough for a busy machine. */
 export async function until(what: string, holds: () => boolean | Promise<boolean>, ms = 60_000): Promise<void> {
   for (const deadline = performance.now() + ms; performance.now() < deadline; ) {
     if (await holds()) return;

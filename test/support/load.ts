@@ -1,4 +1,4 @@
-/** A gateway process under constant traffic, and what must be true of it afterwards, whatever has happened meanwhile (law 5). */
+/** A gateway process under constant traffic, and the checks that must pass afterwards, whatever happened (law 5). */
 import type { ExecutionContext } from 'ava';
 import { createChainKey } from '../../src/audit/chain/chain.ts';
 import { readLine } from '../../src/audit/chain/lines.ts';
@@ -9,23 +9,23 @@ import { call, openSession, post, type RpcAnswer } from './mcp.ts';
 import { dataDir, type GatewayProcess, runGateway } from './process.ts';
 import { byMethod, type RecordingUpstream, startRecording } from './upstreams/recording.ts';
 
-/** `broken`: the connection ended before there was an answer. `other`: what nobody should get. */
+/** `broken`: the connection ended before the answer. `other`: an answer that no client should get. */
 export type Kind = 'allowed' | 'denied' | 'listed' | 'changed' | 'read' | 'refused' | 'broken' | 'other';
 
 export interface Reply {
   readonly kind: Kind;
   readonly askedAt: number;
   readonly tookMs: number;
-  /** What came, to be read by people. */
+  /** A description of the answer, for people. */
   readonly text: string;
 }
 
 export interface Load {
   readonly gateway: GatewayProcess;
   readonly upstream: RecordingUpstream;
-  /** In the order in which they came. */
+  /** The answers in the order of arrival. */
   readonly replies: Reply[];
-  /** Traffic until `halt`, or until the gateway is gone. Of the callers, one administers. */
+  /** Makes traffic until `halt`, or until the gateway is gone. One of the callers is an administrator. */
   begin(callers: number, pauseMs: number): void;
   /** Resolves when so many more replies of these kinds have come; rejects when that takes too long. */
   next(count: number, ...kinds: Kind[]): Promise<void>;
@@ -34,7 +34,7 @@ export interface Load {
   restart(): Promise<void>;
   /** How many of the calls that were answered have a row that does not say so yet. */
   unfinished(): Promise<number>;
-  /** Nothing that had an effect lacks its record, and the chains are whole. */
+  /** Checks that every effect has its record, and that the chains are complete. */
   check(t: ExecutionContext): Promise<Checked>;
 }
 
@@ -64,7 +64,7 @@ export const MASTER_KEY = Buffer.alloc(32, 3);
 const SERVED: readonly Kind[] = ['allowed', 'denied', 'listed'];
 const PATIENCE_MS = 60_000;
 const ADMINISTER_EVERY_MS = 50;
-/** In every row that the traffic makes. */
+/** The e-mail in every row of the traffic. */
 export const PERSONAL = 'admin@example.com';
 const account = { email: PERSONAL, password: 'a long passphrase' };
 

@@ -6,7 +6,7 @@ import type { ExecutionContext } from 'ava';
 
 const bearer = (token: string) => ({ requestInit: { headers: { authorization: `Bearer ${token}` } } });
 
-/** SDK 1.x: sessions. */
+/** Connects a client of SDK 1.x, which uses sessions. */
 export async function sessionClient(t: ExecutionContext, url: string, token: string): Promise<Client> {
   const client = new Client({ name: 'test-1.x', version: '1.0.0' });
   await client.connect(new StreamableHTTPClientTransport(new URL(url), bearer(token)));
@@ -14,7 +14,7 @@ export async function sessionClient(t: ExecutionContext, url: string, token: str
   return client;
 }
 
-/** SDK 2.x: `auto` prefers 2026-07-28 and falls back to sessions; `legacy` speaks sessions alone. */
+/** SDK 2.x: `auto` prefers 2026-07-28 and falls back to sessions; `legacy` speaks only sessions. */
 export async function modernClient(
   t: ExecutionContext,
   url: string,
@@ -37,7 +37,7 @@ export interface RpcAnswer {
   } | null;
 }
 
-/** One POST of 2025-11-25. */
+/** Sends one POST of revision 2025-11-25. */
 export async function post(
   url: string,
   token: string | null,

@@ -1,10 +1,10 @@
-/** Holds answers of the REST API against its own contract. */
+/** Checks answers of the REST API against the contract. */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { openapiDocument } from '../../src/rest/contract.ts';
 
 const document = openapiDocument('http://127.0.0.1:8080');
 
-/** What a client may tolerate, a test may not: a member that the contract does not name. */
+/** Returns a schema that allows no further members. A client may tolerate unknown members, but a test must not. */
 function closed(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(closed);
   if (typeof schema !== 'object' || schema === null) return schema;

@@ -10,13 +10,13 @@ import { freePort } from '../../demo/everything.ts';
 export interface GatewayProcess {
   readonly url: string;
   readonly child: ChildProcess;
-  /** Everything it has printed so far, both streams. */
+  /** Returns everything that it has printed so far on both streams. */
   output(): string;
   /** Resolves with the exit code, or the signal that ended it. */
   readonly ended: Promise<number | string>;
 }
 
-/** How to run a file of `src/` with node: as it was built for this run, or from its source where a test runs alone. */
+/** The arguments of node that run a file of `src/`: the built file in a whole run, or the source if a test runs alone. */
 export function program(file: string): string[] {
   const built = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
   return built ? [`dist/${file}.js`] : ['--import=ts-blank-space/register', `src/${file}.ts`];

@@ -1,4 +1,4 @@
-/** How far a run of all test files has come, read from ava's own report. */
+/** Reads from ava's report how far a run of all test files has come. */
 import { readdirSync } from 'node:fs';
 import { join, sep } from 'node:path';
 import { stripVTControlCharacters } from 'node:util';

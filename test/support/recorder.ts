@@ -1,4 +1,4 @@
-/** Stands in front of a real upstream and records what reaches it. */
+/** A proxy in front of a real upstream that records the requests. */
 import http from 'node:http';
 import type { ExecutionContext } from 'ava';
 
@@ -11,7 +11,7 @@ export interface Received {
 
 export interface Recorder {
   readonly url: string;
-  /** In the order of arrival. */
+  /** The requests in the order of arrival. */
   readonly received: Received[];
   /** `method name` of every request that names a tool, prompt or resource. */
   objects(): string[];

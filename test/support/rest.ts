@@ -1,4 +1,4 @@
-/** The REST API over real HTTP with the parts that make it, so that tests can forge what only the gateway's own keys can make. */
+/** The REST API over real HTTP, with its parts, so that tests can sign tokens with the gateway's own keys. */
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
@@ -32,11 +32,11 @@ export interface Answer {
   readonly status: number;
   readonly headers: IncomingMessage['headers'];
   readonly text: string;
-  /** The parsed body; an empty object where there is none or it is no JSON. */
+  /** The parsed body; an empty object if there is none or it is not JSON. */
   readonly body: Body;
 }
 
-/** Members that tests look at; which ones are there depends on the route. */
+/** Members of answers that tests read. The route decides which ones exist. */
 export interface Body {
   readonly [member: string]: unknown;
   readonly code?: string;
@@ -69,7 +69,7 @@ export interface Rest {
   readonly logged: () => string;
   /** Moves the gateway's clock. */
   readonly pass: (ms: number) => void;
-  /** False: the database behind `ready` is said to be down. */
+  /** False: the readiness check reports that the database is down. */
   ready: boolean;
   call(method: string, path: string, request?: Request): Promise<Answer>;
   /** Registers (the first becomes administrator) and logs in. */
@@ -79,7 +79,7 @@ export interface Rest {
 export const PASSWORD = 'correct horse battery';
 const MASTER_KEY = Buffer.alloc(32, 7);
 
-/** No route here decides anything; the policies have their own tests. */
+/** An engine that denies everything, because no route of these tests asks it. */
 function denyAll(revision: number): Engine {
   const denied: Decision = { effect: 'deny', reason: 'default', policy: null };
   return {
@@ -182,14 +182,14 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   });
 }
 
-/** For what does not depend on the database. */
+/** Starts the API on SQLite, for tests that do not depend on the kind of database. */
 export async function startRestOnSqlite(t: ExecutionContext, environment: Record<string, string> = {}): Promise<Rest> {
   const { url, drop } = await createSqlite();
   t.teardown(drop);
   return startRest(t, url, environment);
 }
 
-/** Bytes to the socket as they are; resolves with all that came back. */
+/** Writes the text to the socket unchanged. Resolves with everything that came back. */
 export function sendRaw(port: number, text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1', () => socket.end(text));
@@ -202,7 +202,7 @@ export function sendRaw(port: number, text: string): Promise<string> {
   });
 }
 
-/** Through node:http, because fetch lets nobody choose Host, Origin or two headers of one name. */
+/** Uses node:http, because fetch cannot set Host, Origin or two headers of the same name. */
 export function send(port: number, method: string, path: string, { token, body, headers }: Request = {}): Promise<Answer> {
   const text = body === undefined ? undefined : typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
   return new Promise((resolve, reject) => {

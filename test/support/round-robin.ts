@@ -1,4 +1,4 @@
-/** A load balancer without affinity: each request goes to the next replica, or to the one after it where nobody listens. */
+/** A load balancer without affinity: each request goes to the next replica, or to the one after it if that is down. */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { ExecutionContext } from 'ava';

@@ -9,16 +9,16 @@ import type { Guardian } from './databases/guardian.ts';
 import { findProgram, isRoot } from './databases/server.ts';
 
 export interface SmallDisk {
-  /** Words that come before a command, which then finds the disk at `folder`. */
+  /** Words before a command that must see the disk at `folder`. */
   readonly within: readonly string[];
   readonly folder: string;
-  /** Takes all that is free. What then becomes free stays so until it is called again. */
+  /** Fills all free space. Space that is freed afterwards stays free until the next call. */
   fill(): void;
-  /** Gives back what was taken. */
+  /** Frees the space that was filled. */
   free(): void;
 }
 
-/** Below it the machine's own files are hidden from those within: it must be a folder that nobody there needs. */
+/** The mount point. It hides the machine's own files below it, so it must be a folder that no process there needs. */
 const FOLDER = '/mnt';
 const CHUNK = Buffer.alloc(1024 * 1024);
 

@@ -7,7 +7,7 @@ import { stripVTControlCharacters } from 'node:util';
 export interface Tally {
   readonly failed: number;
   read(line: string): void;
-  /** How ava ended: whatever it did not survive counts, too. */
+  /** Takes the exit code or signal of ava. An abnormal end counts as a failure, too. */
   end(status: number | string): void;
   fail(reason: string): void;
   /** Titles of the tests that ava skipped. */

@@ -131,7 +131,7 @@ eachEngine(test.serial, 'every kind of target is read as it was written', async 
       .update({ [column]: value });
     await t.throwsAsync(routedTargets(knex, vault, null), undefined, `${column} ${value}`);
   }
-  // As it was stored before there was `capture_arguments`.
+  // A row from before `capture_arguments` existed.
   const before = '{"denials":"hidden","may_ask":[],"extension_methods":[],"user_credentials":[]}';
   await store.update(stdio('c'));
   await knex('targets').where('id', 'c').update({ options: before });
@@ -348,12 +348,12 @@ eachEngine(test.serial, 'values that are sealed under a previous master key are 
   t.deepEqual(versions(after), versions(before), 'the values are the same, and so are sessions that were opened with them');
   await resealCredentials(knex, both);
   t.deepEqual(await store.credentials(null), after);
-  // A value that was set meanwhile is not put back.
+  // A value that was set in the meantime is not overwritten.
   await store.replaceSealed(before[0] as CredentialRow, { sealed: 'old', version: 'old', origin: 'old' });
   t.deepEqual(await store.credentials(null), after);
 });
 
-/** As the gateway bound credentials before migration 0011. */
+/** Binds a credential as the gateway did before migration 0011. */
 function formerRow(one: HttpTarget | StdioTarget, value: string, over: Partial<CredentialRow> = {}): CredentialRow {
   const credential = one.transport === 'stdio' ? { type: 'env' as const, name: 'T', value } : { ...bearer, value };
   const row = sealCredential(vault, one, setting({ credential }));
@@ -379,7 +379,7 @@ eachEngine(
     await first.close();
 
     const config = readConfig({ DATABASE_URL: at.url }).database;
-    // The first start ends before anything is bound: the next one goes on.
+    // The first start ends before any credential is bound. The next start binds them.
     await (await openDatabase(config, async () => undefined)).close();
     const { knex, close } = await openDatabase(config, (db) => resealCredentials(db, vault));
     t.teardown(close);

@@ -43,7 +43,7 @@ eachEngine(
     const bob = await rest.call('POST', '/api/auth/login', { body: { email: 'bob@example.com', password: PASSWORD } });
     t.is(bob.status, 200);
 
-    // What was read can be put back, and what is omitted stays.
+    // The user can be put back as it was read, and omitted members stay.
     t.deepEqual((await rest.call('PUT', path, { token, body: made.body })).body, made.body);
     const sequence = (await rest.changes.position()).sequence;
     const updated = await rest.call('PUT', path, { token, body: { groups: ['ops'] } });
@@ -182,7 +182,7 @@ eachEngine(test.serial, 'a caller who loses the right after admission is refused
   const admin = await rest.account('admin@example.com');
   const second = await rest.account('second@example.com');
   await rest.call('PUT', `/api/users/${second.id}`, { token: admin.token, body: { role: 'admin' } });
-  // Both are admitted while both are administrators; whoever comes second must be refused.
+  // Both requests are admitted while both users are administrators. The second one must be refused.
   const answers = await Promise.all(
     Array.from({ length: 6 }, (_, i) =>
       i === 0

@@ -50,7 +50,7 @@ eachEngine(test.serial, 'older records are removed from the front of each chain,
   await write(database, [50, 45, 45, 41, 20, 10]);
   await write(database, [60, 50]);
   await write(database, [35, 1]);
-  // A step back of the clock: what is in front stays as long as it does.
+  // The clock was set back: the newer record in front stays, and so does everything after it.
   await write(database, [5, 50]);
   const never = retention(database, 0);
   t.is(await never.run(), 0);

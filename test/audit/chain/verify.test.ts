@@ -13,7 +13,7 @@ import { decision, KEY, quietWriter, verified } from '../records.ts';
 
 const LIST = 3;
 
-/** One process start: ten decisions, of which the fourth is a list with what it showed, and an outcome of each. */
+/** Writes the records of one process: ten decisions with outcomes. The fourth decision is a list, with its names. */
 async function start(database: Database) {
   const writer = quietWriter(database);
   const records = Array.from({ length: 10 }, (_, i) =>
@@ -66,7 +66,7 @@ eachEngine(test.serial, 'a chain that begins while a checkpoint is made hides no
 interface Tampering {
   readonly problem: ProblemKind;
   readonly says: RegExp;
-  /** Returns what the named record is to be of: a decision id. */
+  /** Tampers with the log, and returns the id of the decision that the report must name. */
   do(knex: Connection, at: Started): Promise<string | undefined>;
 }
 
@@ -197,7 +197,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
       const row = await knex('audit_decisions').where('id', ids[4]).first();
       const { id } = decision();
       await knex('audit_decisions').insert({ ...row, id });
-      // The two have one place, and it is not told which of them is read first.
+      // Both records have the same position, and either of them may be read first.
       return undefined;
     },
   },
@@ -212,7 +212,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
   },
   'a row inserted before the first place': copied({ chain_seq: 0 }, /no number/),
   'a row inserted at a position below all others': copied({ chain_seq: -7 }, /no number/),
-  // As a JavaScript number it is even, so a search up to that number does not reach it.
+  // JavaScript rounds this number down to an even one, so a search up to the rounded number does not reach it.
   'a row inserted beyond all exact numbers': copied({ chain_seq: '9007199254740993' }, /no number/),
   'a row inserted without a position': copied({ chain_seq: null }, /no number/),
   'a row inserted for a chain without a name': copied({ chain_id: '' }, /a chain that never existed/),

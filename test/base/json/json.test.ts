@@ -9,7 +9,7 @@ test('the reader accepts what JSON.parse accepts if it has one reading, and retu
   fc.assert(
     fc.property(fc.json({ noUnicodeString: false }), (text) => {
       const reading = read(text);
-      // Generated texts may hold what is refused on purpose; such refusals are named.
+      // Generated texts may contain something that the reader refuses on purpose. These refusals are listed.
       if (!reading.ok) return /__proto__|round trip|surrogate/.test(reading.reason);
       return JSON.stringify(reading.value) === JSON.stringify(JSON.parse(text));
     }),

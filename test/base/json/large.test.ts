@@ -5,7 +5,7 @@ import { readJsonText } from '../../../src/base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../src/base/json/large.ts';
 import { CLIENT_RULES } from '../../../src/base/json/selection.ts';
 
-/** As large as a text may be of which everything is built. */
+/** The largest size of a text that is built completely. */
 const zeros = `{"values":[${'0,'.repeat(30_000)}0]}`;
 
 const { selection: _, ...RULES } = CLIENT_RULES;

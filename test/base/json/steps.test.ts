@@ -96,12 +96,12 @@ test('repeated names are found among few and many names, with escapes and in nes
       if (!reading.ok && !expected.ok) t.deepEqual(reading, expected);
     }
   }
-  // One object after the other, so that what the first has left behind is not found by the second.
+  // Read one object after the other: the second must not find names that the first has left behind.
   const list = `[${Array.from({ length: 5 }, () => named(200, 'fresh')).join()}]`;
   t.true(inSteps(list, {}, 100).ok);
 });
 
-/** Spans without those of what was not built. */
+/** Returns the spans of the values that were built. */
 function reached(span: JsonSpan, value: unknown): unknown {
   if (isUnread(value as never)) return { ...span, members: null, items: null };
   const members =
@@ -109,7 +109,7 @@ function reached(span: JsonSpan, value: unknown): unknown {
   return { ...span, members, items: span.items?.map((at, index) => reached(at, (value as unknown[])[index])) ?? null };
 }
 
-/** The value, compared with what was built of it. */
+/** Compares a value with the part of it that was built. */
 function differs(built: unknown, whole: unknown): boolean {
   if (isUnread(built as never)) return false;
   if (typeof built !== 'object' || built === null) return !Object.is(built, whole);

@@ -1,4 +1,4 @@
-/** Jobs of a thread for tests of how threads are kept. */
+/** Jobs for the tests of worker threads. */
 import { AppError } from '../../../src/base/errors.ts';
 import { type Desk, serve } from '../../../src/base/work/thread.ts';
 

@@ -1,4 +1,4 @@
-/** What a program does with the client that openapi-typescript generates: `use.ts <origin> <e-mail> <password>`. */
+/** Uses the client that openapi-typescript generates: `use.ts <origin> <e-mail> <password>`. */
 import assert from 'node:assert/strict';
 import createClient from 'openapi-fetch';
 import type { components, paths } from './generated.ts';

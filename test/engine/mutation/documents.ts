@@ -1,4 +1,4 @@
-/** Faults of a compiled document, of fixed kinds, each at a seeded place. */
+/** Faults of compiled documents. A seed chooses the place of each fault. */
 import type { Bucket, CompiledDocument, IndexNode, NameTest } from '../../../src/engine/compile/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../../src/engine/compile/policy.ts';
 
@@ -7,7 +7,7 @@ type Draft = { -readonly [K in keyof CompiledDocument]: CompiledDocument[K] };
 type Table = Record<string, unknown>;
 type Pick = (below: number) => number;
 
-/** Spoils the draft; false where it has no place for such a fault. */
+/** Puts the fault into the draft; false: the draft has no place for it. */
 type Fault = (draft: Draft, pick: Pick) => boolean;
 
 const nodesOf = ({ index }: Draft): IndexNode[] => [index.every, ...Object.values(index.targets)];
@@ -84,7 +84,7 @@ const changeText = (part: number, change: (text: string) => string, only: (test:
   );
 const isRegex = (test: unknown[]): boolean => test[1] === 'regex';
 const isPlain = (test: unknown[]): boolean => !isRegex(test);
-/** Moves what one subject has to another, or lets both have it. */
+/** Moves the bucket of one subject to another, or gives it to both. */
 const giveSubject = (move: boolean): Fault =>
   at(
     (draft) => nodesOf(draft).flatMap((node) => RESOURCE_TYPES.map((type) => node[type] as unknown as Record<string, Table>)),
@@ -270,7 +270,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'policies: the lowest priority': setMember('priority', -2_147_483_648),
 };
 
-/** A copy with the fault at a place that the numbers choose; null where there is no such place. */
+/** Returns a copy with the fault at a place that the numbers choose; null: there is no such place. */
 export function spoil(document: CompiledDocument, fault: Fault, pick: Pick): CompiledDocument | null {
   const draft = JSON.parse(JSON.stringify(document)) as Draft;
   return fault(draft, pick) ? draft : null;

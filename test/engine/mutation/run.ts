@@ -11,7 +11,7 @@ export interface Mutants {
   readonly seeds: number;
   /** Every nth patch of the compiler's source. */
   readonly everyNthPatch: number;
-  /** Policy sets that each mutant is tried on, until one shows it. */
+  /** The maximum number of policy sets that each mutant is tried on. */
   readonly trials: number;
 }
 
@@ -19,7 +19,7 @@ export interface Score {
   readonly mutants: number;
   readonly killed: number;
   readonly survivors: readonly string[];
-  /** Policy sets that it took on average. */
+  /** The average number of policy sets until a mutant was noticed. */
   readonly effort: number;
 }
 
@@ -47,7 +47,7 @@ export async function runMutants({ seeds, everyNthPatch, trials: count }: Mutant
 
   for (const [kind, fault] of Object.entries(FAULTS)) {
     for (let seed = 0; seed < seeds; seed++) {
-      // Each seed goes through the policy sets from another one on, so that mutants of a kind differ.
+      // Each seed starts with a different policy set, so that mutants of a kind differ.
       judge(`${kind} (seed ${seed})`, (_, i) => {
         const trial = known[(i + seed * 7) % known.length];
         if (trial === undefined) return null;
@@ -76,7 +76,7 @@ export async function runMutants({ seeds, everyNthPatch, trials: count }: Mutant
 const documentOf = (module: PolicyModule, { policies }: Trial): CompiledDocument =>
   compile(policies, { checkPattern: module.checkStoredPattern }).document;
 
-/** A small generator (mulberry32) of numbers below what is asked. */
+/** Returns a small generator (mulberry32) of random numbers below a limit. */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {

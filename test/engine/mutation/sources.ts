@@ -1,4 +1,4 @@
-/** Faults of the compiler itself: patches of its source, tried on a copy. */
+/** Faults of the compiler: patches of its source, tried on a copy. */
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -88,7 +88,7 @@ export interface Copy {
   readonly compile: typeof compile;
 }
 
-/** The compiler with the patch; `remove` what is left in the file system. */
+/** Returns the compiler with the patch. `remove` deletes its files. */
 export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; remove: () => void }> {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-mutant-'));
   const remove = (): void => rmSync(folder, { recursive: true, force: true });

@@ -20,7 +20,7 @@ export interface Trial {
   readonly asked: readonly (Asked & { readonly calls: readonly Answer[]; readonly use: Answer })[];
 }
 
-/** Policy sets with requests made at random, and for each policy requests that it speaks of. The same in every run. */
+/** Returns random policy sets with random requests, and with requests about each policy. Every run gets the same ones. */
 export function trials(count: number): Trial[] {
   return fc
     .sample(world({ maxPolicies: 10, requests: 10 }), { numRuns: count, seed: 1 })
@@ -49,7 +49,7 @@ export function trials(count: number): Trial[] {
     });
 }
 
-/** Requests of a subject of the policy: names that it covers, and names that it misses by a character or a line break. */
+/** Returns requests of a subject of the policy, for names that match and names that almost match. */
 function meant({ subjects, target_id, resource_type }: Policy, sample: string): Asked[] {
   const near = [
     ...['', 'x', 'xyz', '\n', sample.slice(0, 4)].map((before) => before + sample),
@@ -69,7 +69,7 @@ function meant({ subjects, target_id, resource_type }: Policy, sample: string): 
 /** A set has few patterns, so that they may stay compiled. */
 const KEPT_HEAP = 16 * 2 ** 20;
 
-/** Would the suite notice that this document is not the policies'? A document that cannot be asked is noticed. */
+/** Whether the suite notices that this document differs from the policies. It notices a document that cannot be evaluated. */
 export function notices(module: PolicyModule, document: CompiledDocument, { asked }: Trial): boolean {
   try {
     const rule = loadDocument(module, JSON.stringify(document), KEPT_HEAP);

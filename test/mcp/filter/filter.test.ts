@@ -12,7 +12,7 @@ interface Case extends Partial<Pick<ResultContext, 'mode' | 'params' | 'mayAsk' 
   readonly allowed?: readonly string[];
 }
 
-/** The filtered result as text, or the fault; and what was shown. */
+/** Returns the filtered result as text, or the fault, and the names that it shows. */
 function filter(
   result: string | object,
   { mode = 'stateful', method, params, allowed = [], mayAsk = ASKABLE, sealTask = null, tasks = new Map() }: Case,

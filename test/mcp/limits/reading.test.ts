@@ -1,4 +1,4 @@
-/** Large answers of targets, until they are read: in bounded memory. */
+/** Large answers of targets take limited memory until they are read. */
 import test from 'ava';
 import { startRecording } from '../../support/upstreams/recording.ts';
 import { routed, startGateway } from '../gateway.ts';

@@ -1,4 +1,4 @@
-/** Tasks: callers reach only their own, each use is decided as the tool that made it, and clients never see the target's ids. */
+/** Callers reach only their own tasks, each use of a task is decided as its tool, and clients never see the target's ids. */
 import { once } from 'node:events';
 import { type ClientRequest, request, type ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
@@ -11,7 +11,7 @@ type Era = 'stateful' | 'stateless';
 const RELATED = 'io.modelcontextprotocol/related-task';
 const EXTENSION = 'io.modelcontextprotocol/tasks';
 
-/** A target that makes a task of every call, and knows no more of its users than the credential that they share. */
+/** A target that makes a task of every call. It cannot tell its users apart, because they share a credential. */
 async function setUp(t: ExecutionContext, mode: Era) {
   const made: string[] = [];
   const task = (taskId: unknown) => ({ taskId, status: 'working', createdAt: 'c', lastUpdatedAt: 'l' });

@@ -485,7 +485,7 @@ test('differences name existing targets if possible', (t) => {
     compare([one], policies, { targets }).looser?.target;
   t.is(target([one, every], ['t1', 't2']), 't2');
   t.is(target([one, every], ['t1']), 'some-target', 'at t1 it is allowed already');
-  // Two changes, so that every target is named: what is shown of any is shown of one.
+  // There are two changes, so that policies name every target. The example then uses one of them.
   t.is(
     target(
       [

@@ -44,7 +44,7 @@ function askEngine(engine: LoadedEngine, { principal, target, ...object }: Asked
   return { effect, policy_id: policy?.id ?? null };
 }
 
-/** As `simulate` answers, which asks no policy about a name that no request can have. */
+/** Answers like `simulate`, which asks no policy about a name that no request can have. */
 function simulated(engine: LoadedEngine, { principal, target, ...object }: AskedRequest): Answer['effect'] {
   return decideOne(engine, {
     principal,
@@ -59,7 +59,7 @@ function check(holds: boolean, what: string, ...details: unknown[]): void {
 const same = (a: object, b: object): boolean => JSON.stringify(a) === JSON.stringify(b);
 const build = (policies: readonly Policy[]): Promise<LoadedEngine> => createEngine({ module, policies, revision: 1 });
 
-/** Remembers, because the same names are tried on the same patterns by every caller. */
+/** Caches the matches, because the same names and patterns occur for every caller. */
 function remembering(matches: Matches): Matches {
   const known = new Map<string, boolean>();
   return (pattern, name) => {
@@ -102,7 +102,7 @@ function requestsOf(
 const worlds = world({ maxPolicies: 9, requests: 10 });
 const options = { numRuns: RUNS, ...(SEED === undefined ? {} : { seed: Number(SEED) }) };
 
-/** The error alone says enough: it names the policies. */
+/** The error is enough, because it names the policies. */
 async function hold<T>(property: fc.IAsyncProperty<T>, parameters: fc.Parameters<T>): Promise<void> {
   const { failed, errorInstance, seed } = await fc.check(property, parameters);
   if (failed) throw new Error(`ANALYSIS_SEED=${seed}: ${errorInstance instanceof Error ? errorInstance.stack : errorInstance}`);

@@ -13,7 +13,7 @@ const domain = domainOf('tool');
 const shortest = (...args: Parameters<typeof shortestName>) => atOnce(shortestName(...args));
 const plenty = () => ({ left: 1_000_000 });
 
-/** With room for no state but the first. */
+/** The budget has room only for the first state. */
 const forgetful = (pattern: string, name: string): boolean => patternAutomaton(parse(pattern), [{ left: 0 }]).fits(name);
 
 test('an automaton accepts what the regular expression matches', (t) => {

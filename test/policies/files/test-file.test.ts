@@ -194,7 +194,7 @@ test('JUnit output shows names as text, whatever they hold', (t) => {
   t.true(xml.includes('tests="2" failures="2"'));
   t.true(xml.includes('&quot;&lt;&amp;&gt;&apos; \ufffd'));
   t.notRegex(xml, /\ufffe|\]\]>/);
-  // Every attribute ends where it should: what is left without them and texts are bare tags.
+  // Every attribute ends where it should: without attributes, only bare tags and texts are left.
   t.notRegex(xml.replace(/="[^"<>]*"/g, '').replace(/^<\?.*$/m, ''), /["']/);
   t.false(junitOf(report, 33.3).includes('classname="coverage" name="policies"><failure'));
 });

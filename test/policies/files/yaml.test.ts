@@ -120,7 +120,7 @@ test('deep or long files are refused quickly', (t) => {
   const before = process.cpuUsage();
   t.true(mistakes('['.repeat(60_000)).length > 0);
   t.true(mistakes('a: '.repeat(20_000)).length > 0);
-  // With the stack full, V8 ends the process where it compiles a regex.
+  // If the stack is full, V8 ends the process when it compiles a regular expression.
   const deep = [
     ...['['.repeat(60_000), '['.repeat(32_000) + ']'.repeat(32_000), '{'.repeat(32_000) + '}'.repeat(32_000)],
     ...['- '.repeat(30_000), '? '.repeat(30_000), `${minimal}subjects: ${'['.repeat(33)}${']'.repeat(33)}`],
@@ -229,7 +229,7 @@ test('a handwritten file keeps its comments and order if the policy changes', (t
   );
   const without = formatPolicyFile({ ...was, subjects: [{ subject_type: 'group', subject_value: 'new' }] }, COMMENTED);
   t.true(without.includes('  # above the first\n  # above the second\n  - group: new\n'), without);
-  // A key that goes with its comment would take the comment along.
+  // A key with a comment stays, even at its default, because its comment would be lost.
   t.true(formatPolicyFile({ ...was, target: null }, COMMENTED).includes('target: null # beside the target\n'));
 
   const comments = [...COMMENTED.matchAll(/# (?:[^\n]*)/g)]

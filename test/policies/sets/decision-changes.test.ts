@@ -1,4 +1,4 @@
-/** Changed decisions of a plan, and between two revisions, over REST; the gateway itself confirms them. */
+/** Changed decisions of a plan and between two revisions, over REST. Decisions of the gateway confirm them. */
 import test from 'ava';
 import { eachEngine } from '../../support/databases/engines.ts';
 import { person, startGateway } from '../../support/gateway.ts';
@@ -114,7 +114,7 @@ eachEngine(test.serial, 'a plan says which decisions change, and the gateway the
   }
   t.is(await revision(), 1);
 
-  // Between revisions: what was, and the policies by the ids they had.
+  // Comparisons of revisions show the policies of that time, with their ids.
   const [one] = (await policies()).filter(({ name }) => name === 'Read');
   await call(200, 'PUT', `/${one?.id}`, { resource_pattern: '^read$', description: 'less' });
   await call(201, 'POST', '', policyBody({ name: 'By hand', resource_pattern: '^read$' }));

@@ -155,7 +155,7 @@ test.serial('only administrators see the health of a target, as the replica that
   const failing = await health();
   t.like(failing, { status: 'failing', last_fault: { kind: 'unreachable', stderr: null } });
   t.regex(JSON.stringify(failing), /ECONNREFUSED 127.0.0.1:1/);
-  // What is volatile is no part of the target, which can be put back as it was read.
+  // The health is not a member of the target, so the target can be put back as it was read.
   t.deepEqual((await call(200, 'GET', `/targets/${made.id}`)).body, made);
   await call(200, 'PUT', `/targets/${made.id}`, made);
   await call(200, 'PUT', `/targets/${made.id}`, { timeout_ms: 5_000 });

@@ -22,7 +22,7 @@ export async function startGalera(guardian: Guardian): Promise<Cluster> {
     throw new Error('Galera is not installed: install the packages galera-4 and rsync');
 
   const all = await places(guardian, 'g');
-  // As root, rsync would drop to `nobody` and could not write what it is sent.
+  // If it runs as root, rsync changes to the user `nobody`, who could not write the files.
   const user = isRoot
     ? [
         `--user=${await giveToServer(
@@ -80,7 +80,7 @@ export async function startGalera(guardian: Guardian): Promise<Cluster> {
       "select variable_value from information_schema.global_status where variable_name = 'wsrep_local_state_comment'",
     )) === 'Synced';
   const processes = all.map((place) => serverProcess(guardian, `node ${place.index} of Galera`, command));
-  // One after the other: a node that gives its data away takes no second one meanwhile.
+  // Start one after the other: a node that sends its data to one node does not accept another.
   for (const place of all) {
     const begin = place === first ? ['--wsrep-new-cluster', `--init-file=${writeInitFile(place.folder)}`] : [];
     await processes[place.index]?.start([...args(place), ...begin], () => isUp(place));

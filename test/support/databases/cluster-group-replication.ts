@@ -18,7 +18,7 @@ import { findMysql } from './mysql.ts';
 import { isRoot } from './server.ts';
 import { serverProcess } from './server-process.ts';
 
-/** What an init system would do. */
+/** How often a node is restarted, as an init system would do. */
 const RESTARTS = 20;
 const MEMBER_STATE = 'select member_state from performance_schema.replication_group_members where member_id = @@server_uuid';
 
@@ -70,7 +70,7 @@ export async function startGroupReplication(guardian: Guardian, say: (line: stri
 
   await Promise.all(
     all.map(async (place) => {
-      // Accounts that were made on each node are no part of what the group agrees on.
+      // Accounts are made on each node and are not replicated by the group.
       const initFile = writeInitFile(place.folder, ['SET SESSION sql_log_bin = 0;']);
       const begin = ['--loose-group_replication_start_on_boot=OFF', `--init-file=${initFile}`];
       await processes[place.index]?.start([...args(place), ...begin], async () => (await askOne(place.url, 'select 1')) === '1');

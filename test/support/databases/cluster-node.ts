@@ -1,4 +1,4 @@
-/** What the clusters have in common: three servers on loopback, each a process that can be killed and started again. */
+/** The parts that both kinds of clusters share: three servers on loopback, each a process that can be killed and restarted. */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,9 +12,9 @@ export const NODES = 3;
 export interface ClusterNode {
   /** An administrator's connection, without a database. */
   readonly url: string;
-  /** SIGKILL; resolves when the process is gone. */
+  /** Sends SIGKILL. Resolves when the process is gone. */
   kill(): Promise<void>;
-  /** SIGSTOP: to the others it looks gone, and it does not know that time passes. */
+  /** Sends SIGSTOP. To the other nodes this one seems dead, and it does not notice that time passes. */
   freeze(): void;
   thaw(): void;
   /** Starts it again on its data, as an init system would; resolves when it is a member like the others. */
@@ -28,7 +28,7 @@ export interface Cluster {
   createDatabase(): Promise<readonly string[]>;
 }
 
-/** Where a node lives, and the ports that members use among themselves besides `port`. */
+/** The folder of a node, and the ports that members use among themselves besides `port`. */
 export interface Place {
   readonly index: number;
   readonly folder: string;
@@ -42,7 +42,7 @@ export interface Place {
 
 export const password = randomBytes(12).toString('hex');
 
-/** Folders have short names: a socket's path has 107 characters at most. */
+/** Returns the places of the nodes. Folders have short names, because the path of a socket has at most 107 characters. */
 export async function places(guardian: Guardian, folder: string): Promise<Place[]> {
   const made: Place[] = [];
   for (let index = 0; index < NODES; index++) {
@@ -84,7 +84,7 @@ export async function askOne(url: string, sql: string): Promise<string | undefin
   });
 }
 
-/** On the first node; what the others do next comes after it, because they are asked until they have it. */
+/** Creates a database on the first node, and waits until the other nodes have it. */
 export async function createOnCluster(urls: readonly string[]): Promise<readonly string[]> {
   const [first = ''] = urls;
   const name = `portcullis_${randomBytes(6).toString('hex')}`;

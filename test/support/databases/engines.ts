@@ -8,7 +8,7 @@ import { MARIADB_URL, MYSQL_URL } from './start.ts';
 export type EngineName = 'sqlite' | 'mariadb' | 'mysql';
 
 export interface TestDatabase {
-  /** As in `DATABASE_URL`. */
+  /** The URL in the form of `DATABASE_URL`. */
   readonly url: string;
   drop(): Promise<void>;
 }
@@ -66,7 +66,7 @@ function declareEach(on: readonly Engine[], declare: Declare, title: string, run
   }
 }
 
-/** Declares the test once for each engine, each with a database of its own: `eachEngine(test, 'keeps order', async (t, database) => ...)`. */
+/** Declares the test once for each engine, with a new database: `eachEngine(test, 'keeps order', async (t, database) => ...)`. */
 export function eachEngine(declare: Declare, title: string, run: Run): void {
   declareEach(engines(), declare, title, run);
 }

@@ -23,7 +23,7 @@ export async function startMariadb(guardian: Guardian, place: Place = {}): Promi
       '--no-defaults',
       ...user,
       `--datadir=${data}`,
-      // A server that starts removes what others have there.
+      // A server that starts removes the files of other servers there.
       `--tmpdir=${folder}`,
       '--auth-root-authentication-method=normal',
       '--skip-test-db',

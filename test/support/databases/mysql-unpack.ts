@@ -78,7 +78,7 @@ interface AptSource {
   readonly keyring: string;
 }
 
-/** Where this machine itself gets its Debian packages from, in either format of apt's sources. */
+/** Returns where this machine gets its Debian packages from. It reads both formats of apt. */
 function debianSource(): AptSource {
   const release = existsSync('/etc/os-release') ? readFileSync('/etc/os-release', 'utf8') : '';
   if (!/^ID=debian$/m.test(release) || process.arch !== 'x64') throw new Error('this is not Debian on amd64');

@@ -9,9 +9,9 @@ import { startMysql } from './mysql.ts';
 import type { LocalServer, Place } from './server.ts';
 
 export interface OwnServer extends LocalServer {
-  /** Its data is there; or why there is none, and the data is in a folder like any other. */
+  /** The small disk that holds the data. `missing`: why there is none; an ordinary folder then holds the data. */
   readonly disk: SmallDisk | { readonly missing: string };
-  /** A fresh database, and its URL for a user who may do everything in it, and nothing else. */
+  /** Creates a new database. Its URL names a user who has all rights in it, and no others. */
   createDatabase(): Promise<OwnDatabase>;
 }
 
@@ -25,7 +25,7 @@ const DISK_MEGABYTES = 256;
 
 const OPTIONS: Readonly<Record<Exclude<EngineName, 'sqlite'>, readonly string[]>> = {
   mariadb: ['--innodb-log-file-size=8M', '--innodb-buffer-pool-size=32M'],
-  // Where the disk is full its binary log waits a whole minute before it looks again.
+  // If the disk is full, the binary log waits a whole minute before the next attempt.
   mysql: ['--innodb-redo-log-capacity=8M', '--innodb-buffer-pool-size=32M', '--disable-log-bin'],
 };
 

@@ -8,7 +8,7 @@ const START_TIMEOUT_MS = 120_000;
 export interface ServerProcess {
   /** Resolves when `isUp` does not throw and gives true; rejects with the last lines of the log where the process ends first. */
   start(args: readonly string[], isUp: () => Promise<boolean>): Promise<void>;
-  /** SIGKILL; resolves when the process is gone. */
+  /** Sends SIGKILL. Resolves when the process is gone. */
   kill(): Promise<void>;
   signal(name: 'SIGSTOP' | 'SIGCONT'): void;
   hasEnded(): boolean;

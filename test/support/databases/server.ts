@@ -1,4 +1,4 @@
-/** What MariaDB and MySQL have in common: an empty data folder, a free port, one administrator with a password of this run. */
+/** The common parts of MariaDB and MySQL: an empty data folder, a free port, and an administrator with a new password. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { accessSync, constants, writeFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { createConnection } from 'mysql2/promise';
 import type { Guardian } from './guardian.ts';
 import { serverProcess } from './server-process.ts';
 
-// Servers live where the PATH of a user who is not root often does not look.
+// Servers are often installed in folders that are not in the PATH of an ordinary user.
 const SERVER_FOLDERS = [
   '/usr/sbin',
   '/usr/local/sbin',
@@ -23,13 +23,13 @@ export const isRoot = process.getuid?.() === 0;
 export interface DatabaseServer {
   /** An administrator's connection, without a database. */
   readonly url: string;
-  /** What `version()` says. */
+  /** The result of `version()`. */
   readonly version: string;
 }
 
 /** A server whose process is this test's own. */
 export interface LocalServer extends DatabaseServer {
-  /** SIGKILL; resolves when the process is gone. */
+  /** Sends SIGKILL. Resolves when the process is gone. */
   kill(): Promise<void>;
   /** Starts it again as it was, as an init system would; resolves when it answers. */
   start(): Promise<void>;
@@ -38,11 +38,11 @@ export interface LocalServer extends DatabaseServer {
   thaw(): void;
 }
 
-/** Where a server is to live, and what it is told besides. */
+/** The folder of a server, and its further options. */
 export interface Place {
-  /** Its data; an own folder where none is given. */
+  /** The folder of the data; by default a new one. */
   readonly data?: string;
-  /** Words that come before each of its commands, and start what follows them. */
+  /** Words before each command of the server, for example those that enter a namespace. */
   readonly within?: readonly string[];
   readonly options?: readonly string[];
 }

@@ -1,4 +1,4 @@
-/** Finds and starts every database server that can be had here, side by side, and says in a line each what it could not. */
+/** Finds and starts all available database servers at the same time. Prints one line for each server that is missing. */
 import type { Guardian } from './guardian.ts';
 import { MARIADB_HINT, startMariadb } from './mariadb.ts';
 import { MYSQL_HINT, startMysql } from './mysql.ts';
@@ -8,7 +8,7 @@ export const MARIADB_URL = 'PORTCULLIS_TEST_MARIADB_URL';
 export const MYSQL_URL = 'PORTCULLIS_TEST_MYSQL_URL';
 
 export interface StartedDatabases {
-  /** For the environment of the tests. */
+  /** Variables for the environment of the tests. */
   readonly urls: Readonly<Record<string, string>>;
   stop(): Promise<void>;
 }
@@ -53,7 +53,7 @@ async function mysql(guardian: Guardian, say: Say): Promise<Found | undefined> {
   }
 }
 
-/** `wanted` is what the user asked for; a server whose URL is in the environment already is taken as it is. */
+/** `wanted`: the databases that the user asked for. A server whose URL is in the environment is used as it is. */
 export async function startDatabases(guardian: Guardian, wanted: ReadonlySet<string>, say: Say): Promise<StartedDatabases> {
   const servers: Found[] = [];
   const urls: Record<string, string> = {};

@@ -17,7 +17,7 @@ export interface DualEraUpstream {
   readonly url: string;
   /** Names of the tools that ran, in order. */
   readonly ran: string[];
-  /** Header values of every request. */
+  /** The headers of every request. */
   readonly headers: IncomingMessage['headers'][];
   /** Announces a changed resource on every session that has a stream. */
   announce(uri: string): Promise<void>;

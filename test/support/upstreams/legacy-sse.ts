@@ -1,4 +1,4 @@
-/** Targets of HTTP with SSE (2024-11-05): one on the official SDK 1.x, one that does what a test tells it to. */
+/** Targets of HTTP with SSE (2024-11-05): one on the official SDK 1.x, and one that a test scripts. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -88,9 +88,9 @@ export interface ScriptedSse extends SseTarget {
 }
 
 export interface SseScript {
-  /** What a new connection is sent; nothing: the endpoint event is missing. */
+  /** The events that a new connection gets. If empty, the endpoint event is missing. */
   readonly greeting?: (origin: string) => string;
-  /** What a posted message causes on the connections; the answer to `initialize`, if nothing else is said. */
+  /** Handles a posted message. By default it answers `initialize`. */
   readonly onPost?: (message: ScriptedSse['posted'][number], target: ScriptedSse, res: ServerResponse) => void;
 }
 

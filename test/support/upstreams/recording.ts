@@ -1,4 +1,4 @@
-/** A target that does what a test tells it to and keeps what it received. */
+/** A target that a test scripts, and that records the messages that it receives. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -12,7 +12,7 @@ export interface Received {
   readonly message: Message | undefined;
 }
 
-/** Whatever came: tests look into it. */
+/** A received message of any form. */
 export interface Message {
   readonly jsonrpc?: unknown;
   readonly id?: string | number;
@@ -27,7 +27,7 @@ export type Script = (received: Received, res: ServerResponse) => void | Promise
 export interface RecordingUpstream {
   readonly url: string;
   readonly received: Received[];
-  /** Methods of the messages, HTTP methods where there was none, in order of arrival. */
+  /** Returns the methods of the messages in the order of arrival, or the HTTP method of a request without a message. */
   seen(): string[];
   script: Script;
   stop(): Promise<void>;

@@ -1,4 +1,4 @@
-/** A target of the session revisions that keeps sessions apart, as a test can see, and loses or ends them when it is told to. */
+/** A target of the session revisions that keeps sessions apart, and loses or ends them when the test says so. */
 import type { ServerResponse } from 'node:http';
 import { answerJson, type Message, type Received, type RecordingUpstream, startRecording } from './recording.ts';
 
@@ -6,23 +6,23 @@ export interface TargetSession {
   readonly id: string;
   /** The value of the `authorization` header that opened it. */
   readonly credential: string | undefined;
-  /** Of `initialize`. */
+  /** The parameters of `initialize`. */
   readonly params: Record<string, unknown>;
   readonly subscribed: Set<string>;
   level: unknown;
   initialized: boolean;
-  /** Of its standing stream. */
+  /** The standalone stream of the session. */
   stream: ServerResponse | null;
 }
 
 export interface Stateful extends RecordingUpstream {
-  /** Those that it knows, in the order in which they were opened. */
+  /** The open sessions, in the order in which they were opened. */
   readonly sessions: Map<string, TargetSession>;
   /** How many were ever opened. */
   opened(): number;
   /** Every session is gone; further ones last for `lasts` requests. Requests of a lost one are answered with `status`. */
   lose(status?: 404 | 400, lasts?: number): void;
-  /** On the standing stream of the newest session that has one. */
+  /** Sends a message on the standalone stream of the newest session that has one. */
   say(method: string, params?: object): void;
   /** Ends the calls of the tool `slow`. */
   release(): void;

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { writeSync } from 'node:fs';
 
-/** Longer than any test: where a test is cut off, nothing of it stays behind, however stubborn. */
+/** Longer than any test. If a test is killed, even a stubborn process ends after this time. */
 const LIFETIME_MS = 120_000;
 setTimeout(() => process.exit(), LIFETIME_MS).unref();
 
@@ -28,13 +28,13 @@ const tools = {
     }
     return { progressToken };
   },
-  /** Sends a request of its own, and answers with what it was answered. */
+  /** Sends a request to the client, and answers the call with the client's answer. */
   ask: ({ method, params, id = 'asked-1' }) =>
     new Promise((resolve) => {
       waiting.set(id, ({ result, error }) => resolve({ result, error }));
       send({ id, method, params });
     }),
-  /** Prints lines as they are, and then answers. */
+  /** Prints these lines unchanged, and then answers. */
   print: ({ lines }) => {
     for (const line of lines) process.stdout.write(`${line}\n`);
     return {};
@@ -54,7 +54,7 @@ const tools = {
   },
   never: () => new Promise(() => undefined),
   huge: ({ length }) => ({ text: 'x'.repeat(length) }),
-  /** Without an end, and without regard to whether it is read. */
+  /** Writes without end, whether or not the output is read. */
   flood: () => {
     const line = `${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x'.repeat(1000) } })}\n`;
     let written = 0;
@@ -78,7 +78,7 @@ const tools = {
     setInterval(() => undefined, 1000);
     return {};
   },
-  /** A child of its own that ignores whatever can be ignored. */
+  /** Starts a child process that ignores every signal that can be ignored. */
   spawn: async () => {
     const script = `process.on('SIGTERM', () => {}); process.on('SIGHUP', () => {}); setTimeout(() => {}, ${LIFETIME_MS}); console.log('up')`;
     const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'ignore'] });

@@ -46,7 +46,7 @@ export interface LogLine {
 export interface StdioWorld {
   readonly upstream: Upstream;
   readonly logged: LogLine[];
-  /** Moves the clock, by which nothing but the bookkeeping goes. */
+  /** Moves the clock, which only the bookkeeping of idle times uses. */
   pass(ms: number): void;
 }
 
@@ -91,7 +91,7 @@ interface PlaceOptions {
   readonly cwd?: string;
   readonly env?: Record<string, string>;
   readonly credentials?: Record<string, string>;
-  /** Shared by those who name the same. */
+  /** Callers with the same scope share a process. */
   readonly scope?: string;
   readonly identity?: string;
   readonly binding?: string;
@@ -189,7 +189,7 @@ export class Client {
     return last;
   }
 
-  /** What the process has been told, in order. */
+  /** The messages that the process has received, in order. */
   async received(): Promise<Message[]> {
     const { result } = await this.call('received');
     return (result.received as string[]).map((line) => JSON.parse(line) as Message);
@@ -264,7 +264,7 @@ export function outcomeOf(sent: Sent): number | string {
   return isFault(sent) ? sent.fault : sent.status;
 }
 
-/** One that has ended and that nobody has taken notice of is not alive. */
+/** Whether the process runs. A zombie does not count as running. */
 export function isAlive(pid: number): boolean {
   try {
     return !/^\d+ \(.*\) [ZX]/s.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
