@@ -19,7 +19,7 @@ const { values: options } = parseArgs({
 interface Row {
   readonly mix: keyof typeof MIXES;
   readonly policies: number;
-  /** Of processor time, so that other work on the machine does not count. */
+  /** Milliseconds of processor time, so that other work on the machine does not count. */
   readonly analyseMs: number;
   /** The longest time for which the analysis let no other work run, by the clock. */
   readonly longestStepMs: number;

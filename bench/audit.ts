@@ -30,7 +30,7 @@ const { values: options } = parseArgs({
   options: { json: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false } },
 });
 const { quick } = options;
-/** What is said meanwhile must not get into the JSON. */
+/** Progress goes to standard error, so that it does not get into the JSON. */
 const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
 
 const CALLERS = quick ? [1, 16, 64, 256] : [1, 4, 16, 64, 256];

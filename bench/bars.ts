@@ -1,4 +1,4 @@
-/** What the engine is held to, and whether this run reached it. */
+/** The goals of the engine, and whether this run met them. */
 import type { Figures } from './measure.ts';
 import type { Peer } from './peers/peer.ts';
 import type { ListFigures, RebuildFigures } from './scenarios.ts';
@@ -9,11 +9,11 @@ export interface Row extends Partial<Figures> {
   readonly policies: number;
   readonly peer: string;
   readonly kind: Peer['kind'];
-  /** Milliseconds from policies to the first answer that could be given: what a rebuild costs. */
+  /** The time of a rebuild: milliseconds from the policies until the first answer is possible. */
   readonly build?: number;
   /** MiB that this process holds more after all those questions, or that the server is in size. */
   readonly memory?: number;
-  /** Why there are no figures. */
+  /** The reason why there are no figures. */
   readonly leftOut?: string;
   /** p50 as a multiple of the plain loop's, and of ours. */
   readonly toLoop?: number;

@@ -32,20 +32,20 @@ const { values: options } = parseArgs({
   },
 });
 const { quick } = options;
-/** What is said meanwhile must not get into the JSON. */
+/** Progress goes to standard error, so that it does not get into the JSON. */
 const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
 
 const CALLERS = 16;
 const SIZE = quick
   ? { rounds: 3, ms: 1_500, warmUpMs: 500, aloneMs: 700 }
   : { rounds: 5, ms: 5_000, warmUpMs: 1_500, aloneMs: 2_000 };
-/** Before the first round: slow ones are compiled late, too. */
+/** The warm-up before the first round. It is long, because code of slow systems is compiled late. */
 const FIRST = quick ? { ms: 6_000, calls: 8_000 } : { ms: 20_000, calls: 40_000 };
-/** More than this at the start, and the figures are of a machine that does something else. */
+/** If the load at the start is higher than this, the machine is busy with other work. */
 const QUIET = 0.5;
-/** After the last answer, until the time is read: what is put off is to be paid, too. */
+/** The wait after the last answer before the processor time is read, so that postponed work counts, too. */
 const SETTLE_MS = 600;
-/** Of four users and more, because one may have 256. */
+/** At least four users, because one user may have 256 streams. */
 const IDLE = { streams: 1_000, users: 5, before: 20 };
 const IDLE_SETTLE_MS = 2_000;
 
@@ -112,10 +112,10 @@ function figuresOf({ candidate: { name, on }, system, rounds }: Competitor): Sys
   };
 }
 
-/** Collects garbage when it is told to, or what the heap happens to hold would be measured. */
+/** Collects garbage on request. Otherwise the figure would include garbage on the heap. */
 const COLLECTING = ['--expose-gc', '--import=data:text/javascript,process.on("SIGUSR2",()=>{gc();gc()})'];
 
-/** The growth of a gateway of its own that has seen calls and streams before, garbage collected before and after. */
+/** Returns the growth of a separate gateway that has already served calls and streams, with garbage collected before and after. */
 async function idleStreams(order: Order, surroundings: Surroundings): Promise<IdleFigures> {
   const url = `sqlite:${surroundings.guardian.folder}/idle.db`;
   const { pid, users } = await startPortcullis(surroundings, url, { users: IDLE.users, nodeOptions: COLLECTING });

@@ -1,4 +1,4 @@
-/** Ends what a benchmark has started, however it ends. */
+/** Ends every process of a benchmark, however the benchmark ends. */
 import type { Guardian } from '../test/support/databases/guardian.ts';
 import type { StartedDatabases } from '../test/support/databases/start.ts';
 

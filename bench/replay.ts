@@ -25,7 +25,7 @@ const MOST_SECONDS = 300;
 interface ReplayFigures {
   readonly engine: Engine['name'];
   readonly seconds: number;
-  /** Of this process, without the database's server. */
+  /** The time of this process, without the database server. */
   readonly processorSeconds: number;
   /** Milliseconds for which other work waited: one turn in 100 waited longer, and the longest. */
   readonly waitP99: number;

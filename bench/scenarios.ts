@@ -1,4 +1,4 @@
-/** What is measured besides single decisions: lists, cached decisions, and a rebuild while decisions go on. */
+/** Measures lists, cached decisions, and a rebuild while decisions continue. */
 import { setImmediate } from 'node:timers/promises';
 import { createDecisionCache } from '../src/engine/cache.ts';
 import { createEngine, type PolicyModule } from '../src/engine/engine.ts';
@@ -82,15 +82,15 @@ export async function cached(module: PolicyModule, oracle: Oracle, count: number
 }
 
 export interface RebuildFigures {
-  /** Milliseconds, all four. Of a set that was never seen. */
+  /** All four are milliseconds. This is the time for a new set. */
   readonly alone: number;
-  /** Of the live set with one policy switched off. */
+  /** The time for the live set with one policy disabled. */
   readonly afterChange: number;
   readonly underLoad: number;
-  /** The longest that nothing else ran. */
+  /** The longest time in which no other work ran. */
   readonly longestGap: number;
   readonly decisionsMeanwhile: number;
-  /** Of the decisions made meanwhile. */
+  /** The times of the decisions during the rebuild. */
   readonly decision: Figures;
 }
 

@@ -5,10 +5,10 @@ import type { NamedObject, PrincipalFacts } from '../src/engine/decision.ts';
 
 export const TARGETS = 20;
 export const ROLES = 10;
-/** As people number them: few levels, many ties. Cerbos can say no more than a few. */
+/** Typical priorities: few levels and many ties. Cerbos can express only a few levels. */
 export const PRIORITIES = 5;
 
-/** Shares of the patterns' forms; what is left is regular expressions. */
+/** The shares of the forms of patterns. The rest are regular expressions. */
 export interface Mix {
   readonly name: string;
   readonly exact: number;
@@ -94,7 +94,7 @@ export function createWorkload(mix: Mix, count: number, seed = 1): Workload {
   };
   /** Policies share nouns the more, the more there are. */
   const noun = (): string => `${pick(NOUNS)}${int(Math.max(4, count / 20))}`;
-  /** One of ten, but no more than 20. */
+  /** Whether the policy is one of every ten, but one of at most 20 in all. */
   const isOneOfFew = (i: number): boolean => i % Math.max(10, Math.ceil(count / 20)) === 0;
   const hex = (digits: number): string => Array.from({ length: digits }, () => int(16).toString(16)).join('');
   const uuid = (): string => `${hex(8)}-${hex(4)}-4${hex(3)}-8${hex(3)}-${hex(12)}`;

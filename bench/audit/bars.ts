@@ -13,7 +13,7 @@ export interface AuditFigures {
   readonly rebuilds: readonly RebuildFigures[];
 }
 
-/** Where the bars are. */
+/** The number of callers for which the goals apply. */
 const CALLERS = 64;
 const GROUP_TO_ROW = 5;
 const GROUP_TO_ROWS = 2.5;

@@ -1,4 +1,4 @@
-/** A way to a database server that takes as long as it is told to, in each direction. */
+/** A proxy to a database server that adds a delay in each direction. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 

@@ -20,12 +20,12 @@ export interface PathFigures {
   /** Milliseconds. */
   readonly p50: number;
   readonly p99: number;
-  /** Over the gateway with neither, with as many callers, in the same round. */
+  /** The difference from the gateway with neither law, with as many callers, in the same round. */
   readonly addedP50: number;
   readonly addedP99: number;
-  /** Share of the calls per second of the gateway with neither. */
+  /** The share of the calls per second of the gateway with neither law. */
   readonly share: number;
-  /** Statements that read, as the server counts them, whoever sent them; null on SQLite. */
+  /** The reading statements that the server counts, from all senders; null on SQLite. */
   readonly selectsPerCall: number | null;
 }
 
@@ -34,7 +34,7 @@ export interface RoundTripFigures {
   readonly callers: number;
   readonly calls: number;
   readonly selects: number;
-  /** That fit one after the other into the time that it took. */
+  /** The number of round trips that fit, one after the other, into the time of the run. */
   readonly roundTrips: number;
 }
 
@@ -43,7 +43,7 @@ export interface PathPlan {
   readonly rounds: number;
   readonly ms: number;
   readonly warmUpMs: number;
-  /** Of each gateway, before the first round. */
+  /** The warm-up of each gateway before the first round, in milliseconds. */
   readonly firstMs: number;
   readonly roundTripsMs: number;
 }

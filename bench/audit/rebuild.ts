@@ -61,7 +61,7 @@ async function callerAt(origin: string, { users: [place] }: Portcullis): Promise
 
 const BODY = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"}}}';
 
-/** Over a connection of its own. */
+/** Uses a new connection. */
 async function call({ url, headers }: Caller): Promise<{ readonly answer: Answer; readonly ms: number }> {
   const client = new Client(url.origin);
   const before = performance.now();

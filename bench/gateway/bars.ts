@@ -1,4 +1,4 @@
-/** What the gateway is held to, and whether this run reached it. */
+/** The goals of the gateway, and whether this run met them. */
 import type { Bar } from '../bars.ts';
 
 /** Figures of one system; medians over the rounds. Times are in milliseconds. */
@@ -16,7 +16,7 @@ export interface SystemFigures {
   readonly aloneP99: number;
   readonly rss: number;
   readonly pss: number;
-  /** What a call costs the database server, microseconds of its processor time. */
+  /** The processor time of the database server per call, in microseconds. */
   readonly database?: { readonly name: string; readonly cpuPerCallUs: number; readonly pss: number };
 }
 

@@ -16,9 +16,9 @@ export interface Orders {
   open: { takes: Place & { key: string; sessions: number; tool: string; atOnce?: number }; gives: Record<string, never> };
   /** Fails where the target is reached without a token, or with another tool in the first session. */
   probe: { takes: Place & { key: string }; gives: Record<string, never> };
-  /** Calls in a closed loop on the first `concurrency` sessions, for that long or until there were so many. Times are in milliseconds. */
+  /** Calls in a closed loop on the first `concurrency` sessions, for a time or a number of calls. Times are in milliseconds. */
   run: { takes: { key: string; concurrency: number; ms: number; calls?: number }; gives: RunFigures };
-  /** Opens that many sessions with a standing stream each, and keeps them. `open`: of all those that it was told to. */
+  /** Opens this number of sessions, each with a standalone stream, and keeps them. `open`: the number of all streams so far. */
   idle: { takes: Place & { streams: number }; gives: { open: number } };
 }
 

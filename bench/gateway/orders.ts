@@ -1,4 +1,4 @@
-/** How a process of a benchmark is told what to do: an order is a POST with JSON, and so is what comes back. */
+/** Orders to the processes of a benchmark. An order is a POST with JSON, and its answer is JSON. */
 import { createServer } from 'node:http';
 import { announce } from './announce.ts';
 import type { Orders } from './load.ts';

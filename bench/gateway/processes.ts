@@ -1,4 +1,4 @@
-/** Starts what is measured, and reads from `/proc` what it has used. */
+/** Starts the measured processes, and reads their usage from `/proc`. */
 import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -74,7 +74,7 @@ export interface ServerPlan {
   readonly probe: string;
 }
 
-/** A server that is told its port. It gets no more of the environment than `PATH`, `HOME` and what the plan says. */
+/** Starts a server on a given port. Its environment has only `PATH`, `HOME` and the variables of the plan. */
 export async function startServer(guardian: Guardian, { name, command, args, env, cwd, probe }: ServerPlan): Promise<Started> {
   const port = await freePort();
   const { PATH, HOME } = process.env;
@@ -97,7 +97,7 @@ export async function startServer(guardian: Guardian, { name, command, args, env
 export interface Usage {
   /** User and system time of the process and all that it has started, milliseconds. */
   readonly cpuMs: number;
-  /** Bytes: resident, and resident with what is shared divided among those who share it. */
+  /** Resident memory (RSS) and proportional memory (PSS), in bytes. */
   readonly rss: number;
   readonly pss: number;
 }
@@ -130,7 +130,7 @@ function memoryOf(pid: number): { rss: number; pss: number } {
   }
 }
 
-/** Of the process and all its descendants. */
+/** Returns the usage of the process and all its descendants. */
 export function usageOf(root: number): Usage {
   const stats = new Map<number, Stat>();
   for (const name of readdirSync('/proc')) {

@@ -1,4 +1,4 @@
-/** What is measured, whatever it is. */
+/** The systems that are measured. */
 import type { Guardian } from '../../test/support/databases/guardian.ts';
 import type { Issuer } from './issuer.ts';
 import type { Place } from './load.ts';
@@ -8,7 +8,7 @@ export interface System extends Place {
   readonly tool: string;
   /** Process whose time, with that of all its descendants, a call costs. */
   readonly pid: number;
-  /** It must refuse whoever has no token, and every other tool. */
+  /** It must refuse callers without a token, and every other tool. */
   readonly guarded?: true;
   /** A database server that works for it: measured too, not counted into it. */
   readonly database?: { readonly name: string; readonly pid: number };
@@ -18,7 +18,7 @@ export interface System extends Place {
 
 export interface Surroundings {
   readonly guardian: Guardian;
-  /** Of the target behind all systems. */
+  /** The address of the target behind all systems. */
   readonly upstream: string;
   readonly issuer: Issuer;
   /** Nothing that takes minutes is installed. */
@@ -28,7 +28,7 @@ export interface Surroundings {
 
 export interface Candidate {
   readonly name: string;
-  /** What was switched on. */
+  /** The features that were switched on. */
   readonly on: string;
   /** Rejects with the reason why it cannot be had here. */
   start(surroundings: Surroundings): Promise<System>;

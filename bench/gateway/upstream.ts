@@ -22,7 +22,7 @@ const TOOL = {
 const LARGE = 128 * 1024;
 const HEAD = /^\{"jsonrpc":"2\.0","id":("[^"\\]*"|\d+),"method":"([^"\\]*)"/;
 
-/** Of a large message only the head is read. */
+/** Reads only the head of a large message. */
 function requestIn(body: Buffer): Request {
   const [, id, method] = body.length > LARGE ? (HEAD.exec(body.toString('latin1', 0, 512)) ?? []) : [];
   if (id === undefined || method === undefined) return JSON.parse(body.toString()) as Request;

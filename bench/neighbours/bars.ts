@@ -1,4 +1,4 @@
-/** What the gateway is held to beside each bad neighbour, and whether this run reached it. */
+/** The goals of the gateway beside each bad neighbour, and whether this run met them. */
 import type { Bar } from '../bars.ts';
 import type { Slices } from './slices.ts';
 import type { VictimFigures } from './victim.ts';

@@ -1,4 +1,4 @@
-/** Bad neighbours who are callers: users, administrators, and those whose token is no longer good. */
+/** Bad neighbours that are callers: users, administrators, and callers with a revoked token. */
 import { openSession } from '../../test/support/mcp.ts';
 import type { Step } from './workload.ts';
 import { inSession, jsonHeaders, type Neighbour, opening, type World } from './world.ts';

@@ -19,7 +19,7 @@ async function addBad({ addTarget, bad }: World, path: string): Promise<string> 
   return url;
 }
 
-/** Each loop in a session of its own. */
+/** Runs each loop in a separate session. */
 const inSessions = ({ neighbour: { token } }: World, rest: Omit<Workload, 'first'>): Workload => ({
   ...rest,
   first: opening(BAD, token),

@@ -1,4 +1,4 @@
-/** The server of the control: it reads what comes, discards it, and answers with as many bytes as it is told to. */
+/** The server of the control. It discards the bodies, and answers with the requested number of bytes. */
 import { createServer } from 'node:http';
 import { announce } from '../gateway/announce.ts';
 import { ANSWER_BYTES } from './workload.ts';

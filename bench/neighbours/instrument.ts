@@ -47,7 +47,7 @@ export function installInstrument({ folder }: Guardian): Instrument {
   };
 }
 
-/** Works of `known.ts`, and what the instrument must read. */
+/** The works of `known.ts`, and the time that the instrument must show for each. */
 const KNOWN: readonly { readonly work: string; readonly ms: number; readonly within: number }[] = [
   { work: 'busy', ms: 80, within: 10 },
   { work: 'wait', ms: 0, within: 10 },

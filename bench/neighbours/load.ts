@@ -1,4 +1,4 @@
-/** The bad neighbour, in a process of its own. Takes orders as `bench/gateway/load.ts` does. */
+/** The bad neighbour, as a separate process. It takes orders like `bench/gateway/load.ts`. */
 import { Agent } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { takeOrders } from '../gateway/orders.ts';

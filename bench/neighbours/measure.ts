@@ -75,7 +75,7 @@ async function measurePhase(parts: Parts, neighbour: Neighbour, phase: Phase): P
   }
 }
 
-/** The neighbour comes first, because the control sends what the neighbour has sent. */
+/** Runs the neighbour first, because the control sends the same bytes again. */
 export async function measureNeighbour(parts: Parts, neighbour: Neighbour): Promise<NeighbourFigures> {
   const { name, what } = neighbour;
   try {

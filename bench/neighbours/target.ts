@@ -73,7 +73,7 @@ async function flood(res: ServerResponse, event: string, perSecond: number): Pro
   }
 }
 
-/** Sends as fast as the reader takes it. */
+/** Sends as fast as the reader reads. */
 function pour(res: ServerResponse, event: string): void {
   while (!res.destroyed && res.write(event));
   if (!res.destroyed) res.once('drain', () => setImmediate(pour, res, event));

@@ -1,4 +1,4 @@
-/** What a bad neighbour sends, as data, so that the control can send the same to a server that discards it. */
+/** The requests of a bad neighbour as data, so that the control can send the same to a server that discards them. */
 
 export interface Step {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -38,7 +38,7 @@ export type Instead = { readonly discard: string } | { readonly target: string }
 export interface LoadOrders {
   /** Runs the workload for `ms`, ends what is open then, and remembers what it sent and when. */
   begin: { takes: { readonly origin: string; readonly workload: Workload; readonly ms: number }; gives: Tally };
-  /** Sends what it remembers again: the same bytes at the same times. */
+  /** Sends the remembered requests again: the same bytes at the same times. */
   again: { takes: { readonly instead: Instead; readonly ms: number }; gives: Tally };
 }
 

@@ -1,4 +1,4 @@
-/** The gateway of one measurement with its users, and what a bad neighbour consists of. */
+/** The gateway of one measurement with its users, and the parts of a bad neighbour. */
 import type { Guardian } from '../../test/support/databases/guardian.ts';
 import { type Api, apiAt, type Portcullis, startPortcullis, type User } from '../gateway/own.ts';
 import type { Instrument } from './instrument.ts';

@@ -18,7 +18,7 @@ function newPassword(): string {
   return `K7!${letters.join('')}`;
 }
 
-/** As its own `create_jwt_token` makes them. */
+/** Returns a token like those of its own `create_jwt_token`. */
 const tokenOf = (email: string, secret: string, admin: boolean): Promise<string> =>
   new SignJWT({ username: email, ...(admin ? { user: { email, is_admin: true, auth_provider: 'cli' }, teams: null } : {}) })
     .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })

@@ -1,4 +1,4 @@
-/** Rivals that are no npm packages: each is installed once, into a cache folder, by the benchmark itself. */
+/** Installs rivals that are not npm packages, each once, into a cache folder. */
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ const TIME_BOX_MS = 900_000;
 const MARK = 'installed';
 
 export interface Recipe {
-  /** With its version. */
+  /** The name with the version. */
   readonly name: string;
   /** Takes minutes. */
   readonly slow: boolean;
@@ -21,7 +21,7 @@ export interface Recipe {
   }[];
 }
 
-/** The folder. Rejects with what is missing. */
+/** Returns the folder. Rejects with the name of what is missing. */
 export async function install({ guardian, quick, say }: Surroundings, { name, slow, steps }: Recipe): Promise<string> {
   const folder = join(CACHE, name);
   if (existsSync(join(folder, MARK))) return folder;

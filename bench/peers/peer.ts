@@ -1,4 +1,4 @@
-/** What the benchmark asks of every engine. */
+/** The interface of every engine in the benchmark. */
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import type { Question } from '../workload.ts';
 
@@ -10,7 +10,7 @@ export interface Answer {
 
 export interface Running {
   readonly ask: (question: Question) => Answer | Promise<Answer>;
-  /** Bytes of another process. */
+  /** Returns the memory of a separate process, in bytes. */
   readonly memory?: () => number;
   readonly close?: () => Promise<void> | void;
 }
@@ -23,7 +23,7 @@ export interface Peer {
   readonly missing: () => string | null;
   /** Sets larger than this are not asked of it: they take minutes to load or to answer. */
   readonly upTo: number;
-  /** Can it say what the policies say? */
+  /** Whether the engine can express these policies. */
   readonly expresses?: (policies: readonly Policy[]) => boolean;
   /** `policies` in reading order. */
   readonly start: (policies: readonly Policy[]) => Promise<Running>;

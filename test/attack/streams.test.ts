@@ -14,7 +14,7 @@ const silent = (res: ServerResponse): void => {
   res.flushHeaders();
 };
 
-/** `t` streams and says nothing, to standing streams and to calls. */
+/** Starts a gateway whose target `t` opens standalone streams and answers of calls, and sends nothing on them. */
 async function setUp(t: { teardown(stop: () => Promise<void>): void }, limits: Partial<McpLimits> = {}, isModern = false) {
   const plain = byMethod({}, { modern: isModern });
   const calls: { message: Message; res: ServerResponse }[] = [];

@@ -13,7 +13,7 @@ export interface Progress {
   read(line: string): string | null;
 }
 
-/** `files`: paths below the folder that holds all of them, as `mcp/filter.test.ts`. */
+/** `files`: paths below the folder that holds all of them, for example `mcp/filter/filter.test.ts`. */
 export function createProgress(files: readonly string[]): Progress {
   const pending = new Set(files.map((file) => file.replace(TEST_FILE, '').split(sep).join(SEPARATOR)));
   return {

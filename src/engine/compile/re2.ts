@@ -1,6 +1,6 @@
 /**
  * Parses RE2 syntax strictly. An accepted pattern means the same to the RE2 inside OPA's WASM and to Go's regexp. The parser
- * refuses whatever the two are known to read differently, or might.
+ * refuses every construct that the two read, or may read, differently.
  */
 import {
   ANY,

@@ -41,7 +41,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
       return !leftUnread;
     });
     if (leftUnread) {
-      // The target is not to blame, so this is no fault of it.
+      // The target is not to blame, so this does not count as its fault.
       context.awaited.end('cancelled');
       return rpcError(context.awaited.id, CODES.internal, LEFT_UNREAD);
     }

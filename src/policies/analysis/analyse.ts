@@ -59,7 +59,7 @@ export interface AnalysisFinding {
   readonly witness: Witness | null;
 }
 
-/** What exists. The analysis skips checks of whatever is left out. */
+/** What exists. The analysis skips the checks of members that are left out. */
 export interface Known {
   readonly targets?: ReadonlySet<string>;
   readonly roles?: ReadonlySet<string>;
