@@ -68,7 +68,7 @@ async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<W
 
 const plenty = { perSecond: 1e9, burst: 1e9 };
 const many = { pair: plenty, target: plenty, all: plenty };
-const FAST: McpLimits['deliveries'] = { messages: many, rush: many, decided: many };
+const FAST: McpLimits['deliveries'] = { messages: many, rush: many, decided: many, lists: many };
 
 /** A client that calls the tool and reads nothing of the answer. */
 function unread({ gateway, session }: World, tool: string, meta = ''): Socket {

@@ -96,7 +96,9 @@ export async function relayNotification(context: UpstreamContext, message: RpcNo
     case 'notifications/tools/list_changed':
     case 'notifications/prompts/list_changed':
     case 'notifications/resources/list_changed':
-      return context.mode === 'stateful' ? pass : DROP;
+      if (context.mode !== 'stateful') return DROP;
+      await context.deps.deliveries.paceList(principalKey(context.caller.claims), context.target);
+      return pass;
     case 'notifications/elicitation/complete':
       return context.mode === 'stateful' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
     case 'notifications/cancelled': {

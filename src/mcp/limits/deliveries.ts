@@ -13,6 +13,8 @@ export interface DeliveryLimits {
   readonly rush: Rates;
   /** The same limits for messages that need a decision. Messages above them are dropped. */
   readonly decided: Rates;
+  /** Changes of lists: clients answer each with requests, for which their rate is limited. Above it, the target is read more slowly. */
+  readonly lists: Rates;
 }
 
 interface Rates {
@@ -41,12 +43,16 @@ const MESSAGE_LENGTH = 4 * 1024;
 /** The longest wait for one message, however large the debt. */
 const MAX_PAUSE_S = 1;
 
+const pause = (seconds: number): Promise<void> | null =>
+  seconds === 0 ? null : sleep(1_000 * Math.min(seconds, MAX_PAUSE_S), undefined, { ref: false });
+
 export type Deliveries = ReturnType<typeof createDeliveries>;
 
 export function createDeliveries({ limits, log, now, onDropped }: DeliveriesParts) {
   const messages = createPairFlow(limits.messages, now);
   const rush = createPairFlow(limits.rush, now);
   const decided = createPairFlow(limits.decided, now);
+  const lists = createPairFlow(limits.lists, now);
   const noticed = new Map<string, number>();
 
   function notice(target: DeliveringTarget, principal: string, what: string): void {
@@ -66,8 +72,13 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
       const count = Math.max(1, Math.ceil(length / MESSAGE_LENGTH));
       const owed = messages.charge(principal, target.id, count);
       if (owed > 0) notice(target, principal, 'a target sends more than clients asked for; it is read more slowly');
-      const wait = Math.max(owed, rush.charge(principal, target.id, count));
-      return wait === 0 ? null : sleep(1_000 * Math.min(wait, MAX_PAUSE_S), undefined, { ref: false });
+      return pause(Math.max(owed, rush.charge(principal, target.id, count)));
+    },
+    /** Charges for news of a changed list. Resolves when it may be passed on; null: at once. */
+    paceList(principal: string, target: DeliveringTarget): Promise<void> | null {
+      const owed = lists.charge(principal, target.id, 1);
+      if (owed > 0) notice(target, principal, 'a target says too often that its lists have changed; it is read more slowly');
+      return pause(owed);
     },
     /** Charges for a decision on a message. False: drop the message. */
     mayDecide(principal: string, target: DeliveringTarget): boolean {

@@ -68,6 +68,11 @@ export const DEFAULT_LIMITS: McpLimits = {
       target: { perSecond: 100, burst: 2_000 },
       all: { perSecond: 200, burst: 4_000 },
     },
+    lists: {
+      pair: { perSecond: 5, burst: 300 },
+      target: { perSecond: 500, burst: 30_000 },
+      all: { perSecond: 1_000, burst: 60_000 },
+    },
   },
   watchMs: 1_000,
   connectMs: 5_000,

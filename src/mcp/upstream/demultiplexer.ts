@@ -5,6 +5,7 @@
  */
 
 import { errors } from 'undici';
+import { createStock, isOverdrawn, type Taken } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
@@ -42,6 +43,10 @@ export type Unasked = Pick<RpcRequest, 'id' | 'method'>;
 /** How many characters may wait to be read. One more message of any size may follow. */
 const ROOM = 1024 * 1024;
 const MAX_WAITING = 100;
+/** The characters that wait for a stream, of one target and of all. The first of each session are not counted. */
+const WAITING = { perKey: 8 * 1024 * 1024, all: 32 * 1024 * 1024 };
+const FREE_WAITING = 16 * 1024;
+const waitingRoom = createStock('messages without a stream', WAITING);
 /** For how many requests of the target the stream is remembered, to route their cancellation. */
 const MAX_ASKED = 1_000;
 
@@ -66,13 +71,14 @@ export function createDemultiplexer(
   const askedOn = new Map<RpcId, Lane>();
   const waiting: { readonly text: string; readonly isRequest: boolean }[] = [];
   let waitingLength = 0;
+  let room: Taken | null = null;
   let standing: Lane | null = null;
   let unread = 0;
   let awaited: ReturnType<typeof deferred<void>> | null = null;
 
   function count(length: number): void {
     unread += length;
-    const fault = account.set(unread + waitingLength);
+    const fault = account.set(unread);
     if (fault !== null) fail(fault);
     if (unread <= ROOM) settleRoom();
   }
@@ -136,8 +142,20 @@ export function createDemultiplexer(
   }
 
   function takeWaiting(lane: Lane): void {
+    setWaiting(0);
     for (const { text } of waiting.splice(0)) putOther(lane, text, readEnvelope(text));
-    waitingLength = 0;
+  }
+
+  /** False: there is no room for so many characters. */
+  function setWaiting(length: number): boolean {
+    const counted = Math.max(0, length - FREE_WAITING);
+    if (room !== null || counted > 0) {
+      const taken = room ?? waitingRoom.take(targetId, 0);
+      if (isOverdrawn(taken) || taken.set(counted) !== null) return false;
+      room = counted === 0 ? null : taken;
+    }
+    waitingLength = length;
+    return true;
   }
 
   function putOther(lane: Lane, text: string, { id }: Envelope): void {
@@ -155,11 +173,11 @@ export function createDemultiplexer(
     while (waiting.length >= MAX_WAITING || waitingLength + length > ROOM) {
       const at = waiting.findIndex(({ isRequest }) => !isRequest);
       if (at === -1) return unasked;
-      waitingLength -= waiting[at]?.text.length ?? 0;
+      setWaiting(waitingLength - (waiting[at]?.text.length ?? 0));
       waiting.splice(at, 1);
     }
+    if (!setWaiting(waitingLength + length)) return unasked;
     waiting.push({ text, isRequest: unasked !== null });
-    waitingLength += length;
     return null;
   }
 
@@ -233,7 +251,7 @@ export function createDemultiplexer(
     isQuiet: (): boolean => lanes.size === 0,
     fail(cause: Error): void {
       waiting.length = 0;
-      waitingLength = 0;
+      setWaiting(0);
       fail(cause);
       account.close();
     },

@@ -207,3 +207,39 @@ test.serial('a target that sends to many principals does not exceed its own rate
   t.true(read <= messages.target.burst + 10 * messages.target.perSecond, `${read} messages`);
   t.true(decided <= limit.target.burst + 4 * 10 * limit.target.perSecond, `${decided} decisions`);
 });
+
+test('news of changed lists is read slowly beyond a number, for each principal and target', (t) => {
+  const deliveries = createDeliveries({
+    ...{ limits: { ...DEFAULT_LIMITS.deliveries, lists: rates(3) }, log: { warn: () => undefined } },
+    ...{ now: () => 0, onDropped: () => undefined },
+  });
+  const [target, other] = [routed('t', 'http://127.0.0.1:1/'), routed('u', 'http://127.0.0.1:1/')];
+  for (let i = 0; i < 3; i++) t.is(deliveries.paceList('alice', target), null);
+  t.not(deliveries.paceList('alice', target), null);
+  t.is(deliveries.paceList('alice', other), null);
+  t.is(deliveries.paceList('bob', target), null);
+});
+
+test.serial('a target that says again and again that its lists have changed is read slowly', async (t) => {
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) => {
+    if (received.message?.method !== 'tools/call') return plain(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write('data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'.repeat(5));
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', id: received.message.id, result: { content: [] } })}\n\n`);
+  });
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url)],
+    rights: { alice: () => true },
+    limits: { deliveries: { ...DEFAULT_LIMITS.deliveries, lists: rates(3) } },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const began = performance.now();
+  const text = await flood(gateway, 'alice');
+  t.is(text.match(/list_changed/g)?.length, 5);
+  t.regex(text, /"result":\{"content":\[\]\}/);
+  t.true(performance.now() - began >= 1_900, 'two of five come a second late each');
+});
