@@ -59,7 +59,7 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
   function turn(): void {
     isArmed = false;
     const [next] = queues;
-    if (next !== undefined) {
+    if (next !== undefined && restsUntil - now() < 1) {
       const [key, pieces] = next;
       queues.delete(key);
       const [piece] = pieces;
@@ -70,17 +70,23 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
   }
 
   return {
-    /** Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. */
-    run(key: string, step: Step): Promise<void> {
+    /**
+     * Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. `mayBegin`:
+     * work that fits into one slice runs at once if the lane is free.
+     */
+    run(key: string, step: Step, mayBegin = true): Promise<void> {
       return new Promise((done, failed) => {
         const piece: Piece = { step, done, failed };
-        // Work that fits into one slice runs at once if the lane is free.
-        if (queues.size === 0 && now() >= restsUntil && slice(piece)) return;
+        if (mayBegin && queues.size === 0 && now() >= restsUntil && slice(piece)) return;
         const pieces = queues.get(key);
         if (pieces === undefined) queues.set(key, [piece]);
         else pieces.push(piece);
         arm();
       });
+    },
+    /** Rests for work of this duration that was done outside, after its turn. */
+    rest(ms: number): void {
+      restsUntil = Math.max(restsUntil, now()) + REST * ms;
     },
     /** The number of owners with waiting work. */
     get waiting(): number {

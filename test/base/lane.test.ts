@@ -124,3 +124,22 @@ test('work that throws rejects with its error, and other work continues', async 
   await t.throwsAsync(later, { message: 'broken later' });
   await t.notThrowsAsync(queued);
 });
+
+test('work that may not begin at once waits for its turn, and the lane rests for what is done after a turn', (t) => {
+  const manual = manualClock();
+  const lane = createLane(manual.clock);
+  let begun = 0;
+  const begin = (): boolean => {
+    begun++;
+    return true;
+  };
+  void lane.run('a', begin, false);
+  t.is(begun, 0);
+  manual.settle();
+  t.is(begun, 1);
+  void lane.run('a', begin, false);
+  manual.spend(9);
+  lane.rest(9);
+  t.true(manual.settle() >= 18);
+  t.is(begun, 2);
+});

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { createLog } from '../../src/base/log.ts';
 import { createAddressRule } from '../../src/base/network-address.ts';
+import { read } from '../../src/mcp/upstream/bridge/messages.ts';
 import { createAgent } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
@@ -19,6 +20,23 @@ test.serial('a source above its limit waits for its turn, and others do not', as
   t.is(turnOf('idle'), null);
   await turnOf('busy');
   t.not(turnOf('busy'), null, 'the next part waits, too');
+});
+
+test.serial('the event loop serves others between the parts of a source above its limit', async (t) => {
+  const text = `{"jsonrpc":"2.0","id":"unknown","result":[${'0,'.repeat(1_000)}0]}`;
+  const queue = createEventQueue('dense', { moved: () => undefined, closed: () => undefined });
+  for (let i = 0; i < 500; i++) queue.push(text);
+  queue.end();
+  exhaust('dense');
+  let [parts, served] = [0, 0];
+  const serve = setInterval(() => served++, 0);
+  for await (const events of queue.events) {
+    parts++;
+    for (const { data } of events) await read(data, 'dense');
+  }
+  clearInterval(serve);
+  t.true(parts >= 500 / 32, 'a part is small');
+  t.true(served >= parts / 2, `${served} times for ${parts} parts`);
 });
 
 test.serial('bytes of a source above its limit are taken in parts and in order', async (t) => {

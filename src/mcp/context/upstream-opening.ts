@@ -17,6 +17,7 @@ import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessi
 import type { Asked, Health } from '../upstream/health.ts';
 import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
+import { chargedTo } from '../upstream/turns.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
 import { decideListed } from './authorize.ts';
 
@@ -187,7 +188,8 @@ async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: stri
     }
     for await (const events of answer.events) {
       for (const { data } of events) {
-        const result = data === '' ? null : ownResult(await readLargeJson(data, TARGET_RULES, targetId));
+        const read = (): ReturnType<typeof readLargeJson> => readLargeJson(data, TARGET_RULES, targetId);
+        const result = data === '' ? null : ownResult(await chargedTo(targetId, data.length, read));
         if (result !== null) return result;
       }
     }

@@ -4,8 +4,9 @@ import { chargeEvents, turnOf } from './turns.ts';
 
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
-/** The events that a reader gets at once. */
+/** The events that a reader gets at once, and their characters, after which no further event is added. */
 const PART_EVENTS = 32;
+const PART_LENGTH = 16 * 1024;
 const NO_MORE = { id: undefined, retry: undefined };
 
 type Step = IteratorResult<readonly SseEvent[]>;
@@ -30,7 +31,11 @@ export function createEventQueue(targetId: string, watcher: { moved(delta: numbe
   }
 
   function take(): Step {
-    const value = waiting.splice(0, PART_EVENTS);
+    let count = 0;
+    for (let length = 0; count < PART_EVENTS && length < PART_LENGTH && count < waiting.length; count++) {
+      length += waiting[count]?.data.length ?? 0;
+    }
+    const value = waiting.splice(0, count);
     chargeEvents(targetId, value.length);
     move(waiting.length === 0 ? -pending : -value.reduce((sum, { data }) => sum + data.length + EVENT_COST, 0));
     return { done: false, value };

@@ -21,7 +21,7 @@ import {
 } from './demultiplexer.ts';
 import { bindingKey } from './health.ts';
 import { eventsOf, faultOf } from './http.ts';
-import { chargeEvents, turnOf } from './turns.ts';
+import { chargedTo, chargeEvents, turnOf } from './turns.ts';
 import { createUnread, type Unread } from './unread.ts';
 import {
   isFault,
@@ -138,7 +138,7 @@ export function createSseUpstream(
         unread.open(sent.request.target.id, sent.request.access.user),
       )) {
         for (const event of events) {
-          if (session !== null) await take(session, sent, event);
+          if (session !== null && event.data !== '') await take(session, sent, event);
           else if (event.event === 'endpoint') {
             session = keep(sent, endpointOf(event, sent.url), connection);
             opened(session);
@@ -158,7 +158,7 @@ export function createSseUpstream(
     await turnOf(targetId);
     chargeEvents(targetId, 1);
     if (event.event !== undefined) return;
-    const envelope = await readLargeEnvelope(event.data, targetId);
+    const envelope = await chargedTo(targetId, event.data.length, () => readLargeEnvelope(event.data, targetId));
     if (envelope === null) throw new SseFault('a large message of the target cannot be read');
     const unasked = mailbox.push(event.data, envelope);
     if (unasked !== null) {

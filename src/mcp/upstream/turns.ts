@@ -5,7 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { createFlow } from '../../base/budgets.ts';
-import { laneOnce } from '../../base/lane.ts';
+import { lane, laneOnce } from '../../base/lane.ts';
 
 /** Milliseconds of processor time. */
 const LIMITS = { perKey: { perSecond: 250, burst: 50 }, all: { perSecond: 500, burst: 100 } };
@@ -23,13 +23,27 @@ function chargeSince(began: number, source: string, bytes: number): void {
   used.charge(source, Math.min(performance.now() - began, mostMs(bytes)));
 }
 
+/** Runs work on a message of the source, which may be far longer than reading its bytes, and charges its time. */
+export function chargedTo<T>(source: string, length: number, work: () => T): T {
+  const began = performance.now();
+  try {
+    return work();
+  } finally {
+    chargeSince(began, source, length);
+    if (used.wait(source) > 0) lane.rest(Math.min(performance.now() - began, mostMs(length)));
+  }
+}
+
 export function chargeEvents(source: string, count: number): void {
   used.charge(source, EVENT_MS * count);
 }
 
-/** Resolves when it is the turn of the source. null: it is within its limit and need not wait. */
+/**
+ * Resolves when it is the turn of the source, and never before the event loop has served others. null: it is within its limit
+ * and need not wait.
+ */
 export function turnOf(source: string): Promise<void> | null {
-  return used.wait(source) > 0 ? laneOnce(source, () => undefined) : null;
+  return used.wait(source) > 0 ? lane.run(source, () => true, false) : null;
 }
 
 /** Hands the bytes of a source to `take`: all at once (null), or in parts, each in its turn, if the source is above its limit. */

@@ -19,6 +19,7 @@ import { isSessionRevision, META_KEYS, SESSION_REVISIONS, STATELESS_REVISION } f
 import { type Located, memberText, rebuildResponse } from '../../../protocol/rebuild.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
+import { chargedTo } from '../turns.ts';
 
 export type Reading = JsonReading & { readonly ok: true };
 
@@ -29,7 +30,7 @@ export interface Read {
 
 /** Returns null if the text is not a valid message. Large texts of different targets (`targetId`) are read in turns. */
 export async function read(text: string, targetId: string): Promise<Read | null> {
-  const reading = await readLargeJson(text, BRIDGE_RULES, targetId);
+  const reading = await chargedTo(targetId, text.length, () => readLargeJson(text, BRIDGE_RULES, targetId));
   if (!reading.ok) return null;
   const message = unlessUnread(() => readMessage(reading.value));
   return message === null || message.kind === 'invalid' ? null : { message, reading };
