@@ -211,12 +211,23 @@ eachOwnServer(
   async (t, server, { url }) => {
     const { disk } = server;
     if ('missing' in disk) return noDisk(t, disk.missing);
+    let isOver = false;
+    /** MariaDB may end itself on a full disk, even a while after it was freed. Who runs it starts it again. */
+    async function supervise(): Promise<void> {
+      for (; !isOver; await sleep(200)) await startAgain(server);
+    }
+    let supervised: Promise<void> | undefined;
     const lift = async (): Promise<void> => {
       disk.free();
-      // MariaDB may end itself on a full disk; who runs it starts it again.
       await startAgain(server);
+      supervised ??= supervise();
     };
-    t.teardown(lift);
+    t.teardown(async () => {
+      isOver = true;
+      await supervised;
+      disk.free();
+      await startAgain(server);
+    });
     const load = await startLoad(t, { DATABASE_URL: url });
     await endures(t, load, { strike: disk.fill, lift });
   },
