@@ -135,6 +135,24 @@ test.serial('the reader of a flood of events gets few at once', async (t) => {
   t.is(queue.pending, 0);
 });
 
+test.serial('the reader of large events gets few at once, and what waits is counted', async (t) => {
+  let counted = 0;
+  const moved = (delta: number): void => {
+    counted += delta;
+  };
+  const queue = createEventQueue('large', { moved, closed: () => undefined });
+  for (let i = 0; i < 5; i++) queue.push('x'.repeat(10_000));
+  t.true(counted > 50_000);
+  queue.end();
+  const sizes: number[] = [];
+  for await (const events of queue.events) {
+    sizes.push(events.length);
+    t.is(queue.pending, counted);
+  }
+  t.deepEqual(sizes, [2, 2, 1]);
+  t.is(counted, 0);
+});
+
 test.serial('what a process above its limit has written before its end is read to the end', async (t) => {
   const script = `process.stderr.write('a line\\n'.repeat(30_000) + 'the end\\n', () => process.exit(1))`;
   exhaust('a talker');

@@ -105,6 +105,6 @@ export function readLine(text: string): AuditLine | null {
   if (typeof value !== 'object' || value === null) return null;
   const { kind, ...row } = value as { kind?: unknown } & Record<string, unknown>;
   if (kind === 'audit' || kind === 'unchained' || kind === 'end') return value as AuditLine;
-  const isRow = ['chain', 'retention', 'erasure', ...KINDS].includes(String(kind));
+  const isRow = ['chain', 'retention', 'erasure', ...KINDS].some((known) => known === kind);
   return isRow ? ({ kind, row } as unknown as AuditLine) : null;
 }

@@ -136,7 +136,8 @@ interface Shape {
   readonly list?: string;
 }
 
-const OTHER: Shape = { isImitation: imitationOf(COMMON), filter: () => UNCHANGED };
+/** A list is filtered by its operation, also if its method has no shape of its own. */
+const OTHER: Shape = { isImitation: imitationOf(COMMON), filter: filterList };
 const CONTENT: Shape = { isImitation: CONTENT_MEMBERS, filter: filterToolResult, list: 'content' };
 const TASK: Shape = { isImitation: TASK_MEMBERS, filter: filterTask };
 const listIn = (list: string, filter: Shape['filter']): Shape => ({ isImitation: imitationOf(COMMON, list), filter, list });

@@ -4,7 +4,7 @@ import { chargeEvents, turnOf } from './turns.ts';
 
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
-/** The events that a reader gets at once, and their characters, after which no further event is added. */
+/** A reader gets so many events at once. After so many characters no further event is added. */
 const PART_EVENTS = 32;
 const PART_LENGTH = 16 * 1024;
 const NO_MORE = { id: undefined, retry: undefined };
@@ -19,7 +19,8 @@ export type EventQueue = ReturnType<typeof createEventQueue>;
  * changed. `closed` is called once: when the reader reaches the end or leaves, or the stream fails.
  */
 export function createEventQueue(targetId: string, watcher: { moved(delta: number): void; closed(): void }) {
-  let waiting: SseEvent[] = [];
+  /** In parts, each of which a reader gets at once. */
+  let waiting: { readonly events: SseEvent[]; length: number }[] = [];
   let pending = 0;
   let state: 'open' | 'ended' | 'closed' = 'open';
   let failure: Error | null = null;
@@ -30,15 +31,24 @@ export function createEventQueue(targetId: string, watcher: { moved(delta: numbe
     if (delta !== 0) watcher.moved(delta);
   }
 
-  function take(): Step {
-    let count = 0;
-    for (let length = 0; count < PART_EVENTS && length < PART_LENGTH && count < waiting.length; count++) {
-      length += waiting[count]?.data.length ?? 0;
+  function keep(event: SseEvent): void {
+    const last = waiting.at(-1);
+    const { length } = event.data;
+    if (last === undefined || last.events.length === PART_EVENTS || last.length >= PART_LENGTH) {
+      waiting.push({ events: [event], length });
+    } else {
+      last.events.push(event);
+      last.length += length;
     }
-    const value = waiting.splice(0, count);
-    chargeEvents(targetId, value.length);
-    move(waiting.length === 0 ? -pending : -value.reduce((sum, { data }) => sum + data.length + EVENT_COST, 0));
-    return { done: false, value };
+    move(length + EVENT_COST);
+  }
+
+  function take(): Step | null {
+    const part = waiting.shift();
+    if (part === undefined) return null;
+    chargeEvents(targetId, part.events.length);
+    move(-part.length - EVENT_COST * part.events.length);
+    return { done: false, value: part.events };
   }
 
   function close(): void {
@@ -55,7 +65,8 @@ export function createEventQueue(targetId: string, watcher: { moved(delta: numbe
     async next() {
       const turn = waiting.length > 0 ? turnOf(targetId) : null;
       if (turn !== null) await turn;
-      if (waiting.length > 0) return take();
+      const taken = take();
+      if (taken !== null) return taken;
       if (state === 'ended') close();
       if (failure !== null) {
         const cause = failure;
@@ -81,10 +92,7 @@ export function createEventQueue(targetId: string, watcher: { moved(delta: numbe
     push(data: string, rest: Omit<SseEvent, 'data'> = NO_MORE) {
       if (state !== 'open') return;
       const event: SseEvent = { data, ...rest };
-      if (reader === null) {
-        waiting.push(event);
-        return move(data.length + EVENT_COST);
-      }
+      if (reader === null) return keep(event);
       const { resolve } = reader;
       reader = null;
       resolve({ done: false, value: [event] });

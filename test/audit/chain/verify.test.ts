@@ -428,6 +428,13 @@ eachEngine(test.serial, 'only a checkpoint shows that the last records are missi
   t.like((await verified(database, [forged])).problems[0], { problem: 'altered' });
 });
 
+test('a line of an export whose kind is no text is not read', (t) => {
+  for (const kind of ['decision', 'chain', 'retention', 'erasure', 'end']) {
+    t.truthy(readLine(JSON.stringify({ kind, id: 'x' })));
+    t.is(readLine(JSON.stringify({ kind: [kind], id: 'x' })), null, kind);
+  }
+});
+
 eachEngine(test.serial, 'an export verifies like the database, and shows where it was changed or cut off', async (t, at) => {
   const { database } = await twoStarts(t, at);
   const lines: string[] = [];

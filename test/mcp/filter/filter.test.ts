@@ -62,6 +62,19 @@ test('every kind of list is filtered by the type of its items', (t) => {
   ]);
 });
 
+test('a list is filtered by its operation, even if the method is not known to the filter', (t) => {
+  const text = '{"result":{"tools":[{"name":"a"},{"name":"b"}]}}';
+  const reading = readJsonText(text, { exact: false, spanDepth: RESULT_SPAN_DEPTH });
+  const operation = readOperation('stateful', 'tools/list', {});
+  if (!reading.ok || !isObject(reading.value) || !isObject(reading.value.result) || !('kind' in operation)) return t.fail();
+  const filtered = filterResult(reading, reading.value.result, {
+    ...{ mode: 'stateful', method: 'tools/later', params: {}, operation, mayAsk: ASKABLE, sealTask: null, tasks: new Map() },
+    decide: (objects) => objects.map(({ resource_name }) => resource_name === 'a'),
+    sealState: (state) => state,
+  });
+  t.like(filtered, { ok: true, shown: { resource_type: 'tool', names: ['a'], hidden: 1 } });
+});
+
 test('malformed items and malformed lists are not shown', (t) => {
   t.deepEqual(filter({ tools: [null, 'a', {}, { name: 'a' }] }, { method: 'tools/list', allowed: ['a'] }).value?.tools, [
     { name: 'a' },

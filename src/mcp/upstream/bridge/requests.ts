@@ -53,7 +53,7 @@ export async function askTarget(
   const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
   const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
   if (isFault(answer)) return answer;
-  const found = await responseFrom(answer, id, limits.answerBytes, at.target.id);
+  const found = answer.status === 200 ? await responseFrom(answer, id, limits.answerBytes, at.target.id) : null;
   answer.discard();
   return found === null || isFault(found) ? null : found;
 }
