@@ -1,10 +1,22 @@
-/** Maps that keep a limited number of entries: the oldest gives way to a new one. */
+/** Values that are kept: in maps with a limited number of entries, where the oldest gives way to a new one, or as long as an object. */
 
 export function keep<K, V>(map: Map<K, V>, key: K, value: V, max: number): V {
   const [oldest] = map.size >= max ? map.keys() : [];
   if (oldest !== undefined) map.delete(oldest);
   map.set(key, value);
   return value;
+}
+
+/** Returns `make`, but with the result kept as long as its object. The object must not change. */
+export function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
+  const kept = new WeakMap<K, V>();
+  return (key) => {
+    const known = kept.get(key);
+    if (known !== undefined) return known;
+    const value = make(key);
+    kept.set(key, value);
+    return value;
+  };
 }
 
 /** Returns the value of the key, and makes one if there is none. */

@@ -4,6 +4,7 @@
 
 import type { Outcome } from '../../audit/records.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
+import { TARGET_RULES } from '../../base/json/selection.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { LEFT_UNREAD } from '../../http/outbox.ts';
 import { type Answer, type OutEvent, rpcError } from '../../protocol/answer.ts';
@@ -20,7 +21,7 @@ import { isFault, type UpstreamAnswer, type UpstreamStream } from '../upstream/u
 import { DROP, relayError, relayResult, type Seen } from './results.ts';
 import { relayNotification, relayRequest, stillMayUse } from './unasked-messages.ts';
 
-const RULES = { spanDepth: RESULT_SPAN_DEPTH };
+const RULES = { ...TARGET_RULES, spanDepth: RESULT_SPAN_DEPTH };
 /** How many characters of a stream are read after its client has gone, in addition to the answer. */
 const MAX_UNHEARD = 1024 * 1024;
 const EVENT_COST = 128;

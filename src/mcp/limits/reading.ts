@@ -1,9 +1,8 @@
 /** Reads messages of targets strictly, in short steps if they are large, and charges the cost to the target and its caller. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Flow } from '../../base/budgets.ts';
-import type { JsonReading, JsonRules } from '../../base/json/json.ts';
+import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
-import { TARGET_RULES } from '../../base/json/selection.ts';
 import { type BacklogFault, createUnread, type Unread } from '../upstream/unread.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 
@@ -38,9 +37,7 @@ export function createTargetReader(flow: Flow, unread: Unread = createUnread()) 
     decode: (charged: string, bytes: Buffer): string | Promise<string> =>
       bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, charged, true).then((text) => text ?? ''),
     /** `charged`: target and caller as one key. If that key is in debt, the message is read later. */
-    read(charged: string, text: string, rules: Partial<JsonRules> = {}): JsonReading | Promise<JsonReading> {
-      const all = { ...TARGET_RULES, ...rules };
-      return text.length <= FREE_LENGTH ? readLargeJson(text, all, charged) : readCounted(charged, text, all);
-    },
+    read: (charged: string, text: string, rules: LargeRules): JsonReading | Promise<JsonReading> =>
+      text.length <= FREE_LENGTH ? readLargeJson(text, rules, charged) : readCounted(charged, text, rules),
   };
 }

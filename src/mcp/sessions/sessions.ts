@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
-import { keep } from '../../base/kept.ts';
+import { keep, perObject } from '../../base/kept.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import type { SessionRevision } from '../../protocol/mode.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
@@ -57,18 +57,12 @@ const ofSession = (owner: Owner, targetName: string, session: Session): string =
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
 /** Fingerprints by target. A `Target` object never changes, so each is computed once. */
-const fingerprints = new WeakMap<Target, string>();
-
 /** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
-export function fingerprintOf(target: Target): string {
-  const known = fingerprints.get(target);
-  if (known !== undefined) return known;
-  const fingerprint = createHash('sha256')
+export const fingerprintOf = perObject((target: Target): string =>
+  createHash('sha256')
     .update(JSON.stringify([target.id, addressOf(target)]))
-    .digest('base64url');
-  fingerprints.set(target, fingerprint);
-  return fingerprint;
-}
+    .digest('base64url'),
+);
 
 /**
  * Whether the session is still valid here. Its name may now belong to a different target, the target may have moved, or an

@@ -8,7 +8,7 @@
  * A timeout also keeps other principals with the same credentials away if two principals met it and the target has given no
  * answer for a while. Each of the others is kept away once, so that several accounts of one person cannot close a target to all.
  */
-import { entered } from '../../base/kept.ts';
+import { entered, perObject } from '../../base/kept.ts';
 import { addressOf, type Target } from '../../targets/target.ts';
 import {
   FAULTS,
@@ -225,7 +225,7 @@ export function createHealth(now: () => number) {
   };
 }
 
-const addressKey = (target: Target): string => JSON.stringify([target.id, addressOf(target)]);
+const addressKey = perObject((target: Target): string => JSON.stringify([target.id, addressOf(target)]));
 
 /** Requests with the same key reach the same server with the same credentials. */
 export const bindingKey = ({ target, access }: Reach): string => JSON.stringify([target.id, addressOf(target), access.binding]);

@@ -6,6 +6,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
+import { perObject } from '../../base/kept.ts';
 import { laneOnce } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
@@ -32,15 +33,6 @@ export function createHttpUpstream(
   unread: Unread = createUnread(),
 ): Upstream {
   const agent = createAgent(limits.connectMs, denied);
-  const addresses = new WeakMap<RoutedTarget, { readonly origin: string; readonly path: string }>();
-  function addressOf(target: RoutedTarget & HttpTarget): { readonly origin: string; readonly path: string } {
-    const known = addresses.get(target);
-    if (known !== undefined) return known;
-    const { origin, pathname, search } = new URL(target.url);
-    const address = { origin, path: pathname + search };
-    addresses.set(target, address);
-    return address;
-  }
   return {
     send(request) {
       const { target, access } = request;
@@ -70,6 +62,11 @@ export function createHttpUpstream(
     close: () => agent.destroy(),
   };
 }
+
+const addressOf = perObject(({ url }: RoutedTarget & HttpTarget) => {
+  const { origin, pathname, search } = new URL(url);
+  return { origin, path: pathname + search };
+});
 
 const CHUNKS_AT_ONCE = 1024;
 
