@@ -34,14 +34,18 @@ function segmentsAreCanonical(path: string): boolean {
   return segments.every((segment, index) => {
     if (segment === '') return index === 0 || index === segments.length - 1;
     const texts = decodings(segment);
-    return texts?.every((text) => !isDots(text) && !/[/\\\0]/.test(text)) === true;
+    return texts?.every((text) => !vanishes(text, index === 0) && !/[/\\\0]/.test(text)) === true;
   });
 }
 
-/** Some servers remove the parameters of a segment (`..;x`) before they resolve it, and others remove white space. */
-function isDots(segment: string): boolean {
+/**
+ * Whether a server may resolve the segment to nothing or to dots: some remove its parameters (`..;x`, `;x`) before that, and others
+ * remove white space. `isFirst`: the path has no slash before it, as in `data:;base64,`.
+ */
+function vanishes(segment: string, isFirst: boolean): boolean {
   const [name = ''] = segment.split(';', 1);
-  return /^\.\.?$/.test(name.replace(/[\0-\x20]/g, ''));
+  const left = name.replace(/[\0-\x20]/g, '');
+  return left === '' ? !isFirst : /^\.\.?$/.test(left);
 }
 
 /** More rounds than any target decodes; each round costs the length of the segment. */

@@ -17,6 +17,7 @@ for (const uri of [
   'file:///public/a;v=1/b;',
   'file:///public/...;x/a%20;',
   'https://example.com/a?b=%C3%A9',
+  'data:;base64,AAAA',
 ]) {
   test(`canonical: ${uri}`, (t) => t.true(isCanonicalUri(uri)));
 }
@@ -30,6 +31,12 @@ for (const uri of [
   'file:///public/..%253Bx/secret',
   'file:///public/..;',
   'test:..;/secret',
+  'https://example.com/;/secret',
+  'https://example.com/;x=1/secret',
+  'https://example.com/%3B/secret',
+  'https://example.com/public/;x',
+  'https://example.com/%20/secret',
+  'https://example.com/%2520;x/secret',
   'file:///public/..%20/secret',
   'file:///public/.%09./secret',
   'file:///public/%0A..;/secret',
