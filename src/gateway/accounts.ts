@@ -3,8 +3,10 @@ import { createAdminister } from '../auth/caller.ts';
 import { createDraftToken } from '../auth/issue.ts';
 import { createLogin } from '../auth/login.ts';
 import { createPasswords } from '../auth/passwords.ts';
+import { isRefusal } from '../auth/principal.ts';
 import { createRegistration } from '../auth/registration.ts';
 import { AUDIENCE, createVerifier, ISSUER } from '../auth/verify.ts';
+import { createCallers } from '../http/callers.ts';
 import { createRateLimits } from '../http/rate-limit.ts';
 import { createAuthenticate } from '../rest/authenticate.ts';
 import type { Admit } from '../state/admission.ts';
@@ -16,9 +18,16 @@ export function createAccounts({ config, vault, database, changes, keys, now }: 
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
   const administer = createAdminister({ changes });
   const passwords = createPasswords();
+  const callers = createCallers(config.trustProxy);
+  const verify = createVerifier(keys, rules);
   return {
-    verify: createVerifier(keys, rules),
-    authenticate: createAuthenticate(keys, rules, admit),
+    callers,
+    verify: async (authorization: string | undefined) => {
+      const claims = await verify(authorization);
+      if (!isRefusal(claims)) callers.heard(authorization, claims);
+      return claims;
+    },
+    authenticate: createAuthenticate(keys, rules, admit, callers.heard),
     administer,
     passwords,
     limits: createRateLimits(config.rateLimits),

@@ -1,5 +1,5 @@
 /** Limits pipelining: requests that a client sends on one connection without waiting for answers. */
-import type { RequestListener } from 'node:http';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /** Clients that pipeline at all send only a few requests. */
@@ -9,8 +9,12 @@ const MAX_AHEAD = 32;
  * Starts each request of a connection when the client has received the answer to the previous one. One packet can hold more than
  * a thousand requests, and node delivers them all at once. A client that pipelines too many is disconnected. Requests behind an
  * answer that ends the connection are not started: their answers could never be sent, and node would never report their end.
+ * `start` decides when a request that may start does so.
  */
-export function inTurn(handle: RequestListener): RequestListener {
+export function inTurn(
+  handle: RequestListener,
+  start: (req: IncomingMessage, res: ServerResponse, begin: () => void) => void = (_req, _res, begin) => begin(),
+): RequestListener {
   const lines = new WeakMap<Socket, (() => void)[]>();
 
   function next(socket: Socket): void {
@@ -23,10 +27,12 @@ export function inTurn(handle: RequestListener): RequestListener {
     const { socket } = req;
     // Node hands over what came before a connection broke. Node would never tell that its answer is over.
     if (!socket.writable) return;
-    const begin = (): void => {
-      res.once('close', () => next(socket));
-      handle(req, res);
-    };
+    const begin = (): void =>
+      start(req, res, () => {
+        if (!socket.writable) return;
+        res.once('close', () => next(socket));
+        handle(req, res);
+      });
     const line = lines.get(socket);
     if (line === undefined) {
       lines.set(socket, []);

@@ -36,7 +36,13 @@ function toFault(error: unknown): unknown {
   return error instanceof UnauthorizedError ? refused(INVALID_TOKEN) : error;
 }
 
-export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admit): Authenticate {
+/** `heard`: called with the header and the claims of each verified token. */
+export function createAuthenticate(
+  keys: KeyRing,
+  rules: TokenRules,
+  admit: Admit,
+  heard: (authorization: string | undefined, claims: TokenClaims) => void = () => undefined,
+): Authenticate {
   const used = new WeakMap<object, VerificationKey>();
   const verified = new WeakMap<object, TokenClaims>();
 
@@ -73,6 +79,7 @@ export function createAuthenticate(keys: KeyRing, rules: TokenRules, admit: Admi
         const judged = judgePayload(payload as Record<string, unknown>, key, rules);
         if ('refused' in judged) return next(refused(judged));
         verified.set(req, judged.claims);
+        heard(authorizationOf(req), judged.claims);
         next();
       });
     },

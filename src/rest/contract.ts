@@ -215,9 +215,9 @@ export function openapiDocument(publicUrl: string) {
 /** Serves the document. It needs no token. */
 export function openapiRoutes(publicUrl: string): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  const document = openapiDocument(publicUrl);
+  const document = Buffer.from(JSON.stringify(openapiDocument(publicUrl)));
   router.get('/openapi.json', (_req, res) => {
-    res.json(document);
+    res.type('json').send(document);
   });
   return router;
 }

@@ -21,7 +21,16 @@ import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, type LivePosted, live, noting, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import {
+  askAmong,
+  forEach,
+  type LivePosted,
+  live,
+  noting,
+  recordEmptyAggregate,
+  upstreamSessionsOf,
+  usableTargets,
+} from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
@@ -48,7 +57,7 @@ export async function openAggregate(caller: Caller, { id, params }: RpcRequest):
   if (sealed === null) return unavailable(id);
   if (targets.length > 0) deps.links.hold(session);
   const hellos = await Promise.all(
-    targets.map(async (target) => {
+    forEach(caller, targets, async (target) => {
       const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, admission)));
       const verdict = verdicts.get(target.name);
       if (verdict !== undefined) recordEnd(caller, verdict, failed ? 'upstream_error' : 'ok');
@@ -72,7 +81,11 @@ export async function openAggregate(caller: Caller, { id, params }: RpcRequest):
 async function decideAll(caller: Caller, targets: readonly RoutedTarget[]): Promise<ReadonlyMap<string, Verdict> | null> {
   const method = 'initialize';
   if (targets.length === 0) return (await recordEmptyAggregate(caller, method)) ? new Map() : null;
-  const verdicts = targets.map(async ({ name }) => [name, await authorizeUse({ ...caller, targetName: name }, method)] as const);
+  const verdicts = forEach(
+    caller,
+    targets,
+    async ({ name }) => [name, await authorizeUse({ ...caller, targetName: name }, method)] as const,
+  );
   const decided = await ifRecorded(caller, Promise.all(verdicts));
   return decided && new Map(decided);
 }
@@ -132,7 +145,7 @@ async function setLevel(
   const { noted, isUnrecorded } = noting(caller);
   // A target without logging answers with an error, which is ignored. Each target gets its audit row.
   await Promise.all(
-    targets.map((target) =>
+    forEach(caller, targets, (target) =>
       askAmong(noted, sessionAt(session, target, caller.admission), message.method, async (aimed) =>
         finalText(await handleRequest(aimed, { client: { mode: 'stateful', session }, message, located, operation })),
       ),
@@ -175,7 +188,7 @@ export async function notifyAggregate(
   try {
     const halves = await upstreamSessionsOf(caller, session);
     await Promise.all(
-      halves.map(([target]) =>
+      forEach(caller, halves, ([target]) =>
         askAmong(noted, sessionAt(session, target, caller.admission), method, (aimed) =>
           send(target.name, bareMeta(message, target.name), aimed),
         ),

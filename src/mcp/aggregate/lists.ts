@@ -13,7 +13,7 @@ import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import { readList } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
+import { askAmong, forEach, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
 
 /** The member of the result's `_meta` that names usable targets whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
@@ -45,7 +45,7 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
   const held: Taken[] = [];
-  const coming = targets.map(async (target): Promise<Page> => {
+  const coming = forEach(caller, targets, async (target): Promise<Page> => {
     const page = await pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '');
     // The page stays in memory until the slowest target has answered, so it counts.
     const room = caller.deps.outbox.hold(principalKey(caller.claims), page.items?.length ?? 0);

@@ -26,7 +26,7 @@ import {
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
-import { live, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import { forEach, live, recordEmptyAggregate, turnToConnect, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
@@ -57,7 +57,7 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   const targets = answering ? [resumed.target] : usableTargets(caller.admission);
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, 'GET'))) return problemUnavailable(null);
   try {
-    await Promise.all(targets.map(({ name }) => recordGet({ ...caller, targetName: name })));
+    await Promise.all(forEach(caller, targets, ({ name }) => recordGet({ ...caller, targetName: name })));
   } catch (err) {
     caller.deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return problemUnavailable(err);
@@ -137,6 +137,7 @@ async function* streams(
   async function follow(target: RoutedTarget, connection: Connection): Promise<void> {
     const signal = AbortSignal.any([signalOf(caller.gone), connection.controller.signal]);
     let pause = RETRY_MS;
+    await turnToConnect(caller);
     while (!signal.aborted) {
       const admission = latest;
       const { principal } = admission;
@@ -269,7 +270,9 @@ export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): 
   if ('kind' in session) return session;
   try {
     const halves = await upstreamSessionsOf(caller, session);
-    const verdicts = await Promise.all(halves.map(([{ name }]) => authorizeUse({ ...caller, targetName: name }, 'DELETE')));
+    const verdicts = await Promise.all(
+      forEach(caller, halves, ([{ name }]) => authorizeUse({ ...caller, targetName: name }, 'DELETE')),
+    );
     const ended = await endSession(caller, session);
     caller.deps.inFlight.end(session.id);
     await Promise.all(halves.map(([target, link], index) => endAt(caller, { session, link }, target, verdicts[index])));

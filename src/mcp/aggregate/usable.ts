@@ -2,12 +2,14 @@
 
 import { signalOf } from '../../base/cancellation.ts';
 import { deferred } from '../../base/promises.ts';
+import { inTurnOf } from '../../base/starts.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import { type Caller, REVOKED, type SessionMessage } from '../context/context.ts';
 import { askedAt, type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
+import { principalKey } from '../limits/slots.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
@@ -41,16 +43,30 @@ export async function live(
 
 /** The targets with an upstream session for this session, opened by this replica or another one. */
 export async function upstreamSessionsOf(
-  { deps, admission }: Caller,
+  caller: Caller,
   session: Session,
 ): Promise<(readonly [RoutedTarget, UpstreamSession])[]> {
-  const found = usableTargets(admission).map(async (target) => {
+  const { deps, admission } = caller;
+  const found = forEach(caller, usableTargets(admission), async (target) => {
     const sessionTarget = sessionAt(session, target, admission);
     const link = deps.links.open(sessionTarget) ?? (await deps.links.newest(sessionTarget));
     return link === null ? [] : [[target, link] as const];
   });
   return (await Promise.all(found)).flat();
 }
+
+/** The requests to targets that are under way at once for requests of one principal to all targets. */
+const ASKED_AT_ONCE = 16;
+
+/** Does the work for each target. A request to a hundred targets takes turns with the requests of others. */
+export function forEach<T, R>({ claims }: Caller, targets: readonly T[], work: (target: T) => Promise<R>): Promise<R>[] {
+  const key = `targets of ${principalKey(claims)}`;
+  return targets.map((target) => inTurnOf(key, ASKED_AT_ONCE, () => work(target)));
+}
+
+/** Resolves when the stream of one more target may be opened. The number of streams has a limit of its own. */
+export const turnToConnect = ({ claims }: Caller): Promise<void> =>
+  inTurnOf(`streams of ${principalKey(claims)}`, Number.POSITIVE_INFINITY, async () => undefined);
 
 /** Records a request to all targets when the caller may use none. False: it could not be recorded. */
 export async function recordEmptyAggregate(caller: Caller, method: string): Promise<boolean> {

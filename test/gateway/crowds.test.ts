@@ -1,0 +1,100 @@
+/** Callers with very many requests at once, and what others notice of them. */
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import test from 'ava';
+import { Pool } from 'undici';
+import { apiToken, person, startGateway } from '../support/gateway.ts';
+import { openSession } from '../support/mcp.ts';
+
+test('a request is answered before most of those that another user has sent earlier', async (t) => {
+  const gateway = await startGateway(t);
+  const [greedy, other] = [await person(gateway, 'greedy@example.com'), await person(gateway, 'other@example.com')];
+  const pool = new Pool(gateway.url, { connections: 400 });
+  t.teardown(() => pool.destroy());
+  let answered = 0;
+  const ask = async (token: string): Promise<number> => {
+    const { body } = await pool.request({ path: '/api/auth/me', method: 'GET', headers: { authorization: `Bearer ${token}` } });
+    await body.dump();
+    return ++answered;
+  };
+  // All connections are open, and the gateway knows both tokens.
+  await Promise.all(Array.from({ length: 301 }, (_, i) => ask(i === 0 ? other.token : greedy.token)));
+  answered = 0;
+  const all = Array.from({ length: 300 }, () => ask(greedy.token));
+  const place = await ask(other.token);
+  await Promise.all(all);
+  t.true(place < 150, `${place - 1} of 300 were answered before`);
+});
+
+test('requests whose clients have left while they waited keep no later request waiting', async (t) => {
+  const gateway = await startGateway(t);
+  const { token } = await person(gateway, 'impatient@example.com');
+  const options = { path: '/api/auth/me', method: 'GET', headers: { authorization: `Bearer ${token}` } } as const;
+  for (let round = 0; round < 3; round++) {
+    const pool = new Pool(gateway.url, { connections: 100 });
+    const left = Array.from({ length: 100 }, () => pool.request(options).then(({ body }) => body.dump()));
+    await left[0];
+    await pool.destroy();
+    await Promise.allSettled(left);
+  }
+  const { status } = await gateway.rest(200, 'GET', '/api/auth/me', { token });
+  t.is(status, 200);
+});
+
+test('a request to all targets asks only some of them at once', async (t) => {
+  let underWay = 0;
+  let most = 0;
+  const asked = new Set<string>();
+  const server = createServer(async (req, res) => {
+    const { id, method } = await messageIn(req);
+    if (id === undefined) return void res.writeHead(202).end();
+    const isList = method === 'tools/list';
+    if (isList) {
+      asked.add(req.url ?? '');
+      most = Math.max(most, ++underWay);
+      await sleep(20);
+      underWay--;
+    }
+    const result = isList
+      ? { tools: [] }
+      : { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'one of many', version: '1' } };
+    res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+  }).listen(0, '127.0.0.1');
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const count = 24;
+  for (let i = 0; i < count; i++) {
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/${i}`;
+    await gateway.rest(201, 'POST', '/api/targets', { token: admin.token, body: { name: `target-${i}`, url } });
+  }
+  const policy = {
+    ...{ name: 'administrators list everything', resource_type: 'all', effect: 'allow', priority: 1 },
+    subjects: [{ subject_type: 'role', subject_value: 'admin' }],
+  };
+  await gateway.rest(201, 'POST', '/api/policies', { token: admin.token, body: policy });
+  const { token } = await apiToken(gateway, admin);
+  const session = await openSession(`${gateway.url}/mcp`, token);
+  const answer = await fetch(`${gateway.url}/mcp`, {
+    method: 'POST',
+    headers: {
+      ...{ authorization: `Bearer ${token}`, 'content-type': 'application/json', 'mcp-session-id': session },
+      ...{ accept: 'application/json, text/event-stream', 'mcp-protocol-version': '2025-11-25' },
+    },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/list' }),
+  });
+  t.is(answer.status, 200);
+  await answer.text();
+  t.is(asked.size, count);
+  t.true(most <= 16, `${most} targets were asked at once`);
+});
+
+async function messageIn(req: IncomingMessage): Promise<{ readonly id?: unknown; readonly method?: string }> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of req) chunks.push(chunk as Buffer);
+  return chunks.length === 0 ? {} : (JSON.parse(Buffer.concat(chunks).toString()) as { id?: unknown; method?: string });
+}
